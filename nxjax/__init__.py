@@ -1,0 +1,87 @@
+"""nxjax: JAX-style functional arrays with a tracing JIT, for the chips that JAX forgot.
+
+The public names, loaded when they are first used. Two things are wired here and nowhere else: what the outermost trace
+computes with (`install_execute`, `install_compiler`), and the operators of arrays (`nxjax.numpy` attaches them).
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import Any as _Any
+
+from nxjax.trace import core as _core
+
+__version__ = "0.1.0"
+
+# name -> module. Names that are not here are looked up in nxjax.numpy.
+_HOMES: dict[str, str] = {
+    **dict.fromkeys(("Array",), "nxjax.trace.core"),
+    **dict.fromkeys(("ShapeDtypeStruct",), "nxjax.trace.types"),
+    **dict.fromkeys(("Program",), "nxjax.trace.program"),
+    **dict.fromkeys(("parse_program",), "nxjax.trace.text"),
+    **dict.fromkeys(("named_scope",), "nxjax.trace.scope"),
+    **dict.fromkeys(("config",), "nxjax.config"),
+    **dict.fromkeys(("jit",), "nxjax.transforms.jit"),
+    **dict.fromkeys(("grad", "value_and_grad", "vjp"), "nxjax.transforms.grad"),
+    **dict.fromkeys(("jvp",), "nxjax.transforms.jvp"),
+    **dict.fromkeys(("linearize",), "nxjax.transforms.linearize"),
+    **dict.fromkeys(("linear_transpose",), "nxjax.transforms.transpose"),
+    **dict.fromkeys(("vmap",), "nxjax.transforms.vmap"),
+    **dict.fromkeys(("jacfwd", "jacrev", "jacobian", "hessian"), "nxjax.transforms.jacobian"),
+    **dict.fromkeys(("checkpoint", "remat", "checkpoint_policies"), "nxjax.transforms.checkpoint"),
+    **dict.fromkeys(("custom_jvp",), "nxjax.transforms.custom_jvp"),
+    **dict.fromkeys(("custom_vjp", "custom_gradient", "closure_convert"), "nxjax.transforms.custom_vjp"),
+    **dict.fromkeys(("eval_shape", "make_jaxpr"), "nxjax.transforms.shapes"),
+    **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
+    **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
+    **dict.fromkeys(
+        ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "device_put", "device_get",
+         "block_until_ready", "ensure_compile_time_eval", "clear_caches", "disable_jit", "enable_x64", "process_index", "process_count"),
+        "nxjax.runtime",
+    ),
+}  # fmt: skip
+_MODULES = frozenset(
+    ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "example_libraries", "experimental", "core", "custom_derivatives", "ad_checkpoint", "runtime")
+)  # fmt: skip
+
+
+def _execute(op: _Any, args: _Any, params: _Any) -> _Any:
+    """The first op computed: from then on the executor is called directly."""
+    from nxjax.backends import dispatch
+
+    _core.install_execute(dispatch.execute)
+    return dispatch.execute(op, args, params)
+
+
+def _compiler() -> _Any:
+    """Whoever compiles for `jit`, imported at the first compilation."""
+    from nxjax.backends.dispatch import compiler
+
+    return compiler
+
+
+_core.install_execute(_execute)
+_core.install_compiler(_compiler)
+
+
+def __getattr__(name: str) -> _Any:
+    home = _HOMES.get(name)
+    if home is not None:
+        value = getattr(_importlib.import_module(home), name)
+    elif name in _MODULES:
+        value = _importlib.import_module(f"nxjax.{name}")
+    elif name.startswith("_"):
+        raise AttributeError(f"module 'nxjax' has no attribute {name!r}")
+    else:
+        try:
+            value = getattr(_importlib.import_module("nxjax.numpy"), name)
+        except AttributeError:
+            raise AttributeError(f"module 'nxjax' has no attribute {name!r}") from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    numpy = _importlib.import_module("nxjax.numpy")
+    return sorted({*globals(), *_HOMES, *_MODULES, *getattr(numpy, "__all__", ())})

@@ -1,0 +1,1 @@
+"""Run time: what compiles and executes a Program on a device."""

@@ -1,0 +1,74 @@
+"""Which backends there are. Built-in ones by module path, others by the entry point group ``nxjax.backends``.
+
+Lazy: a backend's module is imported when it is first asked for, a vendor's package later still.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from nxjax.backends.base import Backend, Device
+from nxjax.config import config
+from nxjax.errors import ParameterError
+
+_BUILT_IN: Final = {"xla": "nxjax.backends.xla.backend:XlaBackend", "reference": "nxjax.backends.reference.backend:ReferenceBackend"}
+
+
+@lru_cache(1)
+def _paths() -> dict[str, str]:
+    return {**{e.name: e.value for e in entry_points(group="nxjax.backends")}, **_BUILT_IN}
+
+
+def names() -> list[str]:
+    """Every known backend, built-in first."""
+    return sorted(_paths(), key=lambda n: (n not in _BUILT_IN, n))
+
+
+@lru_cache(None)
+def get(name: str) -> Backend:
+    """The backend called ``name``."""
+    path = _paths().get(name)
+    if path is None:
+        raise ParameterError(f"backends: no backend {name!r}", expected=", ".join(names()))
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)()
+
+
+@lru_cache(None)
+def _best(platform: str) -> Backend | None:
+    found = [b for b in map(get, names()) if b.platform == platform and b.available()[0]]
+    return max(found, key=lambda b: b.priority, default=None)
+
+
+def default() -> Backend:
+    """The executor of `jit`: the one that ``config.executor`` names, else the best one for the CPU."""
+    return get(config.executor) if config.executor else _best("cpu") or get("reference")
+
+
+def for_device(device: Any) -> Backend:
+    """The backend for a `Device`, a platform name (``"cpu"``, ``"tpu"``), a backend name, or None (the default)."""
+    if device is None:
+        return default()
+    if isinstance(device, Device):
+        return device.backend
+    if device == "cpu":
+        return default()
+    if device in _paths():
+        return get(device)
+    found = _best(str(device))
+    if found is None:
+        reasons = "; ".join(f"{n}: {get(n).available()[1]}" for n in names() if get(n).platform == device)
+        raise ParameterError(f"device: nothing here runs on {device!r}", got=reasons or "no backend for it", expected=", ".join(map(str, devices())))
+    return found
+
+
+def devices(platform: str | None = None) -> list[Device]:
+    """Devices that can execute now; the default one first."""
+    if platform is not None and platform != "cpu":
+        return for_device(platform).devices()
+    first = default().devices()
+    others = [d for b in map(get, names()) if b.platform != "cpu" and b.available()[0] for d in b.devices()]
+    return first if platform == "cpu" else [*first, *others]

@@ -1,0 +1,66 @@
+"""The few settings, each mirrored by an ``NXJAX_*`` environment variable read once at import.
+
+Knows nothing but the environment. A setting that changes the meaning of a program does not belong here, with one
+exception that JAX programs need: ``enable_x64`` moves the *default* dtypes to 64 bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+from nxjax.errors import ParameterError
+
+
+def _flag(name: str, default: bool) -> bool:
+    return os.environ.get(name, "1" if default else "0").lower() not in ("0", "false", "no", "")
+
+
+@final
+class Config:
+    """Process-wide settings; ``nx.config.update(name, value)`` changes one.
+
+    Attributes:
+        enable_x64: Python scalars and 64-bit NumPy input keep 64 bits by default.
+        executor: name of the executor that `jit` uses; empty means the best one available.
+        cache_dir: folder of the on-disk executable cache; empty switches it off.
+        check: run `Program.check()` after every staging and every pass.
+        disable_jit: `jit` calls the function eagerly.
+    """
+
+    __slots__ = ("cache_dir", "check", "disable_jit", "enable_x64", "executor")
+
+    def __init__(self) -> None:
+        self.enable_x64 = _flag("NXJAX_ENABLE_X64", False)
+        self.executor = os.environ.get("NXJAX_EXECUTOR", "")
+        default_cache = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "nxjax")
+        self.cache_dir = os.environ.get("NXJAX_CACHE_DIR", default_cache)
+        self.check = _flag("NXJAX_CHECK", False)
+        self.disable_jit = _flag("NXJAX_DISABLE_JIT", False)
+
+    def update(self, name: str, value: Any) -> None:
+        """Set one setting; JAX's ``jax_`` prefix is accepted.
+
+        >>> config.update("jax_enable_x64", False)
+        """
+        attribute = name.removeprefix("jax_")
+        if attribute not in self.__slots__:
+            raise ParameterError(f"config: no setting {name!r}", expected=", ".join(self.__slots__))
+        setattr(self, attribute, value)
+
+    @contextmanager
+    def using(self, **values: Any) -> Iterator[None]:
+        """Change settings inside a ``with`` block."""
+        before = {name: getattr(self, name) for name in values}
+        try:
+            for name, value in values.items():
+                self.update(name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+
+config = Config()

@@ -1,0 +1,202 @@
+"""The error family, and the user's source line that every error names.
+
+This file knows nothing of arrays, ops or transforms: it turns *what was got*, *what was expected* and *how to mend it*
+into one message, and finds the line of the user's own code to put beside it. Classes carry the names and the base
+classes that JAX programs already catch.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Final, final
+
+_PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Frames of these files are never "the user's own line", though they may call back into user code.
+_FOREIGN: Final = (os.sep + "optree" + os.sep, os.sep + "contextlib.py", os.sep + "functools.py", "<frozen")
+_TRANSPARENT: Final = (os.path.join(_PACKAGE, "demo"), os.path.join(_PACKAGE, "testing"))
+
+
+@final
+class Source:
+    """A line of user code, held as code object and instruction so that keeping one costs no string work."""
+
+    __slots__ = ("code", "instruction")
+
+    def __init__(self, code: CodeType, instruction: int) -> None:
+        self.code = code
+        self.instruction = instruction
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    @property
+    def function(self) -> str:
+        return self.code.co_qualname
+
+    @property
+    def line(self) -> int:
+        for start, stop, line in self.code.co_lines():
+            if start <= self.instruction < stop and line is not None:
+                return line
+        return self.code.co_firstlineno
+
+    @property
+    def text(self) -> str:
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
+
+
+_internal: dict[str, bool] = {}
+
+
+def is_internal(filename: str) -> bool:
+    """True for nxjax's own files and for helpers that only pass calls through."""
+    known = _internal.get(filename)
+    if known is None:
+        inside = os.path.abspath(filename).startswith(_PACKAGE) and not filename.startswith(_TRANSPARENT)
+        known = _internal[filename] = inside or any(part in filename for part in _FOREIGN)
+    return known
+
+
+def user_source() -> Source | None:
+    """The innermost frame outside nxjax, or None when there is none."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        code = frame.f_code
+        internal = _internal.get(code.co_filename)
+        if internal is None:
+            internal = is_internal(code.co_filename)
+        if not internal:
+            return Source(code, frame.f_lasti)
+        frame = frame.f_back
+    return None
+
+
+class NxError(Exception):
+    """Base of every error nxjax raises on purpose.
+
+    ``what`` says what is wrong and names the op or transform; ``got``, ``expected`` and ``fix`` are one line each.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        got: object = None,
+        expected: object = None,
+        fix: str | None = None,
+        source: Source | None = None,
+    ) -> None:
+        self.what = what
+        self.got = got
+        self.expected = expected
+        self.fix = fix
+        self.source = source if source is not None else user_source()
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        lines = [self.what]
+        rows = (("got", self.got), ("expected", self.expected), ("at", self._where()), ("fix", self.fix))
+        lines += [f"  {label + ':':<10}{value}" for label, value in rows if value is not None]
+        lines.append(f"  {'docs:':<10}docs/errors.md#{type(self).__name__.lower()}")
+        return "\n".join(lines)
+
+    def _where(self) -> str | None:
+        if self.source is None:
+            return None
+        text = self.source.text
+        return f"{self.source}: {text}" if text else str(self.source)
+
+
+class ShapeError(NxError, TypeError, ValueError):
+    """Shapes that do not fit the op. Both TypeError and ValueError, because JAX raises either."""
+
+
+class DtypeError(NxError, TypeError):
+    """A dtype the op does not take, or operands whose dtypes differ."""
+
+
+class AxisError(NxError, ValueError, IndexError):
+    """An axis outside the array's rank, or named twice."""
+
+
+class ParameterError(NxError, ValueError, TypeError):
+    """A static parameter with a value the op or transform cannot take."""
+
+
+class ConcretizationTypeError(NxError, TypeError):
+    """A traced value was used where Python needs a concrete one."""
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value in `if`, `while`, `and`, `or`, `not` or `assert`."""
+
+
+class TracerIntegerConversionError(ConcretizationTypeError):
+    """A traced value used as a Python index or size."""
+
+
+class TracerArrayConversionError(ConcretizationTypeError):
+    """A traced value handed to NumPy or another library."""
+
+
+class NonConcreteBooleanIndexError(ConcretizationTypeError, IndexError):
+    """Indexing with a traced boolean mask: the result's shape would depend on values."""
+
+
+class UnexpectedTracerError(NxError, TypeError):
+    """A traced value that outlived the function it was traced in."""
+
+
+class TreeError(NxError, ValueError, TypeError):
+    """Two pytrees that should have the same structure do not."""
+
+
+class GradientError(NxError, TypeError):
+    """`grad` of something that has no gradient: non-scalar output, integer input, no reverse-mode rule."""
+
+
+class StaticArgumentError(NxError, ValueError, TypeError):
+    """A static argument of `jit` that is not hashable, or an index that names no argument."""
+
+
+class AxisSpecError(NxError, ValueError, TypeError):
+    """`in_axes`, `out_axes` or an axis name of `vmap` that does not fit the arguments."""
+
+
+class CarryTypeError(NxError, TypeError):
+    """The carry of a loop changes its type from one step to the next."""
+
+
+class BranchTypeError(NxError, TypeError):
+    """The branches of `cond` or `switch` give results of different types."""
+
+
+class ImmutableArrayError(NxError, TypeError):
+    """An Array was assigned to in place."""
+
+
+class KeyTypeError(NxError, TypeError, ValueError):
+    """Something that is not a random key was used as one, or the other way round."""
+
+
+class MissingExtraError(NxError, ImportError):
+    """An optional dependency that the call needs is not installed, or has an unsupported version."""
+
+
+class LoweringError(NxError, NotImplementedError):
+    """An op that the chosen executor or format has no rule for."""
+
+
+class ExecutionError(NxError, RuntimeError):
+    """A compiled program failed while it ran."""
+
+
+class ProgramError(NxError, ValueError):
+    """A Program that is not well formed, or a text that is not a Program."""

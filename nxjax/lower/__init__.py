@@ -1,0 +1,1 @@
+"""Compile time: from a Program to something else."""

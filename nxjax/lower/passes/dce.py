@@ -1,0 +1,23 @@
+"""Drop equations whose results nothing uses and that have no effect."""
+
+from __future__ import annotations
+
+from nxjax.trace.program import Equation, Program, Var
+
+
+def dead_code_eliminated(program: Program) -> Program:
+    """The program without dead equations; inputs stay. Kept with ``program``."""
+    return program.derive("dce", lambda: _dce(program))
+
+
+def _dce(program: Program) -> Program:
+    live: set[Var] = {v for v in program.outputs if isinstance(v, Var)}
+    kept: list[Equation] = []
+    for e in reversed(program.equations):
+        effect = e.op.effect or any(p.effect for p in e.programs())
+        if effect or any(v in live for v in e.outputs):
+            kept.append(e)
+            live.update(a for a in e.inputs if isinstance(a, Var))
+    if len(kept) == len(program.equations):
+        return program
+    return Program(program.inputs, kept[::-1], program.outputs, program.consts, program.values, program.name)

@@ -1,0 +1,298 @@
+"""Writes StableHLO text: what an op's ``stablehlo`` rule is given as ``b``.
+
+Knows ops by their rule only. `Builder` appends lines to one function body; regions (of reduce, while, sort, ...) are
+functions of typed SSA names written in place; a called program becomes a function of the module, once per content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.lower.passes.dce import dead_code_eliminated
+from nxjax.lower.stablehlo import types as mlir
+from nxjax.trace import dtypes
+from nxjax.trace.core import Op
+from nxjax.trace.program import Literal, Program, Var
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+
+Row = Callable[..., Any]
+
+
+@final
+class Ref:
+    """An SSA name with its type."""
+
+    __slots__ = ("name", "type")
+
+    def __init__(self, name: str, type: ArrayType) -> None:
+        self.name = name
+        self.type = type
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Refs = Sequence[Ref]
+
+
+@final
+class Module:
+    """Functions written so far, the device's own rows, and what must stay alive with the executable.
+
+    Attributes:
+        rows: op name -> ``row(b, out, *xs, **params)``, tried before the op's portable rule; a row may give None to
+            pass.
+        kept: Python objects (callbacks) that the compiled code refers to.
+    """
+
+    def __init__(self, rows: dict[str, Row] | None = None, features: frozenset[str] = frozenset()) -> None:
+        self.rows = rows or {}
+        self.features = features
+        self.kept: list[Any] = []
+        self._functions: list[str] = []
+        self._names: dict[Any, str] = {}
+        self._used: set[str] = set()
+
+    def function(self, program: Program, name: str, public: bool = False, arg_attrs: dict[int, str] | None = None) -> str:
+        """Write ``program`` as a function, once; gives its symbol."""
+        key = id(program)
+        if key in self._names:
+            return self._names[key]
+        symbol = self._names[key] = self._fresh(name)
+        body = Builder(self)
+        args = [Ref(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
+        results = body.program(program, args)
+        attrs = arg_attrs or {}
+        header = ", ".join(f"{a}: {mlir.tensor(a.type)}{' {' + attrs[i] + '}' if i in attrs else ''}" for i, a in enumerate(args))
+        out = ", ".join(mlir.tensor(r.type) for r in results)
+        lines = [f"  func.func {'public' if public else 'private'} @{symbol}({header}) -> ({out}) {{"]
+        lines += body.lines
+        names = ", ".join(r.name for r in results)
+        lines.append(f"    return {names} : {out}" if results else "    return")
+        lines.append("  }")
+        self._functions.append("\n".join(lines))
+        self._kept_programs.append(program)
+        return symbol
+
+    @property
+    def _kept_programs(self) -> list[Any]:
+        # id() keys must not be reused while the module is being written.
+        return self.kept
+
+    def _fresh(self, name: str) -> str:
+        base = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "function"
+        symbol, n = base, 0
+        while symbol in self._used:
+            n += 1
+            symbol = f"{base}_{n}"
+        self._used.add(symbol)
+        return symbol
+
+    def text(self, name: str) -> str:
+        return "\n".join([f"module @{name} {{", *reversed(self._functions), "}", ""])
+
+
+class Builder:
+    """Appends operations to a function body."""
+
+    def __init__(self, module: Module, indent: str = "    ", counter: list[int] | None = None) -> None:
+        self.module = module
+        self.lines: list[str] = []
+        self.indent = indent
+        self.counter = counter if counter is not None else [0]
+        self.outer: Ref | None = None
+        self._constants: dict[Any, Ref] = {}
+
+    # --- text of attributes ---
+
+    ints: Final = staticmethod(mlir.ints)
+    bools: Final = staticmethod(mlir.bools)
+    tensor: Final = staticmethod(mlir.tensor)
+    element: Final = staticmethod(mlir.element)
+
+    # --- writing ---
+
+    def fresh(self) -> str:
+        """A new SSA name."""
+        self.counter[0] += 1
+        return f"%{self.counter[0] - 1}"
+
+    def line(self, text: str) -> None:
+        """One line of text as it is."""
+        self.lines.append(self.indent + text)
+
+    def simple(self, name: str, xs: Refs, out: ArrayType) -> Ref:
+        """``stablehlo.name`` in its short form: all operands and the result of one type, or one operand of another."""
+        ref = Ref(self.fresh(), out)
+        names = ", ".join([x.name for x in xs])
+        t = mlir.tensor(out)
+        source = mlir.tensor(xs[0].type)
+        type_text = t if source == t else f"({', '.join(mlir.tensor(x.type) for x in xs)}) -> {t}"
+        self.lines.append(f"{self.indent}{ref.name} = stablehlo.{name} {names} : {type_text}")
+        return ref
+
+    def op(
+        self, name: str, xs: Refs, out: Any, attrs: str = "", regions: Sequence[tuple[Sequence[ArrayType], Callable[..., Any]]] = ()
+    ) -> Any:
+        """Any operation in its generic form.
+
+        Args:
+            name: with its dialect, such as ``stablehlo.gather``.
+            xs: operands.
+            out: a type, or a tuple of types for several results.
+            attrs: ``key = value`` pairs.
+            regions: per region, the argument types and a function from `Ref` arguments to `Ref` results.
+        """
+        many = isinstance(out, tuple)
+        outs: tuple[ArrayType, ...] = out if many else (out,)  # pyright: ignore[reportUnknownVariableType]
+        ref = self.fresh()
+        left = f"{ref}:{len(outs)} = " if len(outs) > 1 else f"{ref} = " if outs else ""
+        head = f'{left}"{name}"({", ".join(x.name for x in xs)})'
+        if regions:
+            self.line(head + " ({")
+            for i, (arg_types, body) in enumerate(regions):
+                if i:
+                    self.line("}, {")
+                self.region(arg_types, body)
+            head = "})"
+        types = f"({', '.join(mlir.tensor(x.type) for x in xs)}) -> "
+        outs_text = mlir.tensor(outs[0]) if len(outs) == 1 else f"({', '.join(mlir.tensor(t) for t in outs)})"
+        self.line(f"{head}{' {' + attrs + '}' if attrs else ''} : {types}{outs_text}")
+        if not many:
+            return Ref(ref, outs[0])
+        return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
+
+    def region(self, arg_types: Sequence[ArrayType], body: Callable[..., Any]) -> None:
+        """A block with its arguments, the operations of ``body`` and a return of its results."""
+        args = [Ref(self.fresh(), t) for t in arg_types]
+        if args:
+            self.line(f"^bb0({', '.join(f'{a}: {mlir.tensor(a.type)}' for a in args)}):")
+        inner = Builder(self.module, self.indent + "  ", self.counter)
+        result = body(inner, *args)
+        results: Refs = result if isinstance(result, (tuple, list)) else [result]
+        self.lines += inner.lines
+        outs = ", ".join(mlir.tensor(r.type) for r in results)
+        inner_return = f'"stablehlo.return"({", ".join(r.name for r in results)}) : ({outs}) -> ()'
+        self.lines.append(f"{self.indent}  {inner_return}")
+
+    # --- common operations ---
+
+    def constant(self, value: Any, type: ArrayType) -> Ref:
+        """A constant of ``type``; a scalar fills it. The same constant is written once per block."""
+        data = np.asarray(value) if not isinstance(value, np.ndarray) else value
+        if type.dtype in dtypes.NUMERIC:
+            data = data.astype(type.dtype)
+        elif type.dtype == dtypes.key:
+            data = data.view(np.uint64) if data.dtype == dtypes.key else data
+        text = mlir.dense(data, dtypes.uint64 if type.dtype == dtypes.key else type.dtype)
+        key = (text, type.shape, type.dtype)
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = Ref(self.fresh(), type)
+            self.line(f"{found} = stablehlo.constant {text} : {mlir.tensor(type)}")
+        return found
+
+    def compare(self, direction: str, x: Ref, y: Ref, out: ArrayType, total_order: bool = False) -> Ref:
+        """``EQ NE LT LE GT GE`` of two operands."""
+        dtype = x.type.dtype
+        if dtype in dtypes.INEXACT:
+            kind = "TOTALORDER" if total_order else "FLOAT"
+        else:
+            kind = "SIGNED" if dtype in dtypes.SIGNED else "UNSIGNED"
+        ref = Ref(self.fresh(), out)
+        types = f"({mlir.tensor(x.type)}, {mlir.tensor(y.type)}) -> {mlir.tensor(out)}"
+        self.line(f"{ref} = stablehlo.compare {direction}, {x}, {y}, {kind} : {types}")
+        return ref
+
+    def convert(self, x: Ref, dtype: dtypes.DType) -> Ref:
+        """``x`` by value in another dtype."""
+        return x if x.type.dtype == dtype else self.op("stablehlo.convert", (x,), ArrayType(x.type.shape, dtype))
+
+    def broadcast(self, x: Ref, shape: tuple[int, ...], dims: Sequence[int] = ()) -> Ref:
+        return self.op("stablehlo.broadcast_in_dim", (x,), ArrayType(shape, x.type.dtype), f"broadcast_dimensions = {mlir.ints(dims)}")
+
+    def reduce(self, hlo: str, x: Ref, init: Ref, axes: Sequence[int], out: ArrayType) -> Ref:
+        """Reduction by one binary operation."""
+        ref = Ref(self.fresh(), out)
+        dims = ", ".join(map(str, axes))
+        types = f"({mlir.tensor(x.type)}, {mlir.tensor(init.type)}) -> {mlir.tensor(out)}"
+        self.line(f"{ref} = stablehlo.reduce({x} init: {init}) applies stablehlo.{hlo} across dimensions = [{dims}] : {types}")
+        return ref
+
+    # --- programs ---
+
+    def apply(self, op: Op, out: Any, xs: Refs, params: dict[str, Any]) -> Any:
+        """One op: the device's row, else its portable rule, else its expansion."""
+        row = self.module.rows.get(op.name)
+        if row is not None:
+            found = row(self, out, *xs, **params)
+            if found is not None:
+                return found
+        if op.has("stablehlo"):
+            return op.stablehlo(self, out, *xs, **params)
+        if op.has("expand"):
+            return self.inline(op.expand, xs, params, op.multi)
+        raise LoweringError(f"{op.name}: has no lowering to StableHLO", got=", ".join(repr(x.type) for x in xs))
+
+    def inline(self, function: Callable[..., Any], xs: Refs, params: dict[str, Any] | None = None, multi: bool | None = None) -> Any:
+        """The operations of a function of values, written in place."""
+        many: list[bool] = []
+
+        def flat(*values: Any) -> Sequence[Any]:
+            y = function(*values, **(params or {}))
+            many.append(isinstance(y, (tuple, list)))
+            return y if many[-1] else [y]
+
+        results = self.program(stage(flat, [x.type for x in xs]), xs)
+        return tuple(results) if many[0] else results[0]
+
+    def program(self, program: Program, args: Refs) -> list[Ref]:
+        """The equations of a program, written in place."""
+        program = dead_code_eliminated(program)
+        env: dict[Var, Ref] = dict(zip(program.inputs, args, strict=True))
+        for var, value in zip(program.consts, program.values, strict=True):
+            env[var] = self.constant(value.numpy(), var.type)  # pyright: ignore[reportAttributeAccessIssue]
+
+        def ref(a: Var | Literal) -> Ref:
+            return env[a] if isinstance(a, Var) else self.constant(a.value.numpy(), a.type)  # pyright: ignore[reportAttributeAccessIssue]
+
+        for e in program.equations:
+            xs = [ref(a) for a in e.inputs]
+            out = tuple(v.type for v in e.outputs) if e.op.multi else e.outputs[0].type
+            try:
+                result = self.apply(e.op, out, xs, e.params)
+            except NotImplementedError as error:
+                if isinstance(error, LoweringError):
+                    raise
+                raise LoweringError(f"{e.op.name}: has no lowering to StableHLO", source=e.source) from error
+            if e.op.multi:
+                env.update(zip(e.outputs, result, strict=True))
+            else:
+                env[e.outputs[0]] = result
+        return [ref(a) for a in program.outputs]
+
+    def call(self, program: Program, xs: Refs, name: str) -> tuple[Ref, ...]:
+        """A call of a function of the module."""
+        symbol = self.module.function(program, name)
+        outs = program.out_types
+        if not outs:
+            self.line(f"func.call @{symbol}({', '.join(x.name for x in xs)}) : ({', '.join(mlir.tensor(x.type) for x in xs)}) -> ()")
+            return ()
+        ref = self.fresh()
+        left = f"{ref}:{len(outs)}" if len(outs) > 1 else ref
+        types = f"({', '.join(mlir.tensor(x.type) for x in xs)}) -> ({', '.join(mlir.tensor(t) for t in outs)})"
+        self.line(f"{left} = func.call @{symbol}({', '.join(x.name for x in xs)}) : {types}")
+        return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
+
+
+def lower(program: Program, name: str = "", rows: dict[str, Row] | None = None, donate: Sequence[int] = ()) -> tuple[str, list[Any]]:
+    """The StableHLO module of ``program`` (function ``main``), and objects to keep alive with its executable."""
+    module = Module(rows)
+    donated = {i: "jax.buffer_donor = true" for i in donate}
+    module.function(dead_code_eliminated(program), "main", public=True, arg_attrs=donated)
+    return module.text("".join(c if c.isalnum() else "_" for c in name or program.name or "program")), module.kept

@@ -1,0 +1,278 @@
+"""Families of ops: what elementwise, linear and composite ops have in common, and the checks their `infer` shares.
+
+An op file holds final classes and their single instances; this file holds the abstract classes they derive from.
+Names no transform, target or backend.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.core import EVAL, Array, Linear, Op, use
+from nxjax.trace.dtypes import DType
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType, Shape
+
+NDArray = np.ndarray[Any, Any]
+Tangent = Callable[[Array], Array]
+
+
+# --- checks that infer rules share ---
+
+
+def equal_shapes(op: Op, *types: ArrayType) -> Shape:
+    """The one shape of all operands."""
+    first = types[0].shape
+    if any(t.shape != first for t in types):
+        raise ShapeError(
+            f"{op.name}: operands differ in shape",
+            got=", ".join(map(repr, types)),
+            expected="equal shapes",
+            fix="broadcast first, or use the nx.numpy function, which broadcasts",
+        )
+    return first
+
+
+def equal_dtypes(op: Op, *types: ArrayType) -> DType:
+    """The one dtype of all operands."""
+    first = types[0].dtype
+    if any(t.dtype != first for t in types):
+        raise DtypeError(
+            f"{op.name}: operands differ in dtype",
+            got=", ".join(map(repr, types)),
+            expected="equal dtypes",
+            fix="cast with x.astype(...), or use the nx.numpy function, which promotes",
+        )
+    return first
+
+
+def of_dtype(op: Op, allowed: frozenset[DType], *types: ArrayType) -> None:
+    """Refuse operands whose dtype the op has no meaning for."""
+    for t in types:
+        if t.dtype not in allowed:
+            kinds = {dtypes.FLOAT: "float", dtypes.INEXACT: "float or complex", dtypes.BITS: "integer or bool"}
+            expected = kinds.get(allowed) or ", ".join(sorted(dtypes.short_name(d) for d in allowed))
+            raise DtypeError(f"{op.name}: does not take this dtype", got=t, expected=expected)
+
+
+def all_weak(*types: ArrayType) -> bool:
+    return all(t.weak for t in types)
+
+
+def check_axis(op: Op | str, axis: int, ndim: int) -> int:
+    """``axis`` counted from the front."""
+    if not -ndim <= axis < ndim:
+        raise AxisError(f"{op}: axis is out of range", got=axis, expected=f"{-ndim} <= axis < {ndim}")
+    return axis + ndim if axis < 0 else axis
+
+
+def check_axes(op: Op | str, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Distinct axes, each counted from the front."""
+    found = tuple(check_axis(op, a, ndim) for a in axes)
+    if len(set(found)) != len(found):
+        raise AxisError(f"{op}: an axis is named twice", got=tuple(axes))
+    return found
+
+
+def require(op: Op | str, condition: bool, what: str, got: object = None, expected: object = None, fix: str | None = None) -> None:
+    """A `ParameterError` naming the op unless ``condition``."""
+    if not condition:
+        raise ParameterError(f"{op}: {what}", got=got, expected=expected, fix=fix)
+
+
+# --- batching helpers ---
+
+
+def move_batch(x: Array, dim: int | None, size: int, to: int = 0) -> Array:
+    """``x`` with its batch at dimension ``to``; repeated there if it has none."""
+    from nxjax.ops import shape as sh
+
+    if dim is None:
+        shape = (*x.shape[:to], size, *x.shape[to:])
+        kept = tuple(i for i in range(len(shape)) if i != to)
+        return sh.broadcast_in_dim(x, shape=shape, broadcast_dimensions=kept)
+    if dim == to:
+        return x
+    order = [i for i in range(x.ndim) if i != dim]
+    order.insert(to, dim)
+    return sh.transpose(x, permutation=tuple(order))
+
+
+def constant(value: Any, dtype: DType, shape: Shape = ()) -> Array:
+    """``value`` of ``dtype``, repeated over ``shape``: one literal and one broadcast."""
+    from nxjax.ops import shape as sh
+
+    x = wrap(np.asarray(value).astype(dtype))
+    return sh.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
+
+
+def like(x: Array | Linear | ArrayType, value: Any) -> Array:
+    """``value`` in the shape and dtype of ``x``."""
+    return constant(value, x.dtype, x.shape)
+
+
+def zeros(type: ArrayType) -> Array:
+    return constant(0, type.dtype, type.shape)
+
+
+# --- families ---
+
+
+class Elementwise(Op):
+    """Works element by element: operands of one shape, result of that shape.
+
+    Python scalars among the operands take the dtype and shape of the array operands.
+    """
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        if all(isinstance(x, Array) for x in args):
+            return super().__call__(*args, **params)
+        arrays = [x for x in args if isinstance(x, Array)]
+        if not arrays:
+            return super().__call__(*(as_value(x, self.name) for x in args), **params)
+        first = arrays[0]
+        filled = (
+            x if isinstance(x, Array) else like(first, x) if isinstance(x, (bool, int, float, complex)) else as_value(x, self.name)
+            for x in args
+        )
+        return super().__call__(*filled, **params)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        first = next(d for d in dims if d is not None)
+        if all(d == first for d in dims):
+            return self(*args, **params), first
+        moved = (move_batch(x, d, size, first) if d != first else x for x, d in zip(args, dims, strict=True))
+        return self(*moved, **params), first
+
+
+class Differentiable(Op):
+    """Forward mode from one linear map per operand, summed.
+
+    `tangents(y, *xs, **params)` gives, for each operand, the map from its tangent to the result's tangent, or None
+    where the result does not depend on it differentiably. Only maps of operands that have a tangent are called.
+    """
+
+    @abstractmethod
+    def tangents(self, y: Any, *xs: Array, **params: Any) -> Sequence[Tangent | None]: ...
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        from nxjax.ops.arithmetic import add
+
+        y = self(*primals, **params)
+        total: Array | None = None
+        for push, t in zip(self.tangents(y, *primals, **params), tangents, strict=True):
+            if push is not None and t is not None:
+                part = push(t)
+                total = part if total is None else add(total, part)
+        return y, total
+
+
+class LinearOp(Op):
+    """Linear in all its operands together: the tangent is the op itself applied to tangents (zeros filled in)."""
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        y = self(*primals, **params)
+        if all(t is None for t in tangents):
+            return y, None
+        filled = (zeros(x.type) if t is None else t for x, t in zip(primals, tangents, strict=True))
+        return y, self(*filled, **params)
+
+
+class Nondifferentiable(Op):
+    """Piecewise constant or integer: the tangent is zero."""
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        y = self(*primals, **params)
+        return y, (None,) * len(y) if self.multi else None
+
+
+class Unary(Elementwise):
+    """One operand; result of its type. ``allowed`` says which dtypes have a meaning, ``hlo`` the StableHLO name."""
+
+    allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
+    hlo: ClassVar[str] = ""
+    ufunc: ClassVar[Callable[..., Any] | None] = None
+
+    def infer(self, x: ArrayType, /, **params: Any) -> ArrayType:
+        of_dtype(self, self.allowed, x)
+        return x
+
+    def eval(self, x: NDArray, /, **params: Any) -> NDArray:
+        function = type(self).ufunc
+        if function is None:
+            return eval_by_expand(self, (x,), params)
+        return np.asarray(function(x), x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **params: Any) -> Any:
+        return b.simple(self.hlo, (x,), out) if self.hlo else b.inline(self.expand, (x,), params)
+
+
+class Binary(Elementwise):
+    """Two operands of one type; result of that type."""
+
+    allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
+    hlo: ClassVar[str] = ""
+    ufunc: ClassVar[Callable[..., Any] | None] = None
+
+    def infer(self, x: ArrayType, y: ArrayType, /, **params: Any) -> ArrayType:
+        if x.shape != y.shape:
+            equal_shapes(self, x, y)
+        if x.dtype != y.dtype:
+            equal_dtypes(self, x, y)
+        if x.dtype not in self.allowed:
+            of_dtype(self, self.allowed, x)
+        return x if not x.weak or y.weak else y
+
+    def eval(self, x: NDArray, y: NDArray, /, **params: Any) -> NDArray:
+        function = type(self).ufunc
+        if function is None:
+            return eval_by_expand(self, (x, y), params)
+        return np.asarray(function(x, y), x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /, **params: Any) -> Any:
+        return b.simple(self.hlo, (x, y), out) if self.hlo else b.inline(self.expand, (x, y), params)
+
+
+class Composite(Op):
+    """Known by its `expand` alone, and still one equation: a device may match it whole.
+
+    `infer`, `eval` and the portable lowering follow from the expansion; forward mode and batching of one that defines
+    none are those of the expansion, which the transforms see to.
+    """
+
+    def infer(self, *types: ArrayType, **params: Any) -> Any:
+        return _infer_by_expand(self, types, tuple(sorted(params.items())))
+
+    def eval(self, *xs: NDArray, **params: Any) -> Any:
+        return eval_by_expand(self, xs, params)
+
+    def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
+        return b.inline(self.expand, xs, params)
+
+    @abstractmethod
+    def expand(self, *xs: Array, **params: Any) -> Any: ...
+
+
+@lru_cache(4096)
+def _infer_by_expand(op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...]) -> Any:
+    def flat(*xs: Array) -> Sequence[Array]:
+        y = op.expand(*xs, **dict(params))
+        return y if op.multi else [y]
+
+    out = stage(flat, types, op.name).out_types
+    return out if op.multi else out[0]
+
+
+def eval_by_expand(op: Op, xs: Sequence[NDArray], params: dict[str, Any]) -> Any:
+    """The meaning of ``op`` as NumPy runs its expansion."""
+    with use(EVAL):
+        y: Any = op.expand(*(wrap(x) for x in xs), **params)
+    return tuple(v.numpy() for v in y) if op.multi else y.numpy()

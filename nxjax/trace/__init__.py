@@ -1,0 +1,1 @@
+"""The language: types, values, traces, programs. Names no op."""

@@ -1,0 +1,136 @@
+"""The concrete array: an immutable handle on a buffer on a device; and the one way that other data becomes one.
+
+Knows no op. A buffer that an executor left on its device is fetched to NumPy only when somebody looks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+
+from nxjax.errors import DtypeError
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType, ShapeDtypeStruct
+
+NDArray = np.ndarray[Any, Any]
+
+
+class Buffer(Protocol):
+    """What an executor leaves behind: an opaque handle that can become NumPy."""
+
+    def to_numpy(self) -> NDArray: ...
+
+
+@final
+class DeviceArray(Array):
+    """A concrete array. Made by `as_value`, `wrap` and executors; users write `nx.array` and `nx.asarray`."""
+
+    __slots__ = ("_data", "buffer", "device", "type")
+    _data: NDArray | None
+    buffer: Buffer | None
+    device: Any  # None: the host
+
+    def __init__(self, data: NDArray | None, type: ArrayType, buffer: Buffer | None = None, device: Any = None) -> None:
+        self._data = data
+        self.type = type
+        self.buffer = buffer
+        self.device = device
+
+    def numpy(self) -> NDArray:
+        """The elements, as a NumPy array that must not be written to."""
+        data = self._data
+        if data is None:
+            if self.buffer is None:
+                raise RuntimeError("Array has been deleted: it was donated to a jitted call")
+            data = self._data = self.buffer.to_numpy()
+        return data
+
+    def delete(self) -> None:
+        """Drop the elements; any later use is an error."""
+        self._data = self.buffer = None
+
+    def is_deleted(self) -> bool:
+        return self._data is None and self.buffer is None
+
+
+def wrap(data: Any, weak: bool = False) -> DeviceArray:
+    """A NumPy array as it is: no copy, no change of dtype."""
+    array: NDArray = data if isinstance(data, np.ndarray) else np.asarray(data)
+    return DeviceArray(array, ArrayType(array.shape, array.dtype, weak))
+
+
+_WEAK_SCALARS: Final = (bool, int, float, complex)
+_scalars: dict[tuple[type, object, bool], DeviceArray] = {}
+
+
+def scalar(x: bool | int | float | complex) -> DeviceArray:
+    """A Python scalar: default dtype of its kind, weak unless bool."""
+    kind = type(x)
+    x64 = dtypes.config.enable_x64
+    # 0.0 == -0.0 and 1 == True, hence the type in the key and the exclusion of zeros.
+    known = _scalars.get((kind, x, x64)) if x else None
+    if known is not None:
+        return known
+    dtype = dtypes.as_dtype(bool if kind is bool else int if isinstance(x, int) else complex if isinstance(x, complex) else float)
+    if dtype in dtypes.INTEGER:
+        info = np.iinfo(dtype)
+        if not info.min <= x <= info.max:  # pyright: ignore[reportOperatorIssue]
+            raise OverflowError(f"Python integer {x} does not fit {dtype.name}; name a dtype: nx.array({x}, dtype='uint64')")
+    data = np.asarray(x, dtype)
+    data.flags.writeable = False
+    value = DeviceArray(data, ArrayType((), dtype, kind is not bool))
+    if x and kind in _WEAK_SCALARS and len(_scalars) < 1024:
+        _scalars[kind, x, x64] = value
+    return value
+
+
+def as_value(x: Any, where: str = "array") -> Array:
+    """Array, NumPy array or scalar, Python scalar, or anything with ``__array__``, as a value of the language.
+
+    64-bit NumPy input takes the 32-bit default (see `dtypes.canonical`). Lists and other containers are refused: an
+    op's operand is never converted element by element in silence.
+    """
+    if isinstance(x, Array):
+        return x
+    if isinstance(x, _WEAK_SCALARS) and not isinstance(x, np.generic):
+        return scalar(x)
+    if isinstance(x, (np.ndarray, np.generic)):
+        return from_numpy(x, where)
+    convert = getattr(x, "__nx_array__", None) or getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return as_value(convert(), where)
+    if hasattr(x, "__array__") and not isinstance(x, type):
+        return from_numpy(np.asarray(x), where)
+    raise DtypeError(
+        f"{where}: not an array",
+        got=f"{type(x).__name__}: {str(x)[:60]}",
+        expected="an array or a number",
+        fix="convert lists and tuples with nx.array(...)" if isinstance(x, (list, tuple)) else None,
+    )
+
+
+def from_numpy(x: Any, where: str = "array") -> DeviceArray:
+    """NumPy data in its canonical dtype. Writable memory is copied, since arrays are immutable."""
+    data: NDArray = np.asarray(x)
+    if data.dtype not in dtypes.NUMERIC and data.dtype not in (dtypes.key, dtypes.float0):
+        if data.dtype.newbyteorder("=") not in dtypes.NUMERIC:
+            raise DtypeError(f"{where}: arrays cannot hold this", got=f"NumPy array of dtype {data.dtype}")
+        data = data.astype(data.dtype.newbyteorder("="))
+    dtype = dtypes.canonical(data.dtype)
+    if dtype != data.dtype:
+        with np.errstate(all="ignore"):
+            data = data.astype(dtype)
+    elif data.flags.writeable and isinstance(x, np.ndarray):
+        data = data.copy()
+    return wrap(data)
+
+
+def type_of(x: Any, where: str = "array") -> ArrayType:
+    """The type `as_value` would give, without making a value of a `ShapeDtypeStruct`."""
+    if isinstance(x, Array):
+        return x.type
+    if isinstance(x, (ArrayType, ShapeDtypeStruct)):
+        return x if isinstance(x, ArrayType) else x.type
+    return as_value(x, where).type

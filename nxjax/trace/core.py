@@ -1,0 +1,264 @@
+"""The language: a value, an op, a trace, and how an op meets the current trace.
+
+Stackless tracing: one *current* trace, kept in a context variable. Binding an op hands it to that trace; the trace
+either interprets it with its own rule, with its parent as the current trace, or passes it on to the parent. A value
+belongs to a trace when ``x.trace is trace``; there are no levels and no tags. The outermost trace computes.
+
+This file names no op, transform or device. Two things are set from outside, by the package's ``__init__``: the
+`execute` hook that the outermost trace calls, and the operators of `Array`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+
+from nxjax.errors import NxError, UnexpectedTracerError
+from nxjax.trace.types import ArrayType, Shape
+
+Types = ArrayType | tuple[ArrayType, ...]
+
+
+class Array(ABC):
+    """A typed value: a concrete array or a tracer. Immutable.
+
+    ``isinstance(x, nx.Array)`` holds for both. Operators, methods and indexing are attached by `nxjax.numpy`.
+    """
+
+    __slots__ = ("__weakref__",)
+    __array_priority__ = 100  # NumPy's operators yield to ours
+
+    type: ArrayType
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        return self.type.weak
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        return self.type.size
+
+    @property
+    def aval(self) -> ArrayType:
+        """JAX's name for `type`."""
+        return self.type
+
+
+class Tracer(Array):
+    """A value that stands for one inside a trace."""
+
+    __slots__ = ("trace", "type")
+    trace: Trace
+
+    @abstractmethod
+    def origin(self) -> str:
+        """Where the value came from, for error messages."""
+
+
+class Op(ABC):
+    """One operation, and everything it must answer.
+
+    ``infer`` is required, and one of ``expand`` and ``stablehlo``. A rule that is not written follows from ``expand``:
+    the transforms apply themselves to the smaller ops it is made of.
+
+    Shapes in rules: ``primals``/``tangents``/``args`` are tuples with one entry per operand; a tangent that is None is
+    zero. Results are one value, or a tuple where ``multi`` is set.
+    """
+
+    name: ClassVar[str]
+    multi: ClassVar[bool] = False  # gives a tuple of results
+    effect: ClassVar[bool] = False  # must run even when no result is used
+    nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
+
+    @abstractmethod
+    def infer(self, *types: ArrayType, **params: Any) -> Any:
+        """Result type(s), or a typed error that names the op."""
+
+    def eval(self, *xs: np.ndarray[Any, Any], **params: Any) -> Any:
+        """The meaning, in NumPy."""
+        raise NotImplementedError
+
+    def expand(self, *xs: Array, **params: Any) -> Any:
+        """Itself in smaller ops."""
+        raise NotImplementedError
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        """Result and tangent; runs with the tangents' own trace as the current one."""
+        raise NotImplementedError
+
+    def linearize(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        """As `jvp`, for ops that hold programs: known values are computed now, only linear work is staged."""
+        raise NotImplementedError
+
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
+        """Cotangents of the linear operands (those that are `Linear`), None for the others."""
+        raise NotImplementedError
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        """Result(s) and the dimension(s) in which they are batched, or None."""
+        raise NotImplementedError
+
+    def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
+        """Emit StableHLO through the builder ``b``; ``xs`` are typed SSA names, ``out`` the result type(s)."""
+        raise NotImplementedError
+
+    # --- derived ---
+
+    rules: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.rules = frozenset(rule for rule in RULES if getattr(cls, rule) is not getattr(Op, rule))
+
+    def __init__(self) -> None:
+        if OPS.setdefault(self.name, self) is not self:
+            raise NxError(f"op {self.name!r} is defined twice")
+
+    def has(self, rule: str) -> bool:
+        return rule in self.rules
+
+    def __call__(self, *args: Array, **params: Any) -> Any:
+        return _current.get().process(self, args, params)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+RULES: Final = ("infer", "eval", "expand", "jvp", "linearize", "transpose", "batch", "stablehlo")
+# Every op by name: what the program parser and the generated pages read. Execution never looks here.
+OPS: Final[dict[str, Op]] = {}
+
+
+@final
+class Linear:
+    """Marks, in `Op.transpose`, an operand that the op is linear in: it has a type but no value."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: ArrayType) -> None:
+        self.type = type
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+
+class Trace(ABC):
+    """Interprets ops. ``parent`` is the trace that was current when this one was made; None for the outermost."""
+
+    __slots__ = ("parent",)
+    parent: Trace | None
+
+    @abstractmethod
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        """Apply ``op``."""
+
+    def lineage(self) -> list[Trace]:
+        """This trace and all above it."""
+        found: list[Trace] = []
+        trace: Trace | None = self
+        while trace is not None:
+            found.append(trace)
+            trace = trace.parent
+        return found
+
+
+def _no_execute(op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    raise NxError(f"{op.name}: no executor is installed", fix="import nxjax before using its parts")
+
+
+_execute: Callable[[Op, Sequence[Array], dict[str, Any]], Any] = _no_execute
+
+
+def install_execute(hook: Callable[[Op, Sequence[Array], dict[str, Any]], Any]) -> None:
+    """Say how the outermost trace computes. Called once, by the package's ``__init__``."""
+    global _execute
+    _execute = hook
+
+
+_compiler: Callable[[], Any] | None = None
+
+
+def install_compiler(find: Callable[[], Any]) -> None:
+    """Say who compiles programs: ``find`` gives the compiler when one is first needed. Called once, as above."""
+    global _compiler
+    _compiler = find
+
+
+def the_compiler() -> Any:
+    """What `install_compiler` was given; see `transforms.jit.Compiler` for its contract."""
+    if _compiler is None:
+        raise NxError("jit: no compiler is installed", fix="import nxjax before using its parts")
+    return _compiler()
+
+
+@final
+class EvalTrace(Trace):
+    """The outermost trace: computes."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.parent = None
+
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        for x in args:
+            if isinstance(x, Tracer):
+                raise escaped(x, op.name)
+        return _execute(op, args, params)
+
+
+EVAL: Final = EvalTrace()
+_current: ContextVar[Trace] = ContextVar("nxjax_trace", default=EVAL)
+current_trace = _current.get
+
+
+@final
+class use:
+    """``with use(trace):`` makes ``trace`` the current one."""
+
+    __slots__ = ("token", "trace")
+    token: Token[Trace]
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def __enter__(self) -> None:
+        self.token = _current.set(self.trace)
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self.token)
+
+
+def escaped(x: Tracer, where: str) -> UnexpectedTracerError:
+    """The error for a tracer met outside its trace."""
+    return UnexpectedTracerError(
+        f"{where}: a traced value has left the function it was traced in",
+        got=f"{x.type} {x.origin()}",
+        expected="only values made in this call",
+        fix="return the value from the transformed function instead of storing it in a global, attribute or list",
+    )

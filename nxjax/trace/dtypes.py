@@ -1,0 +1,235 @@
+"""Element types: names, kinds, defaults and the promotion lattice.
+
+Knows NumPy and ml_dtypes only. Promotion follows JAX's JEP 9407: a lattice of dtypes in which a Python scalar is a
+*weak* node that yields to any array of its kind. Nothing here is a global switch: 64-bit types appear whenever a dtype
+asks for them, and `config.enable_x64` only moves the defaults.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from nxjax.config import config
+from nxjax.errors import DtypeError
+
+DType = np.dtype[Any]
+
+bool_: Final = np.dtype(np.bool_)
+int4: Final = np.dtype(ml_dtypes.int4)
+uint4: Final = np.dtype(ml_dtypes.uint4)
+int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
+uint8, uint16, uint32, uint64 = (np.dtype(t) for t in (np.uint8, np.uint16, np.uint32, np.uint64))
+float16, float32, float64 = (np.dtype(t) for t in (np.float16, np.float32, np.float64))
+bfloat16: Final = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3fn: Final = np.dtype(ml_dtypes.float8_e4m3fn)
+float8_e4m3b11fnuz: Final = np.dtype(ml_dtypes.float8_e4m3b11fnuz)
+float8_e4m3fnuz: Final = np.dtype(ml_dtypes.float8_e4m3fnuz)
+float8_e5m2: Final = np.dtype(ml_dtypes.float8_e5m2)
+float8_e5m2fnuz: Final = np.dtype(ml_dtypes.float8_e5m2fnuz)
+complex64, complex128 = (np.dtype(t) for t in (np.complex64, np.complex128))
+
+# A random key is one opaque 8-byte scalar: every op that only moves data moves keys too, and no op can do arithmetic
+# on one by accident, because its dtype is of no numeric kind.
+key: Final = np.dtype([("threefry", np.uint32, (2,))])
+# The tangent type of integers: no information at all.
+float0: Final = np.dtype([("float0", np.void, 0)])
+
+_FLOAT8: Final = (float8_e4m3fn, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz)
+SIGNED: Final = frozenset((int4, int8, int16, int32, int64))
+UNSIGNED: Final = frozenset((uint4, uint8, uint16, uint32, uint64))
+INTEGER: Final = SIGNED | UNSIGNED
+FLOAT: Final = frozenset((*_FLOAT8, bfloat16, float16, float32, float64))
+COMPLEX: Final = frozenset((complex64, complex128))
+BOOL: Final = frozenset((bool_,))
+INEXACT: Final = FLOAT | COMPLEX
+NUMBER: Final = INTEGER | INEXACT
+NUMERIC: Final = NUMBER | BOOL
+BITS: Final = INTEGER | BOOL
+
+_SHORT: Final[dict[DType, str]] = {
+    bool_: "bool",
+    **{d: d.name.replace("uint", "u").replace("int", "i") for d in INTEGER},
+    **{d: d.name.replace("bfloat", "bf").replace("float", "f") for d in FLOAT},
+    complex64: "c64",
+    complex128: "c128",
+    key: "key<fry>",
+    float0: "float0",
+}
+_FROM_SHORT: Final = {short: d for d, short in _SHORT.items()}
+
+
+def short_name(dtype: DType) -> str:
+    """``f32`` for float32, ``bf16`` for bfloat16, ``key<fry>`` for random keys."""
+    return _SHORT.get(dtype, dtype.name)
+
+
+def from_short_name(name: str) -> DType:
+    """The inverse of `short_name`."""
+    try:
+        return _FROM_SHORT[name]
+    except KeyError:
+        raise DtypeError(f"no dtype is called {name!r}", expected=", ".join(_FROM_SHORT)) from None
+
+
+_X32: Final[dict[DType, DType]] = {int64: int32, uint64: uint32, float64: float32, complex128: complex64}
+_PYTHON: Final[dict[Any, DType]] = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+def canonical(dtype: DType) -> DType:
+    """The dtype that input takes which names none: 64-bit types become 32-bit ones unless `enable_x64` is set."""
+    return dtype if config.enable_x64 else _X32.get(dtype, dtype)
+
+
+def as_dtype(spec: Any) -> DType:
+    """What a user's ``dtype=`` means. Python's `int`, `float`, `complex` are defaults; everything else is exact.
+
+    >>> as_dtype(float).name, as_dtype("float64").name, as_dtype("bfloat16").name
+    ('float32', 'float64', 'bfloat16')
+    """
+    python = _PYTHON.get(spec) if isinstance(spec, type) else None
+    if python is not None:
+        return canonical(python)
+    own = getattr(spec, "dtype", spec)
+    if isinstance(own, str) and own in ("bfloat16", "int4", "uint4"):
+        own = getattr(ml_dtypes, own)
+    elif isinstance(own, str) and own.startswith("float8_"):
+        own = getattr(ml_dtypes, own, own)
+    try:
+        dtype = np.dtype(own)
+    except TypeError as error:
+        raise DtypeError("dtype: not understood", got=repr(spec), expected="a dtype such as nx.float32") from error
+    if dtype in _SHORT:
+        return dtype
+    native = dtype.newbyteorder("=")
+    if native in _SHORT:
+        return native
+    raise DtypeError("dtype: arrays cannot hold this type", got=dtype, expected="bool, int, uint, float or complex types")
+
+
+# The lattice. Strings are weak nodes: what a Python int, float or complex is before it meets an array.
+_WEAK: Final = {"int": int64, "float": float64, "complex": complex128}
+_ABOVE: Final[dict[Any, tuple[Any, ...]]] = {
+    bool_: ("int",),
+    "int": (uint4, int4, uint8, int8),
+    uint4: (),
+    int4: (),
+    uint8: (int16, uint16),
+    uint16: (int32, uint32),
+    # uint32 with int32 stays in 32 bits unless 64 bits are already asked for.
+    uint32: (int32, uint64),
+    uint64: ("float",),
+    int8: (int16,),
+    int16: (int32,),
+    int32: (int64,),
+    int64: ("float",),
+    "float": (*_FLOAT8, bfloat16, float16, "complex"),
+    **dict.fromkeys(_FLOAT8, ()),
+    bfloat16: (float32,),
+    float16: (float32,),
+    float32: (float64, complex64),
+    float64: (complex128,),
+    "complex": (complex64,),
+    complex64: (complex128,),
+    complex128: (),
+}
+
+
+@lru_cache(None)
+def _upper(node: Any, x64: bool) -> frozenset[Any]:
+    above = (int64, uint64) if x64 and node == uint32 else _ABOVE[node]
+    return frozenset((node,)).union(*(_upper(n, x64) for n in above))
+
+
+def _node(dtype: DType, weak: bool) -> Any:
+    if not weak or dtype == bool_:
+        return dtype
+    if dtype in INTEGER:
+        return "int"
+    return "float" if dtype in FLOAT else "complex"
+
+
+def _describe(pair: tuple[DType, bool]) -> str:
+    return short_name(pair[0]) + ("*" if pair[1] else "")
+
+
+@lru_cache(4096)
+def _promote(pairs: tuple[tuple[DType, bool], ...], x64: bool) -> tuple[DType, bool]:
+    if any(d not in NUMERIC for d, _ in pairs):
+        kinds = {d for d, _ in pairs}
+        if len(kinds) == 1:
+            return pairs[0][0], False
+        raise DtypeError("promotion: these dtypes do not mix", got=", ".join(map(_describe, pairs)))
+    nodes = {_node(d, w) for d, w in pairs}
+    common = frozenset.intersection(*(_upper(n, x64) for n in nodes))
+    least = [n for n in common if common <= _upper(n, x64)]
+    if not least:
+        raise DtypeError(
+            "promotion: no common dtype",
+            got=", ".join(map(_describe, pairs)),
+            fix="cast one operand, e.g. x.astype(nx.float32)",
+        )
+    (node,) = least
+    if not isinstance(node, str):
+        return node, False
+    # A weak result keeps the widest weak dtype that took part.
+    candidates = [d for d, w in pairs if _node(d, w) == node]
+    default = _WEAK[node] if x64 else _X32[_WEAK[node]]
+    widest = max(candidates, key=lambda d: d.itemsize, default=default)
+    all_weak = all(w or d == bool_ for d, w in pairs) and any(w for _, w in pairs)
+    return (widest if candidates else default), all_weak
+
+
+def promote(*pairs: tuple[DType, bool]) -> tuple[DType, bool]:
+    """Least upper bound of (dtype, weak) pairs.
+
+    >>> promote((int32, False), (float32, True))[0].name
+    'float32'
+    >>> promote((bfloat16, False), (float32, True))[0].name
+    'bfloat16'
+    """
+    return _promote(pairs, config.enable_x64)
+
+
+def promote_types(a: Any, b: Any) -> DType:
+    """The dtype that operands of dtypes ``a`` and ``b`` are brought to."""
+    weak = (int, float, complex)
+    return promote((as_dtype(a), a in weak), (as_dtype(b), b in weak))[0]
+
+
+def to_inexact(dtype: DType) -> DType:
+    """The float type that integer and boolean input of a float function takes."""
+    return dtype if dtype in INEXACT else canonical(float64)
+
+
+def real_part(dtype: DType) -> DType:
+    """float32 for complex64, float64 for complex128, itself otherwise."""
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex type whose parts hold ``dtype``."""
+    if dtype in COMPLEX:
+        return dtype
+    return complex128 if dtype == float64 else complex64
+
+
+def is_differentiable(dtype: DType) -> bool:
+    return dtype in INEXACT
+
+
+def integer_info(dtype: DType) -> Any:
+    """``min``, ``max`` and ``bits`` of an integer dtype, int4 included."""
+    return ml_dtypes.iinfo(dtype)
+
+
+def float_info(dtype: DType) -> Any:
+    """``min``, ``max``, ``eps``, ... of a float dtype, bfloat16 and float8 included; of the parts for complex."""
+    return ml_dtypes.finfo(real_part(dtype))
+
+
+def bit_width(dtype: DType) -> int:
+    return 4 if dtype in (int4, uint4) else 8 * dtype.itemsize

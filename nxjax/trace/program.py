@@ -1,0 +1,271 @@
+"""The immutable Program: typed equations in order, and how to run and check one.
+
+Knows ops only through their contract. `nx.make_jaxpr` returns a Program; every transform and every lowering reads one.
+Text form in `text`, making one in `stage`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from nxjax.errors import ProgramError, Source
+from nxjax.trace.core import Array, Op, current_trace
+from nxjax.trace.scope import replaying
+from nxjax.trace.types import ArrayType
+
+T = TypeVar("T")
+
+
+@final
+class Var:
+    """A variable: a type and an identity."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: ArrayType) -> None:
+        self.type = type
+
+    @property
+    def aval(self) -> ArrayType:
+        return self.type
+
+
+@final
+class Literal:
+    """A scalar written into the program."""
+
+    __slots__ = ("type", "value")
+
+    def __init__(self, value: Array) -> None:
+        self.value = value
+        self.type = value.type
+
+    @property
+    def aval(self) -> ArrayType:
+        return self.type
+
+    @property
+    def val(self) -> Array:
+        return self.value
+
+
+Atom = Var | Literal
+
+
+@final
+class Equation:
+    """``outputs = op[params] inputs``, with the user's source line and named scope."""
+
+    __slots__ = ("inputs", "op", "outputs", "params", "scope", "source")
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Atom, ...],
+        outputs: tuple[Var, ...],
+        params: dict[str, Any],
+        source: Source | None = None,
+        scope: str = "",
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.outputs = outputs
+        self.params = params
+        self.source = source
+        self.scope = scope
+
+    @property
+    def primitive(self) -> Op:
+        """JAX's name for `op`."""
+        return self.op
+
+    def programs(self) -> Iterator[Program]:
+        """The programs this equation holds, in parameter order."""
+        for value in self.params.values():
+            if isinstance(value, Program):
+                yield value
+            elif isinstance(value, tuple):
+                yield from (v for v in value if isinstance(v, Program))  # pyright: ignore[reportUnknownVariableType]
+
+    def replaced(self, inputs: tuple[Atom, ...], outputs: tuple[Var, ...], params: dict[str, Any] | None = None) -> Equation:
+        return Equation(self.op, inputs, outputs, self.params if params is None else params, self.source, self.scope)
+
+
+class _Lazy:
+    """Room for cached properties and derived programs; Program itself stays immutable."""
+
+
+@final
+class Program(_Lazy):
+    """A closed program: ``consts`` are bound to ``values``, ``inputs`` are free.
+
+    Attributes:
+        consts, values: variables of captured arrays, and the arrays.
+        inputs: one variable per argument.
+        equations: in an order in which every variable is made before it is used.
+        outputs: variables or literals.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Var],
+        equations: Sequence[Equation],
+        outputs: Sequence[Atom],
+        consts: Sequence[Var] = (),
+        values: Sequence[Array] = (),
+        name: str = "",
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.equations = tuple(equations)
+        self.outputs = tuple(outputs)
+        self.consts = tuple(consts)
+        self.values = tuple(values)
+        self.name = name
+        self._derived: dict[Any, Any] = {}
+
+    @property
+    def in_types(self) -> tuple[ArrayType, ...]:
+        return tuple(v.type for v in self.inputs)
+
+    @property
+    def out_types(self) -> tuple[ArrayType, ...]:
+        return tuple(v.type for v in self.outputs)
+
+    # JAX's names.
+    eqns = property(lambda self: self.equations)
+    invars = property(lambda self: self.inputs)
+    outvars = property(lambda self: self.outputs)
+    constvars = property(lambda self: self.consts)
+    jaxpr = property(lambda self: self)
+    in_avals = property(lambda self: self.in_types)
+    out_avals = property(lambda self: self.out_types)
+
+    @property
+    def literals(self) -> tuple[Array, ...]:
+        return self.values
+
+    @cached_property
+    def effect(self) -> bool:
+        """True when some equation, at any depth, must run even if nothing uses its results."""
+        return any(e.op.effect or any(p.effect for p in e.programs()) for e in self.equations)
+
+    @cached_property
+    def last_use(self) -> tuple[tuple[Var, ...], ...]:
+        """Per equation, the variables that nothing after it reads."""
+        kept: set[Var] = {v for v in self.outputs if isinstance(v, Var)}
+        rows: list[tuple[Var, ...]] = []
+        for equation in reversed(self.equations):
+            dead = [v for v in (*equation.inputs, *equation.outputs) if isinstance(v, Var) and v not in kept]
+            rows.append(tuple(dict.fromkeys(dead)))
+            kept.update(dead)
+        return tuple(reversed(rows))
+
+    def derive(self, key: Any, make: Callable[[], T]) -> T:
+        """A program (or anything else) made from this one, kept with it under ``key``."""
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = make()
+        return found
+
+    def close_over(self) -> tuple[Program, tuple[Array, ...]]:
+        """This program with its consts as leading inputs, and their values."""
+        if not self.consts:
+            return self, ()
+        return self.derive("open", lambda: Program((*self.consts, *self.inputs), self.equations, self.outputs, name=self.name)), self.values
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the content: equal for programs that print alike and hold equal constants."""
+        from nxjax.trace.text import canonical_text
+
+        digest = hashlib.sha256(canonical_text(self).encode())
+        for value in self.values:
+            data = np.ascontiguousarray(value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+            digest.update(data.view(np.uint8).tobytes() if data.dtype.itemsize else b"")
+        return digest.hexdigest()
+
+    def __call__(self, *args: Array) -> list[Array]:
+        return run(self, args)
+
+    def __str__(self) -> str:
+        from nxjax.trace.text import to_text
+
+        return to_text(self)
+
+    __repr__ = __str__
+
+    def pretty_print(self, *, source: bool = False, **_: Any) -> str:
+        """The text, with the user's source lines as comments if ``source``."""
+        from nxjax.trace.text import to_text
+
+        return to_text(self, source=source)
+
+    def _repr_html_(self) -> str:
+        from nxjax.trace.text import to_html
+
+        return to_html(self)
+
+    def check(self) -> Program:
+        """Raise `ProgramError` unless every rule of the language holds; gives the program back."""
+        check(self)
+        return self
+
+
+def run(program: Program, args: Sequence[Array]) -> list[Array]:
+    """Interpret ``program`` under the current trace. Equations keep their own scope and source line."""
+    if len(args) != len(program.inputs):
+        raise ProgramError("program: wrong number of arguments", got=len(args), expected=len(program.inputs))
+    trace = current_trace()
+    env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
+    env.update(zip(program.consts, program.values, strict=True))
+    for equation, dead in zip(program.equations, program.last_use, strict=True):
+        xs = [env[v] if isinstance(v, Var) else v.value for v in equation.inputs]
+        with replaying(equation.scope, equation.source):
+            result = trace.process(equation.op, xs, equation.params)
+        if equation.op.multi:
+            env.update(zip(equation.outputs, result, strict=True))
+        else:
+            env[equation.outputs[0]] = result
+        for v in dead:
+            env.pop(v, None)
+    return [env[v] if isinstance(v, Var) else v.value for v in program.outputs]
+
+
+def check(program: Program) -> None:
+    """Every variable made once and before use, every type as the op infers it, every const of its value's type."""
+    if len(program.consts) != len(program.values):
+        raise ProgramError("program: consts and values differ in number")
+    for var, value in zip(program.consts, program.values, strict=True):
+        if not var.type.same(value.type):
+            raise ProgramError("program: a const has another type than its value", got=value.type, expected=var.type)
+    known: set[Var] = set()
+
+    def define(vs: Sequence[Var], where: str) -> None:
+        for v in vs:
+            if v in known:
+                raise ProgramError(f"program: {where} defines a variable twice", got=v.type)
+            known.add(v)
+
+    def used(atoms: Sequence[Atom], where: str, source: Source | None) -> None:
+        for atom in atoms:
+            if isinstance(atom, Var) and atom not in known:
+                raise ProgramError(f"program: {where} uses a variable that is not defined", got=atom.type, source=source)
+
+    define((*program.consts, *program.inputs), "the header")
+    for equation in program.equations:
+        name = equation.op.name
+        used(equation.inputs, name, equation.source)
+        for inner in equation.programs():
+            check(inner)
+        inferred = equation.op.infer(*(v.type for v in equation.inputs), **equation.params)
+        types = tuple(inferred) if equation.op.multi else (inferred,)
+        got = tuple(v.type for v in equation.outputs)
+        if len(types) != len(got) or not all(a.same(b) for a, b in zip(types, got, strict=True)):
+            raise ProgramError(f"program: {name} has other types than it infers", got=got, expected=types, source=equation.source)
+        define(equation.outputs, name)
+    used(program.outputs, "the result", None)

@@ -1,0 +1,73 @@
+"""Where in the user's program an equation comes from: named scopes and source lines. Knows no op."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from typing import Any, final
+
+from nxjax.errors import Source, user_source
+
+_scope: ContextVar[str] = ContextVar("nxjax_scope", default="")
+# While a program is replayed, its equations keep the line they were first written on.
+_replayed: ContextVar[Source | None] = ContextVar("nxjax_source", default=None)
+
+current_scope = _scope.get
+
+
+@final
+class named_scope:
+    """``with nx.named_scope("attention"):`` names the equations traced inside; also a decorator.
+
+    >>> with named_scope("encoder"), named_scope("mlp"):
+    ...     current_scope()
+    'encoder/mlp'
+    """
+
+    __slots__ = ("name", "token")
+    token: Token[str]
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        outer = _scope.get()
+        self.token = _scope.set(f"{outer}/{self.name}" if outer else self.name)
+
+    def __exit__(self, *exc: object) -> None:
+        _scope.reset(self.token)
+
+    def __call__(self, function: Any) -> Any:
+        import functools
+
+        @functools.wraps(function)
+        def scoped(*args: Any, **kwargs: Any) -> Any:
+            with named_scope(self.name):
+                return function(*args, **kwargs)
+
+        return scoped
+
+
+def current_source() -> Source | None:
+    """The user's line now, or that of the equation being replayed."""
+    return _replayed.get() or user_source()
+
+
+@final
+class replaying:
+    """Equations made inside take scope and source from ``scope`` and ``source``."""
+
+    __slots__ = ("scope", "source", "tokens")
+
+    def __init__(self, scope: str, source: Source | None) -> None:
+        self.scope = scope
+        self.source = source
+
+    def __enter__(self) -> None:
+        outer = _scope.get()
+        scope = f"{outer}/{self.scope}" if outer and self.scope and not self.scope.startswith(outer) else self.scope or outer
+        self.tokens = (_scope.set(scope), _replayed.set(self.source))
+
+    def __exit__(self, *exc: object) -> None:
+        scope, source = self.tokens
+        _scope.reset(scope)
+        _replayed.reset(source)

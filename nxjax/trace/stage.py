@@ -1,0 +1,103 @@
+"""Staging: run a Python function on tracers and keep what it did as a Program. Names no op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from nxjax.config import config
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, escaped, use
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.trace.scope import current_scope, current_source
+from nxjax.trace.types import ArrayType
+
+
+@final
+class StageTracer(Tracer):
+    """Stands for a variable of a program in the making."""
+
+    __slots__ = ("name", "var")
+
+    def __init__(self, trace: StageTrace, var: Var, name: str = "") -> None:
+        self.trace = trace
+        self.var = var
+        self.type = var.type
+        self.name = name
+
+    def origin(self) -> str:
+        trace = self.trace
+        assert isinstance(trace, StageTrace)
+        if self.name:
+            return f"argument {self.name} of {trace.name or 'the traced function'}"
+        for equation in trace.equations:
+            if self.var in equation.outputs:
+                at = f" at {equation.source}" if equation.source else ""
+                return f"made by {equation.op.name}{at} in {trace.name or 'the traced function'}"
+        return f"of {trace.name or 'the traced function'}"
+
+
+class StageTrace(Trace):
+    """Writes every op into a program. Values of other traces are captured as consts."""
+
+    __slots__ = ("_captured", "consts", "equations", "inputs", "name", "values")
+
+    def __init__(self, parent: Trace, name: str = "") -> None:
+        self.parent = parent
+        self.name = name
+        self.inputs: list[Var] = []
+        self.equations: list[Equation] = []
+        self.consts: list[Var] = []
+        self.values: list[Array] = []
+        self._captured: dict[int, Var] = {}
+
+    def input(self, type: ArrayType, name: str = "") -> StageTracer:
+        """A new argument."""
+        var = Var(type)
+        self.inputs.append(var)
+        return StageTracer(self, var, name)
+
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        atoms = tuple([self.atom(x, op.name) for x in args])
+        out = op.infer(*[a.type for a in atoms], **params)
+        types: Sequence[ArrayType] = out if op.multi else (out,)
+        outputs = tuple([Var(t) for t in types])
+        self.equations.append(Equation(op, atoms, outputs, params, current_source(), current_scope()))
+        if op.multi:
+            return tuple(StageTracer(self, v) for v in outputs)
+        return StageTracer(self, outputs[0])
+
+    def atom(self, x: Array, where: str = "result") -> Atom:
+        """The variable, literal or captured const for ``x``."""
+        if isinstance(x, StageTracer) and x.trace is self:
+            return x.var
+        if isinstance(x, DeviceArray) and not x.type.shape and x.type.dtype in dtypes.NUMERIC:
+            return Literal(x)
+        var = self._captured.get(id(x))
+        if var is None:
+            if isinstance(x, Tracer) and x.trace not in self.lineage():
+                raise escaped(x, where)
+            var = self._captured[id(x)] = Var(x.type)
+            self.consts.append(var)
+            self.values.append(x)  # also keeps id(x) from being reused
+        return var
+
+    def finish(self, outputs: Sequence[Array]) -> Program:
+        """The program whose results are ``outputs``."""
+        atoms = [self.atom(y) for y in outputs]
+        program = Program(self.inputs, self.equations, atoms, self.consts, self.values, self.name)
+        return program.check() if config.check else program
+
+
+def stage(function: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str = "", arg_names: Sequence[str] = ()) -> Program:
+    """The program of ``function``, which takes and gives flat sequences of values.
+
+    Values of enclosing traces that it closes over become consts of the program (see `Program.close_over`).
+    """
+    trace = StageTrace(current_trace(), name)
+    names = arg_names or [""] * len(types)
+    tracers = [trace.input(t, n) for t, n in zip(types, names, strict=True)]
+    with use(trace):
+        outputs = [as_value(y, name or "result") for y in function(*tracers)]
+    return trace.finish(outputs)

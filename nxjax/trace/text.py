@@ -1,0 +1,326 @@
+"""Program text: print and parse. The inverse of each other, but for the values of consts, which are given apart.
+
+    { lambda c:f32[4] ; a:f32[3] b:f32[]. let
+        d:f32[3] = sin a
+        e:f32[3] = mul[] d 2.0:f32[]
+      in (e,) }
+
+Knows ops by name only. Parameters are Python literals, dtypes (``f32``), registered frozen dataclasses and programs; a
+parameter that is a Python function prints as ``<function name>`` and cannot be parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import html
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeVar, final
+
+import numpy as np
+
+from nxjax.errors import ProgramError
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import OPS, Array
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.trace.types import ArrayType, parse_type
+
+C = TypeVar("C", bound=type)
+# Classes whose instances may stand in parameters.
+_PARAM_CLASSES: Final[dict[str, Any]] = {}
+
+
+def param_class(cls: C) -> C:
+    """Class decorator: a frozen dataclass or enum that op parameters may hold, so that the parser knows it."""
+    _PARAM_CLASSES[cls.__name__] = cls
+    return cls
+
+
+def _letters(n: int) -> str:
+    name = ""
+    n += 1
+    while n:
+        n, digit = divmod(n - 1, 26)
+        name = chr(97 + digit) + name
+    # Words of the grammar are not names.
+    return name + "_" if name in ("let", "in", "lambda") else name
+
+
+@final
+class _Printer:
+    def __init__(self, source: bool, canonical: bool) -> None:
+        self.source = source
+        self.canonical = canonical
+
+    def program(self, program: Program, indent: str) -> str:
+        names: dict[Var, str] = {}
+
+        def bind(v: Var) -> str:
+            names[v] = _letters(len(names))
+            return f"{names[v]}:{v.type}"
+
+        def atom(a: Atom) -> str:
+            return names[a] if isinstance(a, Var) else self.literal(a)
+
+        consts = " ".join(map(bind, program.consts))
+        head = f"{{ lambda {consts + ' ' if consts else ''}; {' '.join(map(bind, program.inputs))}. let"
+        inner = indent + "    "
+        lines: list[str] = []
+        for e in program.equations:
+            # Inputs first: an equation's outputs are not in scope in it.
+            ins = "".join(f" {atom(a)}" for a in e.inputs)
+            outs = " ".join(map(bind, e.outputs))
+            lines.append(f"{inner}{outs} = {e.op.name}{self.params(e.params, inner)}{ins}{self.comment(e)}")
+        outs = ", ".join(atom(a) for a in program.outputs) + ("," if len(program.outputs) == 1 else "")
+        return "\n".join([head, *lines, f"{indent}  in ({outs}) }}"])
+
+    def comment(self, e: Equation) -> str:
+        if self.canonical:
+            return ""
+        scope = f" @{e.scope}" if e.scope else ""
+        return f"{scope}  # {e.source}" if self.source and e.source else scope
+
+    def literal(self, a: Literal) -> str:
+        return f"{_scalar_text(a.value)}:{a.type}"
+
+    def params(self, params: dict[str, Any], indent: str) -> str:
+        if not params:
+            return ""
+        inner = indent + "  "
+        items = [f"{k}={self.value(v, inner)}" for k, v in sorted(params.items())]
+        if any("\n" in item for item in items):
+            return "[\n" + "\n".join(inner + item for item in items) + f"\n{indent}]"
+        return f"[{' '.join(items)}]"
+
+    def value(self, v: Any, indent: str) -> str:
+        if isinstance(v, Program):
+            return self.program(v, indent)
+        if isinstance(v, np.dtype):
+            return dtypes.short_name(v)
+        if isinstance(v, ArrayType):
+            return f"{v!r}"
+        if isinstance(v, enum.Enum):
+            return f"{type(v).__name__}.{v.name}"
+        if dataclasses.is_dataclass(v) and not isinstance(v, type):
+            fields = ", ".join(f"{f.name}={self.value(getattr(v, f.name), indent)}" for f in dataclasses.fields(v))
+            return f"{type(v).__name__}({fields})"
+        if isinstance(v, tuple):
+            items = [self.value(x, indent) for x in v]  # pyright: ignore[reportUnknownVariableType]
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        if isinstance(v, float) and v != v:
+            return "nan"
+        if v is None or isinstance(v, (bool, int, float, complex, str)):
+            return repr(v)
+        if isinstance(v, np.generic):
+            return repr(v.item())
+        name = getattr(v, "__qualname__", type(v).__name__)
+        # Two functions of one name are two programs, so identity takes part in the canonical text.
+        return f"<{name} {id(v):x}>" if self.canonical else f"<{name}>"
+
+
+def _scalar_text(value: Array) -> str:
+    item = value.numpy().item()  # pyright: ignore[reportAttributeAccessIssue]
+    return repr(item).replace(" ", "")
+
+
+def to_text(program: Program, *, source: bool = False) -> str:
+    """The readable text; with ``source``, each equation's user line as a comment."""
+    return _Printer(source, False).program(program, "")
+
+
+def canonical_text(program: Program) -> str:
+    """The text without scopes and source lines: what a content hash is made of."""
+    return _Printer(False, True).program(program, "")
+
+
+def to_html(program: Program) -> str:
+    """The text for notebooks: ops in bold, types in grey."""
+    body = html.escape(to_text(program))
+    body = re.sub(r":([a-z0-9]+(?:&lt;fry&gt;)?\[[0-9,]*\]\*?)", r':<span style="color:#888">\1</span>', body)
+    body = re.sub(r" = ([a-z0-9_]+)", r" = <b>\1</b>", body)
+    return f'<pre style="line-height:1.25">{body}</pre>'
+
+
+_TOKEN: Final = re.compile(
+    r"""\s+ | \#[^\n]* |
+    (?P<token>
+      <[^>\s]*(?:\s[0-9a-f]+)?> |
+      [a-z0-9_]+(?:<fry>)?\[[0-9,]*\]\*? (?![a-zA-Z_]) |
+      [A-Za-z_][A-Za-z0-9_]* |
+      -?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|inf|nan)j? |
+      \(-?[\d.einfa+-]+j\) |
+      '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" |
+      @[^\s]+ | -inf | [{};.,:=()\[\]]
+    )""",
+    re.VERBOSE,
+)
+
+
+@final
+class _Parser:
+    """Recursive descent over the token list."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[str] = []
+        position = 0
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                line = text.count("\n", 0, position) + 1
+                raise ProgramError(f"program text: line {line} is not understood", got=text[position : position + 40])
+            if match["token"]:
+                self.tokens.append(match["token"])
+            position = match.end()
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def next(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1] if self.at <= len(self.tokens) else ""
+
+    def expect(self, token: str) -> None:
+        got = self.next()
+        if got != token:
+            near = " ".join(self.tokens[max(0, self.at - 6) : self.at + 3])
+            raise ProgramError("program text: unexpected word", got=f"{got!r} near `{near}`", expected=repr(token))
+
+    def accept(self, token: str) -> bool:
+        if self.peek() == token:
+            self.at += 1
+            return True
+        return False
+
+    def program(self, values: Sequence[Array]) -> Program:
+        env: dict[str, Var] = {}
+        self.expect("{")
+        self.expect("lambda")
+        consts = list(self.bindings(env, ";"))
+        inputs = list(self.bindings(env, "."))
+        self.expect("let")
+        equations: list[Equation] = []
+        while not self.accept("in"):
+            equations.append(self.equation(env))
+        self.expect("(")
+        outputs: list[Atom] = []
+        while not self.accept(")"):
+            outputs.append(self.atom(env))
+            self.accept(",")
+        self.expect("}")
+        if len(values) != len(consts):
+            raise ProgramError(
+                "program text: consts need values", got=len(values), expected=len(consts), fix="parse_program(text, consts=[...])"
+            )
+        return Program(inputs, equations, outputs, consts, values)
+
+    def bindings(self, env: dict[str, Var], end: str) -> Iterator[Var]:
+        while not self.accept(end):
+            name = self.next()
+            self.expect(":")
+            env[name] = Var(parse_type(self.next()))
+            yield env[name]
+
+    def atom(self, env: dict[str, Var]) -> Atom:
+        word = self.next()
+        if self.peek() != ":":
+            if word not in env:
+                raise ProgramError("program text: unknown variable", got=repr(word))
+            return env[word]
+        self.expect(":")
+        type = parse_type(self.next())
+        item = {"True": True, "False": False}.get(word)
+        number = complex(word.strip("()")) if "j" in word else None
+        if item is None:
+            item = number if number is not None else int(word) if type.dtype in dtypes.INTEGER else float(word)
+        return Literal(wrap(np.asarray(item).astype(type.dtype), type.weak))
+
+    def equation(self, env: dict[str, Var]) -> Equation:
+        names: list[tuple[str, Var]] = []
+        while not self.accept("="):
+            name = self.next()
+            self.expect(":")
+            names.append((name, Var(parse_type(self.next()))))
+        op_name = self.next()
+        params: dict[str, Any] = {}
+        if op_name.endswith("[]"):  # lexed together with an empty parameter list
+            op_name = op_name[:-2]
+        elif self.accept("["):
+            while not self.accept("]"):
+                key = self.next()
+                self.expect("=")
+                params[key] = self.value()
+        if op_name not in OPS:
+            raise ProgramError("program text: no such op", got=repr(op_name))
+        inputs: list[Atom] = []
+        while self._more_inputs():
+            inputs.append(self.atom(env))
+        scope = self.next()[1:] if self.peek().startswith("@") else ""
+        env.update(names)
+        return Equation(OPS[op_name], tuple(inputs), tuple(v for _, v in names), params, None, scope)
+
+    def _more_inputs(self) -> bool:
+        word = self.peek()
+        if word in ("in", "=", "") or word.startswith("@"):
+            return False
+        ahead = self.tokens[self.at + 1 : self.at + 4]
+        if ahead[:1] != [":"]:
+            return True
+        # `name:type` opens the next equation; `1.0:type` is a literal.
+        return not re.fullmatch(r"[a-z]+_?", word) or word in ("inf", "nan")
+
+    def value(self) -> Any:
+        word = self.peek()
+        if word == "{":
+            return self.program(())
+        if word == "(":
+            self.next()
+            items: list[Any] = []
+            while not self.accept(")"):
+                items.append(self.value())
+                self.accept(",")
+            return tuple(items)
+        self.next()
+        if word.startswith("<"):
+            raise ProgramError("program text: a Python function cannot be parsed", got=word)
+        if re.fullmatch(r"[a-z0-9_]+(<fry>)?\[[0-9,]*\]\*?", word):
+            return parse_type(word)
+        if word in _PARAM_CLASSES:
+            return self.instance(_PARAM_CLASSES[word])
+        if word in ("inf", "-inf", "nan"):
+            return float(word)
+        if word == "key" or word not in ("None", "True", "False") and re.fullmatch(r"[a-z][a-z0-9_]*", word):
+            return dtypes.from_short_name(word)
+        return ast.literal_eval(word)
+
+    def instance(self, cls: Any) -> Any:
+        if self.accept("."):
+            return cls[self.next()]
+        self.expect("(")
+        fields: dict[str, Any] = {}
+        while not self.accept(")"):
+            name = self.next()
+            self.expect("=")
+            fields[name] = self.value()
+            self.accept(",")
+        return cls(**fields)
+
+
+def parse_program(text: str, consts: Sequence[Array] = ()) -> Program:
+    """The program that ``text`` describes, checked.
+
+    Args:
+        text: as printed by `Program`.
+        consts: values of the variables before ``;``.
+
+    Raises:
+        ProgramError: the text is not a program, or is not well typed.
+    """
+    parser = _Parser(text)
+    program = parser.program(tuple(consts))
+    if parser.peek():
+        raise ProgramError("program text: words after the end", got=parser.peek())
+    return program.check()

@@ -1,0 +1,331 @@
+"""Pytrees with JAX's semantics, on optree. Knows no value or trace.
+
+None is an empty node; dict keys are sorted; namedtuples, deques, OrderedDict and defaultdict are nodes; classes that a
+program registered with JAX are honoured when they are first met.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import optree
+
+from nxjax.errors import TreeError
+
+NAMESPACE: Final = "nxjax"
+TreeDef = optree.PyTreeSpec
+C = TypeVar("C", bound=type)
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeDef]:
+    """Leaves, left to right, and the structure.
+
+    >>> leaves, structure = flatten({"b": 1, "a": (2, None)})
+    >>> leaves
+    [2, 1]
+    """
+    leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    if "jax" in sys.modules and _adopt_from_jax(leaves, is_leaf):
+        return flatten(tree, is_leaf)
+    return leaves, spec
+
+
+def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
+    """The inverse of `flatten`."""
+    return optree.tree_unflatten(treedef, leaves)
+
+
+def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    return flatten(tree, is_leaf)[0]
+
+
+def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeDef:
+    return flatten(tree, is_leaf)[1]
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Apply ``f`` leaf by leaf; ``rest`` have ``tree``'s structure or deeper, as in JAX.
+
+    >>> map(lambda x, y: x + y, {"a": 1}, {"a": 10})
+    {'a': 11}
+    """
+    flat, treedef = flatten(tree, is_leaf)
+    columns = [flat]
+    for other in rest:
+        columns.append(flatten_up_to(treedef, other, "tree.map", tree, is_leaf))
+    return unflatten(treedef, [f(*xs) for xs in zip(*columns, strict=True)])
+
+
+def flatten_up_to(
+    treedef: TreeDef, tree: Any, where: str, first: Any = None, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Any]:
+    """The subtrees of ``tree`` at the leaves of ``treedef``, or a `TreeError` naming the first path that differs."""
+    try:
+        return treedef.flatten_up_to(tree)
+    except ValueError as error:
+        raise TreeError(
+            f"{where}: the trees differ in structure",
+            got=f"{structure(tree)}",
+            expected=f"{treedef}",
+            fix=str(error).split("\n")[0],
+        ) from None
+
+
+def reduce(f: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    return functools.reduce(f, leaves(tree, is_leaf), *initializer)
+
+
+def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """True when every leaf is."""
+    return not [x for x in leaves(tree, is_leaf) if not x]
+
+
+def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, tree: Any) -> Any:
+    """A tree of trees, inside out."""
+    columns = [flatten(t) for t in flatten_up_to(outer_treedef, tree, "tree.transpose")]
+    inner = inner_treedef if inner_treedef is not None else columns[0][1]
+    flat = [leaf for column, _ in columns for leaf in column]
+    width, height = inner.num_leaves, outer_treedef.num_leaves
+    if len(flat) != width * height:
+        raise TreeError("tree.transpose: the inner trees differ", got=len(flat), expected=width * height)
+    return unflatten(inner, [unflatten(outer_treedef, flat[i::width]) for i in range(width)])
+
+
+def broadcast(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """``prefix`` with each leaf repeated over the subtree of ``tree`` that stands in its place."""
+    return unflatten(structure(tree, is_leaf), broadcast_leaves(prefix, tree, "tree.broadcast", is_leaf))
+
+
+def broadcast_leaves(
+    prefix: Any, tree: Any, where: str, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Any]:
+    """The leaves of `broadcast`."""
+    prefixes, treedef = flatten(prefix, is_leaf)
+    subtrees = flatten_up_to(treedef, tree, where)
+    return [p for p, sub in zip(prefixes, subtrees, strict=True) for _ in leaves(sub)]
+
+
+# --- key paths ---
+
+
+@dataclasses.dataclass(frozen=True)
+class DictKey:
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceKey:
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class GetAttrKey:
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FlattenedIndexKey:
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+KeyPath = tuple[Any, ...]
+
+
+def _key(entry: Any) -> Any:
+    if isinstance(entry, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)):
+        return entry
+    if isinstance(entry, (optree.GetAttrEntry, optree.NamedTupleEntry, optree.DataclassEntry)):
+        return GetAttrKey(entry.name if hasattr(entry, "name") else entry.field)
+    if isinstance(entry, optree.MappingEntry):
+        return DictKey(entry.entry)
+    if isinstance(entry, optree.SequenceEntry):
+        return SequenceKey(entry.entry)
+    raw = entry.entry
+    return raw if hasattr(raw, "__dataclass_fields__") else FlattenedIndexKey(raw)
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[tuple[KeyPath, Any]], TreeDef]:
+    """As `flatten`, each leaf with its path of `DictKey`, `SequenceKey`, `GetAttrKey` entries."""
+    flatten(tree, is_leaf)  # adopts what JAX knows
+    accessors, flat, spec = optree.tree_flatten_with_accessor(tree, is_leaf, namespace=NAMESPACE)
+    return [(tuple(_key(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], spec
+
+
+def leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[KeyPath, Any]]:
+    return flatten_with_path(tree, is_leaf)[0]
+
+
+def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """As `map`; ``f`` also gets the key path, first."""
+    flat, treedef = flatten_with_path(tree, is_leaf)
+    columns = [flatten_up_to(treedef, other, "tree.map_with_path") for other in rest]
+    return unflatten(treedef, [f(path, x, *xs) for (path, x), *xs in zip(flat, *columns, strict=True)])
+
+
+def keystr(path: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
+    """``['layers'][0].weight`` for a key path.
+
+    >>> keystr((DictKey("a"), SequenceKey(0)))
+    "['a'][0]"
+    """
+    if simple:
+        parts = [getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path]
+        return separator.join(str(p) for p in parts)
+    return separator.join(str(k) for k in path)
+
+
+def path_names(tree: Any, root: str) -> list[str]:
+    """A readable name for each leaf, such as ``params['w']``."""
+    return [root + keystr(path) for path, _ in leaves_with_path(tree)]
+
+
+# --- registration ---
+
+
+def register_pytree_node(
+    nodetype: Any,
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+) -> None:
+    """Make ``nodetype`` a node: ``flatten_func(x) -> (children, aux)``, ``unflatten_func(aux, children) -> x``.
+
+    ``aux`` takes part in the structure's equality and must be hashable.
+    """
+
+    def flatten_node(node: Any) -> tuple[Any, Any, Any]:
+        if flatten_with_keys_func is None:
+            children, aux = flatten_func(node)
+            return tuple(children), aux, None
+        keyed, aux = flatten_with_keys_func(node)
+        keyed = tuple(keyed)
+        return tuple(c for _, c in keyed), aux, tuple(k for k, _ in keyed)
+
+    optree.register_pytree_node(nodetype, flatten_node, unflatten_func, namespace=NAMESPACE)
+
+
+def register_pytree_with_keys(
+    nodetype: Any,
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
+) -> None:
+    """As `register_pytree_node`, the children with their path keys."""
+
+    def without_keys(node: Any) -> tuple[Iterable[Any], Any]:
+        keyed, aux = flatten_with_keys(node)
+        return tuple(c for _, c in keyed), aux
+
+    register_pytree_node(nodetype, flatten_func or without_keys, unflatten_func, flatten_with_keys)
+
+
+def register_pytree_node_class(cls: C) -> C:
+    """Class decorator for classes with ``tree_flatten`` and ``tree_unflatten``."""
+    register_pytree_node(cls, lambda x: x.tree_flatten(), lambda aux, children: cls.tree_unflatten(aux, children))  # type: ignore[attr-defined]
+    return cls
+
+
+def register_pytree_with_keys_class(cls: C) -> C:
+    """Class decorator for classes with ``tree_flatten_with_keys`` and ``tree_unflatten``."""
+    register_pytree_with_keys(cls, lambda x: x.tree_flatten_with_keys(), lambda aux, children: cls.tree_unflatten(aux, children))  # type: ignore[attr-defined]
+    return cls
+
+
+def register_dataclass(
+    nodetype: Any = None,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Any:
+    """Make a dataclass a node: ``data_fields`` are children, ``meta_fields`` part of the structure.
+
+    As a decorator without field lists, fields marked ``field(metadata=dict(static=True))`` are meta fields.
+    """
+    if nodetype is None:
+        return functools.partial(register_dataclass, data_fields=data_fields, meta_fields=meta_fields, drop_fields=drop_fields)
+    if data_fields is None or meta_fields is None:
+        fields = [f for f in dataclasses.fields(nodetype) if f.init]
+        data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
+        meta_fields = [f.name for f in fields if f.metadata.get("static", False)]
+    data, meta = tuple(data_fields), tuple(meta_fields)
+    if dataclasses.is_dataclass(nodetype):
+        known = {f.name for f in dataclasses.fields(nodetype) if f.init} - set(drop_fields)
+        if known != {*data, *meta}:
+            raise TreeError(f"register_dataclass: fields of {nodetype.__name__}", got=sorted({*data, *meta}), expected=sorted(known))
+
+    def with_keys(x: Any) -> Any:
+        return [(GetAttrKey(n), getattr(x, n)) for n in data], tuple(getattr(x, n) for n in meta)
+
+    def flat(x: Any) -> Any:
+        return [getattr(x, n) for n in data], tuple(getattr(x, n) for n in meta)
+
+    def unflat(aux: Any, children: Any) -> Any:
+        return nodetype(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
+
+    register_pytree_with_keys(nodetype, with_keys, unflat, flat)
+    return nodetype
+
+
+def register_static(cls: C) -> C:
+    """Class decorator: instances are part of the structure and have no leaves; they must hash."""
+    register_pytree_node(cls, lambda x: ((), x), lambda aux, _: aux)
+    return cls
+
+
+class Partial(functools.partial[Any]):
+    """`functools.partial` whose bound arguments are leaves and whose function is part of the structure."""
+
+
+register_pytree_node(
+    Partial,
+    lambda p: ((p.args, p.keywords), p.func),
+    lambda func, children: Partial(func, *children[0], **children[1]),
+)
+
+
+def _adopt_from_jax(candidates: Sequence[Any], is_leaf: Callable[[Any], bool] | None) -> bool:
+    """Register what JAX's registry can open among ``candidates``; True when something new was found."""
+    import jax
+
+    registry: Any = jax.tree_util.default_registry
+    adopted = False
+    for kind in {type(x) for x in candidates}:
+        if kind.__module__.partition(".")[0] in ("builtins", "numpy", "nxjax", "jaxlib", "jax"):
+            continue
+        node = next(x for x in candidates if type(x) is kind)
+        if is_leaf is not None and is_leaf(node):
+            continue
+        one = registry.flatten_one_level(node)
+        if one is not None:
+            register_pytree_node(
+                kind,
+                lambda x: registry.flatten_one_level(x),
+                lambda aux, children, kind=kind, shape=node: _rebuild_with_jax(jax, shape, aux, children),
+            )
+            adopted = True
+    return adopted
+
+
+def _rebuild_with_jax(jax: Any, example: Any, aux: Any, children: Any) -> Any:
+    # JAX keeps `unflatten` inside its structures, so one is made with the wanted children as opaque leaves.
+    treedef = jax.tree_util.tree_structure(example, is_leaf=lambda x: x is not example)
+    made = treedef.make_from_node_data_and_children(jax.tree_util.default_registry, (type(example), aux), treedef.children()) if aux is not None else treedef
+    return made.unflatten(children)

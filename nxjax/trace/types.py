@@ -1,0 +1,127 @@
+"""The type of a value: shape, dtype and weakness, nothing else. Knows no value, op or trace."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, final
+
+from nxjax.errors import ProgramError
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+
+Shape = tuple[int, ...]
+
+
+@final
+class ArrayType:
+    """Shape, dtype and ``weak``: whether the dtype came from Python scalars only and yields in promotion.
+
+    >>> ArrayType((3, 4), dtypes.float32)
+    f32[3,4]
+    """
+
+    __slots__ = ("_hash", "dtype", "shape", "weak")
+
+    def __init__(self, shape: Shape, dtype: DType, weak: bool = False) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.weak = weak
+        self._hash = 0
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def weak_type(self) -> bool:
+        return self.weak
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, ArrayType)
+            and self.shape == other.shape
+            and self.dtype == other.dtype
+            and self.weak == other.weak
+        )
+
+    def __hash__(self) -> int:
+        if not self._hash:
+            self._hash = hash((self.shape, self.dtype, self.weak))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]{'*' if self.weak else ''}"
+
+    def with_shape(self, shape: Shape) -> ArrayType:
+        return ArrayType(shape, self.dtype, self.weak)
+
+    def with_dtype(self, dtype: DType) -> ArrayType:
+        return ArrayType(self.shape, dtype, False)
+
+    def strong(self) -> ArrayType:
+        return ArrayType(self.shape, self.dtype) if self.weak else self
+
+    def same(self, other: ArrayType) -> bool:
+        """Equal but for weakness."""
+        return self.shape == other.shape and self.dtype == other.dtype
+
+
+_TYPE = re.compile(r"([a-z0-9_]+(?:<fry>)?)\[([0-9,]*)\](\*?)")
+
+
+def parse_type(text: str) -> ArrayType:
+    """The inverse of ``repr``.
+
+    >>> parse_type("f32[3,4]*").weak
+    True
+    """
+    match = _TYPE.fullmatch(text)
+    if match is None:
+        raise ProgramError("program text: not a type", got=repr(text), expected="for example f32[3,4]")
+    name, shape, weak = match.groups()
+    return ArrayType(tuple(int(n) for n in shape.split(",") if n), dtypes.from_short_name(name), bool(weak))
+
+
+@final
+class ShapeDtypeStruct:
+    """Stands for an array in `eval_shape`, `jit(f).trace` and `make_jaxpr`: a shape and a dtype, no data."""
+
+    __slots__ = ("dtype", "shape", "weak_type")
+
+    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False, **_: Any) -> None:
+        self.shape: Shape = tuple(int(n) for n in shape)
+        self.dtype = dtypes.as_dtype(dtype)
+        self.weak_type = weak_type
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def type(self) -> ArrayType:
+        return ArrayType(self.shape, self.dtype, self.weak_type)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShapeDtypeStruct) and self.type == other.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __repr__(self) -> str:
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name})"

@@ -1,0 +1,1 @@
+"""Transforms of functions and programs: one transform, one file."""

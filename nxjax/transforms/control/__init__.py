@@ -1,0 +1,1 @@
+"""Control flow: ordinary ops that hold programs."""

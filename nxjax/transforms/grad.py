@@ -1,0 +1,200 @@
+"""Reverse mode: linearize, then transpose. Nothing else happens here but argument handling."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import GradientError, ParameterError
+from nxjax.ops.base import constant, zeros
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.core import Array
+from nxjax.transforms.linearize import linearize_flat
+from nxjax.transforms.transpose import backward, cotangents
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """The gradient of a scalar function; arguments as `value_and_grad`.
+
+    >>> import nxjax as nx
+    >>> float(grad(lambda x: x**3)(2.0))
+    12.0
+    """
+    with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
+
+    @functools.wraps(fun)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, gradients = with_value(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return gradient
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """A function giving ``(value, gradient)`` of a scalar ``fun``.
+
+    Args:
+        fun: gives a scalar, or ``(scalar, aux)`` with ``has_aux``.
+        argnums: which positional arguments to differentiate; an int gives one gradient, a sequence a tuple.
+        has_aux: ``fun`` gives ``(value, aux)``.
+        holomorphic: ``fun`` is complex and holomorphic; inputs and output must be complex.
+        allow_int: give float0 zeros for integer inputs instead of an error.
+
+    Returns:
+        Gradients have the structure, shapes and dtypes of the arguments.
+
+    Raises:
+        GradientError: the output is not a real scalar, or an input is not float.
+
+    >>> import nxjax as nx
+    >>> value, gradient = value_and_grad(lambda p: p["w"] * p["b"])({"w": 2.0, "b": 3.0})
+    >>> float(value), float(gradient["w"])
+    (6.0, 3.0)
+    """
+    if not callable(fun):
+        raise ParameterError("grad: needs a function", got=type(fun).__name__)
+
+    @functools.wraps(fun)
+    def with_gradient(*args: Any, **kwargs: Any) -> Any:
+        chosen = _positions(argnums, len(args))
+        picked = tuple(args[i] for i in chosen)
+        leaves, treedef = tree.flatten(picked)
+        xs = [as_value(x, "grad") for x in leaves]
+        for i, x in enumerate(xs):
+            _check_input(x, i, picked, holomorphic, allow_int)
+        store: list[Any] = []
+
+        def flat(*values: Array) -> Sequence[Any]:
+            full = list(args)
+            for i, value in zip(chosen, tree.unflatten(treedef, values), strict=True):
+                full[i] = value
+            y = fun(*full, **kwargs)
+            if has_aux:
+                if not (isinstance(y, tuple) and len(y) == 2):  # pyright: ignore[reportUnknownArgumentType]
+                    raise GradientError("grad: with has_aux the function gives a pair", got=type(y).__name__, expected="(value, aux)")
+                y, aux = y  # pyright: ignore[reportUnknownVariableType]
+            else:
+                aux = None
+            aux_leaves, aux_def = tree.flatten(aux)
+            store[:] = [aux_def]
+            return [_check_output(y, holomorphic), *aux_leaves]
+
+        varying = [dtypes.is_differentiable(x.dtype) for x in xs]
+        (value, *aux), program, varies = linearize_flat(flat, xs, varying)
+        seed = constant(1, value.dtype)
+        cts = [seed if i == 0 else None for i, v in enumerate(varies) if v]
+        found = iter(backward(program, [None] * len(program.inputs), cts))
+        gradients = [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
+        grads = tree.unflatten(treedef, gradients)
+        result = (value, tree.unflatten(store[0], aux)) if has_aux else value
+        return result, grads[0] if isinstance(argnums, int) else grads
+
+    return with_gradient
+
+
+def _positions(argnums: int | Sequence[int], n: int) -> tuple[int, ...]:
+    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for i in wanted:
+        if not -n <= i < n:
+            raise ParameterError("grad: argnums names no positional argument", got=i, expected=f"an index into {n} positional arguments")
+    return tuple(i % n for i in wanted)
+
+
+def _check_input(x: Array, index: int, picked: Any, holomorphic: bool, allow_int: bool) -> None:
+    if holomorphic:
+        if x.dtype not in dtypes.COMPLEX:
+            raise GradientError("grad: holomorphic needs complex inputs", got=x.type)
+    elif x.dtype not in dtypes.INEXACT and not allow_int:
+        name = tree.path_names(picked, "argument")[index]
+        raise GradientError(
+            f"grad: {name} is not float, so it has no derivative",
+            got=x.type,
+            expected="a float dtype",
+            fix="cast it with x.astype(float), leave it out of argnums, or pass allow_int=True",
+        )
+    elif x.dtype in dtypes.COMPLEX:
+        return
+
+
+def _check_output(y: Any, holomorphic: bool) -> Array:
+    if not isinstance(y, (Array, int, float, complex, np.ndarray, np.generic)):
+        raise GradientError("grad: the function must give one scalar", got=f"{type(y).__name__}", fix="use has_aux=True to give more, or nx.jacrev")
+    value = as_value(y, "grad")
+    if value.shape:
+        raise GradientError(
+            "grad: the function must give a scalar",
+            got=value.type,
+            expected=f"{dtypes.short_name(value.dtype)}[]",
+            fix="reduce it, for example with .sum(), or use nx.jacrev for a vector",
+        )
+    allowed = dtypes.COMPLEX if holomorphic else dtypes.FLOAT
+    if value.dtype not in allowed:
+        raise GradientError(
+            "grad: the result must be " + ("complex, as holomorphic is set" if holomorphic else "a real float"),
+            got=value.type,
+            fix=None if holomorphic or value.dtype not in dtypes.COMPLEX else "take .real, or pass holomorphic=True",
+        )
+    return value
+
+
+def _gradient(x: Array, ct: Array | None) -> Array:
+    if x.dtype not in dtypes.INEXACT:
+        return wrap(np.zeros(x.shape, dtypes.float0))
+    return zeros(x.type) if ct is None else ct
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
+    """Value of ``fun(*primals)`` and the map from the result's cotangent to those of the arguments.
+
+    Returns:
+        ``(y, vjp_fn)`` or ``(y, vjp_fn, aux)``; ``vjp_fn(ct)`` gives a tuple with one entry per argument.
+
+    >>> import nxjax as nx
+    >>> y, pull = vjp(nx.sin, 0.0)
+    >>> float(pull(1.0)[0])
+    1.0
+    """
+    leaves, treedef = tree.flatten(primals)
+    xs = [as_value(x, "vjp") for x in leaves]
+    varying = [dtypes.is_differentiable(x.dtype) for x in xs]
+    store: list[Any] = []
+
+    def flat(*values: Array) -> Sequence[Any]:
+        y = fun(*tree.unflatten(treedef, values))
+        y, aux = y if has_aux else (y, None)
+        y_leaves, y_def = tree.flatten(y)
+        aux_leaves, aux_def = tree.flatten(aux)
+        store[:] = [y_def, len(y_leaves), aux_def]
+        return [*y_leaves, *aux_leaves]
+
+    ys, program, varies = linearize_flat(flat, xs, varying)
+    y_def, n, aux_def = store
+    out_types = [y.type for y in ys[:n]]
+
+    def pull(cts: Any) -> tuple[Any, ...]:
+        given = cotangents(y_def, out_types, cts, "vjp")
+        flat_cts = [ct for ct, v in zip([*given, *([None] * (len(ys) - n))], varies, strict=True) if v]
+        found = iter(backward(program, [None] * len(program.inputs), flat_cts))
+        return tree.unflatten(treedef, [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)])
+
+    y = tree.unflatten(y_def, ys[:n])
+    vjp_fn = tree.Partial(pull)
+    return (y, vjp_fn, tree.unflatten(aux_def, ys[n:])) if has_aux else (y, vjp_fn)

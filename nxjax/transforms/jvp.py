@@ -1,0 +1,176 @@
+"""Forward mode: push a tangent along with every value.
+
+`JVPTrace` is the whole machine: each op answers with its own `jvp` rule, run with the *tangents'* trace as the current
+one. For `nx.jvp` that is the surrounding trace; for `linearize` it is one that computes what it can and stages the rest.
+A tangent that is None is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from nxjax.errors import DtypeError, ShapeError, TreeError
+from nxjax.ops import base
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
+from nxjax.trace.types import ArrayType
+
+
+@final
+class JVPTracer(Tracer):
+    """A value and its tangent."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, trace: JVPTrace, primal: Array, tangent: Array) -> None:
+        self.trace = trace
+        self.type = primal.type
+        self.primal = primal
+        self.tangent = tangent
+
+    def origin(self) -> str:
+        return "being differentiated by nx.grad or nx.jvp"
+
+
+class JVPTrace(Trace):
+    """Interprets ops on (primal, tangent) pairs, in the trace ``parent``."""
+
+    __slots__ = ("parent",)
+
+    def __init__(self, parent: Trace) -> None:
+        self.parent: Trace = parent
+
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        mine = [isinstance(x, JVPTracer) and x.trace is self for x in args]
+        if True not in mine:
+            return self.parent.process(op, args, params)
+        primals = [x.primal if m else x for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
+        tangents = [x.tangent if m else None for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
+        with use(self.parent):
+            y, t = self.differentiate(op, primals, tangents, params)
+        if op.multi:
+            return tuple(self.join(a, b) for a, b in zip(y, t, strict=True))
+        return self.join(y, t)
+
+    def differentiate(
+        self, op: Op, primals: Sequence[Array], tangents: Sequence[Array | None], params: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """Result and tangent of one op, by its rule or by that of its expansion."""
+        if op.has("jvp"):
+            return op.jvp(primals, tangents, **params)
+        y, t = jvp_flat(lambda *xs: _flat(op, op.expand(*xs, **params)), primals, tangents)
+        return (tuple(y), tuple(t)) if op.multi else (y[0], t[0])
+
+    def join(self, primal: Array, tangent: Array | None) -> Array:
+        if tangent is None or not dtypes.is_differentiable(primal.dtype):
+            return primal
+        return JVPTracer(self, primal, tangent)
+
+    def split(self, y: Array) -> tuple[Array, Array | None]:
+        """Primal and tangent of a result."""
+        if isinstance(y, JVPTracer) and y.trace is self:
+            return y.primal, y.tangent
+        return y, None
+
+
+def _flat(op: Op, y: Any) -> Sequence[Array]:
+    return y if op.multi else [y]
+
+
+def jvp_flat(
+    function: Callable[..., Sequence[Any]], primals: Sequence[Array], tangents: Sequence[Array | None]
+) -> tuple[list[Array], list[Array | None]]:
+    """Results and tangents of a function of flat sequences, in the current trace."""
+    trace = JVPTrace(current_trace())
+    xs = [trace.join(x, t) for x, t in zip(primals, tangents, strict=True)]
+    with use(trace):
+        ys = [as_value(y, "jvp") for y in function(*xs)]
+    pairs = [trace.split(y) for y in ys]
+    return [y for y, _ in pairs], [t for _, t in pairs]
+
+
+def tangent_type(type: ArrayType) -> ArrayType:
+    """The type of tangents: the value's own, or float0 for what has none."""
+    return ArrayType(type.shape, type.dtype if dtypes.is_differentiable(type.dtype) else dtypes.float0)
+
+
+def instantiate(tangent: Array | None, primal: Array) -> Array:
+    """``tangent`` with a zero written out."""
+    if tangent is not None:
+        return tangent
+    type = tangent_type(primal.type)
+    if type.dtype == dtypes.float0:
+        import numpy as np
+
+        return wrap(np.zeros(type.shape, dtypes.float0))
+    return base.zeros(type)
+
+
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """Value of ``fun(*primals)`` and its derivative in the direction ``tangents``.
+
+    Args:
+        fun: function of pytrees of arrays.
+        primals: positional arguments, a tuple or list.
+        tangents: as ``primals`` in structure, shapes and dtypes; float0 zeros for integer leaves.
+        has_aux: ``fun`` gives ``(result, aux)``; ``aux`` is handed through.
+
+    Returns:
+        ``(y, t)``, or ``(y, t, aux)``.
+
+    >>> import nxjax as nx
+    >>> y, t = jvp(nx.sin, (0.0,), (1.0,))
+    >>> float(t)
+    1.0
+    """
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TreeError(
+            "jvp: primals and tangents are tuples of arguments",
+            got=f"{type(primals).__name__} and {type(tangents).__name__}",
+            expected="tuple or list",
+            fix="jvp(f, (x,), (t,))",
+        )
+    leaves, treedef = tree.flatten(tuple(primals))
+    names = tree.path_names(tuple(primals), "primals")
+    t_leaves = tree.flatten_up_to(treedef, tuple(tangents), "jvp: tangents")
+    xs = [as_value(x, "jvp") for x in leaves]
+    ts = [checked_tangent(x, t, name) for x, t, name in zip(xs, t_leaves, names, strict=True)]
+    store: list[Any] = []
+
+    def flat(*args: Array) -> Sequence[Any]:
+        y = fun(*tree.unflatten(treedef, args))
+        if has_aux:
+            y, aux = y
+            aux_leaves, aux_def = tree.flatten(aux)
+        else:
+            aux_leaves, aux_def = [], None
+        y_leaves, y_def = tree.flatten(y)
+        store[:] = [y_def, len(y_leaves), aux_def]
+        return [*y_leaves, *aux_leaves]
+
+    ys, dys = jvp_flat(flat, xs, ts)
+    y_def, n, aux_def = store
+    y = tree.unflatten(y_def, ys[:n])
+    t = tree.unflatten(y_def, [instantiate(d, v) for d, v in zip(dys[:n], ys[:n], strict=True)])
+    return (y, t, tree.unflatten(aux_def, ys[n:])) if has_aux else (y, t)
+
+
+def checked_tangent(x: Array, t: Any, name: str) -> Array | None:
+    expected = tangent_type(x.type)
+    if expected.dtype == dtypes.float0:
+        got = getattr(t, "dtype", None)
+        if got != dtypes.float0:
+            raise DtypeError(f"jvp: {name} has no tangent", got=f"tangent of dtype {got}", expected="float0 zeros, as integers do not vary")
+        return None
+    value = as_value(t, "jvp")
+    if value.shape != x.shape:
+        raise ShapeError(f"jvp: tangent of {name}", got=value.type, expected=expected)
+    if value.dtype != x.dtype:
+        if value.type.weak or value.dtype == x.dtype:
+            from nxjax.ops.convert import convert_element_type
+
+            return convert_element_type(value, dtype=x.dtype)
+        raise DtypeError(f"jvp: tangent of {name}", got=value.type, expected=expected)
+    return value

@@ -1,0 +1,143 @@
+"""Reverse mode's first half: compute the value now and stage the tangent program beside it.
+
+A `TangentTrace` stages what depends on a tangent and computes everything else in its parent, so forward mode run with
+it as the tangents' trace splits a function into its value and its linear part; values that the linear part needs are
+captured as consts, the residuals. Ops that hold programs answer with their own `linearize` rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array, Op, Trace, current_trace, use
+from nxjax.trace.program import Program
+from nxjax.trace.stage import StageTrace, StageTracer, stage
+from nxjax.transforms.jvp import JVPTrace, instantiate
+
+
+@final
+class TangentTrace(StageTrace):
+    """Stages ops on tangents; everything else happens in the parent trace."""
+
+    __slots__ = ()
+
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        for x in args:
+            if isinstance(x, StageTracer) and x.trace is self:
+                split = getattr(op, "split", None)
+                if split is None:
+                    return super().process(op, args, params)
+                # A held program may still have parts that can be computed now.
+                return split(self, args, [isinstance(x, StageTracer) and x.trace is self for x in args], params)
+        assert self.parent is not None
+        with use(self.parent):
+            return self.parent.process(op, args, params)
+
+    def write(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        """Stage one op as it is."""
+        return super().process(op, args, params)
+
+
+@final
+class LinearizeTrace(JVPTrace):
+    """Forward mode whose tangents live in a `TangentTrace`."""
+
+    __slots__ = ()
+
+    def differentiate(
+        self, op: Op, primals: Sequence[Array], tangents: Sequence[Array | None], params: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        if op.has("linearize"):
+            return op.linearize(primals, tangents, **params)
+        return super().differentiate(op, primals, tangents, params)
+
+
+def linearize_flat(
+    function: Callable[..., Sequence[Any]], primals: Sequence[Array], varying: Sequence[bool]
+) -> tuple[list[Array], Program, list[bool]]:
+    """Value, linear program and which results vary.
+
+    The program maps tangents of the ``varying`` inputs to tangents of the varying results; its consts are residuals,
+    which belong to the current trace.
+    """
+    tangent_trace = TangentTrace(current_trace(), "tangent")
+    trace = LinearizeTrace(tangent_trace)
+    xs = [
+        trace.join(x, tangent_trace.input(x.type.strong())) if v else x
+        for x, v in zip(primals, varying, strict=True)
+    ]
+    with use(trace):
+        ys = [as_value(y, "linearize") for y in function(*xs)]
+    pairs = [trace.split(y) for y in ys]
+    varies = [t is not None for _, t in pairs]
+    return [y for y, _ in pairs], tangent_trace.finish([t for _, t in pairs if t is not None]), varies
+
+
+def linearized(program: Program, varying: tuple[bool, ...]) -> tuple[Program, Program, tuple[bool, ...]]:
+    """`linearize_flat` of a program, as two programs, kept with it.
+
+    Returns:
+        value program (inputs...) -> (results..., residuals...);
+        tangent program (residuals..., varying tangents...) -> tangents of the varying results;
+        which results vary.
+    """
+
+    def make() -> tuple[Program, Program, tuple[bool, ...]]:
+        store: list[Any] = []
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            ys, tangent, varies = linearize_flat(program, xs, varying)
+            opened, residuals = tangent.close_over()
+            store[:] = [opened, tuple(varies)]
+            return [*ys, *residuals]
+
+        value = stage(flat, program.in_types, program.name)
+        return value, store[0], store[1]
+
+    return program.derive(("linearize", varying), make)
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Value of ``fun(*primals)`` and the linear map from tangents of the arguments to the tangent of the result.
+
+    The map may be called many times and costs no second evaluation of ``fun``.
+
+    >>> import nxjax as nx
+    >>> y, f_jvp = linearize(lambda x: x * x, 3.0)
+    >>> float(y), float(f_jvp(1.0))
+    (9.0, 6.0)
+    """
+    from nxjax.trace import dtypes
+    from nxjax.transforms.jvp import checked_tangent
+
+    leaves, treedef = tree.flatten(primals)
+    names = tree.path_names(primals, "primals")
+    xs = [as_value(x, "linearize") for x in leaves]
+    varying = [dtypes.is_differentiable(x.dtype) for x in xs]
+    store: list[Any] = []
+
+    def flat(*args: Array) -> Sequence[Any]:
+        y = fun(*tree.unflatten(treedef, args))
+        y, aux = y if has_aux else (y, None)
+        y_leaves, y_def = tree.flatten(y)
+        aux_leaves, aux_def = tree.flatten(aux)
+        store[:] = [y_def, len(y_leaves), aux_def]
+        return [*y_leaves, *aux_leaves]
+
+    ys, program, varies = linearize_flat(flat, xs, varying)
+    y_def, n, aux_def = store
+    ys, aux = ys[:n], ys[n:]
+
+    def apply(*tangents: Any) -> Any:
+        flat_ts = tree.flatten_up_to(treedef, tangents, "linearize: tangents")
+        ts = [checked_tangent(x, t, name) for x, t, name in zip(xs, flat_ts, names, strict=True)]
+        given = [instantiate(t, x) for t, x, v in zip(ts, xs, varying, strict=True) if v]
+        found = iter(program(*given))
+        tangent_leaves = [next(found) if v else None for v in varies][:n]
+        return tree.unflatten(y_def, [instantiate(t, y) for t, y in zip(tangent_leaves, ys, strict=True)])
+
+    y = tree.unflatten(y_def, ys)
+    return (y, apply, tree.unflatten(aux_def, aux)) if has_aux else (y, apply)

@@ -1,0 +1,159 @@
+"""Reverse mode's second half: run a linear program backwards.
+
+Walks the equations once, last to first, and adds up cotangents. Equations that do not depend on a linear input are
+computed forwards first. Knows ops by their `transpose` rule only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nxjax.errors import DtypeError, GradientError
+from nxjax.ops.arithmetic import add
+from nxjax.ops.base import zeros
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value, type_of
+from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.program import Atom, Equation, Program, Var
+from nxjax.trace.scope import replaying
+from nxjax.trace.stage import stage
+
+
+def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
+    """Cotangents of the linear inputs.
+
+    Args:
+        program: linear in the inputs whose ``args`` entry is None.
+        args: values of the other inputs.
+        cts: one cotangent per result; None is zero.
+
+    Returns:
+        One cotangent per input: None for inputs that are not linear, or whose cotangent is zero.
+    """
+    known: dict[Var, Array] = dict(zip(program.consts, program.values, strict=True))
+    known.update({v: x for v, x in zip(program.inputs, args, strict=True) if x is not None})
+    linear = {v for v, x in zip(program.inputs, args, strict=True) if x is None}
+
+    def value(a: Atom) -> Array:
+        return known[a] if isinstance(a, Var) else a.value
+
+    backwards: list[Equation] = []
+    trace = current_trace()
+    for e in program.equations:
+        if any(isinstance(a, Var) and a in linear for a in e.inputs):
+            linear.update(e.outputs)
+            backwards.append(e)
+        else:
+            with replaying(e.scope, e.source):
+                y = trace.process(e.op, [value(a) for a in e.inputs], e.params)
+            known.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
+
+    collected: dict[Var, Array] = {}
+
+    def collect(a: Atom, ct: Array | None) -> None:
+        if ct is not None and isinstance(a, Var) and a in linear:
+            collected[a] = add(collected[a], ct) if a in collected else ct
+
+    for a, ct in zip(program.outputs, cts, strict=True):
+        collect(a, ct)
+    for e in reversed(backwards):
+        out_cts = [collected.pop(v, None) for v in e.outputs]
+        if all(ct is None for ct in out_cts):
+            continue
+        if not e.op.has("transpose"):
+            raise GradientError(
+                f"grad: {e.op.name} has no reverse-mode derivative",
+                got=f"{e.op.name} of {', '.join(repr(a.type) for a in e.inputs)}",
+                fix=_FIXES.get(e.op.name, "use nx.jvp, or give the function a rule with nx.custom_vjp"),
+                source=e.source,
+            )
+        operands = [Linear(a.type) if isinstance(a, Var) and a in linear else value(a) for a in e.inputs]
+        with replaying(e.scope, e.source):
+            in_cts = e.op.transpose(out_cts if e.op.multi else out_cts[0], *operands, **e.params)
+            for a, ct in zip(e.inputs, in_cts, strict=True):
+                collect(a, ct)
+    return [collected.get(v) if v in linear else None for v in program.inputs]
+
+
+_FIXES = {
+    "while": "use nx.scan, or nx.fori_loop with bounds that are Python ints, so that the number of steps is known",
+}
+
+
+def transposed(program: Program, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> Program:
+    """The program (known inputs..., cotangents of the ``nonzero`` results...) -> cotangents of the linear inputs.
+
+    Zero cotangents are written out. Kept with ``program``.
+    """
+
+    def make() -> Program:
+        known_types = [t for t, l in zip(program.in_types, linear, strict=True) if not l]
+        ct_types = [t.strong() for t, n in zip(program.out_types, nonzero, strict=True) if n]
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            known = iter(xs[: len(known_types)])
+            cts = iter(xs[len(known_types) :])
+            args = [None if l else next(known) for l in linear]
+            found = backward(program, args, [next(cts) if n else None for n in nonzero])
+            return [
+                ct if ct is not None else zeros(t)
+                for ct, t, l in zip(found, program.in_types, linear, strict=True)
+                if l
+            ]
+
+        return stage(flat, [*known_types, *ct_types], f"transpose({program.name})")
+
+    return program.derive(("transpose", linear, nonzero), make)
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Callable[[Any], tuple[Any, ...]]:
+    """The transpose of a linear function: cotangents of results to cotangents of arguments.
+
+    Args:
+        fun: linear in all its arguments.
+        *primals: arrays or `ShapeDtypeStruct` that give the arguments' types.
+
+    >>> import nxjax as nx
+    >>> f_t = linear_transpose(lambda x: 3.0 * x, nx.ShapeDtypeStruct((), nx.float32))
+    >>> float(f_t(nx.float32(2.0))[0])
+    6.0
+    """
+    leaves, treedef = tree.flatten(primals)
+    types = [type_of(x, "linear_transpose") for x in leaves]
+    for t in types:
+        if t.dtype not in dtypes.INEXACT:
+            raise DtypeError("linear_transpose: arguments must be float or complex", got=t)
+    out_defs: list[tree.TreeDef] = []
+
+    def flat(*xs: Array) -> Sequence[Any]:
+        ys, out_def = tree.flatten(fun(*tree.unflatten(treedef, xs)))
+        out_defs.append(out_def)
+        return ys
+
+    program = stage(flat, types, getattr(fun, "__name__", "function"))
+
+    def transpose(cts: Any) -> tuple[Any, ...]:
+        flat_cts = cotangents(out_defs[0], program.out_types, cts, "linear_transpose")
+        found = backward(program, [None] * len(types), flat_cts)
+        return tree.unflatten(treedef, [zeros(t) if ct is None else ct for ct, t in zip(found, types, strict=True)])
+
+    return transpose
+
+
+def cotangents(out_def: tree.TreeDef, types: Sequence[Any], cts: Any, where: str) -> list[Array | None]:
+    """Leaves of ``cts``, checked against the results' types; float0 leaves are zero."""
+    found: list[Array | None] = []
+    for t, ct in zip(types, tree.flatten_up_to(out_def, cts, f"{where}: cotangent"), strict=True):
+        if getattr(ct, "dtype", None) == dtypes.float0 or t.dtype not in dtypes.INEXACT:
+            found.append(None)
+            continue
+        x = as_value(ct, where)
+        if x.shape != t.shape or (x.dtype != t.dtype and not x.type.weak):
+            raise DtypeError(f"{where}: cotangent has another type than the result", got=x.type, expected=t)
+        if x.dtype != t.dtype:
+            from nxjax.ops.convert import convert_element_type
+
+            x = convert_element_type(x, dtype=t.dtype)
+        found.append(x)
+    return found

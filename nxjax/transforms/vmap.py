@@ -1,0 +1,244 @@
+"""Vectorize: interpret every op on values that carry one more dimension.
+
+`BatchTrace` hands each op to its `batch` rule with the surrounding trace current. A value without a batch dimension is
+shared by all elements. A named axis makes the trace answer collectives (`psum`, `all_gather`, ...) of that name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, final
+
+from nxjax.errors import AxisSpecError, ShapeError
+from nxjax.ops.base import move_batch
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.axes import binding_axis
+from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
+from nxjax.trace.program import Program
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+
+
+@final
+class BatchTracer(Tracer):
+    """A value that differs along dimension ``dim`` of ``value``."""
+
+    __slots__ = ("dim", "value")
+
+    def __init__(self, trace: BatchTrace, value: Array, dim: int) -> None:
+        self.trace = trace
+        self.value = value
+        self.dim = dim
+        full = value.type
+        self.type = ArrayType(full.shape[:dim] + full.shape[dim + 1 :], full.dtype, full.weak)
+
+    def origin(self) -> str:
+        return "batched by nx.vmap"
+
+
+@final
+class BatchTrace(Trace):
+    """Interprets ops on batched values; ``size`` elements, axis ``name`` if it has one."""
+
+    __slots__ = ("name", "parent", "size")
+
+    def __init__(self, parent: Trace, size: int, name: Any = None) -> None:
+        self.parent: Trace = parent
+        self.size = size
+        self.name = name
+
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        dims = [x.dim if isinstance(x, BatchTracer) and x.trace is self else None for x in args]
+        named = self.name is not None and self.name in axis_names(params)
+        if not named and all(d is None for d in dims):
+            return self.parent.process(op, args, params)
+        xs = [x.value if d is not None else x for x, d in zip(args, dims, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
+        with use(self.parent):
+            if named:
+                y, out = op.batch_axis(self.name, self.size, xs, dims, **params)  # type: ignore[attr-defined]
+            elif op.has("batch"):
+                y, out = op.batch(self.size, xs, dims, **params)
+            else:
+                y, out = self._expanded(op, xs, dims, params)
+        if op.multi:
+            return tuple(self.join(a, d) for a, d in zip(y, out, strict=True))
+        return self.join(y, out)
+
+    def _expanded(self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any]) -> tuple[Any, Any]:
+        def flat(*args: Array) -> Sequence[Array]:
+            y = op.expand(*args, **params)
+            return y if op.multi else [y]
+
+        y, out = vmap_flat(flat, self.size, xs, dims)
+        return (tuple(y), tuple(out)) if op.multi else (y[0], out[0])
+
+    def join(self, value: Array, dim: int | None) -> Array:
+        return value if dim is None else BatchTracer(self, value, dim)
+
+    def split(self, y: Array) -> tuple[Array, int | None]:
+        if isinstance(y, BatchTracer) and y.trace is self:
+            return y.value, y.dim
+        return y, None
+
+
+def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
+    """The axis names a collective's parameters mention."""
+    return params.get("axis_names", ())
+
+
+def vmap_flat(
+    function: Callable[..., Sequence[Any]], size: int, args: Sequence[Array], dims: Sequence[int | None], name: Any = None
+) -> tuple[list[Array], list[int | None]]:
+    """Results and their batch dimensions, in the current trace."""
+    trace = BatchTrace(current_trace(), size, name)
+    xs = [trace.join(x, d) for x, d in zip(args, dims, strict=True)]
+    with ExitStack() as stack:
+        if name is not None:
+            stack.enter_context(binding_axis(name, size))
+        stack.enter_context(use(trace))
+        ys = [as_value(y, "vmap") for y in function(*xs)]
+    pairs = [trace.split(y) for y in ys]
+    return [y for y, _ in pairs], [d for _, d in pairs]
+
+
+def batched(
+    program: Program, size: int, dims: tuple[bool, ...], force: tuple[bool, ...] | None = None
+) -> tuple[Program, tuple[bool, ...]]:
+    """The program on inputs batched in dimension 0 where ``dims`` says so, and which results are batched (in 0).
+
+    Results in ``force`` are batched even if they do not vary. Kept with ``program``.
+    """
+
+    def make() -> tuple[Program, tuple[bool, ...]]:
+        types = [ArrayType((size, *t.shape), t.dtype, t.weak) if d else t for t, d in zip(program.in_types, dims, strict=True)]
+        store: list[tuple[bool, ...]] = []
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            ys, out = vmap_flat(program, size, xs, [0 if d else None for d in dims])
+            wanted = force or (False,) * len(ys)
+            is_batched = tuple(d is not None or w for d, w in zip(out, wanted, strict=True))
+            store[:] = [is_batched]
+            return [move_batch(y, d, size) if b else y for y, d, b in zip(ys, out, is_batched, strict=True)]
+
+        return stage(flat, types, f"vmap({program.name})"), store[0]
+
+    return program.derive(("batch", size, dims, force), make)
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+) -> Callable[..., Any]:
+    """``fun`` over an added axis of its arguments, as one call on whole arrays.
+
+    Args:
+        fun: function of pytrees.
+        in_axes: the axis to map over, per argument: an int, None (shared), or a tree prefix of those. Keyword
+            arguments are mapped over axis 0.
+        out_axes: where the axis stands in the results: an int, None (must not vary), or a tree prefix.
+        axis_name: name for collectives inside ``fun``.
+        axis_size: number of elements, needed when no argument is mapped.
+
+    Raises:
+        AxisSpecError: ``in_axes`` does not fit the arguments.
+        ShapeError: mapped axes differ in size.
+
+    >>> import nxjax as nx
+    >>> vmap(lambda x, y: x * y, in_axes=(0, None))(nx.arange(3.0), 2.0).tolist()
+    [0.0, 2.0, 4.0]
+    """
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if not isinstance(in_axes, (int, tuple, type(None), dict)) or isinstance(in_axes, bool):
+        raise AxisSpecError("vmap: in_axes", got=repr(in_axes), expected="int, None, or a tuple with one entry per argument")
+
+    @functools.wraps(fun)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise AxisSpecError(
+                "vmap: in_axes needs one entry per positional argument", got=f"{len(in_axes)} entries", expected=f"{len(args)}"
+            )
+        leaves, treedef = tree.flatten((args, kwargs))
+        axes = _axes_leaves((in_axes, 0), (args, kwargs), "vmap: in_axes")
+        xs = [as_value(x, "vmap") for x in leaves]
+        dims = [_checked_dim(x, a, i, (args, kwargs)) for i, (x, a) in enumerate(zip(xs, axes, strict=True))]
+        size = _common_size(xs, dims, axis_size, (args, kwargs))
+        out_defs: list[tree.TreeDef] = []
+
+        def flat(*values: Array) -> Sequence[Any]:
+            a, k = tree.unflatten(treedef, values)
+            ys, out_def = tree.flatten(fun(*a, **k))
+            out_defs.append(out_def)
+            return ys
+
+        ys, found = vmap_flat(flat, size, xs, dims, axis_name)
+        result = tree.unflatten(out_defs[0], ys)
+        wanted = _axes_leaves(out_axes, result, "vmap: out_axes")
+        return tree.unflatten(out_defs[0], [_placed(y, d, w, size) for y, d, w in zip(ys, found, wanted, strict=True)])
+
+    return mapped
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _axes_leaves(axes: Any, value: Any, where: str) -> list[int | None]:
+    # The axes tree is a prefix in which None is a leaf; argument trees keep None as an empty node.
+    prefixes, treedef = tree.flatten(axes, _is_none)
+    try:
+        subtrees = tree.flatten_up_to(treedef, value, where, is_leaf=_is_none) if treedef.num_leaves else []
+    except ValueError:
+        raise AxisSpecError(
+            f"{where} is not a prefix of the tree it describes", got=f"{axes!r} for {tree.structure(value)}", expected="an int, None, or a tree prefix of them"
+        ) from None
+    found: list[int | None] = []
+    for p, sub in zip(prefixes, subtrees, strict=True):
+        if p is not None and (isinstance(p, bool) or not isinstance(p, int)):
+            raise AxisSpecError(f"{where} has an entry that is not an axis", got=repr(p), expected="int or None")
+        found += [p] * len(tree.leaves(sub))
+    return found
+
+
+def _checked_dim(x: Array, axis: int | None, index: int, args: Any) -> int | None:
+    if axis is None:
+        return None
+    if not -x.ndim <= axis < x.ndim:
+        name = tree.path_names(args, "arguments")[index]
+        raise AxisSpecError(
+            f"vmap: in_axes is out of range for {name}",
+            got=f"axis {axis} of {x.type}",
+            expected=f"{-x.ndim} <= axis < {x.ndim}" if x.ndim else "None, as the argument is a scalar",
+        )
+    return axis % x.ndim
+
+
+def _common_size(xs: Sequence[Array], dims: Sequence[int | None], given: int | None, args: Any) -> int:
+    sizes = [x.shape[d] for x, d in zip(xs, dims, strict=True) if d is not None]
+    if given is not None:
+        sizes.append(given)
+    if not sizes:
+        raise AxisSpecError("vmap: no argument is mapped", got="in_axes of None only", fix="give axis_size, or map an argument")
+    if len(set(sizes)) > 1:
+        names = tree.path_names(args, "arguments")
+        rows = [f"{n}: axis {d} of {x.type}" for n, x, d in zip(names, xs, dims, strict=True) if d is not None]
+        raise ShapeError("vmap: mapped axes differ in size", got="; ".join(rows), expected="one size")
+    return sizes[0]
+
+
+def _placed(y: Array, dim: int | None, wanted: int | None, size: int) -> Array:
+    if wanted is None:
+        if dim is not None:
+            raise AxisSpecError("vmap: out_axes is None for a result that varies", got=y.type, expected="an axis")
+        return y
+    ndim = y.ndim if dim is not None else y.ndim + 1
+    if not -ndim <= wanted < ndim:
+        raise AxisSpecError("vmap: out_axes is out of range", got=f"axis {wanted} for a result of rank {ndim}")
+    return move_batch(y, dim, size, wanted % ndim)
