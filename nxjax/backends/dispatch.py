@@ -53,7 +53,9 @@ class Dispatcher:
 
     def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable:
         backend = registry.for_device(device)
-        return program.derive(("executable", backend.name, donate), lambda: self._by_fingerprint(program, backend, donate))
+        return program.derive(
+            ("executable", backend.name, donate), lambda: self._by_fingerprint(program, backend, donate)
+        )
 
     def _by_fingerprint(self, program: Program, backend: Any, donate: tuple[int, ...]) -> Executable:
         key = (backend.name, program.fingerprint, donate)

@@ -14,7 +14,10 @@ from nxjax.backends.base import Backend, Device
 from nxjax.config import config
 from nxjax.errors import ParameterError
 
-_BUILT_IN: Final = {"xla": "nxjax.backends.xla.backend:XlaBackend", "reference": "nxjax.backends.reference.backend:ReferenceBackend"}
+_BUILT_IN: Final = {
+    "xla": "nxjax.backends.xla.backend:XlaBackend",
+    "reference": "nxjax.backends.reference.backend:ReferenceBackend",
+}
 
 
 @lru_cache(1)
@@ -61,7 +64,11 @@ def for_device(device: Any) -> Backend:
     found = _best(str(device))
     if found is None:
         reasons = "; ".join(f"{n}: {get(n).available()[1]}" for n in names() if get(n).platform == device)
-        raise ParameterError(f"device: nothing here runs on {device!r}", got=reasons or "no backend for it", expected=", ".join(map(str, devices())))
+        raise ParameterError(
+            f"device: nothing here runs on {device!r}",
+            got=reasons or "no backend for it",
+            expected=", ".join(map(str, devices())),
+        )
     return found
 
 

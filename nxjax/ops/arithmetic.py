@@ -92,7 +92,10 @@ class Div(Differentiable, Binary):
         quotient = np.floor_divide(x, safe)
         # NumPy rounds down; one is missing where the signs differ and a remainder is left.
         quotient = quotient + ((np.remainder(x, safe) != 0) & ((x < 0) != (safe < 0))).astype(x.dtype)
-        return np.asarray(np.where(y == 0, np.full_like(y, -1 if x.dtype in dtypes.SIGNED else np.iinfo(x.dtype).max), quotient), x.dtype)
+        return np.asarray(
+            np.where(y == 0, np.full_like(y, -1 if x.dtype in dtypes.SIGNED else np.iinfo(x.dtype).max), quotient),
+            x.dtype,
+        )
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         # d(x / y) = (dx - (x / y) dy) / y

@@ -82,7 +82,9 @@ def check_axes(op: Op | str, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     return found
 
 
-def require(op: Op | str, condition: bool, what: str, got: object = None, expected: object = None, fix: str | None = None) -> None:
+def require(
+    op: Op | str, condition: bool, what: str, got: object = None, expected: object = None, fix: str | None = None
+) -> None:
     """A `ParameterError` naming the op unless ``condition``."""
     if not condition:
         raise ParameterError(f"{op}: {what}", got=got, expected=expected, fix=fix)
@@ -140,7 +142,11 @@ class Elementwise(Op):
             return super().__call__(*(as_value(x, self.name) for x in args), **params)
         first = arrays[0]
         filled = (
-            x if isinstance(x, Array) else like(first, x) if isinstance(x, (bool, int, float, complex)) else as_value(x, self.name)
+            x
+            if isinstance(x, Array)
+            else like(first, x)
+            if isinstance(x, (bool, int, float, complex))
+            else as_value(x, self.name)
             for x in args
         )
         return super().__call__(*filled, **params)

@@ -26,7 +26,9 @@ class ConvertElementType(Elementwise):
 
     def infer(self, x: ArrayType, /, *, dtype: DType, weak: bool = False) -> ArrayType:
         if (x.dtype not in dtypes.NUMERIC) or (dtype not in dtypes.NUMERIC):
-            raise DtypeError(f"{self}: no conversion by value", got=f"{x} to {dtypes.short_name(dtype)}", expected="numeric dtypes")
+            raise DtypeError(
+                f"{self}: no conversion by value", got=f"{x} to {dtypes.short_name(dtype)}", expected="numeric dtypes"
+            )
         return ArrayType(x.shape, dtype, weak)
 
     def eval(self, x: NDArray, /, *, dtype: DType, weak: bool = False) -> NDArray:
@@ -38,7 +40,11 @@ class ConvertElementType(Elementwise):
             # XLA saturates and sends NaN to zero; NumPy leaves both undefined.
             wide = np.nan_to_num(np.asarray(x, np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
             info = dtypes.integer_info(dtype)
-            inside = np.clip(np.trunc(wide), float(info.min), np.nextafter(float(info.max) + 1.0, 0.0) if info.bits == 64 else float(info.max))
+            inside = np.clip(
+                np.trunc(wide),
+                float(info.min),
+                np.nextafter(float(info.max) + 1.0, 0.0) if info.bits == 64 else float(info.max),
+            )
             exact = inside.astype(np.int64 if info.min < 0 else np.uint64)
             if info.bits == 64:
                 exact = np.where(wide >= float(info.max), np.array(info.max, exact.dtype), exact)
@@ -82,16 +88,20 @@ class BitcastConvertType(Nondifferentiable, Op):
         if old > new:
             return ArrayType((*x.shape, old // new), dtype)
         if not x.shape or x.shape[-1] != new // old:
-            raise ShapeError(f"{self}: last dimension", got=x, expected=f"size {new // old} to make one {dtypes.short_name(dtype)}")
+            raise ShapeError(
+                f"{self}: last dimension", got=x, expected=f"size {new // old} to make one {dtypes.short_name(dtype)}"
+            )
         return ArrayType(x.shape[:-1], dtype)
 
     def eval(self, x: NDArray, /, *, dtype: DType) -> NDArray:
         shape = self.infer(ArrayType(x.shape, x.dtype), dtype=dtype).shape
-        return np.ascontiguousarray(x).reshape(x.shape).view(dtype).reshape(shape) if x.ndim else x.reshape(1).view(dtype).reshape(shape)
+        return (
+            np.ascontiguousarray(x).reshape(x.shape).view(dtype).reshape(shape)
+            if x.ndim
+            else x.reshape(1).view(dtype).reshape(shape)
+        )
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType) -> tuple[Any, Any]:
         from nxjax.ops.base import move_batch
 
         return self(move_batch(args[0], dims[0], size), dtype=dtype), 0

@@ -21,12 +21,16 @@ class BroadcastInDim(LinearOp):
     name = "broadcast_in_dim"
 
     def infer(self, x: ArrayType, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> ArrayType:
-        require(self, len(broadcast_dimensions) == x.ndim, "one dimension per operand dimension", broadcast_dimensions, x)
+        require(
+            self, len(broadcast_dimensions) == x.ndim, "one dimension per operand dimension", broadcast_dimensions, x
+        )
         check_axes(self, broadcast_dimensions, len(shape))
         for n, d in zip(x.shape, broadcast_dimensions, strict=True):
             if n not in (1, shape[d]):
                 raise ShapeError(
-                    f"{self}: operand does not fit the shape", got=f"{x} into {shape}", expected=f"size 1 or {shape[d]} at dimension {d}"
+                    f"{self}: operand does not fit the shape",
+                    got=f"{x} into {shape}",
+                    expected=f"size 1 or {shape[d]} at dimension {d}",
                 )
         return x.with_shape(shape)
 
@@ -39,7 +43,9 @@ class BroadcastInDim(LinearOp):
             full[d] = n
         return np.broadcast_to(x.reshape(full), shape)
 
-    def transpose(self, ct: Array, x: Linear, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> Sequence[Array | None]:
+    def transpose(
+        self, ct: Array, x: Linear, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
+    ) -> Sequence[Array | None]:
         from nxjax.ops.reduce import reduce_sum
 
         new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
@@ -49,12 +55,20 @@ class BroadcastInDim(LinearOp):
         return (reshape(reduced, shape=x.shape) if stretched or reduced.shape != x.shape else reduced,)
 
     def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, shape: Shape, broadcast_dimensions: tuple[int, ...]
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        shape: Shape,
+        broadcast_dimensions: tuple[int, ...],
     ) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         return self(x, shape=(size, *shape), broadcast_dimensions=(0, *(d + 1 for d in broadcast_dimensions))), 0
 
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> Any:
+    def stablehlo(
+        self, b: Any, out: ArrayType, x: Any, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
+    ) -> Any:
         if x.type.shape == shape and broadcast_dimensions == tuple(range(len(shape))):
             return x
         return b.op("stablehlo.broadcast_in_dim", (x,), out, f"broadcast_dimensions = {b.ints(broadcast_dimensions)}")
@@ -68,7 +82,9 @@ class Reshape(LinearOp):
 
     def infer(self, x: ArrayType, /, *, shape: Shape) -> ArrayType:
         if math.prod(shape) != x.size:
-            raise ShapeError(f"{self}: sizes differ", got=f"{x} ({x.size} elements) to {shape} ({math.prod(shape)} elements)")
+            raise ShapeError(
+                f"{self}: sizes differ", got=f"{x} ({x.size} elements) to {shape} ({math.prod(shape)} elements)"
+            )
         return x.with_shape(shape)
 
     def eval(self, x: NDArray, /, *, shape: Shape) -> NDArray:
@@ -91,7 +107,9 @@ class Transpose(LinearOp):
     name = "transpose"
 
     def infer(self, x: ArrayType, /, *, permutation: tuple[int, ...]) -> ArrayType:
-        require(self, sorted(permutation) == list(range(x.ndim)), "not a permutation of the axes", permutation, f"of {x}")
+        require(
+            self, sorted(permutation) == list(range(x.ndim)), "not a permutation of the axes", permutation, f"of {x}"
+        )
         return x.with_shape(tuple(x.shape[i] for i in permutation))
 
     def eval(self, x: NDArray, /, *, permutation: tuple[int, ...]) -> NDArray:

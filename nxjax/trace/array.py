@@ -73,11 +73,15 @@ def scalar(x: bool | int | float | complex) -> DeviceArray:
     known = _scalars.get((kind, x, x64)) if x else None
     if known is not None:
         return known
-    dtype = dtypes.as_dtype(bool if kind is bool else int if isinstance(x, int) else complex if isinstance(x, complex) else float)
+    dtype = dtypes.as_dtype(
+        bool if kind is bool else int if isinstance(x, int) else complex if isinstance(x, complex) else float
+    )
     if dtype in dtypes.INTEGER:
         info = np.iinfo(dtype)
         if not info.min <= x <= info.max:  # pyright: ignore[reportOperatorIssue]
-            raise OverflowError(f"Python integer {x} does not fit {dtype.name}; name a dtype: nx.array({x}, dtype='uint64')")
+            raise OverflowError(
+                f"Python integer {x} does not fit {dtype.name}; name a dtype: nx.array({x}, dtype='uint64')"
+            )
     data = np.asarray(x, dtype)
     data.flags.writeable = False
     value = DeviceArray(data, ArrayType((), dtype, kind is not bool))

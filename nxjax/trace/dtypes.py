@@ -107,7 +107,9 @@ def as_dtype(spec: Any) -> DType:
     native = dtype.newbyteorder("=")
     if native in _SHORT:
         return native
-    raise DtypeError("dtype: arrays cannot hold this type", got=dtype, expected="bool, int, uint, float or complex types")
+    raise DtypeError(
+        "dtype: arrays cannot hold this type", got=dtype, expected="bool, int, uint, float or complex types"
+    )
 
 
 # The lattice. Strings are weak nodes: what a Python int, float or complex is before it meets an array.

@@ -92,7 +92,9 @@ class Equation:
             elif isinstance(value, tuple):
                 yield from (v for v in value if isinstance(v, Program))  # pyright: ignore[reportUnknownVariableType]
 
-    def replaced(self, inputs: tuple[Atom, ...], outputs: tuple[Var, ...], params: dict[str, Any] | None = None) -> Equation:
+    def replaced(
+        self, inputs: tuple[Atom, ...], outputs: tuple[Var, ...], params: dict[str, Any] | None = None
+    ) -> Equation:
         return Equation(self.op, inputs, outputs, self.params if params is None else params, self.source, self.scope)
 
 
@@ -176,7 +178,9 @@ class Program(_Lazy):
         """This program with its consts as leading inputs, and their values."""
         if not self.consts:
             return self, ()
-        return self.derive("open", lambda: Program((*self.consts, *self.inputs), self.equations, self.outputs, name=self.name)), self.values
+        return self.derive(
+            "open", lambda: Program((*self.consts, *self.inputs), self.equations, self.outputs, name=self.name)
+        ), self.values
 
     @cached_property
     def fingerprint(self) -> str:
@@ -254,7 +258,9 @@ def check(program: Program) -> None:
     def used(atoms: Sequence[Atom], where: str, source: Source | None) -> None:
         for atom in atoms:
             if isinstance(atom, Var) and atom not in known:
-                raise ProgramError(f"program: {where} uses a variable that is not defined", got=atom.type, source=source)
+                raise ProgramError(
+                    f"program: {where} uses a variable that is not defined", got=atom.type, source=source
+                )
 
     define((*program.consts, *program.inputs), "the header")
     for equation in program.equations:
@@ -266,6 +272,8 @@ def check(program: Program) -> None:
         types = tuple(inferred) if equation.op.multi else (inferred,)
         got = tuple(v.type for v in equation.outputs)
         if len(types) != len(got) or not all(a.same(b) for a, b in zip(types, got, strict=True)):
-            raise ProgramError(f"program: {name} has other types than it infers", got=got, expected=types, source=equation.source)
+            raise ProgramError(
+                f"program: {name} has other types than it infers", got=got, expected=types, source=equation.source
+            )
         define(equation.outputs, name)
     used(program.outputs, "the result", None)

@@ -64,7 +64,11 @@ class replaying:
 
     def __enter__(self) -> None:
         outer = _scope.get()
-        scope = f"{outer}/{self.scope}" if outer and self.scope and not self.scope.startswith(outer) else self.scope or outer
+        scope = (
+            f"{outer}/{self.scope}"
+            if outer and self.scope and not self.scope.startswith(outer)
+            else self.scope or outer
+        )
         self.tokens = (_scope.set(scope), _replayed.set(self.source))
 
     def __exit__(self, *exc: object) -> None:

@@ -90,7 +90,9 @@ class StageTrace(Trace):
         return program.check() if config.check else program
 
 
-def stage(function: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str = "", arg_names: Sequence[str] = ()) -> Program:
+def stage(
+    function: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str = "", arg_names: Sequence[str] = ()
+) -> Program:
     """The program of ``function``, which takes and gives flat sequences of values.
 
     Values of enclosing traces that it closes over become consts of the program (see `Program.close_over`).

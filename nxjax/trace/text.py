@@ -213,7 +213,10 @@ class _Parser:
         self.expect("}")
         if len(values) != len(consts):
             raise ProgramError(
-                "program text: consts need values", got=len(values), expected=len(consts), fix="parse_program(text, consts=[...])"
+                "program text: consts need values",
+                got=len(values),
+                expected=len(consts),
+                fix="parse_program(text, consts=[...])",
             )
         return Program(inputs, equations, outputs, consts, values)
 
@@ -292,7 +295,7 @@ class _Parser:
             return self.instance(_PARAM_CLASSES[word])
         if word in ("inf", "-inf", "nan"):
             return float(word)
-        if word == "key" or word not in ("None", "True", "False") and re.fullmatch(r"[a-z][a-z0-9_]*", word):
+        if word == "key" or (word not in ("None", "True", "False") and re.fullmatch(r"[a-z][a-z0-9_]*", word)):
             return dtypes.from_short_name(word)
         return ast.literal_eval(word)
 

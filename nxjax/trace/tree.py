@@ -75,7 +75,9 @@ def flatten_up_to(
         ) from None
 
 
-def reduce(f: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+def reduce(
+    f: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
     return functools.reduce(f, leaves(tree, is_leaf), *initializer)
 
 
@@ -100,9 +102,7 @@ def broadcast(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = No
     return unflatten(structure(tree, is_leaf), broadcast_leaves(prefix, tree, "tree.broadcast", is_leaf))
 
 
-def broadcast_leaves(
-    prefix: Any, tree: Any, where: str, is_leaf: Callable[[Any], bool] | None = None
-) -> list[Any]:
+def broadcast_leaves(prefix: Any, tree: Any, where: str, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
     """The leaves of `broadcast`."""
     prefixes, treedef = flatten(prefix, is_leaf)
     subtrees = flatten_up_to(treedef, tree, where)
@@ -245,7 +245,9 @@ def register_pytree_node_class(cls: C) -> C:
 
 def register_pytree_with_keys_class(cls: C) -> C:
     """Class decorator for classes with ``tree_flatten_with_keys`` and ``tree_unflatten``."""
-    register_pytree_with_keys(cls, lambda x: x.tree_flatten_with_keys(), lambda aux, children: cls.tree_unflatten(aux, children))  # type: ignore[attr-defined]
+    register_pytree_with_keys(
+        cls, lambda x: x.tree_flatten_with_keys(), lambda aux, children: cls.tree_unflatten(aux, children)
+    )  # type: ignore[attr-defined]
     return cls
 
 
@@ -260,7 +262,9 @@ def register_dataclass(
     As a decorator without field lists, fields marked ``field(metadata=dict(static=True))`` are meta fields.
     """
     if nodetype is None:
-        return functools.partial(register_dataclass, data_fields=data_fields, meta_fields=meta_fields, drop_fields=drop_fields)
+        return functools.partial(
+            register_dataclass, data_fields=data_fields, meta_fields=meta_fields, drop_fields=drop_fields
+        )
     if data_fields is None or meta_fields is None:
         fields = [f for f in dataclasses.fields(nodetype) if f.init]
         data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
@@ -269,7 +273,9 @@ def register_dataclass(
     if dataclasses.is_dataclass(nodetype):
         known = {f.name for f in dataclasses.fields(nodetype) if f.init} - set(drop_fields)
         if known != {*data, *meta}:
-            raise TreeError(f"register_dataclass: fields of {nodetype.__name__}", got=sorted({*data, *meta}), expected=sorted(known))
+            raise TreeError(
+                f"register_dataclass: fields of {nodetype.__name__}", got=sorted({*data, *meta}), expected=sorted(known)
+            )
 
     def with_keys(x: Any) -> Any:
         return [(GetAttrKey(n), getattr(x, n)) for n in data], tuple(getattr(x, n) for n in meta)
@@ -327,5 +333,11 @@ def _adopt_from_jax(candidates: Sequence[Any], is_leaf: Callable[[Any], bool] | 
 def _rebuild_with_jax(jax: Any, example: Any, aux: Any, children: Any) -> Any:
     # JAX keeps `unflatten` inside its structures, so one is made with the wanted children as opaque leaves.
     treedef = jax.tree_util.tree_structure(example, is_leaf=lambda x: x is not example)
-    made = treedef.make_from_node_data_and_children(jax.tree_util.default_registry, (type(example), aux), treedef.children()) if aux is not None else treedef
+    made = (
+        treedef.make_from_node_data_and_children(
+            jax.tree_util.default_registry, (type(example), aux), treedef.children()
+        )
+        if aux is not None
+        else treedef
+    )
     return made.unflatten(children)

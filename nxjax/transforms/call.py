@@ -70,7 +70,9 @@ class JitCall(Op):
         back = transposed(program, linear, nonzero)
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         opened, consts = back.close_over()
-        found = iter(self(*consts, *known, *(ct for ct in cts if ct is not None), program=opened, name=f"transpose({name})"))
+        found = iter(
+            self(*consts, *known, *(ct for ct in cts if ct is not None), program=opened, name=f"transpose({name})")
+        )
         return [next(found) if l else None for l in linear]
 
     def batch(
@@ -110,7 +112,9 @@ def jvp_program(program: Program, varying: tuple[bool, ...]) -> tuple[Program, t
     return program.derive(("jvp", varying), make)
 
 
-def split_call(op: Op, trace: TangentTrace, args: Sequence[Array], unknown: Sequence[bool], params: dict[str, Any]) -> Any:
+def split_call(
+    op: Op, trace: TangentTrace, args: Sequence[Array], unknown: Sequence[bool], params: dict[str, Any]
+) -> Any:
     """Bind the known half of a call in the parent trace and stage the unknown half (see `split_program`)."""
     program: Program = params["program"]
     known_half, unknown_half, from_known, n_residuals = split_program(program, tuple(unknown))

@@ -89,7 +89,9 @@ def value_and_grad(
             y = fun(*full, **kwargs)
             if has_aux:
                 if not (isinstance(y, tuple) and len(y) == 2):  # pyright: ignore[reportUnknownArgumentType]
-                    raise GradientError("grad: with has_aux the function gives a pair", got=type(y).__name__, expected="(value, aux)")
+                    raise GradientError(
+                        "grad: with has_aux the function gives a pair", got=type(y).__name__, expected="(value, aux)"
+                    )
                 y, aux = y  # pyright: ignore[reportUnknownVariableType]
             else:
                 aux = None
@@ -114,7 +116,9 @@ def _positions(argnums: int | Sequence[int], n: int) -> tuple[int, ...]:
     wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for i in wanted:
         if not -n <= i < n:
-            raise ParameterError("grad: argnums names no positional argument", got=i, expected=f"an index into {n} positional arguments")
+            raise ParameterError(
+                "grad: argnums names no positional argument", got=i, expected=f"an index into {n} positional arguments"
+            )
     return tuple(i % n for i in wanted)
 
 
@@ -136,7 +140,11 @@ def _check_input(x: Array, index: int, picked: Any, holomorphic: bool, allow_int
 
 def _check_output(y: Any, holomorphic: bool) -> Array:
     if not isinstance(y, (Array, int, float, complex, np.ndarray, np.generic)):
-        raise GradientError("grad: the function must give one scalar", got=f"{type(y).__name__}", fix="use has_aux=True to give more, or nx.jacrev")
+        raise GradientError(
+            "grad: the function must give one scalar",
+            got=f"{type(y).__name__}",
+            fix="use has_aux=True to give more, or nx.jacrev",
+        )
     value = as_value(y, "grad")
     if value.shape:
         raise GradientError(
@@ -193,7 +201,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
         given = cotangents(y_def, out_types, cts, "vjp")
         flat_cts = [ct for ct, v in zip([*given, *([None] * (len(ys) - n))], varies, strict=True) if v]
         found = iter(backward(program, [None] * len(program.inputs), flat_cts))
-        return tree.unflatten(treedef, [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)])
+        return tree.unflatten(
+            treedef, [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
+        )
 
     y = tree.unflatten(y_def, ys[:n])
     vjp_fn = tree.Partial(pull)

@@ -63,8 +63,14 @@ class Compiled:
         values = [as_value(x, "compiled call") for x in leaves]
         types = tuple(x.type for x in values)
         wanted = self._traced.program.in_types
-        if treedef != self._traced.in_tree or len(types) != len(wanted) or not all(a.same(b) for a, b in zip(types, wanted, strict=True)):
-            raise ParameterError("compiled call: other argument types than it was compiled for", got=types, expected=wanted)
+        if (
+            treedef != self._traced.in_tree
+            or len(types) != len(wanted)
+            or not all(a.same(b) for a, b in zip(types, wanted, strict=True))
+        ):
+            raise ParameterError(
+                "compiled call: other argument types than it was compiled for", got=types, expected=wanted
+            )
         opened, consts = self._traced.program.close_over()
         out = self.executable([*consts, *values])  # pyright: ignore[reportArgumentType]
         return tree.unflatten(self._traced.out_tree, out)
@@ -124,7 +130,9 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """Results as `ShapeDtypeStruct`."""
-        return tree.unflatten(self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak) for t in self.program.out_types])
+        return tree.unflatten(
+            self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak) for t in self.program.out_types]
+        )
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._jitted.dynamic(args, kwargs)
@@ -264,7 +272,13 @@ class Jitted:
         return tuple((name, type(value), value) for name, value in found)
 
     def _trace(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], treedef: tree.TreeDef, types: tuple[ArrayType, ...], statics: Any
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: list[Any],
+        treedef: tree.TreeDef,
+        types: tuple[ArrayType, ...],
+        statics: Any,
     ) -> _Entry:
         self.trace_count += 1
         fixed = dict((name, value) for name, _, value in statics or ())
@@ -337,11 +351,20 @@ def _resolve(fun: Callable[..., Any], nums: Any, names: Any, what: str) -> tuple
     keywords = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for i in positions:
         if not variadic and not -len(positional) <= i < len(positional):
-            raise StaticArgumentError(f"jit: {what}_argnums names no parameter", got=i, expected=f"an index into {positional}")
+            raise StaticArgumentError(
+                f"jit: {what}_argnums names no parameter", got=i, expected=f"an index into {positional}"
+            )
     for word in words:
         if not keywords and word not in ordered:
-            raise StaticArgumentError(f"jit: {what}_argnames names no parameter", got=repr(word), expected=f"one of {ordered}")
-    more_words = [positional[i] for i in positions if -len(positional) <= i < len(positional) and parameters[positional[i]].kind is not inspect.Parameter.POSITIONAL_ONLY]
+            raise StaticArgumentError(
+                f"jit: {what}_argnames names no parameter", got=repr(word), expected=f"one of {ordered}"
+            )
+    more_words = [
+        positional[i]
+        for i in positions
+        if -len(positional) <= i < len(positional)
+        and parameters[positional[i]].kind is not inspect.Parameter.POSITIONAL_ONLY
+    ]
     more_positions = [positional.index(w) for w in words if w in positional]
     return tuple(dict.fromkeys((*positions, *more_positions))), tuple(dict.fromkeys((*words, *more_words)))
 

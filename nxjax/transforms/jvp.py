@@ -162,7 +162,11 @@ def checked_tangent(x: Array, t: Any, name: str) -> Array | None:
     if expected.dtype == dtypes.float0:
         got = getattr(t, "dtype", None)
         if got != dtypes.float0:
-            raise DtypeError(f"jvp: {name} has no tangent", got=f"tangent of dtype {got}", expected="float0 zeros, as integers do not vary")
+            raise DtypeError(
+                f"jvp: {name} has no tangent",
+                got=f"tangent of dtype {got}",
+                expected="float0 zeros, as integers do not vary",
+            )
         return None
     value = as_value(t, "jvp")
     if value.shape != x.shape:

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Op, Trace, current_trace, use
+from nxjax.trace.core import Array, Op, current_trace, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import StageTrace, StageTracer, stage
 from nxjax.transforms.jvp import JVPTrace, instantiate
@@ -66,8 +66,7 @@ def linearize_flat(
     tangent_trace = TangentTrace(current_trace(), "tangent")
     trace = LinearizeTrace(tangent_trace)
     xs = [
-        trace.join(x, tangent_trace.input(x.type.strong())) if v else x
-        for x, v in zip(primals, varying, strict=True)
+        trace.join(x, tangent_trace.input(x.type.strong())) if v else x for x, v in zip(primals, varying, strict=True)
     ]
     with use(trace):
         ys = [as_value(y, "linearize") for y in function(*xs)]

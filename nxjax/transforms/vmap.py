@@ -67,7 +67,9 @@ class BatchTrace(Trace):
             return tuple(self.join(a, d) for a, d in zip(y, out, strict=True))
         return self.join(y, out)
 
-    def _expanded(self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any]) -> tuple[Any, Any]:
+    def _expanded(
+        self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any]
+    ) -> tuple[Any, Any]:
         def flat(*args: Array) -> Sequence[Array]:
             y = op.expand(*args, **params)
             return y if op.multi else [y]
@@ -90,7 +92,11 @@ def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def vmap_flat(
-    function: Callable[..., Sequence[Any]], size: int, args: Sequence[Array], dims: Sequence[int | None], name: Any = None
+    function: Callable[..., Sequence[Any]],
+    size: int,
+    args: Sequence[Array],
+    dims: Sequence[int | None],
+    name: Any = None,
 ) -> tuple[list[Array], list[int | None]]:
     """Results and their batch dimensions, in the current trace."""
     trace = BatchTrace(current_trace(), size, name)
@@ -113,7 +119,10 @@ def batched(
     """
 
     def make() -> tuple[Program, tuple[bool, ...]]:
-        types = [ArrayType((size, *t.shape), t.dtype, t.weak) if d else t for t, d in zip(program.in_types, dims, strict=True)]
+        types = [
+            ArrayType((size, *t.shape), t.dtype, t.weak) if d else t
+            for t, d in zip(program.in_types, dims, strict=True)
+        ]
         store: list[tuple[bool, ...]] = []
 
         def flat(*xs: Array) -> Sequence[Array]:
@@ -157,13 +166,17 @@ def vmap(
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if not isinstance(in_axes, (int, tuple, type(None), dict)) or isinstance(in_axes, bool):
-        raise AxisSpecError("vmap: in_axes", got=repr(in_axes), expected="int, None, or a tuple with one entry per argument")
+        raise AxisSpecError(
+            "vmap: in_axes", got=repr(in_axes), expected="int, None, or a tuple with one entry per argument"
+        )
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise AxisSpecError(
-                "vmap: in_axes needs one entry per positional argument", got=f"{len(in_axes)} entries", expected=f"{len(args)}"
+                "vmap: in_axes needs one entry per positional argument",
+                got=f"{len(in_axes)} entries",
+                expected=f"{len(args)}",
             )
         leaves, treedef = tree.flatten((args, kwargs))
         axes = _axes_leaves((in_axes, 0), (args, kwargs), "vmap: in_axes")
@@ -197,7 +210,9 @@ def _axes_leaves(axes: Any, value: Any, where: str) -> list[int | None]:
         subtrees = tree.flatten_up_to(treedef, value, where, is_leaf=_is_none) if treedef.num_leaves else []
     except ValueError:
         raise AxisSpecError(
-            f"{where} is not a prefix of the tree it describes", got=f"{axes!r} for {tree.structure(value)}", expected="an int, None, or a tree prefix of them"
+            f"{where} is not a prefix of the tree it describes",
+            got=f"{axes!r} for {tree.structure(value)}",
+            expected="an int, None, or a tree prefix of them",
         ) from None
     found: list[int | None] = []
     for p, sub in zip(prefixes, subtrees, strict=True):
@@ -225,7 +240,9 @@ def _common_size(xs: Sequence[Array], dims: Sequence[int | None], given: int | N
     if given is not None:
         sizes.append(given)
     if not sizes:
-        raise AxisSpecError("vmap: no argument is mapped", got="in_axes of None only", fix="give axis_size, or map an argument")
+        raise AxisSpecError(
+            "vmap: no argument is mapped", got="in_axes of None only", fix="give axis_size, or map an argument"
+        )
     if len(set(sizes)) > 1:
         names = tree.path_names(args, "arguments")
         rows = [f"{n}: axis {d} of {x.type}" for n, x, d in zip(names, xs, dims, strict=True) if d is not None]

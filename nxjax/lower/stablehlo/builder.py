@@ -58,7 +58,9 @@ class Module:
         self._names: dict[Any, str] = {}
         self._used: set[str] = set()
 
-    def function(self, program: Program, name: str, public: bool = False, arg_attrs: dict[int, str] | None = None) -> str:
+    def function(
+        self, program: Program, name: str, public: bool = False, arg_attrs: dict[int, str] | None = None
+    ) -> str:
         """Write ``program`` as a function, once; gives its symbol."""
         key = id(program)
         if key in self._names:
@@ -68,7 +70,9 @@ class Module:
         args = [Ref(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
         results = body.program(program, args)
         attrs = arg_attrs or {}
-        header = ", ".join(f"{a}: {mlir.tensor(a.type)}{' {' + attrs[i] + '}' if i in attrs else ''}" for i, a in enumerate(args))
+        header = ", ".join(
+            f"{a}: {mlir.tensor(a.type)}{' {' + attrs[i] + '}' if i in attrs else ''}" for i, a in enumerate(args)
+        )
         out = ", ".join(mlir.tensor(r.type) for r in results)
         lines = [f"  func.func {'public' if public else 'private'} @{symbol}({header}) -> ({out}) {{"]
         lines += body.lines
@@ -137,7 +141,12 @@ class Builder:
         return ref
 
     def op(
-        self, name: str, xs: Refs, out: Any, attrs: str = "", regions: Sequence[tuple[Sequence[ArrayType], Callable[..., Any]]] = ()
+        self,
+        name: str,
+        xs: Refs,
+        out: Any,
+        attrs: str = "",
+        regions: Sequence[tuple[Sequence[ArrayType], Callable[..., Any]]] = (),
     ) -> Any:
         """Any operation in its generic form.
 
@@ -214,14 +223,21 @@ class Builder:
         return x if x.type.dtype == dtype else self.op("stablehlo.convert", (x,), ArrayType(x.type.shape, dtype))
 
     def broadcast(self, x: Ref, shape: tuple[int, ...], dims: Sequence[int] = ()) -> Ref:
-        return self.op("stablehlo.broadcast_in_dim", (x,), ArrayType(shape, x.type.dtype), f"broadcast_dimensions = {mlir.ints(dims)}")
+        return self.op(
+            "stablehlo.broadcast_in_dim",
+            (x,),
+            ArrayType(shape, x.type.dtype),
+            f"broadcast_dimensions = {mlir.ints(dims)}",
+        )
 
     def reduce(self, hlo: str, x: Ref, init: Ref, axes: Sequence[int], out: ArrayType) -> Ref:
         """Reduction by one binary operation."""
         ref = Ref(self.fresh(), out)
         dims = ", ".join(map(str, axes))
         types = f"({mlir.tensor(x.type)}, {mlir.tensor(init.type)}) -> {mlir.tensor(out)}"
-        self.line(f"{ref} = stablehlo.reduce({x} init: {init}) applies stablehlo.{hlo} across dimensions = [{dims}] : {types}")
+        self.line(
+            f"{ref} = stablehlo.reduce({x} init: {init}) applies stablehlo.{hlo} across dimensions = [{dims}] : {types}"
+        )
         return ref
 
     # --- programs ---
@@ -239,7 +255,9 @@ class Builder:
             return self.inline(op.expand, xs, params, op.multi)
         raise LoweringError(f"{op.name}: has no lowering to StableHLO", got=", ".join(repr(x.type) for x in xs))
 
-    def inline(self, function: Callable[..., Any], xs: Refs, params: dict[str, Any] | None = None, multi: bool | None = None) -> Any:
+    def inline(
+        self, function: Callable[..., Any], xs: Refs, params: dict[str, Any] | None = None, multi: bool | None = None
+    ) -> Any:
         """The operations of a function of values, written in place."""
         many: list[bool] = []
 
@@ -281,7 +299,9 @@ class Builder:
         symbol = self.module.function(program, name)
         outs = program.out_types
         if not outs:
-            self.line(f"func.call @{symbol}({', '.join(x.name for x in xs)}) : ({', '.join(mlir.tensor(x.type) for x in xs)}) -> ()")
+            self.line(
+                f"func.call @{symbol}({', '.join(x.name for x in xs)}) : ({', '.join(mlir.tensor(x.type) for x in xs)}) -> ()"
+            )
             return ()
         ref = self.fresh()
         left = f"{ref}:{len(outs)}" if len(outs) > 1 else ref
@@ -290,9 +310,11 @@ class Builder:
         return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
 
 
-def lower(program: Program, name: str = "", rows: dict[str, Row] | None = None, donate: Sequence[int] = ()) -> tuple[str, list[Any]]:
+def lower(
+    program: Program, name: str = "", rows: dict[str, Row] | None = None, donate: Sequence[int] = ()
+) -> tuple[str, list[Any]]:
     """The StableHLO module of ``program`` (function ``main``), and objects to keep alive with its executable."""
     module = Module(rows)
-    donated = {i: "jax.buffer_donor = true" for i in donate}
+    donated = dict.fromkeys(donate, "jax.buffer_donor = true")
     module.function(dead_code_eliminated(program), "main", public=True, arg_attrs=donated)
     return module.text("".join(c if c.isalnum() else "_" for c in name or program.name or "program")), module.kept
