@@ -10,14 +10,14 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import optree
 
 from nxjax.errors import TreeError
 
 NAMESPACE: Final = "nxjax"
-TreeDef = optree.PyTreeSpec
+TreeDef: TypeAlias = optree.PyTreeSpec
 C = TypeVar("C", bound=type)
 
 
@@ -274,8 +274,10 @@ def register_dataclass(
         known = {f.name for f in dataclasses.fields(nodetype) if f.init} - set(drop_fields)
         if known != {*data, *meta}:
             raise TreeError(
-                f"register_dataclass: fields of {nodetype.__name__}", got=sorted({*data, *meta}), expected=sorted(known)
+                f"register_dataclass: fields of {nodetype}", got=sorted({*data, *meta}), expected=sorted(known)
             )
+
+    build: Callable[..., Any] = nodetype  # pyright: ignore[reportAssignmentType]
 
     def with_keys(x: Any) -> Any:
         return [(GetAttrKey(n), getattr(x, n)) for n in data], tuple(getattr(x, n) for n in meta)
@@ -284,7 +286,7 @@ def register_dataclass(
         return [getattr(x, n) for n in data], tuple(getattr(x, n) for n in meta)
 
     def unflat(aux: Any, children: Any) -> Any:
-        return nodetype(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
+        return build(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
 
     register_pytree_with_keys(nodetype, with_keys, unflat, flat)
     return nodetype

@@ -71,7 +71,7 @@ class Compiled:
             raise ParameterError(
                 "compiled call: other argument types than it was compiled for", got=types, expected=wanted
             )
-        opened, consts = self._traced.program.close_over()
+        _, consts = self._traced.program.close_over()
         out = self.executable([*consts, *values])  # pyright: ignore[reportArgumentType]
         return tree.unflatten(self._traced.out_tree, out)
 
@@ -204,7 +204,7 @@ class Jitted:
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, key[1], statics)
         trace = current_trace()
-        if trace is EVAL and not entry.borrows and all([type(x) is DeviceArray for x in values]):
+        if trace is EVAL and not entry.borrows and all(type(x) is DeviceArray for x in values):
             if entry.executable is None:
                 entry.executable = the_compiler().compile(entry.opened, device=self.device, donate=entry.donate)
             inputs = [*entry.consts, *values] if entry.consts else values
@@ -281,7 +281,7 @@ class Jitted:
         statics: Any,
     ) -> _Entry:
         self.trace_count += 1
-        fixed = dict((name, value) for name, _, value in statics or ())
+        fixed = {name: value for name, _, value in statics or ()}
         out_trees: list[tree.TreeDef] = []
 
         def flat(*xs: Array) -> Sequence[Any]:

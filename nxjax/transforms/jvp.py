@@ -1,8 +1,8 @@
 """Forward mode: push a tangent along with every value.
 
 `JVPTrace` is the whole machine: each op answers with its own `jvp` rule, run with the *tangents'* trace as the current
-one. For `nx.jvp` that is the surrounding trace; for `linearize` it is one that computes what it can and stages the rest.
-A tangent that is None is zero.
+one. For `nx.jvp` that is the surrounding trace; for `linearize` it is one that computes what it can and stages the
+rest. A tangent that is None is zero.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ class JVPTracer(Tracer):
 
 
 class JVPTrace(Trace):
-    """Interprets ops on (primal, tangent) pairs, in the trace ``parent``."""
+    """Interprets ops on (primal, tangent) pairs, in the trace ``outer``."""
 
-    __slots__ = ("parent",)
+    __slots__ = ("outer",)
+    outer: Trace
 
     def __init__(self, parent: Trace) -> None:
-        self.parent: Trace = parent
+        self.parent = self.outer = parent
 
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
         mine = [isinstance(x, JVPTracer) and x.trace is self for x in args]
         if True not in mine:
-            return self.parent.process(op, args, params)
+            return self.outer.process(op, args, params)
         primals = [x.primal if m else x for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
         tangents = [x.tangent if m else None for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
-        with use(self.parent):
+        with use(self.outer):
             y, t = self.differentiate(op, primals, tangents, params)
         if op.multi:
             return tuple(self.join(a, b) for a, b in zip(y, t, strict=True))

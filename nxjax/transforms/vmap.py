@@ -43,10 +43,11 @@ class BatchTracer(Tracer):
 class BatchTrace(Trace):
     """Interprets ops on batched values; ``size`` elements, axis ``name`` if it has one."""
 
-    __slots__ = ("name", "parent", "size")
+    __slots__ = ("name", "outer", "size")
+    outer: Trace
 
     def __init__(self, parent: Trace, size: int, name: Any = None) -> None:
-        self.parent: Trace = parent
+        self.parent = self.outer = parent
         self.size = size
         self.name = name
 
@@ -54,9 +55,9 @@ class BatchTrace(Trace):
         dims = [x.dim if isinstance(x, BatchTracer) and x.trace is self else None for x in args]
         named = self.name is not None and self.name in axis_names(params)
         if not named and all(d is None for d in dims):
-            return self.parent.process(op, args, params)
+            return self.outer.process(op, args, params)
         xs = [x.value if d is not None else x for x, d in zip(args, dims, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
-        with use(self.parent):
+        with use(self.outer):
             if named:
                 y, out = op.batch_axis(self.name, self.size, xs, dims, **params)  # type: ignore[attr-defined]
             elif op.has("batch"):

@@ -158,6 +158,7 @@ class Builder:
             regions: per region, the argument types and a function from `Ref` arguments to `Ref` results.
         """
         many = isinstance(out, tuple)
+        only: Any = out
         outs: tuple[ArrayType, ...] = out if many else (out,)  # pyright: ignore[reportUnknownVariableType]
         ref = self.fresh()
         left = f"{ref}:{len(outs)} = " if len(outs) > 1 else f"{ref} = " if outs else ""
@@ -173,7 +174,7 @@ class Builder:
         outs_text = mlir.tensor(outs[0]) if len(outs) == 1 else f"({', '.join(mlir.tensor(t) for t in outs)})"
         self.line(f"{head}{' {' + attrs + '}' if attrs else ''} : {types}{outs_text}")
         if not many:
-            return Ref(ref, outs[0])
+            return Ref(ref, only)
         return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
 
     def region(self, arg_types: Sequence[ArrayType], body: Callable[..., Any]) -> None:
@@ -298,15 +299,14 @@ class Builder:
         """A call of a function of the module."""
         symbol = self.module.function(program, name)
         outs = program.out_types
+        types = f"({', '.join(mlir.tensor(x.type) for x in xs)}) -> ({', '.join(mlir.tensor(t) for t in outs)})"
+        called = f"func.call @{symbol}({', '.join(x.name for x in xs)}) : {types}"
         if not outs:
-            self.line(
-                f"func.call @{symbol}({', '.join(x.name for x in xs)}) : ({', '.join(mlir.tensor(x.type) for x in xs)}) -> ()"
-            )
+            self.line(called)
             return ()
         ref = self.fresh()
         left = f"{ref}:{len(outs)}" if len(outs) > 1 else ref
-        types = f"({', '.join(mlir.tensor(x.type) for x in xs)}) -> ({', '.join(mlir.tensor(t) for t in outs)})"
-        self.line(f"{left} = func.call @{symbol}({', '.join(x.name for x in xs)}) : {types}")
+        self.line(f"{left} = {called}")
         return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
 
 
