@@ -29,7 +29,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     [2, 1]
     """
     leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
-    if "jax" in sys.modules and _adopt_from_jax(leaves, is_leaf):
+    if "jax" in sys.modules and not _leaf_kinds.issuperset([type(x) for x in leaves]) and _adopt_from_jax(leaves, is_leaf):
         return flatten(tree, is_leaf)
     return leaves, spec
 
@@ -309,17 +309,23 @@ register_pytree_node(
 )
 
 
+# Types met as leaves that JAX's registry does not open.
+_leaf_kinds: set[type] = set()
+
+
 def _adopt_from_jax(candidates: Sequence[Any], is_leaf: Callable[[Any], bool] | None) -> bool:
     """Register what JAX's registry can open among ``candidates``; True when something new was found."""
     import jax
 
     registry: Any = jax.tree_util.default_registry
     adopted = False
-    for kind in {type(x) for x in candidates}:
+    for kind in {type(x) for x in candidates} - _leaf_kinds:
+        _leaf_kinds.add(kind)
         if kind.__module__.partition(".")[0] in ("builtins", "numpy", "nxjax", "jaxlib", "jax"):
             continue
         node = next(x for x in candidates if type(x) is kind)
         if is_leaf is not None and is_leaf(node):
+            _leaf_kinds.discard(kind)  # somebody else may want it opened
             continue
         one = registry.flatten_one_level(node)
         if one is not None:
