@@ -18,7 +18,9 @@ compilations = 0
 
 @lru_cache(1)
 def _rows() -> dict[str, Row]:
-    return {}
+    from nxjax.backends.xla.rows import ROWS
+
+    return ROWS
 
 
 @final
@@ -36,18 +38,17 @@ class XlaBackend(Backend):
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
         global compilations
-        text, kept = lower(program, rows=_rows(), donate=donate)
+        text, callbacks = lower(program, rows=_rows(), donate=donate)
         key = cache.key_of("xla", serialize.fingerprint(), text)
-        # Compiled code that calls back into this process holds its addresses and cannot be kept.
-        calls_back = any(not isinstance(k, Program) for k in kept)
-        stored = None if calls_back else cache.load(key)
+        # Code that calls back into this process holds its addresses and cannot be kept.
+        stored = None if callbacks else cache.load(key)
         raw = serialize.load(stored) if stored is not None else None
         if raw is None:
             compilations += 1
-            raw = compile_text(text)
-            if not calls_back:
+            raw = compile_text(text, callbacks)
+            if not callbacks:
                 cache.store(key, serialize.dump(raw))
-        return XlaExecutable(raw, text, program.out_types, kept)
+        return XlaExecutable(raw, text, program.out_types, callbacks)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return lower(program, rows=_rows(), donate=donate)[0]

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from nxjax.backends.base import Executable
+from nxjax.backends.xla.callbacks import take_error
 from nxjax.backends.xla.client import XlaBuffer, client
 from nxjax.errors import ExecutionError, LoweringError
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 
 
-def compile_text(text: str) -> Any:
-    """jaxlib's loaded executable for a StableHLO module."""
+def compile_text(text: str, callbacks: Sequence[Callable[..., Any]] = ()) -> Any:
+    """jaxlib's loaded executable for a StableHLO module that calls ``callbacks`` by position."""
     c = client()
+    options = c.xla_client.CompileOptions()
     try:
-        return c.raw.compile_and_load(text, c.devices, c.xla_client.CompileOptions())
+        if not callbacks:
+            return c.raw.compile_and_load(text, c.devices, options)
+        return c.raw.compile_and_load(parse(text), c.devices, options, list(callbacks))
     except c.xla_client.XlaRuntimeError as error:
         raise LoweringError("xla: the compiler refused the program", got=str(error)[:2000]) from None
+
+
+def parse(text: str) -> Any:
+    """The text as a module object, the only form in which jaxlib takes callbacks."""
+    from jaxlib.mlir import ir  # type: ignore[import-not-found]
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext  # type: ignore[import-not-found]
+    from jaxlib.mlir.dialects import stablehlo  # type: ignore[import-not-found]
+
+    context: Any = ir.Context()
+    dialects: Any = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(dialects)
+    context.append_dialect_registry(dialects)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    return ir.Module.parse(text, context)
 
 
 @final
@@ -29,14 +48,16 @@ class XlaExecutable(Executable):
     it is; NumPy memory is lent to XLA without a copy, and the buffer kept with the array.
     """
 
-    __slots__ = ("_execute", "_handlers", "_kept", "_put", "hlo", "out_types", "raw", "stablehlo")
+    __slots__ = ("_callbacks", "_execute", "_handlers", "_put", "out_types", "raw", "stablehlo")
 
-    def __init__(self, raw: Any, stablehlo: str, out_types: Sequence[ArrayType], kept: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, raw: Any, stablehlo: str, out_types: Sequence[ArrayType], callbacks: Sequence[Callable[..., Any]] = ()
+    ) -> None:
         c = client()
         self.raw = raw
         self.stablehlo = stablehlo
         self.out_types = tuple(out_types)
-        self._kept = tuple(kept)  # callbacks the compiled code calls
+        self._callbacks = tuple(callbacks)  # the compiled code holds their addresses
         self._handlers = [c.handler(t) for t in out_types]
         self._execute = raw.execute_sharded
         self._put = c.put
@@ -49,14 +70,16 @@ class XlaExecutable(Executable):
                 held = x.buffer = XlaBuffer(self._put(x.numpy(), x.type), x.type)
             buffers.append(held.raw)
         try:
-            results = self._execute(buffers)
+            if self._callbacks:
+                # What a callback raises shows only when the call is waited for.
+                results = self._execute(buffers, True)
+                results.consume_token().block_until_ready()
+            else:
+                results = self._execute(buffers)
         except Exception as error:
-            raise self._failed(error) from error
+            raise ExecutionError("xla: the compiled program failed", got=str(error)[:2000]) from take_error()
         raws = results.consume_with_handlers(self._handlers)
         return [DeviceArray(None, t, XlaBuffer(raw, t)) for raw, t in zip(raws, self.out_types, strict=True)]
-
-    def _failed(self, error: Exception) -> Exception:
-        return ExecutionError("xla: the compiled program failed", got=str(error)[:2000])
 
     @property
     def text(self) -> str:

@@ -42,18 +42,18 @@ Refs = Sequence[Ref]
 
 @final
 class Module:
-    """Functions written so far, the device's own rows, and what must stay alive with the executable.
+    """Functions written so far, the device's own rows, and the Python functions that compiled code calls.
 
     Attributes:
         rows: op name -> ``row(b, out, *xs, **params)``, tried before the op's portable rule; a row may give None to
             pass.
-        kept: Python objects (callbacks) that the compiled code refers to.
+        callbacks: Python functions that the compiled code calls by their position here.
     """
 
-    def __init__(self, rows: dict[str, Row] | None = None, features: frozenset[str] = frozenset()) -> None:
+    def __init__(self, rows: dict[str, Row] | None = None) -> None:
         self.rows = rows or {}
-        self.features = features
-        self.kept: list[Any] = []
+        self.callbacks: list[Callable[..., Any]] = []
+        self._programs: list[Program] = []
         self._functions: list[str] = []
         self._names: dict[Any, str] = {}
         self._used: set[str] = set()
@@ -80,13 +80,8 @@ class Module:
         lines.append(f"    return {names} : {out}" if results else "    return")
         lines.append("  }")
         self._functions.append("\n".join(lines))
-        self._kept_programs.append(program)
+        self._programs.append(program)  # id() keys must not be reused while the module is being written
         return symbol
-
-    @property
-    def _kept_programs(self) -> list[Any]:
-        # id() keys must not be reused while the module is being written.
-        return self.kept
 
     def _fresh(self, name: str) -> str:
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "function"
@@ -312,9 +307,9 @@ class Builder:
 
 def lower(
     program: Program, name: str = "", rows: dict[str, Row] | None = None, donate: Sequence[int] = ()
-) -> tuple[str, list[Any]]:
-    """The StableHLO module of ``program`` (function ``main``), and objects to keep alive with its executable."""
+) -> tuple[str, list[Callable[..., Any]]]:
+    """The StableHLO module of ``program`` (function ``main``), and the Python functions that it calls back."""
     module = Module(rows)
-    donated = dict.fromkeys(donate, "jax.buffer_donor = true")
+    donated = {i: "jax.buffer_donor = true" for i in donate}
     module.function(dead_code_eliminated(program), "main", public=True, arg_attrs=donated)
-    return module.text("".join(c if c.isalnum() else "_" for c in name or program.name or "program")), module.kept
+    return module.text("".join(c if c.isalnum() else "_" for c in name or program.name or "program")), module.callbacks
