@@ -9,23 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-import numpy as np
-
 from nxjax.backends import registry
 from nxjax.backends.base import Executable
+from nxjax.backends.reference.quiet import quiet
 from nxjax.trace.array import DeviceArray
-from nxjax.trace.core import Op
+from nxjax.trace.core import Op, Tracer, escaped
 from nxjax.trace.program import Equation, Program, Var
 
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """One op, now: by its NumPy meaning, or compiled as a whole if it holds programs."""
     if op.nested:
+        for x in args:
+            if isinstance(x, Tracer):
+                raise escaped(x, op.name)
         return _nested(op, args, params)
     types = [x.type for x in args]
     out = op.infer(*types, **params)
-    with np.errstate(all="ignore"):
-        y = op.eval(*[x.numpy() for x in args], **params)
+    xs = [x.numpy() for x in args]
+    with quiet():
+        y = op.eval(*xs, **params)
     if op.multi:
         return tuple([DeviceArray(v, t) for v, t in zip(y, out, strict=True)])
     return DeviceArray(y, out)

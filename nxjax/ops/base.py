@@ -16,7 +16,7 @@ import numpy as np
 from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import EVAL, Array, Linear, Op, use
+from nxjax.trace.core import EVAL, Array, Linear, Op, current_trace, use
 from nxjax.trace.dtypes import DType
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
@@ -135,21 +135,21 @@ class Elementwise(Op):
     """
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        if all(isinstance(x, Array) for x in args):
-            return super().__call__(*args, **params)
-        arrays = [x for x in args if isinstance(x, Array)]
-        if not arrays:
-            return super().__call__(*(as_value(x, self.name) for x in args), **params)
-        first = arrays[0]
-        filled = (
-            x
-            if isinstance(x, Array)
-            else like(first, x)
-            if isinstance(x, (bool, int, float, complex))
-            else as_value(x, self.name)
-            for x in args
-        )
-        return super().__call__(*filled, **params)
+        for x in args:
+            if not isinstance(x, Array):
+                return super().__call__(*self._filled(args), **params)
+        return current_trace().process(self, args, params)
+
+    def _filled(self, args: Sequence[Any]) -> Sequence[Array]:
+        """The operands with Python scalars in the shape and dtype of the arrays among them."""
+        first = next((x for x in args if isinstance(x, Array)), None)
+        filled: list[Array] = []
+        for x in args:
+            if first is not None and isinstance(x, (bool, int, float, complex)):
+                filled.append(like(first, x))
+            else:
+                filled.append(as_value(x, self.name))
+        return filled
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         first = next(d for d in dims if d is not None)

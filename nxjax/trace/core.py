@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, Final, NoReturn, final
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from nxjax.trace.types import ArrayType, Shape
 Types = ArrayType | tuple[ArrayType, ...]
 
 
-class Array(ABC):
-    """A typed value: a concrete array or a tracer. Immutable.
+class Array:
+    """A typed value: a concrete array or a tracer. Immutable. Abstract.
+
+    Not an `abc.ABC`: ``isinstance(x, Array)`` is asked several times per op, and costs ten times as much there.
 
     ``isinstance(x, nx.Array)`` holds for both. Operators, methods and indexing are attached by `nxjax.numpy`.
     """
@@ -59,6 +61,10 @@ class Array(ABC):
         """JAX's name for `type`."""
         return self.type
 
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements of a concrete array, as a NumPy array that must not be written to."""
+        raise NotImplementedError
+
 
 class Tracer(Array):
     """A value that stands for one inside a trace."""
@@ -66,9 +72,13 @@ class Tracer(Array):
     __slots__ = ("trace", "type")
     trace: Trace
 
-    @abstractmethod
     def origin(self) -> str:
         """Where the value came from, for error messages."""
+        raise NotImplementedError
+
+    def numpy(self) -> NoReturn:
+        """Asked for by the outermost trace, which no tracer can reach unless it has escaped."""
+        raise escaped(self, "eager execution")
 
 
 class Op(ABC):
@@ -226,9 +236,6 @@ class EvalTrace(Trace):
         self.parent = None
 
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
-        for x in args:
-            if isinstance(x, Tracer):
-                raise escaped(x, op.name)
         return _execute(op, args, params)
 
 

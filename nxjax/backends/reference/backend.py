@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.backends.base import Backend, Device, Executable
+from nxjax.backends.reference.quiet import quiet
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Literal, Program, Var
@@ -32,12 +33,12 @@ class ReferenceExecutable(Executable):
 def evaluate(program: Program, args: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
     """The results of a program in NumPy."""
     env: dict[Var, np.ndarray[Any, Any]] = dict(zip(program.inputs, args, strict=True))
-    env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))  # pyright: ignore[reportAttributeAccessIssue]
+    env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))
 
     def value(a: Var | Literal) -> np.ndarray[Any, Any]:
-        return env[a] if isinstance(a, Var) else a.value.numpy()  # pyright: ignore[reportAttributeAccessIssue]
+        return env[a] if isinstance(a, Var) else a.value.numpy()
 
-    with np.errstate(all="ignore"):
+    with quiet():
         for e, dead in zip(program.equations, program.last_use, strict=True):
             y = e.op.eval(*[value(a) for a in e.inputs], **e.params)
             if e.op.multi:

@@ -77,7 +77,11 @@ class XlaExecutable(Executable):
             else:
                 results = self._execute(buffers)
         except Exception as error:
-            raise ExecutionError("xla: the compiled program failed", got=str(error)[:2000]) from take_error()
+            raised = take_error()
+            if raised is not None:
+                what = "xla: a callback of the compiled program failed"
+                raise ExecutionError(what, got=f"{type(raised).__name__}: {raised}") from raised
+            raise ExecutionError("xla: the compiled program failed", got=str(error)[:2000]) from None
         raws = results.consume_with_handlers(self._handlers)
         return [DeviceArray(None, t, XlaBuffer(raw, t)) for raw, t in zip(raws, self.out_types, strict=True)]
 

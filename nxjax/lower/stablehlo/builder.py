@@ -270,10 +270,10 @@ class Builder:
         program = dead_code_eliminated(program)
         env: dict[Var, Ref] = dict(zip(program.inputs, args, strict=True))
         for var, value in zip(program.consts, program.values, strict=True):
-            env[var] = self.constant(value.numpy(), var.type)  # pyright: ignore[reportAttributeAccessIssue]
+            env[var] = self.constant(value.numpy(), var.type)
 
         def ref(a: Var | Literal) -> Ref:
-            return env[a] if isinstance(a, Var) else self.constant(a.value.numpy(), a.type)  # pyright: ignore[reportAttributeAccessIssue]
+            return env[a] if isinstance(a, Var) else self.constant(a.value.numpy(), a.type)
 
         for e in program.equations:
             xs = [ref(a) for a in e.inputs]
