@@ -1,33 +1,39 @@
-"""NumPy without floating-point warnings, as cheaply as it goes: arrays follow IEEE 754, infinities and NaNs are values."""
+"""NumPy without floating-point warnings, cheaply: arrays follow IEEE 754, where infinities and NaNs are values."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 
-try:
-    # NumPy keeps its error state in a context variable. Setting that directly costs a fifth of `np.errstate`, which
-    # would be half the cost of an eager op on a small array.
-    from numpy._core.umath import _extobj_contextvar as _state  # pyright: ignore
-    from numpy._core.umath import _make_extobj as _make  # pyright: ignore
 
-    _IGNORE: Any = _make(all="ignore")
+@final
+class _Quiet:
+    """Sets the context variable in which NumPy keeps its error state: a fifth of the cost of `np.errstate`."""
 
-    @final
-    class quiet:
-        """``with quiet():`` no floating-point warnings inside."""
+    __slots__ = ("ignore", "state", "token")
 
-        __slots__ = ("token",)
+    def __init__(self, state: Any, ignore: Any) -> None:
+        self.state = state
+        self.ignore = ignore
 
-        def __enter__(self) -> None:
-            self.token = _state.set(_IGNORE)
+    def __enter__(self) -> None:
+        self.token = self.state.set(self.ignore)
 
-        def __exit__(self, *exc: object) -> None:
-            _state.reset(self.token)
+    def __exit__(self, *exc: object) -> None:
+        self.state.reset(self.token)
 
-except ImportError:
 
-    def quiet() -> Any:
-        """``with quiet():`` no floating-point warnings inside."""
-        return np.errstate(all="ignore")
+def _find() -> Callable[[], Any]:
+    umath: Any = importlib.import_module("numpy._core.umath")
+    try:
+        state, ignore = umath._extobj_contextvar, umath._make_extobj(all="ignore")
+    except AttributeError:  # a NumPy that keeps it elsewhere
+        return lambda: np.errstate(all="ignore")
+    return lambda: _Quiet(state, ignore)
+
+
+# ``with quiet():`` no floating-point warnings inside.
+quiet: Callable[[], Any] = _find()
