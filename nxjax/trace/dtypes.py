@@ -181,8 +181,7 @@ def _promote(pairs: tuple[tuple[DType, bool], ...], x64: bool) -> tuple[DType, b
     candidates = [d for d, w in pairs if _node(d, w) == node]
     default = _WEAK[node] if x64 else _X32[_WEAK[node]]
     widest = max(candidates, key=lambda d: d.itemsize, default=default)
-    all_weak = all(w or d == bool_ for d, w in pairs) and any(w for _, w in pairs)
-    return (widest if candidates else default), all_weak
+    return (widest if candidates else default), True
 
 
 def promote(*pairs: tuple[DType, bool]) -> tuple[DType, bool]:

@@ -1,0 +1,77 @@
+"""`jax.numpy` on nxjax: NumPy's functions on immutable arrays, traceable and differentiable.
+
+Functions are loaded, file by file, when they are first used; importing this package only gives arrays their operators
+and methods. Promotion is JEP 9407's; see `promotion`.
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import Any as _Any
+
+from nxjax.numpy import methods as _methods
+
+# file -> the public names it holds
+_FILES: dict[str, str] = {
+    "scalar_types": """
+        bool bool_ int4 int8 int16 int32 int64 int_ uint uint4 uint8 uint16 uint32 uint64 bfloat16 float16 float32
+        float64 float_ float8_e4m3fn float8_e4m3b11fnuz float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz complex64
+        complex128 complex_ single double csingle cdouble generic number integer inexact floating complexfloating
+        signedinteger unsignedinteger flexible character object_ dtype issubdtype isdtype result_type promote_types
+        can_cast finfo iinfo e pi inf nan euler_gamma newaxis
+        """,
+    "creation": """
+        array asarray copy astype fromfile fromiter fromstring frombuffer from_dlpack fromfunction zeros ones empty
+        full zeros_like ones_like empty_like full_like arange linspace logspace geomspace eye identity tri vander
+        load save savez array_repr array_str set_printoptions get_printoptions printoptions
+        """,
+    "elementwise": """
+        sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh asin acos atan asinh acosh atanh exp
+        exp2 expm1 log log1p sqrt cbrt arctan2 atan2 nextafter negative add subtract multiply maximum minimum divide
+        true_divide bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert invert positive square sign absolute
+        abs fabs floor ceil trunc equal not_equal less less_equal greater greater_equal logical_and logical_or
+        logical_xor logical_not
+        """,
+    "floating": """
+        power pow float_power reciprocal log2 log10 logaddexp logaddexp2 hypot floor_divide remainder mod fmod divmod
+        modf round around rint fix isfinite isnan isinf isposinf isneginf isreal iscomplex iscomplexobj isrealobj
+        isscalar isclose allclose array_equal array_equiv real imag conjugate conj angle signbit copysign frexp ldexp
+        spacing nan_to_num rad2deg deg2rad degrees radians fmax fmin heaviside sinc i0 clip
+        """,
+    "shapes": """
+        shape ndim size iterable reshape ravel transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis
+        expand_dims squeeze broadcast_shapes broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d flip
+        fliplr flipud rot90 roll tile repeat resize unstack
+        """,
+    "joining": """
+        concatenate concat stack vstack hstack dstack column_stack block split array_split vsplit hsplit dsplit
+        append delete insert trim_zeros ediff1d
+        """,
+    "selection": "where select piecewise choose extract compress nonzero flatnonzero argwhere",
+}
+_HOMES: dict[str, str] = {name: file for file, names in _FILES.items() for name in names.split()}
+_MODULES = ("linalg", "fft")
+
+__all__ = sorted((*_HOMES, *_MODULES, "ndarray"))  # noqa: PLE0605
+
+_methods.attach()
+
+__array_api_version__ = "2024.12"
+
+
+def __getattr__(name: str) -> _Any:
+    file = _HOMES.get(name)
+    if file is not None:
+        found = getattr(_importlib.import_module(f"nxjax.numpy.{file}"), name)
+    elif name == "ndarray":
+        from nxjax.trace.core import Array as found
+    elif name in _MODULES:
+        return _importlib.import_module(f"nxjax.numpy.{name}")
+    else:
+        raise AttributeError(f"module 'nxjax.numpy' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -1,0 +1,538 @@
+"""Making arrays: from data, filled, counted, and the small matrices of zeros and ones.
+
+What needs no traced value is a broadcast literal or an `iota` inside a trace, never a large constant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import as_axis, as_shape, concrete, convert, promote_inexact, static_int, value
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value, from_numpy, scalar, wrap
+from nxjax.trace.core import EVAL, Array, Tracer, current_trace
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
+
+_PYTHON_SCALARS = (bool, int, float, complex)
+
+
+def placed(x: Array, device: Any) -> Array:
+    """``x`` on ``device``, where one is named."""
+    if device is None:
+        return x
+    from nxjax.runtime import device_put
+
+    return device_put(x, device)
+
+
+# --- from data ---
+
+
+def array(
+    object: Any,
+    dtype: Any = None,
+    copy: bool = True,
+    order: str | None = None,
+    ndmin: int = 0,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """An array of what ``object`` holds: a number, a nested list, a NumPy array or anything with ``__array__``.
+
+    Python scalars and 64-bit NumPy data take 32-bit defaults unless ``dtype`` says otherwise.
+
+    >>> array([1, 2, 3])
+    Array([1, 2, 3], dtype=int32)
+    """
+    if order not in (None, "C", "K", "A"):
+        raise NotImplementedError(f"array: only row-major order is supported, not order={order!r}")
+    wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    x = _from_object(object, wanted)
+    if wanted is not None:
+        x = _cast(x, wanted)
+    if ndmin > x.ndim:
+        x = ops.reshape(x, shape=(1,) * (ndmin - x.ndim) + x.shape)
+    return placed(x, device)
+
+
+def _cast(x: Array, dtype: DType) -> Array:
+    return convert(x, dtype)
+
+
+def _from_object(x: Any, wanted: DType | None) -> Array:
+    if isinstance(x, Array):
+        return x
+    if type(x) in _PYTHON_SCALARS:
+        return scalar(x) if wanted is None else wrap(_numpy_as(x, wanted))
+    if isinstance(x, (np.ndarray, np.generic)):
+        return _from_numpy(x, wanted)
+    if hasattr(x, "__nx_array__") or hasattr(x, "__jax_array__"):
+        return as_value(x, "array")
+    if isinstance(x, (list, tuple)):
+        return _from_sequence(x, wanted)
+    if x is None:
+        raise TypeError("array: None is not a valid value for array creation")
+    if hasattr(x, "__array__") and not isinstance(x, type):
+        return _from_numpy(np.asarray(x), wanted)
+    try:
+        data = np.asarray(memoryview(x))
+    except TypeError:
+        if isinstance(x, (set, dict, str)) or not hasattr(x, "__len__") or not hasattr(x, "__getitem__"):
+            raise DtypeError(f"array: cannot hold a value of type {type(x)}", got=repr(x)[:60]) from None
+        return _from_sequence(list(x), wanted)
+    return _from_numpy(data, wanted)
+
+
+def _from_numpy(x: Any, wanted: DType | None) -> Array:
+    data = np.asarray(x)
+    if wanted is not None and data.dtype != wanted and data.dtype in dtypes.NUMERIC:
+        return wrap(_numpy_as(data, wanted))
+    if wanted is not None and data.dtype == wanted:
+        return wrap(data.copy())
+    return from_numpy(x, "array")
+
+
+def _numpy_as(x: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    """NumPy data or a Python scalar by value in ``dtype``, converted as the op would."""
+    if type(x) is int and dtype in dtypes.INTEGER:
+        info = dtypes.integer_info(dtype)
+        if not info.min <= x <= info.max:
+            raise OverflowError(f"Python integer {x} out of bounds for {dtype.name}")
+        return np.asarray(x).astype(dtype)
+    data = np.asarray(x)
+    with np.errstate(all="ignore"):
+        return np.asarray(ops.convert_element_type.eval(data, dtype=dtype))
+
+
+def _leaves(x: Any) -> list[Any]:
+    if isinstance(x, (list, tuple)):
+        return [leaf for item in x for leaf in _leaves(item)]
+    return [x]
+
+
+def _from_sequence(x: Sequence[Any], wanted: DType | None) -> Array:
+    leaves = _leaves(x)
+    if any(isinstance(leaf, Array) or hasattr(leaf, "__jax_array__") for leaf in leaves):
+        return _stacked(x, wanted or _common([as_value(leaf, "array").type for leaf in leaves]))
+    try:
+        data = np.asarray(x)
+    except ValueError:
+        raise ShapeError("array: the nested lists differ in length", got=str(x)[:80]) from None
+    if data.dtype == object or data.dtype not in dtypes.NUMERIC:
+        kinds = {type(leaf).__name__ for leaf in leaves}
+        if data.dtype == object and all(isinstance(leaf, int) for leaf in leaves):
+            raise OverflowError(f"Python integer {max(leaves, key=abs)} out of bounds for int64")
+        raise DtypeError("array: cannot hold these values", got=", ".join(sorted(kinds)))
+    if wanted is not None:
+        return wrap(_numpy_as(data, wanted))
+    if not leaves:
+        return wrap(np.zeros(data.shape, dtypes.as_dtype(float)))
+    if all(type(leaf) in _PYTHON_SCALARS for leaf in leaves):
+        dtype = dtypes.canonical(data.dtype)
+        if dtype in dtypes.INTEGER and dtype != data.dtype and data.size:
+            info = np.iinfo(dtype)
+            if data.max() > info.max or data.min() < info.min:
+                big = data.max() if data.max() > info.max else data.min()
+                raise OverflowError(f"Python integer {big} out of bounds for {dtype.name}")
+    else:
+        dtype = _common([as_value(leaf, "array").type for leaf in leaves])
+    with np.errstate(all="ignore"):
+        return wrap(data.astype(dtype))
+
+
+def _common(types: Sequence[ArrayType]) -> DType:
+    return dtypes.promote(*[(t.dtype, t.weak) for t in types])[0]
+
+
+def _stacked(x: Any, dtype: DType) -> Array:
+    if not isinstance(x, (list, tuple)):
+        return convert(_from_object(x, None), dtype)
+    items = [_stacked(item, dtype) for item in x]
+    if not items:
+        return zeros((0,), dtype)
+    if any(item.shape != items[0].shape for item in items):
+        raise ShapeError("array: the items differ in shape", got=", ".join(str(item.shape) for item in items))
+    rows = [ops.reshape(item, shape=(1, *item.shape)) for item in items]
+    return rows[0] if len(rows) == 1 else ops.concatenate(*rows, dimension=0)
+
+
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """``a`` as an array; itself if it is one of that dtype."""
+    if copy is False and not isinstance(a, Array):
+        raise ValueError("asarray: copy=False is impossible here, since host data is always copied")
+    return array(a, dtype, bool(copy), order, device=device)
+
+
+def copy(a: Any, order: str | None = None) -> Array:
+    """A copy; arrays are immutable, so it may share memory."""
+    return array(a, copy=True, order=order)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
+    """``x`` by value in ``dtype``; None is the default float."""
+    v = value(x, "astype")
+    wanted = dtypes.as_dtype(float if dtype is None else dtype)
+    if v.dtype in dtypes.COMPLEX and wanted in dtypes.FLOAT | dtypes.INTEGER:
+        v = ops.real(v)
+    return placed(convert(v, wanted), device)
+
+
+def _numpy_source(name: str) -> Callable[..., Array]:
+    def function(*args: Any, dtype: Any = float, **kwargs: Any) -> Array:
+        return _from_numpy(getattr(np, name)(*args, dtype=dtypes.as_dtype(dtype), **kwargs), dtypes.as_dtype(dtype))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"As `numpy.{name}`, giving an array."
+    return function
+
+
+fromfile = _numpy_source("fromfile")
+fromiter = _numpy_source("fromiter")
+fromstring = _numpy_source("fromstring")
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+    """The bytes of ``buffer`` read as ``dtype``."""
+    wanted = dtypes.as_dtype(dtype)
+    return _from_numpy(np.frombuffer(buffer, dtype=wanted, count=count, offset=offset), wanted)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array that another library made, through DLPack."""
+    if isinstance(x, Array):
+        return placed(x, device)
+    data = np.from_dlpack(x)
+    return placed(wrap(data.copy() if data.flags.writeable or copy else data), device)
+
+
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time."""
+    from nxjax.transforms.vmap import vmap
+
+    sizes = as_shape("fromfunction", shape)
+    for axis in range(len(sizes) - 1, -1, -1):
+        in_axes = tuple(0 if i == axis else None for i in range(len(sizes)))
+        function = vmap(_with_kwargs(function, kwargs), in_axes=in_axes)
+        kwargs = {}
+    return function(*(arange(n, dtype=dtype) for n in sizes))
+
+
+def _with_kwargs(function: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    return (lambda *xs: function(*xs, **kwargs)) if kwargs else function
+
+
+# --- filled ---
+
+
+def filled(shape: Shape, fill: Any, dtype: DType, weak: bool = False) -> Array:
+    """``fill``, a Python or NumPy scalar, over ``shape``."""
+    if current_trace() is EVAL:
+        with np.errstate(all="ignore"):
+            return wrap(np.full(shape, np.asarray(fill).astype(dtype), dtype), weak)
+    x = wrap(np.asarray(fill).astype(dtype), weak)
+    return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Zeros of ``shape``."""
+    return placed(filled(as_shape("zeros", shape), 0, dtypes.as_dtype(float if dtype is None else dtype)), device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Ones of ``shape``."""
+    return placed(filled(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Zeros: there is no uninitialized memory."""
+    return zeros(shape, dtype, device=device)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """``fill_value``, which broadcasts, over ``shape``."""
+    from nxjax.numpy.shapes import broadcast_to
+
+    sizes = as_shape("full", shape)
+    x = asarray(fill_value, dtype)
+    return placed(broadcast_to(x, sizes), device)
+
+
+def _like(a: Any, shape: Any, dtype: Any, where: str) -> tuple[Shape, DType, bool]:
+    if isinstance(a, (ShapeDtypeStruct, ArrayType)) or not isinstance(a, Array):
+        t = a if isinstance(a, (ShapeDtypeStruct, ArrayType)) else None
+        if t is None and hasattr(a, "shape") and hasattr(a, "dtype") and not hasattr(a, "__array__"):
+            t = ShapeDtypeStruct(a.shape, a.dtype)
+        if t is None:
+            t = as_value(a, where).type
+    else:
+        t = a.type
+    sizes = tuple(t.shape) if shape is None else as_shape(where, shape)
+    return (
+        sizes,
+        dtypes.as_dtype(t.dtype if dtype is None else dtype),
+        dtype is None and bool(getattr(t, "weak_type", False)),
+    )
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Zeros in the shape and dtype of ``a``."""
+    sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
+    return placed(filled(sizes, 0, wanted, weak), device)
+
+
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Ones in the shape and dtype of ``a``."""
+    sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
+    return placed(filled(sizes, 1, wanted, weak), device)
+
+
+def empty_like(
+    prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """Zeros in the shape and dtype of ``prototype``."""
+    return zeros_like(prototype, dtype, shape, device=device)
+
+
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """``fill_value`` in the shape and dtype of ``a``."""
+    from nxjax.numpy.shapes import broadcast_to
+
+    sizes, wanted, weak = _like(a, shape, dtype, "full_like")
+    x = broadcast_to(asarray(fill_value, wanted), sizes)
+    return placed(convert(x, wanted, weak) if weak else x, device)
+
+
+# --- counted ---
+
+
+def iota(n: int, dtype: DType) -> Array:
+    """0, 1, ..., n - 1."""
+    if current_trace() is EVAL:
+        return wrap(np.arange(n).astype(dtype))
+    return ops.iota(dtype=dtype, shape=(n,), dimension=0)
+
+
+def arange(
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """``start``, ``start + step``, ... below ``stop``; ``arange(n)`` counts from 0.
+
+    >>> arange(3)
+    Array([0, 1, 2], dtype=int32)
+    """
+    given = [x for x in (start, stop, step) if x is not None]
+    for x in given:
+        concrete("arange", x, "it decides the length")
+        if np.ndim(x if not isinstance(x, Array) else x.numpy()):  # type: ignore[attr-defined]
+            raise ShapeError("arange: bounds are scalars", got=np.shape(x))
+    if dtype is None:
+        from nxjax.numpy.scalar_types import result_type
+
+        wanted = result_type(*given)
+    else:
+        wanted = dtypes.as_dtype(dtype)
+    first, last, by = ((x.numpy()[()] if isinstance(x, Array) else x) for x in (start, stop, step))  # type: ignore[attr-defined]
+    if last is None:
+        first, last = 0, first
+    by = 1 if by is None else by
+    if by == 0:
+        raise ParameterError("arange: step must not be zero")
+    if wanted == dtypes.bool_ and math.ceil((last - first) / by) > 2:
+        raise DtypeError("arange: no more than two booleans", got=math.ceil((last - first) / by))
+    if first == 0 and by == 1 and not isinstance(last, complex):
+        return placed(iota(max(0, math.ceil(last)), wanted), device)
+    if all(isinstance(v, (int, np.integer)) for v in (first, last, by)):
+        data = np.arange(int(first), int(last), int(by))
+    else:
+        data = np.arange(first, last, by, dtype=wanted if wanted in (dtypes.float32, dtypes.float64) else None)
+    return placed(wrap(data.astype(wanted)), device)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """``num`` values from ``start`` to ``stop``, evenly spaced, along a new ``axis``; with ``retstep``, also the step."""
+    from nxjax.numpy.elementwise import floor
+    from nxjax.numpy.promotion import broadcast
+    from nxjax.numpy.shapes import moveaxis
+
+    num = static_int("linspace", num)
+    if num < 0:
+        raise ParameterError("linspace: num must be non-negative", got=num)
+    from nxjax.numpy.promotion import result_type_of
+
+    default = dtypes.to_inexact(result_type_of((start, stop), "linspace")[0])
+    wanted = default if dtype is None else dtypes.as_dtype(dtype)
+    work = default if wanted not in dtypes.INEXACT else dtypes.promote((default, False), (wanted, False))[0]
+    a, b = broadcast("linspace", *(convert(v, work) for v in promote_inexact("linspace", start, stop)))
+    parts = num - 1 if endpoint else num
+    column = (num,) + (1,) * a.ndim
+    if num == 0:
+        out = filled((0, *a.shape), 0, work)
+    elif num == 1:
+        out = ops.reshape(a, shape=(1, *a.shape))
+    else:
+        real = dtypes.real_part(work)
+        t = ops.reshape(ops.div(iota(num, real), filled((num,), parts, real)), shape=column)
+        t = convert(t, work)
+        lo, hi, t = broadcast("linspace", ops.reshape(a, shape=(1, *a.shape)), ops.reshape(b, shape=(1, *b.shape)), t)
+        out = ops.add(ops.mul(lo, ops.sub(filled(t.shape, 1, work), t)), ops.mul(hi, t))
+        if endpoint:
+            # The last value is exactly `stop`, whatever the rounding of the others.
+            body = ops.slice(out, start_indices=(0,) * out.ndim, limit_indices=(num - 1, *a.shape), strides=None)
+            out = ops.concatenate(body, ops.reshape(b, shape=(1, *b.shape)), dimension=0)
+    if wanted in dtypes.INTEGER:
+        out = floor(out)
+    out = placed(moveaxis(convert(out, wanted), 0, as_axis("linspace", axis, out.ndim)), device)
+    if not retstep:
+        return out
+    from nxjax.numpy.elementwise import divide, subtract
+
+    step = divide(subtract(b, a), parts) if parts else filled(a.shape, math.nan, work)
+    return out, step
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Array:
+    """``base ** linspace(start, stop)``."""
+    from nxjax.numpy.floating import power
+
+    wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return out if wanted is None else astype(out, wanted)
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
+    """``num`` values from ``start`` to ``stop`` in equal ratios."""
+    from nxjax.numpy.elementwise import log, multiply, sign
+    from nxjax.numpy.floating import log10, power
+    from nxjax.numpy.promotion import broadcast
+    from nxjax.numpy.shapes import expand_dims, moveaxis
+
+    a, b = broadcast("geomspace", *promote_inexact("geomspace", start, stop))
+    if a.dtype in dtypes.COMPLEX:
+        from nxjax.numpy.elementwise import divide, exp
+
+        ratio = log(divide(b, a))
+        t = linspace(0, 1, num, endpoint, dtype=dtypes.real_part(a.dtype))
+        t = ops.reshape(t, shape=(num,) + (1,) * a.ndim)
+        out = multiply(a, exp(multiply(t, ratio)))
+    else:
+        # All of one sign: the sign is taken out, then the exponents are evenly spaced.
+        s = sign(a)
+        out = multiply(s, power(10.0, linspace(log10(multiply(a, s)), log10(multiply(b, s)), num, endpoint)))
+        if num > 0:
+            from nxjax.numpy.joining import concatenate
+
+            first = expand_dims(a, 0)
+            if num > 1 and endpoint:
+                out = concatenate([first, out[1:-1], expand_dims(b, 0)])
+            else:
+                out = concatenate([first, out[1:]])
+    out = moveaxis(out, 0, as_axis("geomspace", axis, out.ndim))
+    return out if dtype is None else astype(out, dtype)
+
+
+# --- matrices ---
+
+
+def _rows_minus_columns(n: int, m: int) -> Array:
+    rows = ops.broadcast_in_dim(iota(n, dtypes.int32), shape=(n, m), broadcast_dimensions=(0,))
+    columns = ops.broadcast_in_dim(iota(m, dtypes.int32), shape=(n, m), broadcast_dimensions=(1,))
+    return ops.sub(columns, rows)
+
+
+def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
+    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere."""
+    n, m = as_shape("eye", (N, N if M is None else M))
+    wanted = dtypes.as_dtype(float if dtype is None else dtype)
+    if current_trace() is EVAL and not isinstance(k, Tracer):
+        return placed(wrap(np.eye(n, m, static_int("eye", k)).astype(wanted)), device)
+    from nxjax.numpy.elementwise import equal
+
+    return placed(convert(equal(_rows_minus_columns(n, m), k), wanted), device)
+
+
+def identity(n: Any, dtype: Any = None) -> Array:
+    """The n by n identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
+    """Ones at and below the ``k``-th diagonal, zeros above."""
+    n, m = as_shape("tri", (N, N if M is None else M))
+    wanted = dtypes.as_dtype(float if dtype is None else dtype)
+    if current_trace() is EVAL:
+        return wrap(np.tri(n, m, static_int("tri", k)).astype(wanted))
+    from nxjax.numpy.elementwise import less_equal
+
+    return convert(less_equal(_rows_minus_columns(n, m), k), wanted)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+    """Powers of the elements of ``x`` in columns, falling unless ``increasing``."""
+    from nxjax.numpy.floating import power
+    from nxjax.numpy.shapes import expand_dims
+
+    v = value(x, "vander")
+    if v.ndim != 1:
+        raise ShapeError("vander: x is one-dimensional", got=v.type)
+    n = v.shape[0] if N is None else static_int("vander", N)
+    exponents = wrap(np.arange(n) if increasing else np.arange(n)[::-1].copy())
+    return power(expand_dims(v, -1), convert(exponents, dtypes.int32))
+
+
+# --- files and printing: NumPy's own ---
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width."""
+    out = np.load(file, *args, **kwargs)
+    return array(out) if isinstance(out, np.ndarray) else out
+
+
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+    """Write one array in NumPy's ``.npy`` format."""
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+
+
+def savez(file: Any, *args: Any, **kwds: Any) -> None:
+    """Write several arrays in NumPy's ``.npz`` format."""
+    np.savez(file, *(np.asarray(a) for a in args), **{k: np.asarray(v) for k, v in kwds.items()})
+
+
+array_repr, array_str = np.array_repr, np.array_str
+set_printoptions, get_printoptions, printoptions = np.set_printoptions, np.get_printoptions, np.printoptions

@@ -1,0 +1,688 @@
+"""Elementwise functions on floats that are more than one op: powers, remainders, tests, parts, ratios."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.elementwise import exp, log1p, logical_and
+from nxjax.numpy.promotion import (
+    broadcast,
+    convert,
+    dtype_of,
+    inexact_operands,
+    operands,
+    promote,
+    promote_inexact,
+    promote_to,
+    result_type_of,
+    value,
+)
+from nxjax.numpy.selection import where
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+
+# --- powers ---
+
+
+def power(x: Any, y: Any, /) -> Array:
+    """x to the power y. A Python or concrete integer exponent of float x is exact repeated multiplication.
+
+    Raises:
+        DtypeError: an integer to a negative integer power.
+    """
+    if isinstance(y, (bool, np.bool_)):
+        y = int(y)
+    fixed = _fixed_integer(y)
+    if fixed is not None:
+        v = value(x, "power")
+        if v.dtype == dtypes.bool_:
+            v = convert(v, dtypes.as_dtype(int), True)
+        if fixed < 0 and v.dtype in dtypes.INTEGER:
+            raise DtypeError(
+                "power: Integers cannot be raised to negative powers",
+                got=f"{v.type} ** {fixed}",
+                fix="make the base a float: x.astype(float)",
+            )
+        return ops.integer_pow(v, y=fixed)
+    if (
+        isinstance(y, float)
+        and y.is_integer()
+        and dtype_of(x, "power")[0] in dtypes.INEXACT
+        and abs_float(y) < 2**31
+        and not isinstance(x, (float, complex))
+    ):
+        return ops.integer_pow(value(x, "power"), y=int(y)) if y in (2.0, 3.0) else _general_power(x, y)
+    return _general_power(x, y)
+
+
+def abs_float(x: float) -> float:
+    return x if x >= 0 else -x
+
+
+def _fixed_integer(y: Any) -> int | None:
+    """The exponent as a Python integer, when it is one or is a weak concrete one."""
+    if type(y) is int:
+        return y
+    if isinstance(y, DeviceArray) and y.type.weak and not y.type.shape and y.dtype in dtypes.INTEGER:
+        return int(y.numpy())
+    return None
+
+
+def _general_power(x: Any, y: Any) -> Array:
+    dtype, weak = result_type_of((x, y), "power")
+    if dtype in dtypes.BITS:
+        if dtype == dtypes.bool_:
+            dtype = dtypes.int32
+        a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
+        return _integer_power(a, b)
+    own, _ = dtype_of(y, "power")
+    if own in dtypes.INTEGER and isinstance(y, Array) and not y.type.weak:
+        # XLA takes an integer exponent as it is, and so does the op.
+        a = promote_to("power", (x,), dtype, weak)[0]
+        a, b = broadcast("power", a, y)
+        return ops.pow(a, b)
+    a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
+    return ops.pow(a, b)
+
+
+def _integer_power(x: Array, y: Array) -> Array:
+    """Square and multiply, over the bits of the exponent; what is negative gives 0, or 1 / x for x = 1 and -1."""
+    one, zero = full_like(x, 1), full_like(x, 0)
+    result, base, rest = one, x, y
+    for _ in range(6 if dtypes.bit_width(x.dtype) > 8 else 4):
+        odd = ops.ne(ops.and_(rest, one), zero)
+        result = ops.select_n(odd, result, ops.mul(result, base))
+        base = ops.mul(base, base)
+        rest = ops.shift_right_logical(rest, one)
+    return result
+
+
+def full_like(x: Array, fill: Any) -> Array:
+    """``fill`` in the shape and dtype of ``x``."""
+    from nxjax.ops.base import like
+
+    return like(x, fill)
+
+
+def pow(x: Any, y: Any, /) -> Array:
+    """x to the power y; see `power`."""
+    return power(x, y)
+
+
+def float_power(x: Any, y: Any, /) -> Array:
+    """x to the power y in float or complex arithmetic."""
+    return ops.pow(*inexact_operands("float_power", x, y))
+
+
+def reciprocal(x: Any, /) -> Array:
+    """1 / x."""
+    (v,) = promote_inexact("reciprocal", x)
+    return ops.integer_pow(v, y=-1)
+
+
+def log2(x: Any, /) -> Array:
+    """Logarithm to the base 2."""
+    return _log_base("log2", x, 2.0)
+
+
+def log10(x: Any, /) -> Array:
+    """Logarithm to the base 10."""
+    return _log_base("log10", x, 10.0)
+
+
+def _log_base(name: str, x: Any, base: float) -> Array:
+    (v,) = promote_inexact(name, x)
+    return ops.div(ops.log(v), full_like(v, np.log(base)))
+
+
+def logaddexp(x1: Any, x2: Any, /) -> Array:
+    """log(exp(x1) + exp(x2)) without overflow."""
+    a, b = inexact_operands("logaddexp", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        from nxjax.numpy.elementwise import maximum
+
+        m = maximum(a, b)
+        s = ops.sub(ops.add(a, b), ops.add(m, m))
+        return ops.add(m, log1p(exp(s)))
+    from nxjax.transforms.custom_jvp import custom_jvp
+
+    return _logaddexp(custom_jvp)(a, b)
+
+
+_made: dict[str, Any] = {}
+
+
+def _logaddexp(custom_jvp: Any) -> Any:
+    """The function with its own derivative, whose weights are the softmax of (x1, x2), finite at infinities."""
+    if "logaddexp" not in _made:
+
+        def function(a: Array, b: Array) -> Array:
+            m = ops.max(a, b)
+            d = ops.sub(a, b)
+            # a - b is nan where both are the same infinity, or either is nan: then the sum says it.
+            safe = ops.add(m, log1p(exp(ops.neg(ops.abs(d)))))
+            return ops.select_n(ops.ne(d, d), safe, ops.add(a, b))
+
+        rule = custom_jvp(function)
+
+        def push(primals: Any, tangents: Any) -> Any:
+            a, b = primals
+            ta, tb = tangents
+            y = rule(a, b)
+
+            def weight(x: Array) -> Array:
+                # inf - inf: the weight of an operand that is the infinite maximum is one.
+                difference = ops.select_n(ops.eq(x, y), ops.sub(x, y), full_like(x, 0))
+                return exp(difference)
+
+            return y, ops.add(ops.mul(ta, weight(a)), ops.mul(tb, weight(b)))
+
+        rule.defjvp(push)
+        _made["logaddexp"] = rule
+    return _made["logaddexp"]
+
+
+def logaddexp2(x1: Any, x2: Any, /) -> Array:
+    """log2(2**x1 + 2**x2) without overflow."""
+    a, b = inexact_operands("logaddexp2", x1, x2)
+    ln2 = full_like(a, np.log(2.0))
+    return ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2)
+
+
+def hypot(x1: Any, x2: Any, /) -> Array:
+    """sqrt(x1**2 + x2**2) without overflow."""
+    a, b = inexact_operands("hypot", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("hypot: does not take complex input", got=a.type)
+    a, b = ops.abs(a), ops.abs(b)
+    infinite = ops.or_(isposinf(a), isposinf(b))
+    big, small = ops.max(a, b), ops.min(a, b)
+    zero = ops.eq(big, full_like(big, 0))
+    ratio = ops.div(small, ops.select_n(zero, big, full_like(big, 1)))
+    y = ops.mul(big, ops.sqrt(ops.add(full_like(big, 1), ops.mul(ratio, ratio))))
+    y = ops.select_n(zero, y, big)
+    return ops.select_n(infinite, y, full_like(y, np.inf))
+
+
+# --- quotients and remainders ---
+
+
+def floor_divide(x1: Any, x2: Any, /) -> Array:
+    """The quotient rounded down."""
+    a, b = operands("floor_divide", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("floor_divide: does not take complex input", got=a.type)
+    if a.dtype == dtypes.bool_:
+        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+    q = ops.div(a, b)
+    if a.dtype in dtypes.UNSIGNED:
+        return q
+    if a.dtype in dtypes.SIGNED:
+        # The op rounds toward zero: one too many where the signs differ and something is left.
+        left = ops.and_(ops.ne(ops.sign(a), ops.sign(b)), ops.ne(ops.rem(a, b), full_like(a, 0)))
+        return ops.select_n(left, q, ops.sub(q, full_like(q, 1)))
+    return _float_divmod(a, b)[0]
+
+
+def remainder(x1: Any, x2: Any, /) -> Array:
+    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
+    a, b = operands("remainder", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("remainder: does not take complex input", got=a.type)
+    if a.dtype == dtypes.bool_:
+        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+    zero = full_like(a, 0)
+    r = ops.rem(a, b)
+    if a.dtype in dtypes.UNSIGNED:
+        return r
+    wrong = ops.and_(ops.ne(ops.lt(r, zero), ops.lt(b, zero)), ops.ne(r, zero))
+    return ops.select_n(wrong, r, ops.add(r, b))
+
+
+mod = remainder
+
+
+def fmod(x1: Any, x2: Any, /) -> Array:
+    """The remainder with the sign of x1."""
+    a, b = operands("fmod", x1, x2)
+    if a.dtype == dtypes.bool_:
+        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+    return ops.rem(a, b)
+
+
+def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
+    r = ops.rem(a, b)
+    q = ops.div(ops.sub(a, r), b)
+    zero = full_like(a, 0)
+    wrong = ops.and_(ops.ne(r, zero), ops.ne(ops.sign(b), ops.sign(r)))
+    r = ops.select_n(wrong, r, ops.add(r, b))
+    q = ops.select_n(wrong, q, ops.sub(q, full_like(q, 1)))
+    return ops.round(q, rounding_method=_to_even()), r
+
+
+def _to_even() -> Any:
+    from nxjax.ops.arithmetic import RoundingMethod
+
+    return RoundingMethod.TO_NEAREST_EVEN
+
+
+def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+    """``(x1 // x2, x1 % x2)``."""
+    a, b = operands("divmod", x1, x2)
+    if a.dtype in dtypes.FLOAT:
+        return _float_divmod(a, b)
+    return floor_divide(a, b), remainder(a, b)
+
+
+def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
+    """The fraction and the whole part, both with the sign of x."""
+    from nxjax.numpy.elementwise import trunc
+
+    (v,) = promote_inexact("modf", x)
+    whole = trunc(v)
+    return ops.sub(v, whole), whole
+
+
+# --- rounding ---
+
+
+def round(a: Any, decimals: int = 0, out: None = None) -> Array:
+    """Rounded to ``decimals`` places, halves to even."""
+    from nxjax.numpy.promotion import no_out, static_int
+
+    no_out("round", out)
+    v = value(a, "round")
+    places = static_int("round", decimals)
+    if v.dtype == dtypes.bool_:
+        v = convert(v, dtypes.as_dtype(int))
+    if v.dtype in dtypes.INTEGER:
+        if places >= 0:
+            return v
+        factor = 10 ** (-places)
+        return convert(ops.mul(rint(ops.div(convert(v, dtypes.float64), float(factor))), float(factor)), v.dtype)
+    if v.dtype in dtypes.COMPLEX:
+        return ops.complex(round(ops.real(v), places), round(ops.imag(v), places))
+    if places == 0:
+        return ops.round(v, rounding_method=_to_even())
+    wide = convert(v, dtypes.float32) if v.dtype.itemsize < 4 else v
+    factor = full_like(wide, 10.0 ** abs_float(places))
+    up, down = (ops.mul, ops.div) if places > 0 else (ops.div, ops.mul)
+    y = down(ops.round(up(wide, factor), rounding_method=_to_even()), factor)
+    return y if y.dtype == v.dtype else convert(y, v.dtype)
+
+
+around = round
+
+
+def rint(x: Any, /) -> Array:
+    """Rounded to an integer, halves to even; integers become float."""
+    v = value(x, "rint")
+    if v.dtype in dtypes.BITS:
+        return convert(v, dtypes.as_dtype(float))
+    if v.dtype in dtypes.COMPLEX:
+        return ops.complex(rint(ops.real(v)), rint(ops.imag(v)))
+    return ops.round(v, rounding_method=_to_even())
+
+
+def fix(x: Any, out: None = None) -> Array:
+    """Rounded toward zero."""
+    from nxjax.numpy.elementwise import trunc
+
+    return trunc(x)
+
+
+# --- tests ---
+
+
+def isfinite(x: Any, /) -> Array:
+    """Neither infinite nor nan."""
+    v = value(x, "isfinite")
+    if v.dtype in dtypes.FLOAT:
+        return ops.is_finite(v)
+    if v.dtype in dtypes.COMPLEX:
+        return ops.and_(ops.is_finite(ops.real(v)), ops.is_finite(ops.imag(v)))
+    return _constant(v, True)
+
+
+def isnan(x: Any, /) -> Array:
+    """Not a number."""
+    v = value(x, "isnan")
+    return ops.ne(v, v) if v.dtype in dtypes.INEXACT else _constant(v, False)
+
+
+def isinf(x: Any, /) -> Array:
+    """Positive or negative infinity."""
+    v = value(x, "isinf")
+    if v.dtype in dtypes.COMPLEX:
+        return ops.or_(isinf(ops.real(v)), isinf(ops.imag(v)))
+    return ops.eq(ops.abs(v), full_like(v, np.inf)) if v.dtype in dtypes.FLOAT else _constant(v, False)
+
+
+def _infinity(name: str, x: Any, sign: float) -> Array:
+    v = value(x, name)
+    if v.dtype in dtypes.COMPLEX:
+        raise DtypeError(f"{name}: not defined for complex values", got=v.type)
+    return ops.eq(v, full_like(v, sign * np.inf)) if v.dtype in dtypes.FLOAT else _constant(v, False)
+
+
+def isposinf(x: Any, /, out: None = None) -> Array:
+    """Positive infinity."""
+    return _infinity("isposinf", x, 1.0)
+
+
+def isneginf(x: Any, /, out: None = None) -> Array:
+    """Negative infinity."""
+    return _infinity("isneginf", x, -1.0)
+
+
+def _constant(v: Array, truth: bool) -> Array:
+    from nxjax.numpy.creation import filled
+
+    return filled(v.shape, truth, dtypes.bool_)
+
+
+def isreal(x: Any) -> Array:
+    """The imaginary part is zero."""
+    v = value(x, "isreal")
+    if v.dtype not in dtypes.COMPLEX:
+        return _constant(v, True)
+    i = ops.imag(v)
+    return ops.eq(i, full_like(i, 0))
+
+
+def iscomplex(x: Any) -> Array:
+    """The imaginary part is not zero."""
+    from nxjax.numpy.elementwise import logical_not
+
+    return logical_not(isreal(x))
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is complex."""
+    if x is None:
+        return False
+    dtype: DType = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+    return dtype in dtypes.COMPLEX
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
+def isscalar(element: Any) -> bool:
+    """Whether ``element`` is a number or a 0-d array."""
+    return element.ndim == 0 if isinstance(element, Array) else bool(np.isscalar(element))
+
+
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+    """|a - b| <= atol + rtol * |b|, element by element."""
+    x, y = operands("isclose", a, b)
+    if x.dtype in dtypes.BITS:
+        x, y = (convert(v, dtypes.as_dtype(float)) for v in (x, y))
+    real = dtypes.real_part(x.dtype)
+    r, s = promote_to("isclose", (rtol, atol), real)
+    magnitude = ops.abs(y)
+    r, s, _ = broadcast("isclose", r, s, magnitude)
+    near = ops.le(ops.abs(ops.sub(x, y)), ops.add(s, ops.mul(r, magnitude)))
+    near = logical_and(near, logical_and(isfinite(x), isfinite(y)))
+    out = ops.or_(near, ops.eq(x, y))
+    return ops.or_(out, ops.and_(isnan(x), isnan(y))) if equal_nan else out
+
+
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+    """Whether `isclose` holds everywhere."""
+    from nxjax.numpy.reductions import all
+
+    return all(isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+    """Same shape and same elements."""
+    from nxjax.numpy.reductions import all
+
+    x, y = value(a1, "array_equal"), value(a2, "array_equal")
+    if x.shape != y.shape:
+        return wrap(np.asarray(False))
+    x, y = promote("array_equal", x, y)
+    same = ops.eq(x, y)
+    return all(ops.or_(same, ops.and_(isnan(x), isnan(y))) if equal_nan else same)
+
+
+def array_equiv(a1: Any, a2: Any) -> Array:
+    """Same elements after broadcasting."""
+    from nxjax.errors import ShapeError
+    from nxjax.numpy.reductions import all
+
+    try:
+        x, y = operands("array_equiv", a1, a2)
+    except ShapeError:
+        return wrap(np.asarray(False))
+    return all(ops.eq(x, y))
+
+
+# --- complex parts ---
+
+
+def real(x: Any, /) -> Array:
+    """The real part."""
+    v = value(x, "real")
+    return ops.real(v) if v.dtype in dtypes.COMPLEX else v
+
+
+def imag(x: Any, /) -> Array:
+    """The imaginary part; zeros for real x."""
+    v = value(x, "imag")
+    return ops.imag(v) if v.dtype in dtypes.COMPLEX else full_like(v, 0)
+
+
+def conjugate(x: Any, /) -> Array:
+    """The complex conjugate."""
+    v = value(x, "conjugate")
+    return ops.complex(ops.real(v), ops.neg(ops.imag(v))) if v.dtype in dtypes.COMPLEX else v
+
+
+conj = conjugate
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    """The argument of a complex number."""
+    (v,) = promote_inexact("angle", z)
+    out = ops.atan2(imag(v), real(v))
+    return rad2deg(out) if deg else out
+
+
+# --- signs and pieces of floats ---
+
+
+def _bits_of(v: Array) -> tuple[Array, DType, Any]:
+    unsigned = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[v.dtype.itemsize]
+    return ops.bitcast_convert_type(v, dtype=unsigned), unsigned, dtypes.float_info(v.dtype)
+
+
+def signbit(x: Any, /) -> Array:
+    """Whether the sign is minus, for -0.0 too."""
+    v = value(x, "signbit")
+    if v.dtype in dtypes.UNSIGNED or v.dtype == dtypes.bool_:
+        return _constant(v, False)
+    if v.dtype in dtypes.SIGNED:
+        return ops.lt(v, full_like(v, 0))
+    if v.dtype not in dtypes.FLOAT:
+        raise DtypeError("signbit: takes real numbers", got=v.type)
+    bits, unsigned, _ = _bits_of(v)
+    top = np.array(1 << (dtypes.bit_width(unsigned) - 1), unsigned)
+    return ops.ne(ops.and_(bits, full_like(bits, top)), full_like(bits, 0))
+
+
+def copysign(x1: Any, x2: Any, /) -> Array:
+    """|x1| with the sign of x2."""
+    a, b = inexact_operands("copysign", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("copysign: does not take complex input", got=a.type)
+    size = ops.abs(a)
+    return ops.select_n(signbit(b), size, ops.neg(size))
+
+
+def frexp(x: Any, /) -> tuple[Array, Array]:
+    """Mantissa in [0.5, 1) and exponent: x = mantissa * 2**exponent."""
+    (v,) = promote_inexact("frexp", x)
+    if v.dtype in dtypes.COMPLEX:
+        raise DtypeError("frexp: does not take complex input", got=v.type)
+    info = dtypes.float_info(v.dtype)
+    mantissa_bits, bias = info.nmant, 1 - info.minexp
+    # Subnormals are scaled up first, since their exponent field says nothing.
+    zero = full_like(v, 0)
+    tiny = ops.lt(ops.abs(v), full_like(v, info.smallest_normal))
+    scaled = ops.select_n(tiny, v, ops.mul(v, full_like(v, 2.0**mantissa_bits)))
+    bits, unsigned, _ = _bits_of(scaled)
+    field = (1 << info.nexp) - 1
+    exponent = ops.and_(
+        ops.shift_right_logical(bits, full_like(bits, mantissa_bits)), full_like(bits, np.array(field, unsigned))
+    )
+    e = ops.sub(convert(exponent, dtypes.int32), _int32(exponent, bias - 1))
+    e = ops.select_n(tiny, e, ops.sub(e, _int32(exponent, mantissa_bits)))
+    keep = np.array(((1 << dtypes.bit_width(unsigned)) - 1) ^ (field << mantissa_bits), unsigned)
+    half = np.array((bias - 1) << mantissa_bits, unsigned)
+    m = ops.bitcast_convert_type(ops.or_(ops.and_(bits, full_like(bits, keep)), full_like(bits, half)), dtype=v.dtype)
+    special = ops.or_(ops.eq(v, zero), ops.not_(ops.is_finite(v)))
+    return ops.select_n(special, m, v), ops.select_n(special, e, full_like(e, 0))
+
+
+def _int32(like: Array, n: int) -> Array:
+    from nxjax.ops.base import constant
+
+    return constant(n, dtypes.int32, like.shape)
+
+
+def ldexp(x1: Any, x2: Any, /) -> Array:
+    """x1 * 2**x2."""
+    own, _ = dtype_of(x2, "ldexp")
+    if own not in dtypes.BITS:
+        raise ValueError(f"ldexp: x2 must have an integer dtype, got {own.name}")
+    (a,) = promote_inexact("ldexp", x1)
+    if a.dtype in dtypes.COMPLEX:
+        raise ValueError("ldexp: complex x1 is not supported")
+    a, n = broadcast("ldexp", a, convert(value(x2, "ldexp"), dtypes.int32))
+    # In two steps, so that neither factor overflows before the product does.
+    half = ops.shift_right_arithmetic(n, full_like(n, 1))
+    rest = ops.sub(n, half)
+    two = full_like(a, 2.0)
+    return ops.mul(ops.mul(a, ops.pow(two, convert(half, a.dtype))), ops.pow(two, convert(rest, a.dtype)))
+
+
+def spacing(x: Any, /) -> Array:
+    """The distance to the next float away from zero."""
+    (v,) = promote_inexact("spacing", x)
+    away = copysign(full_like(v, np.inf), v)
+    step = ops.sub(ops.nextafter(v, away), v)
+    return ops.select_n(ops.is_finite(v), full_like(v, np.nan), step)
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+    """nan and infinities replaced by finite numbers."""
+    v = value(x, "nan_to_num")
+    if v.dtype in dtypes.BITS:
+        return v
+    if v.dtype in dtypes.COMPLEX:
+        parts = (nan_to_num(p, copy, nan, posinf, neginf) for p in (ops.real(v), ops.imag(v)))
+        return ops.complex(*parts)
+    info = dtypes.float_info(v.dtype)
+    posinf = float(info.max) if posinf is None else posinf
+    neginf = float(info.min) if neginf is None else neginf
+    v = _kept(v, where(isnan(v), nan, v))
+    v = _kept(v, where(isposinf(v), posinf, v))
+    return _kept(v, where(isneginf(v), neginf, v))
+
+
+def _kept(old: Array, new: Array) -> Array:
+    return convert(new, old.dtype, old.type.weak)
+
+
+# --- others ---
+
+
+def rad2deg(x: Any, /) -> Array:
+    """Radians to degrees."""
+    (v,) = promote_inexact("rad2deg", x)
+    return ops.mul(v, full_like(v, 180.0 / np.pi))
+
+
+def deg2rad(x: Any, /) -> Array:
+    """Degrees to radians."""
+    (v,) = promote_inexact("deg2rad", x)
+    return ops.mul(v, full_like(v, np.pi / 180.0))
+
+
+degrees, radians = rad2deg, deg2rad
+
+
+def fmax(x1: Any, x2: Any) -> Array:
+    """The larger of x1 and x2; the other one if one is nan."""
+    a, b = operands("fmax", x1, x2)
+    return where(logical_or_nan(ops.gt(a, b), b), a, b)
+
+
+def fmin(x1: Any, x2: Any) -> Array:
+    """The smaller of x1 and x2; the other one if one is nan."""
+    a, b = operands("fmin", x1, x2)
+    return where(logical_or_nan(ops.lt(a, b), b), a, b)
+
+
+def logical_or_nan(condition: Array, v: Array) -> Array:
+    return ops.or_(condition, isnan(v))
+
+
+def heaviside(x1: Any, x2: Any, /) -> Array:
+    """0 for negative x1, x2 for zero, 1 for positive."""
+    a, b = inexact_operands("heaviside", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("heaviside: does not take complex input", got=a.type)
+    zero = full_like(a, 0)
+    y = where(ops.lt(a, zero), zero, where(ops.gt(a, zero), full_like(a, 1), b))
+    return where(isnan(a), a, y)
+
+
+def sinc(x: Any, /) -> Array:
+    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there."""
+    (v,) = promote_inexact("sinc", x)
+    zero = ops.eq(v, full_like(v, 0))
+    safe = ops.mul(ops.select_n(zero, v, full_like(v, 1)), full_like(v, np.pi))
+    # Near 0 the series 1 - (pi x)^2 / 6 carries the derivatives that the constant 1 would lose.
+    t = ops.mul(v, full_like(v, np.pi))
+    t2 = ops.mul(t, t)
+    series = ops.add(
+        ops.sub(full_like(v, 1), ops.mul(t2, full_like(v, 1 / 6))), ops.mul(ops.mul(t2, t2), full_like(v, 1 / 120))
+    )
+    return ops.select_n(zero, ops.div(ops.sin(safe), safe), series)
+
+
+def i0(x: Any) -> Array:
+    """The modified Bessel function of the first kind and order zero."""
+    (v,) = promote_inexact("i0", x)
+    if v.dtype not in dtypes.FLOAT:
+        raise ValueError(f"Unsupported input type to jax.numpy.i0: {v.dtype.name}")
+    size = ops.abs(v)
+    return ops.mul(ops.exp(size), ops.bessel_i0e(size))
+
+
+def clip(
+    arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
+) -> Array:
+    """``arr`` kept between ``min`` and ``max``, either of which may be None."""
+    from nxjax.numpy.elementwise import maximum, minimum
+
+    arr = a if arr is None else arr
+    lower = a_min if min is None else min
+    upper = a_max if max is None else max
+    v = value(arr, "clip")
+    if any(dtype_of(x, "clip")[0] in dtypes.COMPLEX for x in (v, lower, upper) if x is not None):
+        raise ValueError("Clip received a complex value either through the input or the min/max keywords.")
+    if lower is not None:
+        v = maximum(lower, v)
+    return v if upper is None else minimum(upper, v)

@@ -1,0 +1,251 @@
+"""Several arrays into one and back: concatenate, stack, split, append, insert, delete, block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, static_int, value
+from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
+from nxjax.numpy.shapes import part as _part
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+
+def _items(where: str, arrays: Any) -> list[Any]:
+    if isinstance(arrays, (Array, np.ndarray)):
+        return list(arrays)
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(f"{where}: needs a sequence of arrays, got {type(arrays).__name__}")
+    if not arrays:
+        raise ValueError(f"Need at least one array to {where}.")
+    return list(arrays)
+
+
+def _typed(where: str, arrays: Sequence[Any], dtype: Any) -> list[Array]:
+    if dtype is not None:
+        wanted = dtypes.as_dtype(dtype)
+        return [convert(value(a, where), wanted) for a in arrays]
+    return promote(where, *arrays)
+
+
+def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
+    """Arrays one after the other along ``axis``; None flattens them first."""
+    if isinstance(arrays, (Array, np.ndarray)) and np.ndim(arrays) >= 2 and axis == 0 and dtype is None:
+        x = value(arrays, "concatenate")
+        return ops.reshape(x, shape=(x.shape[0] * x.shape[1], *x.shape[2:]))
+    xs = _typed("concatenate", _items("concatenate", arrays), dtype)
+    if axis is None:
+        return concatenate([ravel(x) for x in xs], 0)
+    if xs[0].ndim == 0:
+        raise ShapeError("Zero-dimensional arrays cannot be concatenated.")
+    i = as_axis("concatenate", axis, xs[0].ndim)
+    if any(x.ndim != xs[0].ndim for x in xs):
+        raise ShapeError("concatenate: operands differ in rank", got=", ".join(str(x.type) for x in xs))
+    return xs[0] if len(xs) == 1 else ops.concatenate(*xs, dimension=i)
+
+
+def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
+    """Arrays one after the other along ``axis``."""
+    return concatenate(arrays, axis)
+
+
+def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
+    """Arrays of one shape along a new ``axis``."""
+    no_out("stack", out)
+    xs = _typed("stack", _items("stack", arrays), dtype)
+    if any(x.shape != xs[0].shape for x in xs):
+        raise ShapeError("All input arrays must have the same shape.", got=", ".join(str(x.type) for x in xs))
+    i = as_axis("stack", axis, xs[0].ndim + 1)
+    return concatenate([expand_dims(x, i) for x in xs], i)
+
+
+def vstack(tup: Any, dtype: Any = None) -> Array:
+    """Rows under each other."""
+    return concatenate([atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
+
+
+def hstack(tup: Any, dtype: Any = None) -> Array:
+    """Side by side: along axis 1, or 0 for vectors."""
+    xs = [atleast_1d(x) for x in _items("hstack", tup)]
+    return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
+
+
+def dstack(tup: Any, dtype: Any = None) -> Array:
+    """Behind each other: along axis 2."""
+    return concatenate([atleast_3d(x) for x in _items("dstack", tup)], 2, dtype)
+
+
+def column_stack(tup: Any) -> Array:
+    """Vectors as columns, matrices as they are, side by side."""
+    xs = [value(x, "column_stack") for x in _items("column_stack", tup)]
+    return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
+
+
+def block(arrays: Any) -> Array:
+    """An array from nested lists of blocks; the innermost lists join along the last axis."""
+    return _block(arrays)[0]
+
+
+def _block(x: Any) -> tuple[Array, int]:
+    if isinstance(x, tuple):
+        raise ValueError("block: tuples are not allowed, use lists")
+    if not isinstance(x, list):
+        return value(x, "block"), 1
+    if not x:
+        raise ValueError("block: lists cannot be empty")
+    parts, depths = zip(*map(_block, x), strict=True)
+    if len(set(depths)) > 1:
+        raise ValueError("block: lists are nested to different depths")
+    depth = depths[0]
+    rank = max(depth, *(p.ndim for p in parts))
+    padded = [ops.reshape(p, shape=(1,) * (rank - p.ndim) + p.shape) for p in parts]
+    return concatenate(padded, -depth), depth + 1
+
+
+def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: bool) -> list[Array]:
+    x = value(ary, name)
+    i = as_axis(name, axis, x.ndim)
+    n = x.shape[i]
+    spec = indices_or_sections
+    if isinstance(spec, (list, tuple)) or np.ndim(concrete(name, spec)):
+        cuts = [min(max(c + n if c < 0 else c, 0), n) for c in (static_int(name, c) for c in spec)]
+    else:
+        sections = static_int(name, spec if not isinstance(spec, Array) else concrete(name, spec))
+        if sections <= 0:
+            raise ParameterError(f"{name}: number of sections must be larger than 0", got=sections)
+        size, rest = divmod(n, sections)
+        if rest and not uneven:
+            raise ValueError(f"array split does not result in an equal division: axis size {n}, {sections} sections")
+        cuts = [k * size + min(k, rest) for k in range(1, sections)]
+    edges = [0, *cuts, n]
+    return [_part(x, i, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Parts of equal size along ``axis``, or cut at the given indices."""
+    return _split("split", ary, indices_or_sections, axis, False)
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """As `split`, but the sizes may differ by one."""
+    return _split("array_split", ary, indices_or_sections, axis, True)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Parts along axis 0."""
+    return split(ary, indices_or_sections, 0)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Parts along axis 1, or 0 for vectors."""
+    return split(ary, indices_or_sections, 0 if np.ndim(ary) == 1 else 1)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Parts along axis 2."""
+    return split(ary, indices_or_sections, 2)
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+    """``values`` after ``arr`` along ``axis``; None flattens both."""
+    if axis is None:
+        return concatenate([ravel(arr), ravel(values)])
+    return concatenate([arr, values], axis)
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+    """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``."""
+    x = value(arr, "delete")
+    if axis is None:
+        x, axis = ravel(x), 0
+    i = as_axis("delete", axis, x.ndim)
+    n = x.shape[i]
+    if isinstance(obj, slice):
+        keep = np.ones(n, bool)
+        keep[obj] = False
+    else:
+        where = concrete("delete", obj, "it decides the length of the result")
+        keep = np.ones(n, bool)
+        if where.dtype == bool:
+            if where.shape != (n,):
+                raise ShapeError("delete: the mask has another length", got=where.shape, expected=(n,))
+            keep = ~where
+        elif where.size:
+            if where.min() < -n or where.max() >= n:
+                raise IndexError(f"index is out of bounds for axis {i} with size {n}")
+            keep[where] = False
+    from nxjax.numpy.indexing import take
+
+    return take(x, np.flatnonzero(keep).astype(np.int32), axis=i)
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+    """``values`` put before the entries ``obj`` along ``axis``."""
+    x, v = promote("insert", arr, values)
+    if axis is None:
+        x, axis = ravel(x), 0
+    i = as_axis("insert", axis, x.ndim)
+    n = x.shape[i]
+    if isinstance(obj, slice):
+        where = np.arange(n)[obj]
+    else:
+        where = concrete("insert", obj, "it decides the order of the result")
+        where = np.flatnonzero(where) if where.dtype == bool else where
+    scalar_place = where.ndim == 0
+    where = np.atleast_1d(where).astype(np.int64)
+    if where.ndim != 1:
+        raise ValueError("insert(): obj must be a slice, a one-dimensional array, or a scalar.")
+    if where.size and (where.min() < -n or where.max() > n):
+        raise IndexError(f"index is out of bounds for axis {i} with size {n}")
+    where = np.where(where < 0, where + n, where)
+    from nxjax.numpy.shapes import broadcast_to, moveaxis
+
+    if scalar_place and v.ndim:
+        # NumPy: a single place takes `values` whole, its first axis moved to `axis`.
+        if v.ndim < x.ndim:
+            v = ops.reshape(v, shape=(1,) * (x.ndim - v.ndim) + v.shape)
+        v = moveaxis(v, 0, i) if np.ndim(values) == x.ndim else v
+        count = v.shape[i] if np.ndim(values) == x.ndim or x.ndim == 1 else 1
+    else:
+        count = len(where)
+    if len(where) == 1:
+        where = np.repeat(where, count)
+    v = broadcast_to(v, (*x.shape[:i], count, *x.shape[i + 1 :]))
+    order = np.argsort(where, kind="stable")
+    at = where[order] + np.arange(count)
+    source = np.empty(n + count, np.int64)
+    fresh = np.zeros(n + count, bool)
+    fresh[at] = True
+    source[at] = n + order
+    source[~fresh] = np.arange(n)
+    from nxjax.numpy.indexing import take
+
+    return take(concatenate([x, v], i), source.astype(np.int32), axis=i)
+
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
+    """Without leading (``f``) and trailing (``b``) zeros."""
+    x = value(filt, "trim_zeros")
+    nonzero = np.argwhere(concrete("trim_zeros", x) != 0)
+    axes = range(x.ndim) if axis is None else [as_axis("trim_zeros", a, x.ndim) for a in np.atleast_1d(axis)]
+    for i in axes:
+        first = int(nonzero[:, i].min()) if len(nonzero) and "f" in trim.lower() else 0
+        last = int(nonzero[:, i].max()) + 1 if len(nonzero) and "b" in trim.lower() else x.shape[i]
+        x = _part(x, i, first, last) if len(nonzero) else _part(x, i, 0, 0)
+    return x
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+    """Differences of neighbours in the flattened array, with values put before and after."""
+    x = ravel(ary)
+    parts = [ops.sub(x[1:], x[:-1])] if x.size else [x]
+    if to_begin is not None:
+        parts.insert(0, convert(ravel(to_begin), x.dtype))
+    if to_end is not None:
+        parts.append(convert(ravel(to_end), x.dtype))
+    return concatenate(parts)

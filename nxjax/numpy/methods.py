@@ -1,0 +1,414 @@
+"""What an array can do besides operators: conversion to Python and NumPy, indexing, printing, and NumPy's methods.
+
+`attach` gives them to `Array` once, when `nxjax.numpy` is imported. Most methods are functions of the face that take
+the array first; the face is loaded when the first one is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import (
+    ConcretizationTypeError,
+    ImmutableArrayError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+)
+from nxjax.numpy.operators import operators
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.core import Array, Tracer
+
+# --- Python scalars ---
+
+_STATIC = "nx.jit(f, static_argnums=...)"
+
+
+def _traced(error: type[ConcretizationTypeError], x: Tracer, what: str, fix: str) -> ConcretizationTypeError:
+    return error(what, got=f"{x.type} {x.origin()}", expected="a concrete value", fix=fix)
+
+
+def _bool(self: Any) -> bool:
+    if isinstance(self, Tracer):
+        raise _traced(
+            TracerBoolConversionError,
+            self,
+            "a traced value has no truth value: `if`, `while`, `and`, `or`, `not` and `assert` need a concrete one",
+            f"nx.where(condition, x, y) or nx.lax.cond(condition, f, g, ...); or mark the argument static: {_STATIC}",
+        )
+    data = self.numpy()
+    if data.size != 1:
+        which = "an empty array" if data.size == 0 else "an array with more than one element"
+        more = "Use `array.size > 0`" if data.size == 0 else "Use a.any() or a.all()"
+        raise ValueError(f"The truth value of {which} is ambiguous. {more}")
+    return bool(data.reshape(())[()])
+
+
+def _scalar(kind: Callable[[Any], Any]) -> Any:
+    name = kind.__name__
+
+    def method(self: Any) -> Any:
+        if isinstance(self, Tracer):
+            raise _traced(
+                ConcretizationTypeError,
+                self,
+                f"{name}() of a traced value",
+                f"x.astype({name}) to change the dtype; or mark the argument static: {_STATIC}",
+            )
+        if self.type.shape:
+            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
+        return kind(self.numpy()[()])
+
+    return method
+
+
+def _index(self: Any) -> int:
+    if isinstance(self, Tracer):
+        raise _traced(
+            TracerIntegerConversionError,
+            self,
+            "a traced value cannot be a Python index or size (range, list index, shape)",
+            f"index an nx array, use nx.lax.fori_loop, or mark the argument static: {_STATIC}",
+        )
+    if self.type.shape or self.dtype not in dtypes.INTEGER:
+        raise TypeError(f"Only integer scalar arrays can be converted to a scalar index; got {self.type}")
+    return int(self.numpy()[()])
+
+
+def _item(self: Any, *args: int) -> Any:
+    if isinstance(self, Tracer):
+        raise _traced(ConcretizationTypeError, self, "item() of a traced value", "return it from the function")
+    return self.numpy().item(*args)
+
+
+def _tolist(self: Any) -> Any:
+    if isinstance(self, Tracer):
+        raise _traced(ConcretizationTypeError, self, "tolist() of a traced value", "return it from the function")
+    return self.numpy().tolist()
+
+
+def _round(self: Any, ndigits: int | None = None) -> Any:
+    out = _face().round(self, ndigits or 0)
+    return out if ndigits is not None or isinstance(out, Tracer) or out.shape else int(out)
+
+
+def _len(self: Any) -> int:
+    if not self.type.shape:
+        raise TypeError("len() of unsized object")
+    return self.type.shape[0]
+
+
+def _iter(self: Any) -> Iterator[Any]:
+    if not self.type.shape:
+        raise TypeError("iteration over a 0-d array")
+    if type(self) is DeviceArray:
+        weak = self.type.weak
+        return iter([wrap(np.asarray(row), weak) for row in self.numpy()])
+    return (self[i] for i in range(self.type.shape[0]))
+
+
+def _contains(self: Any, x: Any) -> bool:
+    return bool((self == x).any())
+
+
+def _complex(x: Any) -> complex:
+    return complex(x)
+
+
+_complex.__name__ = "complex"
+
+# --- other libraries ---
+
+
+def readonly(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view that cannot be written through."""
+    view = data.view()
+    view.flags.writeable = False
+    return view
+
+
+def _array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    if isinstance(self, Tracer):
+        raise _traced(
+            TracerArrayConversionError,
+            self,
+            "a traced value cannot become a NumPy array",
+            "use the nx.numpy function in place of NumPy's, or call it through nx.pure_callback",
+        )
+    data = self.numpy()
+    if dtype is not None and np.dtype(dtype) != data.dtype:
+        return data.astype(dtype)
+    return data.copy() if copy else readonly(data)
+
+
+def _dlpack(self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+    data = _array(self)
+    if max_version is None:  # the old protocol cannot say "read-only"
+        return data.copy().__dlpack__()
+    return data.__dlpack__(max_version=max_version, copy=copy)
+
+
+def _dlpack_device(self: Any) -> tuple[int, int]:
+    return (1, 0)
+
+
+def _array_namespace(self: Any, /, *, api_version: str | None = None) -> Any:
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"__array_namespace__: unknown version {api_version!r}")
+    return _face()
+
+
+def _rebuild(data: np.ndarray[Any, Any], weak: bool) -> DeviceArray:
+    return wrap(data, weak)
+
+
+def _reduce(self: Any) -> Any:
+    if isinstance(self, Tracer):
+        raise _traced(ConcretizationTypeError, self, "pickling a traced value", "return it from the function")
+    return _rebuild, (np.asarray(self.numpy()), self.type.weak)
+
+
+def _copy(self: Any) -> Any:
+    return self
+
+
+def _deepcopy(self: Any, memo: Any) -> Any:
+    return self
+
+
+# --- printing ---
+
+
+def _repr(self: Any) -> str:
+    if isinstance(self, Tracer):
+        return f"Traced<{self.type}>({self.origin()})"
+    if self.is_deleted():
+        return f"Array(deleted, {self.type})"
+    data = self.numpy()
+    if self.dtype == dtypes.key:
+        return f"Array({self.shape}, dtype=key<fry>) overlaying:\n{np.asarray(data['threefry'])}"
+    end = f"dtype={self.dtype.name}" + (", weak_type=True" if self.type.weak else "") + ")"
+    if data.size == 0:
+        return f"Array([], {end}" if data.ndim == 1 else f"Array([], shape={self.shape}, {end}"
+    head = f"Array({np.array2string(data, separator=', ', prefix='Array(', suffix=',')},"
+    last = len(head) - (head.rfind("\n") + 1)
+    wide = last + 1 + len(end) > np.get_printoptions()["linewidth"]
+    return f"{head}{chr(10) + ' ' * 6 if wide else ' '}{end}"
+
+
+def _str(self: Any) -> str:
+    if isinstance(self, Tracer) or self.is_deleted() or self.dtype == dtypes.key:
+        return _repr(self)
+    return str(self.numpy())
+
+
+def _format(self: Any, spec: str) -> str:
+    if isinstance(self, Tracer):
+        return format(_repr(self), spec) if not spec or spec[-1] == "s" else repr(self)
+    if not self.type.shape and self.dtype != dtypes.key:
+        return format(self.numpy()[()], spec)
+    return format(_str(self), spec)
+
+
+# --- indexing ---
+
+
+def _getitem(self: Any, index: Any) -> Any:
+    from nxjax.numpy.indexing import getitem
+
+    return getitem(self, index)
+
+
+def _setitem(self: Any, index: Any, x: Any) -> None:
+    raise ImmutableArrayError(
+        "arrays are immutable and do not support item assignment",
+        got=self.type,
+        fix="x = x.at[index].set(value), or another method of x.at[index]",
+    )
+
+
+def _at(self: Any) -> Any:
+    from nxjax.numpy.at import At
+
+    return At(self)
+
+
+# --- NumPy's methods ---
+
+
+def _face() -> Any:
+    from nxjax import numpy as face
+
+    return face
+
+
+def _forward(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(_face(), name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__qualname__ = f"Array.{name}"
+    method.__doc__ = f"As `nx.numpy.{name}` of this array."
+    return method
+
+
+_FUNCTIONS = (
+    "all any argmax argmin argpartition argsort choose clip compress conj conjugate cumprod cumsum diagonal dot max "
+    "mean min nonzero prod ptp ravel repeat round searchsorted squeeze std sum swapaxes take trace var"
+)
+
+
+def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+    """By value in another dtype."""
+    return _face().astype(self, dtype, copy=copy, device=device)
+
+
+def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: Any = None) -> Any:
+    """The same elements in another shape: ``x.reshape(2, -1)`` or ``x.reshape((2, -1))``."""
+    shape = args[0] if len(args) == 1 else args
+    return _face().reshape(self, shape, order)
+
+
+def _transpose(self: Any, *args: Any) -> Any:
+    """Axes reversed, or in the order given."""
+    axes = None if not args else args[0] if len(args) == 1 else args
+    return _face().transpose(self, (axes,) if isinstance(axes, int) else axes)
+
+
+def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
+    """One-dimensional."""
+    return _face().ravel(self, order)
+
+
+def _copy_method(self: Any) -> Any:
+    """A copy."""
+    return _face().copy(self)
+
+
+def _sort(self: Any, axis: int | None = -1, **options: Any) -> Any:
+    """A sorted copy."""
+    return _face().sort(self, axis, **options)
+
+
+def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
+    """The same bits in another dtype; the last axis grows or shrinks with the width."""
+    from nxjax.numpy.bits import view
+
+    return view(self, dtype)
+
+
+def _byteswap(self: Any) -> Any:
+    raise NotImplementedError("byteswap: arrays are always in native byte order")
+
+
+def _property(name: str, doc: str) -> property:
+    return property(lambda self: getattr(_face(), name)(self), doc=doc)
+
+
+def _mT(self: Any) -> Any:
+    return _face().matrix_transpose(self)
+
+
+def _itemsize(self: Any) -> int:
+    return self.dtype.itemsize
+
+
+def _nbytes(self: Any) -> int:
+    return self.type.size * self.dtype.itemsize
+
+
+# --- devices ---
+
+
+def _block_until_ready(self: Any) -> Any:
+    """Wait for the computation; gives the array back."""
+    if type(self) is DeviceArray:
+        self.numpy()
+    return self
+
+
+def _devices(self: Any) -> set[Any]:
+    """Where the elements are."""
+    return {_device(self)}
+
+
+def _device(self: Any) -> Any:
+    if isinstance(self, Tracer):
+        raise _traced(ConcretizationTypeError, self, "the device of a traced value", "ask outside the function")
+    from nxjax.runtime import devices
+
+    return self.device if self.device is not None else devices("cpu")[0]
+
+
+def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
+    """On another device."""
+    from nxjax.runtime import device_put
+
+    return device_put(self, device)
+
+
+def _nothing(self: Any) -> None:
+    """Elements are fetched when they are first looked at."""
+
+
+def _unhashable(self: Any) -> int:
+    raise TypeError("unhashable type: 'Array'")
+
+
+def attach() -> None:
+    """Give `Array` its operators and methods."""
+    members: dict[str, Any] = {
+        **operators(),
+        **{name: _forward(name) for name in _FUNCTIONS.split()},
+        "__bool__": _bool,
+        "__int__": _scalar(int),
+        "__float__": _scalar(float),
+        "__complex__": _scalar(_complex),
+        "__index__": _index,
+        "__round__": _round,
+        "__len__": _len,
+        "__iter__": _iter,
+        "__contains__": _contains,
+        "__array__": _array,
+        "__dlpack__": _dlpack,
+        "__dlpack_device__": _dlpack_device,
+        "__array_namespace__": _array_namespace,
+        "__reduce__": _reduce,
+        "__copy__": _copy,
+        "__deepcopy__": _deepcopy,
+        "__repr__": _repr,
+        "__str__": _str,
+        "__format__": _format,
+        "__getitem__": _getitem,
+        "__setitem__": _setitem,
+        "at": property(_at, doc="Indexed updates: ``x.at[index].set(value)`` gives a new array."),
+        "T": _property("transpose", "Axes reversed."),
+        "mT": property(_mT, doc="The last two axes swapped."),
+        "real": _property("real", "The real part."),
+        "imag": _property("imag", "The imaginary part."),
+        "flat": _property("ravel", "One-dimensional."),
+        "itemsize": property(_itemsize, doc="Bytes per element."),
+        "nbytes": property(_nbytes, doc="Bytes of all elements."),
+        "astype": _astype,
+        "reshape": _reshape,
+        "transpose": _transpose,
+        "flatten": _flatten,
+        "copy": _copy_method,
+        "sort": _sort,
+        "view": _view,
+        "byteswap": _byteswap,
+        "item": _item,
+        "tolist": _tolist,
+        "block_until_ready": _block_until_ready,
+        "devices": _devices,
+        "to_device": _to_device,
+        "copy_to_host_async": _nothing,
+    }
+    for name, member in members.items():
+        setattr(Array, name, member)
+    Array.__hash__ = object.__hash__  # type: ignore[method-assign]
+    DeviceArray.__hash__ = _unhashable  # type: ignore[method-assign]

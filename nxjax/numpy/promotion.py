@@ -1,0 +1,238 @@
+"""How operands of a NumPy-like function become operands of a strict op: conversion, promotion, broadcasting.
+
+Promotion is that of JEP 9407 (`trace.dtypes`): Python scalars and arrays made from them are weak and yield to any
+array of their kind. Knows no function of the face; every one of them starts here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ConcretizationTypeError, DtypeError, ParameterError, ShapeError, TracerIntegerConversionError
+from nxjax.numpy import vocabulary as ops
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, as_value, wrap
+from nxjax.trace.core import EVAL, Array, Tracer, use
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType, Shape
+
+_PYTHON_SCALARS = (bool, int, float, complex)
+_scalars: dict[tuple[Any, ...], DeviceArray] = {}
+
+
+def value(x: Any, where: str) -> Array:
+    """``x`` as a value; lists and other containers are refused with an error that names ``where``."""
+    return x if isinstance(x, Array) else as_value(x, where)
+
+
+def convert(x: Array, dtype: DType, weak: bool = False) -> Array:
+    """``x`` by value in ``dtype``; itself when nothing changes but strength that no op can see.
+
+    A concrete scalar is converted on the spot, so that a trace sees a literal of the wanted dtype.
+    """
+    old = x.type
+    if old.dtype == dtype:
+        if old.weak == weak:
+            return x
+        if type(x) is DeviceArray:
+            return DeviceArray(x._data, ArrayType(old.shape, dtype, weak), x.buffer, x.device)
+    elif type(x) is DeviceArray and not old.shape:
+        with use(EVAL):
+            return ops.convert_element_type(x, dtype=dtype, weak=weak)
+    return ops.convert_element_type(x, dtype=dtype, weak=weak)
+
+
+def python_scalar(x: Any, dtype: DType, weak: bool) -> DeviceArray:
+    """A Python number as a 0-d array of ``dtype``."""
+    key = (type(x), x, dtype, weak)
+    found = _scalars.get(key) if x else None
+    if found is None:
+        if dtype in dtypes.INTEGER and isinstance(x, int):
+            info = dtypes.integer_info(dtype)
+            if not info.min <= x <= info.max:
+                raise OverflowError(f"Python integer {x} out of bounds for {dtype.name}")
+        with np.errstate(all="ignore"):
+            data = np.asarray(np.asarray(x).astype(dtype))
+        data.flags.writeable = False
+        found = wrap(data, weak)
+        if x and len(_scalars) < 1024:
+            _scalars[key] = found
+    return found
+
+
+def dtype_of(x: Any, where: str) -> tuple[DType, bool]:
+    """Dtype and weakness of an operand; a Python scalar is not looked at for its size."""
+    kind = type(x)
+    if kind in _PYTHON_SCALARS:
+        return dtypes.as_dtype(kind), kind is not bool
+    t = value(x, where).type
+    return t.dtype, t.weak
+
+
+def result_type_of(xs: Sequence[Any], where: str) -> tuple[DType, bool]:
+    """Common dtype of operands, and whether it is weak."""
+    return dtypes.promote(*[dtype_of(x, where) for x in xs])
+
+
+def promote_to(where: str, xs: Sequence[Any], dtype: DType, weak: bool = False) -> list[Array]:
+    """Operands in ``dtype``; the strong ones among them decide that the result is strong."""
+    out: list[Array] = []
+    for x in xs:
+        kind = type(x)
+        if kind in _PYTHON_SCALARS:
+            out.append(python_scalar(x, dtype, kind is not bool or weak))
+            continue
+        v = value(x, where)
+        t = v.type
+        out.append(v if t.dtype == dtype and (t.weak == weak or not weak) else convert(v, dtype, weak))
+    return out
+
+
+def promote(where: str, *xs: Any) -> list[Array]:
+    """Operands in their common dtype, in their own shapes."""
+    pairs = [dtype_of(x, where) for x in xs]
+    return promote_to(where, xs, *dtypes.promote(*pairs))
+
+
+def promote_inexact(where: str, *xs: Any) -> list[Array]:
+    """Operands in their common float or complex dtype: integers and booleans become float."""
+    dtype, weak = dtypes.promote(*[dtype_of(x, where) for x in xs])
+    return promote_to(where, xs, numeric_to_inexact(where, dtype), weak)
+
+
+def numeric_to_inexact(where: str, dtype: DType) -> DType:
+    if dtype not in dtypes.NUMERIC:
+        raise DtypeError(f"{where}: does not take this dtype", got=dtypes.short_name(dtype), expected="a number")
+    return dtypes.to_inexact(dtype)
+
+
+def broadcast_shape(where: str, *shapes: Shape) -> Shape:
+    """The shape that operands of these shapes are repeated into."""
+    rank = max(map(len, shapes), default=0)
+    out: list[int] = []
+    for column in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
+        sizes = {n for n in column if n != 1}
+        if len(sizes) > 1:
+            raise ShapeError(
+                f"{where}: Incompatible shapes for broadcasting",
+                got=", ".join(str(tuple(s)) for s in shapes),
+                expected="trailing sizes that are equal or 1",
+                fix="insert axes with x[:, None] or x[None]",
+            )
+        out.append(sizes.pop() if sizes else 1)
+    return tuple(out)
+
+
+def broadcast_to_shape(x: Array, shape: Shape) -> Array:
+    """``x`` repeated into ``shape`` by NumPy's rules; the caller knows that it fits."""
+    old = x.type.shape
+    if old == shape:
+        return x
+    lead = len(shape) - len(old)
+    return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
+
+
+def broadcast(where: str, *xs: Array) -> list[Array]:
+    """Operands repeated into their common shape."""
+    first = xs[0].type.shape
+    if all(x.type.shape == first for x in xs):
+        return list(xs)
+    shape = broadcast_shape(where, *(x.type.shape for x in xs))
+    return [broadcast_to_shape(x, shape) for x in xs]
+
+
+def operands(where: str, *xs: Any) -> list[Array]:
+    """Promoted and broadcast."""
+    return broadcast(where, *promote(where, *xs))
+
+
+def inexact_operands(where: str, *xs: Any) -> list[Array]:
+    """Promoted to a float or complex dtype and broadcast."""
+    return broadcast(where, *promote_inexact(where, *xs))
+
+
+def no_out(where: str, out: object) -> None:
+    """Arrays are immutable: refuse ``out=``."""
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to jnp.{where} is not supported.")
+
+
+# --- static arguments ---
+
+
+def static_int(where: str, x: Any) -> int:
+    """A size or an axis: a Python integer, or something that stands for one."""
+    try:
+        return operator.index(x)
+    except TracerIntegerConversionError:
+        raise
+    except TypeError:
+        raise ParameterError(f"{where}: needs an integer", got=repr(x)[:60]) from None
+
+
+def concrete(where: str, x: Any, why: str = "its value decides the shape of the result") -> np.ndarray[Any, Any]:
+    """The elements of ``x``, which must not be traced."""
+    if isinstance(x, Tracer):
+        raise ConcretizationTypeError(
+            f"{where}: a concrete value is needed, since {why}",
+            got=f"{x.type} {x.origin()}",
+            fix="pass a NumPy array or a Python value, or give size= where the function takes it",
+        )
+    return x.numpy() if isinstance(x, DeviceArray) else np.asarray(x)
+
+
+def as_shape(where: str, shape: Any) -> Shape:
+    """A shape from an integer or a sequence of integers."""
+    if isinstance(shape, Tracer) or (isinstance(shape, (tuple, list)) and any(isinstance(n, Tracer) for n in shape)):
+        traced = shape if isinstance(shape, Tracer) else next(n for n in shape if isinstance(n, Tracer))
+        raise ConcretizationTypeError(
+            f"{where}: Shapes must be 1D sequences of concrete values of integer type",
+            got=f"{traced.type} {traced.origin()}",
+            fix="mark the argument as static: nx.jit(f, static_argnums=...)",
+        )
+    if isinstance(shape, np.ndarray) or isinstance(shape, DeviceArray):
+        shape = concrete(where, shape).tolist()
+    if not isinstance(shape, (tuple, list)):
+        try:
+            shape = (operator.index(shape),)
+        except TypeError:
+            try:
+                shape = tuple(shape)
+            except TypeError:
+                raise ParameterError(f"{where}: not a shape", got=repr(shape)[:60]) from None
+    out = tuple(static_int(where, n) for n in shape)
+    if any(n < 0 for n in out):
+        raise ShapeError(f"{where}: negative size", got=out)
+    return out
+
+
+def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes counted from the front and distinct; None is all of them."""
+    from nxjax.ops.base import check_axes
+
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    return check_axes(where, [static_int(where, a) for a in axes], ndim)
+
+
+def as_axis(where: str, axis: Any, ndim: int) -> int:
+    """One axis, counted from the front."""
+    from nxjax.ops.base import check_axis
+
+    return check_axis(where, static_int(where, axis), ndim)
+
+
+def named(name: str, doc: str) -> Callable[[Any], Any]:
+    """Decorator for functions that a factory makes: their public name and docstring."""
+
+    def mark(function: Any) -> Any:
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = doc
+        return function
+
+    return mark

@@ -1,0 +1,183 @@
+"""Scalar types such as `float32`: a dtype wherever one is asked for, and a constructor of arrays when called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+
+
+class ScalarType(type):
+    """A class whose call makes an array of one dtype; equal to that dtype and hashed like it."""
+
+    dtype: DType
+
+    def __call__(cls, x: Any = 0) -> Array:
+        from nxjax.numpy.creation import asarray
+
+        return asarray(x, dtype=cls.dtype)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (not isinstance(other, ScalarType) and cls.dtype == other)
+
+    def __hash__(cls) -> int:
+        return hash(cls.dtype)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.dtype.type)
+
+    def __repr__(cls) -> str:
+        return f"<class 'nxjax.numpy.{cls.__name__}'>"
+
+
+def _scalar_type(name: str, dtype: DType) -> Any:
+    doc = f"{dtype.name}: usable as a dtype; `{name}(x)` makes an array of it."
+    return ScalarType(name, (), {"dtype": dtype, "__doc__": doc, "__module__": "nxjax.numpy"})
+
+
+bool_ = _scalar_type("bool_", dtypes.bool_)
+bool = bool_
+int4 = _scalar_type("int4", dtypes.int4)
+int8 = _scalar_type("int8", dtypes.int8)
+int16 = _scalar_type("int16", dtypes.int16)
+int32 = _scalar_type("int32", dtypes.int32)
+int64 = _scalar_type("int64", dtypes.int64)
+uint4 = _scalar_type("uint4", dtypes.uint4)
+uint8 = _scalar_type("uint8", dtypes.uint8)
+uint16 = _scalar_type("uint16", dtypes.uint16)
+uint32 = _scalar_type("uint32", dtypes.uint32)
+uint64 = _scalar_type("uint64", dtypes.uint64)
+bfloat16 = _scalar_type("bfloat16", dtypes.bfloat16)
+float16 = _scalar_type("float16", dtypes.float16)
+float32 = _scalar_type("float32", dtypes.float32)
+float64 = _scalar_type("float64", dtypes.float64)
+float8_e4m3fn = _scalar_type("float8_e4m3fn", dtypes.float8_e4m3fn)
+float8_e4m3b11fnuz = _scalar_type("float8_e4m3b11fnuz", dtypes.float8_e4m3b11fnuz)
+float8_e4m3fnuz = _scalar_type("float8_e4m3fnuz", dtypes.float8_e4m3fnuz)
+float8_e5m2 = _scalar_type("float8_e5m2", dtypes.float8_e5m2)
+float8_e5m2fnuz = _scalar_type("float8_e5m2fnuz", dtypes.float8_e5m2fnuz)
+complex64 = _scalar_type("complex64", dtypes.complex64)
+complex128 = _scalar_type("complex128", dtypes.complex128)
+single, double, csingle, cdouble = float32, float64, complex64, complex128
+
+# As in JAX, the platform's defaults: 32 bits unless 64 are switched on when the package is imported.
+_wide = dtypes.config.enable_x64
+int_ = int64 if _wide else int32
+uint = uint64 if _wide else uint32
+float_ = float64 if _wide else float32
+complex_ = complex128 if _wide else complex64
+
+generic, number, integer, inexact = np.generic, np.number, np.integer, np.inexact
+floating, complexfloating = np.floating, np.complexfloating
+signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
+flexible, character, object_ = np.flexible, np.character, np.object_
+dtype = np.dtype
+
+_ABSTRACT: dict[Any, frozenset[DType]] = {
+    np.generic: dtypes.NUMERIC,
+    np.number: dtypes.NUMBER,
+    np.integer: dtypes.INTEGER,
+    np.signedinteger: dtypes.SIGNED,
+    np.unsignedinteger: dtypes.UNSIGNED,
+    np.inexact: dtypes.INEXACT,
+    np.floating: dtypes.FLOAT,
+    np.complexfloating: dtypes.COMPLEX,
+}
+_KINDS: dict[str, frozenset[DType]] = {
+    "bool": dtypes.BOOL,
+    "signed integer": dtypes.SIGNED,
+    "unsigned integer": dtypes.UNSIGNED,
+    "integral": dtypes.INTEGER,
+    "real floating": dtypes.FLOAT,
+    "complex floating": dtypes.COMPLEX,
+    "numeric": dtypes.NUMBER,
+}
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
+    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
+    if arg1 in _ABSTRACT or arg1 in (np.flexible, np.character, np.object_):
+        return np.issubdtype(arg1, arg2) if isinstance(arg2, type) else False
+    if arg1 == dtypes.key or arg1 == dtypes.float0:
+        return arg2 is np.generic or arg1 == arg2
+    kinds = _ABSTRACT.get(arg2) if isinstance(arg2, type) and not isinstance(arg2, ScalarType) else None
+    own = np.dtype(arg1) if not isinstance(arg1, ScalarType) else arg1.dtype
+    if kinds is not None:
+        return own in kinds
+    if own not in dtypes.NUMERIC or arg2 in (np.flexible, np.character, np.object_):
+        return np.issubdtype(own, arg2)
+    return own == (arg2.dtype if isinstance(arg2, ScalarType) else np.dtype(arg2))
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
+    """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them."""
+    from nxjax.errors import ParameterError
+
+    own = dtypes.as_dtype(dtype)
+    for k in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(k, str) and k in _KINDS:
+            if own in _KINDS[k]:
+                return True
+        elif isinstance(k, str) and k not in dir(np):
+            raise ParameterError("isdtype: unknown kind", got=repr(k), expected=", ".join(_KINDS))
+        elif own == dtypes.as_dtype(k):
+            return True
+    return False
+
+
+def result_type(*args: Any) -> DType:
+    """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
+    from nxjax.errors import ParameterError
+
+    if not args:
+        raise ParameterError("result_type: at least one array or dtype is required")
+    pairs: list[Any] = []
+    for x in args:
+        if isinstance(x, Array):
+            pairs.append((x.type.dtype, x.type.weak))
+        elif type(x) in (int, float, complex):
+            pairs.append((dtypes.as_dtype(type(x)), True))
+        elif x in (int, float, complex) if isinstance(x, type) and not isinstance(x, ScalarType) else False:
+            pairs.append((dtypes.as_dtype(x), True))
+        else:
+            weak = getattr(x, "weak_type", False)
+            pairs.append((dtypes.canonical(dtypes.as_dtype(x)) if _is_data(x) else dtypes.as_dtype(x), weak))
+    return dtypes.promote(*pairs)[0]
+
+
+def _is_data(x: Any) -> Any:
+    return isinstance(x, (np.ndarray, np.generic))
+
+
+def promote_types(a: Any, b: Any) -> DType:
+    """The dtype that operands of dtypes ``a`` and ``b`` are brought to."""
+    return dtypes.promote_types(a, b)
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
+    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... ."""
+    own = from_.dtype if hasattr(from_, "dtype") else from_
+    return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
+
+
+def finfo(dtype: Any) -> Any:
+    """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ..."""
+    return ml_dtypes.finfo(dtypes.real_part(dtypes.as_dtype(dtype)))
+
+
+def iinfo(dtype: Any) -> Any:
+    """Limits of an integer dtype: ``min``, ``max``, ``bits``."""
+    return ml_dtypes.iinfo(dtypes.as_dtype(dtype))
+
+
+e: float = np.e
+pi: float = np.pi
+inf: float = np.inf
+nan: float = np.nan
+euler_gamma: float = np.euler_gamma
+newaxis = None

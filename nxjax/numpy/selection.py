@@ -1,0 +1,232 @@
+"""Choosing elements by a condition, and finding where a condition holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import broadcast, concrete, convert, promote, promote_to, static_int, value
+from nxjax.numpy.promotion import result_type_of as _result_type_of
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array, Tracer
+
+
+def _mask(x: Any, where: str) -> Array:
+    v = value(x, where)
+    return v if v.dtype == dtypes.bool_ else ops.ne(v, 0)
+
+
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """``x`` where ``condition`` holds, else ``y``; with the condition alone, `nonzero`.
+
+    >>> import nxjax.numpy as jnp
+    >>> where(jnp.array([True, False]), 1.0, 0.0)
+    Array([1., 0.], dtype=float32, weak_type=True)
+    """
+    if x is None and y is None:
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("Either both or neither of the x and y arguments should be provided to where.")
+    if size is not None or fill_value is not None:
+        raise ValueError("size and fill_value arguments cannot be used in three-term where.")
+    c = _mask(condition, "where")
+    a, b = promote("where", x, y)
+    c, a, b = broadcast("where", c, a, b)
+    return ops.select_n(c, b, a)
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
+    """From each choice where its condition is the first to hold; ``default`` where none does."""
+    if len(condlist) != len(choicelist):
+        raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
+    if not condlist:
+        raise ValueError("condlist must be non-empty")
+    dtype, weak = _result_type_of((default, *choicelist), "select")
+    out: Any = promote_to("select", (default,), dtype, weak)[0]
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        v = value(condition, "select")
+        if v.dtype != dtypes.bool_:
+            raise DtypeError("select: conditions are boolean", got=v.type)
+        out = where(v, promote_to("select", (choice,), dtype, weak)[0], out)
+    return out
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+    """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0)."""
+    v = value(x, "piecewise")
+    if isinstance(condlist, (Array, np.ndarray)):
+        conditions = [condlist] if np.ndim(condlist) == 0 or np.ndim(condlist) == v.ndim else list(condlist)
+    else:
+        conditions = list(condlist) if np.ndim(condlist[0]) == v.ndim or v.ndim == 0 else [condlist]
+    if len(funclist) not in (len(conditions), len(conditions) + 1):
+        raise ValueError(
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are "
+            f"expected; got {len(funclist)}"
+        )
+    functions = list(funclist)
+    out: Any = functions.pop() if len(functions) > len(conditions) else 0
+    apply: Callable[[Any], Any] = lambda f: f(v, *args, **kw) if callable(f) else f
+    y = _cast_like(apply(out), v)
+    for condition, function in zip(conditions, functions, strict=True):
+        y = where(condition, _cast_like(apply(function), v), y)
+    return y
+
+
+def _cast_like(y: Any, v: Array) -> Array:
+    from nxjax.numpy.creation import asarray
+    from nxjax.numpy.promotion import broadcast_to_shape
+
+    return broadcast_to_shape(convert(asarray(y), v.dtype), v.shape)
+
+
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
+    """``choices[a[i]][i]`` for every i; all broadcast together."""
+    from nxjax.numpy.floating import remainder
+    from nxjax.numpy.indexing import take_along_axis
+    from nxjax.numpy.joining import stack
+
+    index = value(a, "choose")
+    if index.dtype not in dtypes.INTEGER:
+        raise DtypeError("`a` array must be integer typed", got=index.type)
+    items = promote("choose", *choices)
+    n = len(items)
+    index, *items = broadcast("choose", index, *items)
+    if mode == "raise":
+        data = concrete("choose", index, 'mode="raise" looks at it; or give mode="clip" or "wrap"')
+        if data.size and (data.min() < 0 or data.max() >= n):
+            raise ValueError("invalid entry in choice array")
+    elif mode == "wrap":
+        index = remainder(index, n)
+    elif mode == "clip":
+        from nxjax.numpy.floating import clip
+
+        index = clip(index, 0, n - 1)
+    else:
+        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
+    table = stack(items)
+    return take_along_axis(table, ops.reshape(index, shape=(1, *index.shape)), 0)[0]
+
+
+def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """The elements of ``arr`` where ``condition`` holds, flattened."""
+    return compress(
+        value(condition, "extract").ravel(), value(arr, "extract").ravel(), size=size, fill_value=fill_value
+    )  # type: ignore[attr-defined]
+
+
+def compress(
+    condition: Any,
+    a: Any,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: Any = 0,
+    out: None = None,
+) -> Array:
+    """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
+    from nxjax.numpy.creation import full_like
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.promotion import as_axis
+    from nxjax.numpy.shapes import moveaxis, ravel
+
+    c = _mask(condition, "compress")
+    if c.ndim != 1:
+        raise ShapeError("condition must be a 1D array", got=c.type)
+    x = value(a, "compress")
+    if axis is None:
+        x, axis = ravel(x), 0
+    i = as_axis("compress", axis, x.ndim)
+    n = min(c.shape[0], x.shape[i])
+    if size is None:
+        kept = np.flatnonzero(concrete("compress", c, "it decides the length of the result; or give size="))
+        if kept.size and kept.max() >= x.shape[i]:
+            raise ValueError("condition contains entries that are out of bounds")
+        return take(x, kept.astype(np.int32), axis=i)
+    (index,) = nonzero(c[:n], size=size, fill_value=n)
+    rows = moveaxis(take(x, index, axis=i, mode="clip"), i, 0)
+    valid = ops.reshape(ops.lt(index, n), shape=(size,) + (1,) * (rows.ndim - 1))
+    return moveaxis(where(valid, rows, full_like(rows, fill_value)), 0, i)
+
+
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """Indices of the elements that are not zero, one array per axis.
+
+    Under `jit` the number must be given as ``size``; what is missing is filled with ``fill_value`` (0).
+    """
+    from nxjax.numpy.shapes import atleast_1d
+
+    x = atleast_1d(value(a, "nonzero"))
+    if not isinstance(x, Tracer):
+        found = [i.astype(dtypes.as_dtype(int)) for i in np.nonzero(concrete("nonzero", x))]
+        if size is None:
+            return tuple(wrap(i) for i in found)
+        fills = _fills(fill_value, x.ndim)
+        if all(not isinstance(f, Tracer) for f in fills):
+            size = static_int("nonzero", size)
+            return tuple(wrap(_sized(i, size, f)) for i, f in zip(found, fills, strict=True))
+    if size is None:
+        concrete("nonzero", x, "it decides the length of the result; or give size=")
+    size = static_int("nonzero", size)
+    from nxjax.numpy.creation import full, iota, zeros
+    from nxjax.numpy.reductions import cumsum
+    from nxjax.numpy.shapes import ravel
+
+    if x.size == 0 or size == 0:
+        return tuple(zeros((size,), int) for _ in x.shape)
+    mask = ravel(_mask(x, "nonzero"))
+    # Each true element knows its place among the true ones: counting those before place k finds element k.
+    ends = cumsum(convert(mask, dtypes.int32))
+    counts = full((size,), 0, dtypes.int32).at[ends].add(1, mode="drop")  # type: ignore[attr-defined]
+    flat = cumsum(counts)
+    total = ends[-1]
+    out: list[Array] = []
+    strides = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
+    valid = ops.lt(iota(size, dtypes.int32), promote_to("nonzero", (total,), dtypes.int32)[0] * np.ones(size, np.int32))
+    for n, stride, fill in zip(x.shape, strides, _fills(fill_value, x.ndim), strict=True):
+        index = (flat // stride) % n  # type: ignore[operator]
+        out.append(convert(where(valid, index, convert(value(fill, "nonzero"), dtypes.int32)), dtypes.as_dtype(int)))
+    return tuple(out)
+
+
+def _fills(fill_value: Any, n: int) -> list[Any]:
+    if fill_value is None:
+        return [0] * n
+    fills = list(fill_value) if isinstance(fill_value, (tuple, list)) else [fill_value] * n
+    if len(fills) != n:
+        raise ParameterError("nonzero: one fill_value per axis", got=len(fills), expected=n)
+    if any(np.ndim(f) for f in fills if not isinstance(f, Tracer)):
+        raise ParameterError("nonzero: fill_value is a scalar, or a tuple of one scalar per axis")
+    return fills
+
+
+def _sized(index: np.ndarray[Any, Any], size: int, fill: Any) -> np.ndarray[Any, Any]:
+    out = np.full(size, np.asarray(fill), index.dtype)
+    n = min(size, len(index))
+    out[:n] = index[:n]
+    return out
+
+
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Indices of nonzero elements in the flattened array."""
+    from nxjax.numpy.shapes import ravel
+
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Indices of nonzero elements, one row per element."""
+    from nxjax.numpy.creation import zeros
+    from nxjax.numpy.joining import stack
+    from nxjax.numpy.shapes import ravel
+
+    x = value(a, "argwhere")
+    if x.ndim == 0:
+        n = len(nonzero(ravel(x), size=size)[0]) if size is None else size
+        return zeros((n, 0), int)
+    return stack(nonzero(x, size=size, fill_value=fill_value), axis=-1)

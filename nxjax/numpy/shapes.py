@@ -1,0 +1,398 @@
+"""Shape, order of axes and repetition of the same elements: reshape, transpose, broadcast, flip, roll, tile, repeat."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import AxisError, ParameterError, ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import (
+    as_axes,
+    as_axis,
+    as_shape,
+    broadcast_shape,
+    broadcast_to_shape,
+    concrete,
+    convert,
+    static_int,
+    value,
+)
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array, Tracer
+from nxjax.trace.types import Shape
+
+
+def shape(a: Any) -> Shape:
+    """The sizes along all axes."""
+    return tuple(a.shape) if hasattr(a, "shape") else value(a, "shape").shape
+
+
+def ndim(a: Any) -> int:
+    """The number of axes."""
+    return len(shape(a))
+
+
+def size(a: Any, axis: Any = None) -> int:
+    """The number of elements, or the size along ``axis`` or axes."""
+    sizes = shape(a)
+    return math.prod(sizes[i] for i in as_axes("size", axis, len(sizes)))
+
+
+def iterable(y: Any) -> bool:
+    """Whether ``iter(y)`` works."""
+    try:
+        iter(y)
+    except TypeError:
+        return False
+    return True
+
+
+def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
+    """The same elements in another shape; one size may be -1. ``order="F"`` counts columns first."""
+    x = value(a, "reshape")
+    if order not in ("C", "F"):
+        raise ValueError(f"reshape: Unexpected value for 'order' argument: {order}.")
+    sizes = _resolved(x, shape)
+    if order == "C":
+        return x if sizes == x.shape else ops.reshape(x, shape=sizes)
+    return transpose(ops.reshape(transpose(x), shape=sizes[::-1]))
+
+
+def _resolved(x: Array, shape: Any) -> Shape:
+    if isinstance(shape, (tuple, list)):
+        sizes = list(shape)
+    elif isinstance(shape, (np.ndarray, Array)) and np.ndim(concrete("reshape", shape)):
+        sizes = concrete("reshape", shape).tolist()
+    else:
+        sizes = [shape]
+    if any(isinstance(n, Tracer) for n in sizes):
+        as_shape("reshape", sizes)
+    sizes = [static_int("reshape", n) for n in sizes]
+    unknown = [i for i, n in enumerate(sizes) if n == -1]
+    known = math.prod(n for n in sizes if n != -1)
+    if len(unknown) > 1 or any(n < -1 for n in sizes):
+        raise ShapeError("reshape: at most one size is -1, and no other is negative", got=tuple(sizes))
+    if unknown:
+        if known == 0 or x.size % known:
+            raise ShapeError(f"reshape: cannot reshape array of shape {x.shape}", got=tuple(sizes))
+        sizes[unknown[0]] = x.size // known
+    if math.prod(sizes) != x.size:
+        raise ShapeError(
+            f"reshape: cannot reshape array of shape {x.shape} (size {x.size}) into shape {tuple(sizes)} "
+            f"(size {math.prod(sizes)})"
+        )
+    return tuple(sizes)
+
+
+def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
+    """One-dimensional."""
+    if order == "K":
+        raise NotImplementedError("Ravel not implemented for order='K'.")
+    return reshape(a, -1 if size(a) else (0,), order)
+
+
+def transpose(a: Any, axes: Any = None) -> Array:
+    """Axes in the order ``axes``; reversed by default."""
+    x = value(a, "transpose")
+    if axes is None:
+        order = tuple(range(x.ndim - 1, -1, -1))
+    else:
+        order = as_axes("transpose", tuple(axes), x.ndim)
+        if len(order) != x.ndim:
+            raise AxisError("transpose: needs every axis once", got=tuple(axes), expected=f"{x.ndim} axes")
+    return x if order == tuple(range(x.ndim)) else ops.transpose(x, permutation=order)
+
+
+def permute_dims(a: Any, /, axes: Any) -> Array:
+    """Axes in the order ``axes``."""
+    return transpose(a, axes)
+
+
+def matrix_transpose(x: Any, /) -> Array:
+    """The last two axes swapped."""
+    v = value(x, "matrix_transpose")
+    if v.ndim < 2:
+        raise ShapeError("matrix_transpose: x must be at least two-dimensional", got=v.type)
+    return swapaxes(v, -1, -2)
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+    """Two axes exchanged."""
+    x = value(a, "swapaxes")
+    i, j = as_axis("swapaxes", axis1, x.ndim), as_axis("swapaxes", axis2, x.ndim)
+    order = list(range(x.ndim))
+    order[i], order[j] = j, i
+    return transpose(x, order)
+
+
+def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+    """Axes ``source`` put at ``destination``; the others keep their order."""
+    x = value(a, "moveaxis")
+    src, dst = as_axes("moveaxis", source, x.ndim), as_axes("moveaxis", destination, x.ndim)
+    if len(src) != len(dst):
+        raise ParameterError("moveaxis: source and destination differ in number", got=f"{source}, {destination}")
+    order = [i for i in range(x.ndim) if i not in src]
+    for d, s in sorted(zip(dst, src, strict=True)):
+        order.insert(d, s)
+    return transpose(x, order)
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
+    """Axis ``axis`` put before ``start``."""
+    n = ndim(a)
+    i = as_axis("rollaxis", axis, n)
+    if not -n <= start <= n:
+        raise AxisError("rollaxis: start is out of range", got=start, expected=f"{-n} <= start <= {n}")
+    to = start + n if start < 0 else start
+    return moveaxis(a, i, to - 1 if i < to else to)
+
+
+def expand_dims(a: Any, axis: Any) -> Array:
+    """New axes of size 1 at these positions of the result."""
+    x = value(a, "expand_dims")
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    new = as_axes("expand_dims", axes, x.ndim + len(axes))
+    rest = iter(x.shape)
+    return ops.reshape(x, shape=tuple(1 if i in new else next(rest) for i in range(x.ndim + len(new))))
+
+
+def squeeze(a: Any, axis: Any = None) -> Array:
+    """Without axes of size 1: all of them, or those named."""
+    x = value(a, "squeeze")
+    axes = tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else as_axes("squeeze", axis, x.ndim)
+    if any(x.shape[i] != 1 for i in axes):
+        raise ShapeError(
+            "squeeze: cannot select an axis to squeeze out which has size not equal to one",
+            got=f"axis {axis} of {x.type}",
+        )
+    return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else x
+
+
+def broadcast_shapes(*shapes: Any) -> Shape:
+    """The shape that operands of these shapes are repeated into."""
+    return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
+
+
+def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
+    """``array`` repeated into ``shape`` by the rules of broadcasting."""
+    x = value(array, "broadcast_to")
+    sizes = as_shape("broadcast_to", shape)
+    fits = len(sizes) >= x.ndim and all(n in (1, m) for n, m in zip(x.shape, sizes[len(sizes) - x.ndim :], strict=True))
+    if not fits:
+        raise ShapeError(f"broadcast_to: Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}")
+    return broadcast_to_shape(x, sizes)
+
+
+def broadcast_arrays(*args: Any) -> list[Array]:
+    """Operands repeated into their common shape; dtypes stay."""
+    xs = [value(x, "broadcast_arrays") for x in args]
+    sizes = broadcast_shape("broadcast_arrays", *(x.shape for x in xs))
+    return [broadcast_to_shape(x, sizes) for x in xs]
+
+
+def _atleast(name: str, rank: int) -> Any:
+    def function(*arys: Any) -> Any:
+        out = [_padded(value(a, name), rank) for a in arys]
+        return out[0] if len(out) == 1 else out
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Arrays with at least {rank} axes; one array gives an array, several a list."
+    return function
+
+
+def _padded(x: Array, rank: int) -> Array:
+    if x.ndim >= rank:
+        return x
+    if rank == 3 and x.ndim:
+        return ops.reshape(x, shape=(1, *x.shape, 1) if x.ndim == 1 else (*x.shape, 1))
+    return ops.reshape(x, shape=(1,) * (rank - x.ndim) + x.shape)
+
+
+atleast_1d, atleast_2d, atleast_3d = _atleast("atleast_1d", 1), _atleast("atleast_2d", 2), _atleast("atleast_3d", 3)
+
+
+# --- order along axes ---
+
+
+def flip(m: Any, axis: Any = None) -> Array:
+    """Reversed along ``axis``, axes, or all."""
+    x = value(m, "flip")
+    axes = as_axes("flip", axis, x.ndim)
+    return ops.rev(x, dimensions=axes) if axes else x
+
+
+def fliplr(m: Any) -> Array:
+    """Reversed along axis 1."""
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Array:
+    """Reversed along axis 0."""
+    return flip(m, 0)
+
+
+def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
+    """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second."""
+    x = value(m, "rot90")
+    i, j = as_axes("rot90", tuple(axes), x.ndim)
+    turns = static_int("rot90", k) % 4
+    if turns == 0:
+        return x
+    if turns == 2:
+        return flip(x, (i, j))
+    return swapaxes(flip(x, j), i, j) if turns == 1 else flip(swapaxes(x, i, j), j)
+
+
+def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+    """Elements moved along ``axis`` by ``shift``, around the end; without an axis, in row-major order."""
+    x = value(a, "roll")
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    axes = [as_axis("roll", i, x.ndim) for i in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    shifts = _shifts(shift, len(axes))
+    for by, i in zip(shifts, axes, strict=True):
+        x = _rolled(x, by, i)
+    return x
+
+
+def _shifts(shift: Any, n: int) -> list[Any]:
+    if isinstance(shift, (tuple, list)):
+        shifts = list(shift)
+    elif isinstance(shift, Array) and shift.ndim:
+        shifts = [shift[i] for i in range(shift.shape[0])]
+    elif isinstance(shift, np.ndarray) and shift.ndim:
+        shifts = shift.tolist()
+    else:
+        shifts = [shift]
+    if len(shifts) != n:
+        if len(shifts) != 1:
+            raise ShapeError("roll: shift and axis differ in number", got=f"{len(shifts)} and {n}")
+        shifts = shifts * n
+    return shifts
+
+
+def _rolled(x: Array, by: Any, axis: int) -> Array:
+    n = x.shape[axis]
+    if n == 0:
+        return x
+    if not isinstance(by, Tracer):
+        start = -int(by if not isinstance(by, Array) else by.numpy()) % n  # type: ignore[attr-defined]
+        if start == 0:
+            return x
+        return ops.concatenate(_part(x, axis, start, n), _part(x, axis, 0, start), dimension=axis)
+    from nxjax.numpy.elementwise import negative
+    from nxjax.numpy.floating import remainder
+
+    twice = ops.concatenate(x, x, dimension=axis)
+    zero = wrap(np.asarray(0, np.int32))
+    starts = [zero] * x.ndim
+    starts[axis] = convert(remainder(negative(by), n), dtypes.int32)
+    return ops.dynamic_slice(twice, *starts, slice_sizes=x.shape)
+
+
+def _part(x: Array, axis: int, start: int, stop: int) -> Array:
+    """``x[start:stop]`` along one axis."""
+    return ops.slice(
+        x,
+        start_indices=tuple(start if i == axis else 0 for i in range(x.ndim)),
+        limit_indices=tuple(stop if i == axis else n for i, n in enumerate(x.shape)),
+        strides=None,
+    )
+
+
+part = _part
+
+
+# --- repetition ---
+
+
+def tile(A: Any, reps: Any) -> Array:
+    """``A`` side by side, ``reps`` times along each axis."""
+    x = value(A, "tile")
+    counts = as_shape("tile", reps)
+    rank = max(len(counts), x.ndim)
+    counts = (1,) * (rank - len(counts)) + counts
+    sizes = (1,) * (rank - x.ndim) + x.shape
+    pairs = [n for r, s in zip(counts, sizes, strict=True) for n in (r, s)]
+    wide = ops.broadcast_in_dim(
+        ops.reshape(x, shape=sizes), shape=tuple(pairs), broadcast_dimensions=tuple(range(1, 2 * rank, 2))
+    )
+    return ops.reshape(wide, shape=tuple(r * s for r, s in zip(counts, sizes, strict=True)))
+
+
+def repeat(
+    a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
+) -> Array:
+    """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``."""
+    x = value(a, "repeat")
+    if axis is None:
+        x, axis = ravel(x), 0
+    x = ops.reshape(x, shape=(1,)) if x.ndim == 0 else x
+    i = as_axis("repeat", axis, x.ndim)
+    n = x.shape[i]
+    if not isinstance(repeats, Tracer):
+        counts = np.asarray(repeats.numpy() if isinstance(repeats, Array) else repeats)  # type: ignore[attr-defined]
+        if counts.ndim > 1:
+            raise ShapeError("repeat: repeats is a number or a vector", got=counts.shape)
+        if counts.size == 1 and total_repeat_length is None:
+            return _repeated(x, int(counts.reshape(())[()]), i)
+        if counts.size not in (1, n):
+            raise ShapeError("repeat: one count per element", got=counts.size, expected=n)
+        where = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
+        if total_repeat_length is not None:
+            where = _cut(where, total_repeat_length, n)
+        from nxjax.numpy.indexing import take
+
+        return take(x, where.astype(np.int32), axis=i)
+    if total_repeat_length is None:
+        concrete("repeat", repeats, "the counts decide the length of the result; or give total_repeat_length=")
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.reductions import cumsum
+    from nxjax.numpy.sorting import searchsorted
+
+    counts_v = broadcast_to(repeats, (n,))
+    ends = cumsum(counts_v)
+    positions = wrap(np.arange(total_repeat_length, dtype=np.int32))
+    where_v = searchsorted(ends, positions, side="right")
+    return take(x, where_v, axis=i, mode="clip")
+
+
+def _cut(where: np.ndarray[Any, Any], length: int, n: int) -> np.ndarray[Any, Any]:
+    if len(where) >= length:
+        return where[:length]
+    return np.concatenate([where, np.full(length - len(where), max(n - 1, 0))])
+
+
+def _repeated(x: Array, count: int, axis: int) -> Array:
+    if count < 0:
+        raise ParameterError("repeat: counts are not negative", got=count)
+    wide = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
+    kept = tuple(i for i in range(x.ndim + 1) if i != axis + 1)
+    out = ops.broadcast_in_dim(x, shape=wide, broadcast_dimensions=kept)
+    return ops.reshape(out, shape=(*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
+
+
+def resize(a: Any, new_shape: Any) -> Array:
+    """``new_shape`` filled with the elements of ``a`` in order, again and again."""
+    sizes = as_shape("resize", new_shape)
+    x = ravel(a)
+    total = math.prod(sizes)
+    if x.size == 0:
+        from nxjax.numpy.creation import filled
+
+        return filled(sizes, 0, x.dtype)
+    return reshape(_part(tile(x, math.ceil(total / x.size)), 0, 0, total) if total else x[:0], sizes)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The slices along ``axis``."""
+    v = value(x, "unstack")
+    if v.ndim == 0:
+        raise ShapeError("unstack: needs an axis to take apart", got=v.type)
+    i = as_axis("unstack", axis, v.ndim)
+    sizes = (*v.shape[:i], *v.shape[i + 1 :])
+    return tuple(ops.reshape(_part(v, i, k, k + 1), shape=sizes) for k in range(v.shape[i]))
