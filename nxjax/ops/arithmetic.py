@@ -10,9 +10,11 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import Binary, Differentiable, LinearOp, NDArray, Tangent, Unary
+from nxjax.errors import DtypeError
+from nxjax.ops.base import Binary, Differentiable, LinearOp, NDArray, Nondifferentiable, Tangent, Unary, like
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
+from nxjax.trace.types import ArrayType
 
 
 @final
@@ -105,8 +107,320 @@ class Div(Differentiable, Binary):
         return (div(ct, y), None)
 
 
+@final
+class Rem(Differentiable, Binary):
+    """Remainder with the sign of x (truncated division); x for integer division by zero."""
+
+    name = "rem"
+    allowed = dtypes.INTEGER | dtypes.FLOAT
+    hlo = "remainder"
+
+    def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        if x.dtype in dtypes.INTEGER:
+            safe = np.where(y == 0, np.ones_like(y), y)
+            return np.asarray(np.where(y == 0, x, np.fmod(x, safe)), x.dtype)
+        return np.asarray(np.fmod(x, y), x.dtype)
+
+    def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
+        # rem(x, y) = x - trunc(x / y) y
+        from nxjax.ops.rounding import truncate
+
+        return (lambda t: t, lambda t: neg(mul(t, truncate(div(x, y)))))
+
+
+@final
+class Pow(Differentiable, Binary):
+    """x to the power y, of one float or complex dtype."""
+
+    name = "pow"
+    allowed = dtypes.INEXACT
+    hlo = "power"
+    ufunc = np.power
+
+    def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
+        from nxjax.ops.compare import eq
+        from nxjax.ops.elementary import log
+        from nxjax.ops.select import select_n
+
+        def by_base(t: Array) -> Array:
+            # d/dx x^y = y x^(y-1), which is 0 for y = 0 even where x^(y-1) is infinite.
+            zero = eq(y, 0)
+            exponent = select_n(zero, sub(y, 1), like(y, 1))
+            return mul(t, select_n(zero, mul(y, pow(x, exponent)), like(y, 0)))
+
+        def by_exponent(t: Array) -> Array:
+            # d/dy x^y = log(x) x^y, taken as 0 for x = 0, where x^y does not move for y > 0.
+            zero = eq(x, 0)
+            logarithm = log(select_n(zero, x, like(x, 1)))
+            return mul(t, mul(select_n(zero, logarithm, like(x, 0)), out))
+
+        return (by_base, by_exponent)
+
+
+@final
+class IntegerPow(Differentiable, Unary):
+    """x to a power ``y`` that is a Python int."""
+
+    name = "integer_pow"
+    allowed = dtypes.NUMBER
+
+    def infer(self, x: ArrayType, /, *, y: int) -> ArrayType:
+        if y < 0 and x.dtype in dtypes.INTEGER:
+            raise DtypeError(
+                "integer_pow: integers have no negative powers", got=f"{x} ** {y}", fix="cast to float first"
+            )
+        return super().infer(x)
+
+    def eval(self, x: NDArray, /, *, y: int) -> NDArray:
+        if x.dtype in dtypes.INTEGER:
+            return np.asarray(_by_squaring(x, y, np.multiply, np.ones_like(x)), x.dtype)
+        power = _by_squaring(x, -y if y < 0 else y, np.multiply, np.ones_like(x))
+        return np.asarray(np.reciprocal(power) if y < 0 else power, x.dtype)
+
+    def tangents(self, out: Array, x: Array, /, *, y: int) -> Sequence[Tangent | None]:
+        if y == 0:
+            return (None,)
+        if y == 1:
+            return (lambda t: t,)
+        return (lambda t: mul(t, mul(integer_pow(x, y=y - 1), y)),)
+
+    def expand(self, x: Array, /, *, y: int) -> Array:
+        power = _by_squaring(x, -y if y < 0 else y, mul, like(x, 1))
+        return div(like(x, 1), power) if y < 0 else power
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, y: int) -> Any:
+        return b.inline(self.expand, (x,), {"y": y})
+
+
+def _by_squaring(x: Any, n: int, multiply: Any, one: Any) -> Any:
+    result: Any = None
+    while n:
+        if n & 1:
+            result = x if result is None else multiply(result, x)
+        n >>= 1
+        if n:
+            x = multiply(x, x)
+    return one if result is None else result
+
+
+class _Extremum(Differentiable, Binary):
+    """The larger or smaller of two; NaN if either is. Tangents of equal operands are averaged."""
+
+    allowed = dtypes.NUMERIC
+
+    def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
+        return (lambda t: mul(t, _share(self, x, y)), lambda t: mul(t, _share(self, y, x)))
+
+
+def _share(op: _Extremum, x: Array, y: Array) -> Array:
+    """1 where ``x`` is the extremum, 1/2 where both are, 0 elsewhere."""
+    from nxjax.ops.compare import eq, gt, lt
+    from nxjax.ops.select import select_n
+
+    wins = gt(x, y) if op is max else lt(x, y)
+    return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
+
+
+@final
+class Max(_Extremum):
+    """The larger of x and y"""
+
+    name = "max"
+    hlo = "maximum"
+    ufunc = np.maximum
+
+
+@final
+class Min(_Extremum):
+    """The smaller of x and y"""
+
+    name = "min"
+    hlo = "minimum"
+    ufunc = np.minimum
+
+
+@final
+class Abs(Differentiable, Unary):
+    """Absolute value; of a complex number, its real modulus."""
+
+    name = "abs"
+    hlo = "abs"
+
+    def infer(self, x: ArrayType, /) -> ArrayType:
+        x = super().infer(x)
+        return ArrayType(x.shape, dtypes.real_part(x.dtype), x.weak)
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.asarray(np.abs(x), dtypes.real_part(x.dtype))
+
+    def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
+        if x.dtype not in dtypes.COMPLEX:
+            return (lambda t: mul(t, sign(x)),)
+        from nxjax.ops.complex import conj, real
+
+        # d|z| = Re(conj(z) dz) / |z|, that is Re(conj(sign z) dz)
+        return (lambda t: real(mul(t, conj(sign(x)))),)
+
+
+@final
+class Sign(Nondifferentiable, Unary):
+    """-1, 0 or 1 (NaN for NaN); of a complex number, z / |z|."""
+
+    name = "sign"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.asarray(np.sign(x), x.dtype)
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
+        (x,), (t,) = primals, tangents
+        y = self(x)
+        if t is None or x.dtype not in dtypes.COMPLEX:
+            return y, None
+        from nxjax.ops.complex import complex as complex_
+        from nxjax.ops.complex import conj, imag
+
+        # z = r u: du = i u Im(conj(u) dz) / r
+        turn = div(imag(mul(conj(y), t)), abs(x))
+        return y, mul(y, complex_(like(turn, 0), turn))
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        if out.dtype not in dtypes.UNSIGNED:
+            return b.simple("sign", (x,), out)
+        one, zero = b.constant(1, out), b.constant(0, out)
+        nonzero = b.compare("NE", x, zero, ArrayType(out.shape, dtypes.bool_))
+        return b.op("stablehlo.select", (nonzero, one, zero), out)
+
+
+@final
+class Square(Differentiable, Unary):
+    """x * x"""
+
+    name = "square"
+    ufunc = np.square
+
+    def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
+        return (lambda t: mul(t, mul(x, 2)),)
+
+    def expand(self, x: Array, /) -> Array:
+        return mul(x, x)
+
+
+class _Root(Differentiable, Unary):
+    allowed = dtypes.INEXACT
+
+
+@final
+class Sqrt(_Root):
+    """Square root; NaN below zero."""
+
+    name = "sqrt"
+    hlo = "sqrt"
+    ufunc = np.sqrt
+
+    def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
+        return (lambda t: mul(t, div(like(out, 0.5), out)),)
+
+
+@final
+class Rsqrt(_Root):
+    """1 / sqrt(x)"""
+
+    name = "rsqrt"
+    hlo = "rsqrt"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.asarray(np.reciprocal(np.sqrt(x)), x.dtype)
+
+    def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
+        return (lambda t: mul(t, mul(div(out, x), -0.5)),)
+
+
+@final
+class Cbrt(_Root):
+    """Real cube root"""
+
+    name = "cbrt"
+    allowed = dtypes.FLOAT
+    hlo = "cbrt"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        wide = x if x.dtype in (dtypes.float32, dtypes.float64) else x.astype(np.float32)
+        return np.asarray(np.cbrt(wide)).astype(x.dtype)
+
+    def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
+        return (lambda t: mul(t, div(mul(out, 1 / 3), x)),)
+
+
+@final
+class Atan2(Differentiable, Binary):
+    """The angle of the point (y, x) in (-pi, pi]; operands in the order (y, x)."""
+
+    name = "atan2"
+    allowed = dtypes.FLOAT
+    hlo = "atan2"
+
+    def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        if x.dtype.isbuiltin == 1:
+            return np.asarray(np.arctan2(x, y), x.dtype)
+        return np.asarray(np.arctan2(x.astype(np.float32), y.astype(np.float32))).astype(x.dtype)
+
+    def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
+        norm = lambda: add(square(x), square(y))
+        return (lambda t: mul(t, div(y, norm())), lambda t: mul(t, div(neg(x), norm())))
+
+
+@final
+class Nextafter(Nondifferentiable, Binary):
+    """The next representable float after x in the direction of y"""
+
+    name = "nextafter"
+    allowed = dtypes.FLOAT
+
+    def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        return np.asarray(np.nextafter(x, y), x.dtype)
+
+    def expand(self, x: Array, y: Array, /) -> Array:
+        from nxjax.ops.bitwise import and_
+        from nxjax.ops.compare import eq, lt, ne
+        from nxjax.ops.convert import bitcast_convert_type
+        from nxjax.ops.select import select_n
+
+        # Adjacent floats of one sign are adjacent integers; zero steps to the smallest subnormal of y's sign.
+        width = 8 * x.dtype.itemsize
+        word = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[width]
+        bits = bitcast_convert_type(x, dtype=word)
+        toward_zero = ne(lt(x, y), lt(bits, 0))
+        stepped = add(bits, select_n(toward_zero, like(bits, -1), like(bits, 1)))
+        sign_of_y = and_(bitcast_convert_type(y, dtype=word), like(bits, -(2 ** (width - 1))))
+        smallest = add(sign_of_y, 1)
+        result = bitcast_convert_type(select_n(eq(x, 0), stepped, smallest), dtype=x.dtype)
+        result = select_n(eq(x, y), result, y)
+        return select_n(or_nan(x, y), result, add(x, y))
+
+
+def or_nan(x: Array, y: Array) -> Array:
+    """Where either is NaN."""
+    from nxjax.ops.bitwise import or_
+    from nxjax.ops.compare import ne
+
+    return or_(ne(x, x), ne(y, y))
+
+
 neg = Neg()
 add = Add()
 sub = Sub()
 mul = Mul()
 div = Div()
+rem = Rem()
+pow = Pow()
+integer_pow = IntegerPow()
+max = Max()
+min = Min()
+abs = Abs()
+sign = Sign()
+square = Square()
+sqrt = Sqrt()
+rsqrt = Rsqrt()
+cbrt = Cbrt()
+atan2 = Atan2()
+nextafter = Nextafter()

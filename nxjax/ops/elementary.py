@@ -1,22 +1,98 @@
-"""Elementary functions of one real or complex variable: exp, log, trigonometric, hyperbolic, roots."""
+"""Elementary functions of one real or complex variable: exponential, logarithm, trigonometric, hyperbolic."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import mul, neg
-from nxjax.ops.base import Differentiable, Tangent, Unary
+from nxjax.ops.arithmetic import add, div, mul, neg, rsqrt, square, sub
+from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
 
 
 class Smooth(Differentiable, Unary):
-    """A differentiable function of one inexact operand."""
+    """A differentiable function of one inexact operand. ``chlo`` names an operation that XLA expands itself."""
 
     allowed = dtypes.INEXACT
+    chlo = ""
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        function: Any = type(self).ufunc
+        if x.dtype.isbuiltin == 1:
+            return np.asarray(function(x), x.dtype)
+        # ml_dtypes' types round better when the function is taken in float32.
+        return np.asarray(function(x.astype(np.float32))).astype(x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        if self.chlo:
+            return b.op(f"chlo.{self.chlo}", (x,), out)
+        return super().stablehlo(b, out, x)
+
+
+@final
+class Exp(Smooth):
+    """e to the power x"""
+
+    name = "exp"
+    hlo = "exponential"
+    ufunc = np.exp
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, y),)
+
+
+@final
+class Exp2(Smooth):
+    """2 to the power x"""
+
+    name = "exp2"
+    ufunc = np.exp2
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, mul(y, float(np.log(2)))),)
+
+    def expand(self, x: Array, /) -> Array:
+        return exp(mul(x, float(np.log(2))))
+
+
+@final
+class Expm1(Smooth):
+    """e^x - 1, exact near zero"""
+
+    name = "expm1"
+    hlo = "exponential_minus_one"
+    ufunc = np.expm1
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, add(y, 1)),)
+
+
+@final
+class Log(Smooth):
+    """Natural logarithm; NaN below zero."""
+
+    name = "log"
+    hlo = "log"
+    ufunc = np.log
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: div(t, x),)
+
+
+@final
+class Log1p(Smooth):
+    """log(1 + x), exact near zero"""
+
+    name = "log1p"
+    hlo = "log_plus_one"
+    ufunc = np.log1p
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: div(t, add(x, 1)),)
 
 
 @final
@@ -44,17 +120,155 @@ class Cos(Smooth):
 
 
 @final
-class Exp(Smooth):
-    """e to the power x"""
+class Tan(Smooth):
+    """tan x, x in radians"""
 
-    name = "exp"
-    hlo = "exponential"
-    ufunc = np.exp
+    name = "tan"
+    hlo = "tan"
+    ufunc = np.tan
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, y),)
+        return (lambda t: mul(t, add(square(y), 1)),)
 
 
+@final
+class Asin(Smooth):
+    """The angle in [-pi/2, pi/2] whose sine is x"""
+
+    name = "asin"
+    chlo = "asin"
+    ufunc = np.arcsin
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, rsqrt(sub(like(x, 1), square(x)))),)
+
+
+@final
+class Acos(Smooth):
+    """The angle in [0, pi] whose cosine is x"""
+
+    name = "acos"
+    chlo = "acos"
+    ufunc = np.arccos
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: neg(mul(t, rsqrt(sub(like(x, 1), square(x))))),)
+
+
+@final
+class Atan(Smooth):
+    """The angle in (-pi/2, pi/2) whose tangent is x"""
+
+    name = "atan"
+    chlo = "atan"
+    ufunc = np.arctan
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: div(t, add(square(x), 1)),)
+
+
+@final
+class Sinh(Smooth):
+    """(e^x - e^-x) / 2"""
+
+    name = "sinh"
+    chlo = "sinh"
+    ufunc = np.sinh
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, cosh(x)),)
+
+
+@final
+class Cosh(Smooth):
+    """(e^x + e^-x) / 2"""
+
+    name = "cosh"
+    chlo = "cosh"
+    ufunc = np.cosh
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, sinh(x)),)
+
+
+@final
+class Tanh(Smooth):
+    """sinh x / cosh x"""
+
+    name = "tanh"
+    hlo = "tanh"
+    ufunc = np.tanh
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, sub(like(y, 1), square(y))),)
+
+
+@final
+class Asinh(Smooth):
+    """The inverse of sinh"""
+
+    name = "asinh"
+    chlo = "asinh"
+    ufunc = np.arcsinh
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, rsqrt(add(square(x), 1))),)
+
+
+@final
+class Acosh(Smooth):
+    """The inverse of cosh, for x >= 1"""
+
+    name = "acosh"
+    chlo = "acosh"
+    ufunc = np.arccosh
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))),)
+
+
+@final
+class Atanh(Smooth):
+    """The inverse of tanh, for -1 < x < 1"""
+
+    name = "atanh"
+    chlo = "atanh"
+    ufunc = np.arctanh
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: div(t, sub(like(x, 1), square(x))),)
+
+
+@final
+class Logistic(Smooth):
+    """1 / (1 + e^-x)"""
+
+    name = "logistic"
+    hlo = "logistic"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        wide = x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
+        return np.asarray(1 / (1 + np.exp(-wide))).astype(x.dtype)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)
+
+
+exp = Exp()
+exp2 = Exp2()
+expm1 = Expm1()
+log = Log()
+log1p = Log1p()
 sin = Sin()
 cos = Cos()
-exp = Exp()
+tan = Tan()
+asin = Asin()
+acos = Acos()
+atan = Atan()
+sinh = Sinh()
+cosh = Cosh()
+tanh = Tanh()
+asinh = Asinh()
+acosh = Acosh()
+atanh = Atanh()
+logistic = Logistic()

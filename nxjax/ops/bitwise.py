@@ -1,0 +1,182 @@
+"""Bits of integers, truth of booleans: and, or, xor, not, shifts, counts."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.base import Binary, NDArray, Nondifferentiable, Unary
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+
+
+class _Logic(Nondifferentiable, Binary):
+    allowed = dtypes.BITS
+
+    def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        # NumPy has no bit operations on 4-bit types; a byte holds the same bits.
+        function: Any = type(self).ufunc
+        if x.dtype in (dtypes.int4, dtypes.uint4):
+            return np.asarray(function(x.astype(np.int8), y.astype(np.int8))).astype(x.dtype)
+        return np.asarray(function(x, y), x.dtype)
+
+
+@final
+class And(_Logic):
+    """Bitwise and"""
+
+    name = "and"
+    hlo = "and"
+    ufunc = np.bitwise_and
+
+
+@final
+class Or(_Logic):
+    """Bitwise or"""
+
+    name = "or"
+    hlo = "or"
+    ufunc = np.bitwise_or
+
+
+@final
+class Xor(_Logic):
+    """Bitwise exclusive or"""
+
+    name = "xor"
+    hlo = "xor"
+    ufunc = np.bitwise_xor
+
+
+@final
+class Not(Nondifferentiable, Unary):
+    """Bitwise complement; logical for booleans."""
+
+    name = "not"
+    allowed = dtypes.BITS
+    hlo = "not"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        if x.dtype in (dtypes.int4, dtypes.uint4):
+            return np.bitwise_not(x.astype(np.int8)).astype(x.dtype)
+        return np.asarray(np.bitwise_not(x), x.dtype)
+
+
+def _word(dtype: DType, signed: bool) -> DType:
+    """The NumPy integer of at least the dtype's width in which shifts are done."""
+    bits = dtypes.bit_width(dtype) if dtype not in (dtypes.int4, dtypes.uint4) else 8
+    return np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
+
+
+class _Shift(Nondifferentiable, Binary):
+    """Shift of x by y bits; y outside [0, width) shifts everything out."""
+
+    allowed = dtypes.INTEGER
+
+    def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
+        raise NotImplementedError
+
+    def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        width = dtypes.bit_width(x.dtype)
+        # A negative amount is a large unsigned one.
+        amount = y.astype(np.int64) if y.dtype != dtypes.uint64 else np.minimum(y, np.uint64(width)).astype(np.int64)
+        amount = np.where((amount < 0) | (amount > width), width, amount)
+        return np.asarray(self.shifted(x, amount, width, x.dtype)).astype(x.dtype)
+
+
+def _unsigned(x: NDArray, width: int) -> NDArray:
+    word = _word(x.dtype, signed=False)
+    bits = x.astype(word) if x.dtype in (dtypes.int4, dtypes.uint4) else x.view(word)
+    return bits & word.type(2**width - 1)
+
+
+@final
+class ShiftLeft(_Shift):
+    """x << y, zeros coming in."""
+
+    name = "shift_left"
+    hlo = "shift_left"
+
+    def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
+        bits = _unsigned(x, width)
+        out = np.where(amount < width, bits << np.minimum(amount, width - 1).astype(bits.dtype), 0).astype(bits.dtype)
+        return _signed_again(out, width, dtype)
+
+
+@final
+class ShiftRightLogical(_Shift):
+    """x >> y, zeros coming in."""
+
+    name = "shift_right_logical"
+    hlo = "shift_right_logical"
+
+    def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
+        bits = _unsigned(x, width)
+        out = np.where(amount < width, bits >> np.minimum(amount, width - 1).astype(bits.dtype), 0).astype(bits.dtype)
+        return _signed_again(out, width, dtype)
+
+
+def _signed_again(bits: NDArray, width: int, dtype: DType) -> NDArray:
+    if dtype == dtypes.int4:
+        return ((bits << 4).view(np.int8) >> 4).astype(np.int8)
+    if dtype == dtypes.uint4:
+        return bits & np.uint8(15)
+    return bits.view(dtype)
+
+
+@final
+class ShiftRightArithmetic(_Shift):
+    """x >> y, copies of the sign bit coming in."""
+
+    name = "shift_right_arithmetic"
+    hlo = "shift_right_arithmetic"
+
+    def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
+        if dtype == dtypes.int4:
+            return x.astype(np.int8) >> np.minimum(amount, 3).astype(np.int8)
+        bits = _signed_again(_unsigned(x, width), 4, dtypes.int4) if width == 4 else x.view(_word(dtype, signed=True))
+        out = bits >> np.minimum(amount, width - 1).astype(bits.dtype)
+        return out & np.int8(15) if width == 4 else out.view(dtype)
+
+
+class _Count(Nondifferentiable, Unary):
+    allowed = dtypes.INTEGER
+
+
+@final
+class PopulationCount(_Count):
+    """Number of set bits"""
+
+    name = "population_count"
+    hlo = "popcnt"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.bitwise_count(_unsigned(x, dtypes.bit_width(x.dtype))).astype(x.dtype)
+
+
+@final
+class Clz(_Count):
+    """Number of leading zero bits"""
+
+    name = "clz"
+    hlo = "count_leading_zeros"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        width = dtypes.bit_width(x.dtype)
+        bits = _unsigned(x, width).astype(np.uint64)
+        # Smear the highest bit downwards; what is left unset are the leading zeros.
+        for step in (1, 2, 4, 8, 16, 32):
+            bits = bits | (bits >> np.uint64(step))
+        return (width - np.bitwise_count(bits)).astype(x.dtype)
+
+
+and_ = And()
+or_ = Or()
+xor = Xor()
+not_ = Not()
+shift_left = ShiftLeft()
+shift_right_logical = ShiftRightLogical()
+shift_right_arithmetic = ShiftRightArithmetic()
+population_count = PopulationCount()
+clz = Clz()

@@ -1,0 +1,125 @@
+"""Rounding and float inspection: floor, ceil, round, is_finite, reduce_precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, like, of_dtype, require
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear
+from nxjax.trace.types import ArrayType
+
+AWAY_FROM_ZERO = 0
+TO_NEAREST_EVEN = 1
+
+
+class _Rounding(Nondifferentiable, Unary):
+    allowed = dtypes.FLOAT
+
+
+@final
+class Floor(_Rounding):
+    """Largest integer not above x"""
+
+    name = "floor"
+    hlo = "floor"
+    ufunc = np.floor
+
+
+@final
+class Ceil(_Rounding):
+    """Smallest integer not below x"""
+
+    name = "ceil"
+    hlo = "ceil"
+    ufunc = np.ceil
+
+
+@final
+class Round(_Rounding):
+    """Nearest integer; halves away from zero (``rounding_method`` 0) or to even (1)."""
+
+    name = "round"
+
+    def infer(self, x: ArrayType, /, *, rounding_method: int) -> ArrayType:
+        require(
+            self, rounding_method in (AWAY_FROM_ZERO, TO_NEAREST_EVEN), "rounding_method", rounding_method, "0 or 1"
+        )
+        return super().infer(x)
+
+    def eval(self, x: NDArray, /, *, rounding_method: int) -> NDArray:
+        if rounding_method == TO_NEAREST_EVEN:
+            return np.asarray(np.rint(x), x.dtype)
+        whole = np.trunc(x)
+        return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0).astype(x.dtype), x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, rounding_method: int) -> Any:
+        return b.simple("round_nearest_even" if rounding_method == TO_NEAREST_EVEN else "round_nearest_afz", (x,), out)
+
+
+@final
+class IsFinite(Nondifferentiable, Unary):
+    """Neither infinite nor NaN"""
+
+    name = "is_finite"
+    allowed = dtypes.FLOAT
+
+    def infer(self, x: ArrayType, /) -> ArrayType:
+        of_dtype(self, self.allowed, x)
+        return ArrayType(x.shape, dtypes.bool_)
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.asarray(np.isfinite(x), np.bool_)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        return b.op("stablehlo.is_finite", (x,), out)
+
+
+@final
+class ReducePrecision(LinearOp, Unary):
+    """x rounded to a float format of ``exponent_bits`` and ``mantissa_bits``, kept in its dtype."""
+
+    name = "reduce_precision"
+    allowed = dtypes.FLOAT
+
+    def infer(self, x: ArrayType, /, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:
+        require(
+            self, exponent_bits >= 1 and mantissa_bits >= 0, "bits", (exponent_bits, mantissa_bits), ">= 1 and >= 0"
+        )
+        return super().infer(x)
+
+    def eval(self, x: NDArray, /, *, exponent_bits: int, mantissa_bits: int) -> NDArray:
+        wide = x.astype(np.float64)
+        mantissa, exponent = np.frexp(wide)
+        # Nearest even at the last kept bit: the implicit leading one makes mantissa_bits + 1 significant bits.
+        rounded = np.ldexp(np.rint(np.ldexp(mantissa, mantissa_bits + 1)), exponent - mantissa_bits - 1)
+        bias = 2 ** (exponent_bits - 1) - 1
+        largest = np.ldexp(2 - 2.0**-mantissa_bits, bias)
+        out = np.where(np.abs(rounded) > largest, np.copysign(np.inf, wide), rounded)
+        out = np.where(np.abs(out) < np.ldexp(1.0, 1 - bias), np.copysign(0, wide), out)
+        return np.asarray(np.where(np.isfinite(wide), out, wide)).astype(x.dtype)
+
+    def transpose(self, ct: Array, x: Linear, /, **params: Any) -> Sequence[Array | None]:
+        return (self(ct, **params),)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, exponent_bits: int, mantissa_bits: int) -> Any:
+        attrs = f"exponent_bits = {exponent_bits} : i32, mantissa_bits = {mantissa_bits} : i32"
+        return b.op("stablehlo.reduce_precision", (x,), out, attrs)
+
+
+def truncate(x: Array) -> Array:
+    """The integer part, rounded toward zero."""
+    from nxjax.ops.compare import lt
+    from nxjax.ops.select import select_n
+
+    return select_n(lt(x, like(x, 0)), floor(x), ceil(x))
+
+
+floor = Floor()
+ceil = Ceil()
+round = Round()
+is_finite = IsFinite()
+reduce_precision = ReducePrecision()
