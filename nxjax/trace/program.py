@@ -57,6 +57,20 @@ class Literal:
 Atom = Var | Literal
 
 
+def held_programs(params: dict[str, Any]) -> Iterator[Program]:
+    """The programs among an op's parameters, in parameter order."""
+    for value in params.values():
+        if isinstance(value, Program):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (v for v in value if isinstance(v, Program))  # pyright: ignore[reportUnknownVariableType]
+
+
+def axis_names(params: dict[str, Any]) -> frozenset[Any]:
+    """The named axes that an op's parameters mention, in programs they hold included."""
+    return frozenset(params.get("axis_names", ())).union(*(p.axis_names for p in held_programs(params)))
+
+
 @final
 class Equation:
     """``outputs = op[params] inputs``, with the user's source line and named scope."""
@@ -86,11 +100,7 @@ class Equation:
 
     def programs(self) -> Iterator[Program]:
         """The programs this equation holds, in parameter order."""
-        for value in self.params.values():
-            if isinstance(value, Program):
-                yield value
-            elif isinstance(value, tuple):
-                yield from (v for v in value if isinstance(v, Program))  # pyright: ignore[reportUnknownVariableType]
+        return held_programs(self.params)
 
     def replaced(
         self, inputs: tuple[Atom, ...], outputs: tuple[Var, ...], params: dict[str, Any] | None = None
@@ -157,6 +167,11 @@ class Program(_Lazy):
         return any(e.op.effect or any(p.effect for p in e.programs()) for e in self.equations)
 
     @cached_property
+    def axis_names(self) -> frozenset[Any]:
+        """The named axes that equations mention, at any depth."""
+        return frozenset[Any]().union(*(axis_names(e.params) for e in self.equations))
+
+    @cached_property
     def last_use(self) -> tuple[tuple[Var, ...], ...]:
         """Per equation, the variables that nothing after it reads."""
         kept: set[Var] = {v for v in self.outputs if isinstance(v, Var)}
@@ -188,9 +203,16 @@ class Program(_Lazy):
         from nxjax.trace.text import canonical_text
 
         digest = hashlib.sha256(canonical_text(self).encode())
-        for value in self.values:
-            data = np.ascontiguousarray(value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-            digest.update(data.view(np.uint8).tobytes() if data.dtype.itemsize else b"")
+
+        def add_values(program: Program) -> None:
+            for value in program.values:
+                data = np.ascontiguousarray(value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+                digest.update(data.view(np.uint8).tobytes() if data.dtype.itemsize else b"")
+            for equation in program.equations:
+                for inner in equation.programs():
+                    add_values(inner)
+
+        add_values(self)
         return digest.hexdigest()
 
     def __call__(self, *args: Array) -> list[Array]:

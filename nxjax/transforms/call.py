@@ -8,32 +8,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from nxjax.ops.base import NDArray, move_batch
-from nxjax.trace.array import wrap
-from nxjax.trace.core import EVAL, Array, Linear, Op, current_trace, use
+from nxjax.ops.base import NDArray
+from nxjax.trace.core import Array, Linear, Op, current_trace, use
+from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.jvp import jvp_flat
-from nxjax.transforms.linearize import TangentTrace, linearized
+from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
+from nxjax.transforms.nested import Nested, jvp_program, present, to_front
 from nxjax.transforms.partial import split_program
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
 
 @final
-class JitCall(Op):
+class JitCall(Nested):
     """Call of ``program``, which has no consts."""
 
     name = "jit"
-    multi = True
-    nested = True
 
     def infer(self, *types: ArrayType, program: Program, name: str) -> tuple[ArrayType, ...]:
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, name: str) -> tuple[NDArray, ...]:
-        with use(EVAL):
-            return tuple(y.numpy() for y in run(program, [wrap(x) for x in xs]))  # pyright: ignore[reportAttributeAccessIssue]
+        return tuple(evaluate(program, xs))
 
     def expand(self, *xs: Array, program: Program, name: str) -> tuple[Array, ...]:
         return tuple(run(program, xs))
@@ -51,12 +48,15 @@ class JitCall(Op):
     def linearize(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, program: Program, name: str
     ) -> tuple[Any, Any]:
-        value, tangent, varies = linearized(program, tuple(t is not None for t in tangents))
-        out = self(*primals, program=value, name=name)
+        value, tangent, varies = linearized(program, present(tangents))
         n = len(program.outputs)
+        value, sources = without_forwarded(value, n)
+        out = self(*primals, program=value, name=name)
+        made = iter(out[n:])
+        residuals = [next(made) if i is None else primals[i] for i in sources]
         trace = current_trace()
         assert isinstance(trace, TangentTrace)
-        given = [*out[n:], *(t for t in tangents if t is not None)]
+        given = [*residuals, *(t for t in tangents if t is not None)]
         pushed = iter(trace.write(self, given, {"program": tangent, "name": f"tangent({name})"}) if any(varies) else ())
         return out[:n], tuple(next(pushed) if v else None for v in varies)
 
@@ -75,41 +75,22 @@ class JitCall(Op):
         )
         return [next(found) if l else None for l in linear]
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, program: Program, name: str
-    ) -> tuple[Any, Any]:
-        mapped, out = batched(program, size, tuple(d is not None for d in dims))
-        xs = [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
-        ys = self(*xs, program=mapped, name=f"vmap({name})")
-        return ys, tuple(0 if b else None for b in out)
-
     def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        program: Program,
+        name: str,
     ) -> tuple[Any, Any]:
-        return self.batch(size, args, dims, **params)
+        mapped, out = batched(program, size, present(dims), name=axis_name)
+        ys = self(*to_front(args, dims, size), program=mapped, name=f"vmap({name})")
+        return ys, tuple(0 if b else None for b in out)
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, name: str) -> Any:
         return b.call(program, xs, name)
-
-
-def jvp_program(program: Program, varying: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
-    """The program (inputs..., varying tangents...) -> (results..., tangents of varying results...), kept with it."""
-    from nxjax.trace.stage import stage
-
-    def make() -> tuple[Program, tuple[bool, ...]]:
-        store: list[tuple[bool, ...]] = []
-        n = len(program.inputs)
-
-        def flat(*xs: Array) -> Sequence[Array]:
-            given = iter(xs[n:])
-            ys, ts = jvp_flat(program, xs[:n], [next(given) if v else None for v in varying])
-            store[:] = [tuple(t is not None for t in ts)]
-            return [*ys, *(t for t in ts if t is not None)]
-
-        t_types = [t.strong() for t, v in zip(program.in_types, varying, strict=True) if v]
-        return stage(flat, [*program.in_types, *t_types], f"jvp({program.name})"), store[0]
-
-    return program.derive(("jvp", varying), make)
 
 
 def split_call(

@@ -13,7 +13,7 @@ from typing import Any, final
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, current_trace, use
-from nxjax.trace.program import Program
+from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import StageTrace, StageTracer, stage
 from nxjax.transforms.jvp import JVPTrace, instantiate
 
@@ -97,6 +97,25 @@ def linearized(program: Program, varying: tuple[bool, ...]) -> tuple[Program, Pr
         return value, store[0], store[1]
 
     return program.derive(("linearize", varying), make)
+
+
+def without_forwarded(value: Program, n_results: int) -> tuple[Program, list[int | None]]:
+    """A value program (see `linearized`) without the residuals that are its own inputs.
+
+    Returns:
+        the smaller program;
+        per residual, the position of the input that it is, or None.
+    """
+
+    def make() -> tuple[Program, list[int | None]]:
+        position = {v: i for i, v in enumerate(value.inputs)}
+        residuals = value.outputs[n_results:]
+        source = [position.get(a) if isinstance(a, Var) else None for a in residuals]
+        kept = [a for a, i in zip(residuals, source, strict=True) if i is None]
+        outputs = [*value.outputs[:n_results], *kept]
+        return Program(value.inputs, value.equations, outputs, value.consts, value.values, value.name), source
+
+    return value.derive(("forwarded", n_results), make)
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

@@ -17,7 +17,7 @@ from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import binding_axis
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
-from nxjax.trace.program import Program
+from nxjax.trace.program import Program, axis_names
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 
@@ -87,11 +87,6 @@ class BatchTrace(Trace):
         return y, None
 
 
-def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
-    """The axis names a collective's parameters mention."""
-    return params.get("axis_names", ())
-
-
 def vmap_flat(
     function: Callable[..., Sequence[Any]],
     size: int,
@@ -112,11 +107,12 @@ def vmap_flat(
 
 
 def batched(
-    program: Program, size: int, dims: tuple[bool, ...], force: tuple[bool, ...] | None = None
+    program: Program, size: int, dims: tuple[bool, ...], force: tuple[bool, ...] | None = None, name: Any = None
 ) -> tuple[Program, tuple[bool, ...]]:
     """The program on inputs batched in dimension 0 where ``dims`` says so, and which results are batched (in 0).
 
-    Results in ``force`` are batched even if they do not vary. Kept with ``program``.
+    Results in ``force`` are batched even if they do not vary. Collectives over axis ``name`` are answered. Kept with
+    ``program``.
     """
 
     def make() -> tuple[Program, tuple[bool, ...]]:
@@ -127,7 +123,7 @@ def batched(
         store: list[tuple[bool, ...]] = []
 
         def flat(*xs: Array) -> Sequence[Array]:
-            ys, out = vmap_flat(program, size, xs, [0 if d else None for d in dims])
+            ys, out = vmap_flat(program, size, xs, [0 if d else None for d in dims], name)
             wanted = force or (False,) * len(ys)
             is_batched = tuple(d is not None or w for d, w in zip(out, wanted, strict=True))
             store[:] = [is_batched]
@@ -135,7 +131,7 @@ def batched(
 
         return stage(flat, types, f"vmap({program.name})"), store[0]
 
-    return program.derive(("batch", size, dims, force), make)
+    return program.derive(("batch", size, dims, force, name), make)
 
 
 def vmap(

@@ -11,7 +11,8 @@ from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.reference.quiet import quiet
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace.array import DeviceArray
-from nxjax.trace.program import Literal, Program, Var
+from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Program
 
 
 @final
@@ -22,32 +23,13 @@ class ReferenceExecutable(Executable):
         self.program = dead_code_eliminated(program)
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
-        ys = evaluate(self.program, [x.numpy() for x in args])
+        with quiet():
+            ys = evaluate(self.program, [x.numpy() for x in args])
         return [DeviceArray(y, t) for y, t in zip(ys, self.program.out_types, strict=True)]
 
     @property
     def text(self) -> str:
         return str(self.program)
-
-
-def evaluate(program: Program, args: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The results of a program in NumPy."""
-    env: dict[Var, np.ndarray[Any, Any]] = dict(zip(program.inputs, args, strict=True))
-    env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))
-
-    def value(a: Var | Literal) -> np.ndarray[Any, Any]:
-        return env[a] if isinstance(a, Var) else a.value.numpy()
-
-    with quiet():
-        for e, dead in zip(program.equations, program.last_use, strict=True):
-            y = e.op.eval(*[value(a) for a in e.inputs], **e.params)
-            if e.op.multi:
-                env.update(zip(e.outputs, y, strict=True))
-            else:
-                env[e.outputs[0]] = y
-            for v in dead:
-                env.pop(v, None)
-    return [value(a) for a in program.outputs]
 
 
 @final

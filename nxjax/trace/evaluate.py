@@ -1,0 +1,31 @@
+"""What a program means in NumPy: its equations by their `eval`, one after the other. Knows ops through that rule only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.trace.program import Literal, Program, Var
+
+NDArray = np.ndarray[Any, Any]
+
+
+def evaluate(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
+    """The results of ``program``; no trace takes part, and nothing is compiled."""
+    env: dict[Var, NDArray] = dict(zip(program.inputs, args, strict=True))
+    env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))
+
+    def value(a: Var | Literal) -> NDArray:
+        return env[a] if isinstance(a, Var) else a.value.numpy()
+
+    for e, dead in zip(program.equations, program.last_use, strict=True):
+        y = e.op.eval(*[value(a) for a in e.inputs], **e.params)
+        if e.op.multi:
+            env.update(zip(e.outputs, y, strict=True))
+        else:
+            env[e.outputs[0]] = y
+        for v in dead:
+            env.pop(v, None)
+    return [value(a) for a in program.outputs]

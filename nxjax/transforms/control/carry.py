@@ -1,0 +1,80 @@
+"""The carry of a loop must have one type: find it, or say which leaf changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nxjax.errors import NxError
+from nxjax.ops.convert import convert_element_type
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.trace.program import Program
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+
+Step = Callable[[Any, Sequence[Array]], tuple[Any, list[Any]]]
+
+
+def carry_of_one_type(
+    where: str, error: type[NxError], init: Any, extra: Sequence[ArrayType], step: Step, name: str
+) -> tuple[list[Array], tree.TreeDef, Program]:
+    """Stage ``step(carry, extra values) -> (carry, more leaves)`` so that the carry keeps its type.
+
+    A carry that starts weak (from Python numbers) takes the type the step gives it, as in JAX; every other change is an
+    ``error`` that names the leaves.
+
+    Returns:
+        the leaves of ``init``, converted; their structure; the program.
+    """
+    leaves, carry_def = tree.flatten(init)
+    values = [as_value(x, f"{where}: carry") for x in leaves]
+    names = tree.path_names(init, "carry")
+    while True:
+        found: list[tree.TreeDef] = []
+
+        def flat(*xs: Array) -> Sequence[Any]:
+            carry, more = step(tree.unflatten(carry_def, xs[: len(values)]), xs[len(values) :])
+            out, out_def = tree.flatten(carry)
+            found.append(out_def)
+            return [*out, *more]
+
+        arg_names = [*names, *("x",) * len(extra)]
+        program = stage(flat, [*(x.type for x in values), *extra], name, arg_names)
+        if found[0] != carry_def:
+            raise error(f"{where}: the function changes the structure of the carry", got=found[0], expected=carry_def)
+        out_types = program.out_types[: len(values)]
+        wanted = [_widened(x.type, t) for x, t in zip(values, out_types, strict=True)]
+        if all(w == x.type for w, x in zip(wanted, values, strict=True)):
+            break
+        values = [
+            x if w == x.type else convert_element_type(x, dtype=w.dtype, weak=w.weak)
+            for x, w in zip(values, wanted, strict=True)
+        ]
+    wrong = [(n, x.type, t) for n, x, t in zip(names, values, out_types, strict=True) if not x.type.same(t)]
+    if wrong:
+        raise error(
+            f"{where}: the function changes the type of the carry",
+            got="; ".join(f"{n} is {t} after a step" for n, _, t in wrong),
+            expected="; ".join(f"{n}: {t}" for n, t, _ in wrong),
+            fix=_fix(*wrong[0]),
+        )
+    return values, carry_def, program
+
+
+def _widened(before: ArrayType, after: ArrayType) -> ArrayType:
+    """The type a weak carry takes before the next attempt; ``before`` where nothing is to be done."""
+    if not before.weak or before.shape != after.shape or (before.dtype == after.dtype and after.weak):
+        return before
+    if before.dtype not in dtypes.NUMERIC or after.dtype not in dtypes.NUMERIC:
+        return before
+    dtype, weak = dtypes.promote((before.dtype, before.weak), (after.dtype, after.weak))
+    return ArrayType(before.shape, dtype, weak)
+
+
+def _fix(name: str, before: ArrayType, after: ArrayType) -> str:
+    if before.shape != after.shape:
+        return f"start {name} with shape {after.shape}, or give back shape {before.shape}"
+    short = dtypes.short_name(before.dtype)
+    return f"give {name} back with .astype({before.dtype.name}) ({short}), or start it as {after.dtype.name}"

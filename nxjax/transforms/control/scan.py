@@ -1,0 +1,662 @@
+"""`scan`: a loop with a fixed number of steps, as one op that holds its body once.
+
+The body maps (consts..., carry..., slices of xs...) to (carry..., slices of ys...). Every transform of a scan is a scan
+of the transformed body; the only work in a rule is to find out which carries take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import CarryTypeError, ParameterError, ProgramError, ShapeError, TreeError
+from nxjax.ops.arithmetic import add
+from nxjax.ops.base import NDArray, move_batch, zeros
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Literal, Program, Var, run
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.carry import carry_of_one_type
+from nxjax.transforms.jvp import instantiate, jvp_flat
+from nxjax.transforms.linearize import TangentTrace, linearized
+from nxjax.transforms.nested import (
+    Groups,
+    Mask,
+    Nested,
+    either,
+    needed,
+    picked,
+    present,
+    reached,
+    spread,
+    to_front,
+)
+from nxjax.transforms.transpose import backward
+from nxjax.transforms.vmap import batched
+
+
+@final
+class Scan(Nested):
+    """``length`` steps of ``body``; operands are consts, initial carry and xs, results final carry and ys."""
+
+    name = "scan"
+
+    def infer(
+        self,
+        *types: ArrayType,
+        body: Program,
+        num_consts: int,
+        num_carry: int,
+        length: int,
+        reverse: bool,
+        unroll: int,
+    ) -> tuple[ArrayType, ...]:
+        whole = num_consts + num_carry
+        slices = [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])]
+        if len(slices) != len(body.inputs) or not all(a.same(b) for a, b in zip(slices, body.in_types, strict=True)):
+            raise ProgramError("scan: operands do not fit the body", got=types, expected=body.in_types)
+        if any(t.shape[0] != length for t in types[whole:]):
+            raise ShapeError("scan: xs differ from the length", got=types[whole:], expected=f"leading size {length}")
+        ys = (t.with_shape((length, *t.shape)) for t in body.out_types[num_carry:])
+        return (*body.out_types[:num_carry], *ys)
+
+    def eval(
+        self, *xs: NDArray, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool, unroll: int
+    ) -> tuple[NDArray, ...]:
+        groups = Groups(xs)
+        consts, carry, sequences = groups.take(num_consts), groups.take(num_carry), groups.rest()
+        ys = [np.zeros((length, *t.shape), t.dtype) for t in body.out_types[num_carry:]]
+        for i in reversed(range(length)) if reverse else range(length):
+            out = evaluate(body, [*consts, *carry, *(s[i, ...] for s in sequences)])
+            carry = out[:num_carry]
+            for column, y in zip(ys, out[num_carry:], strict=True):
+                column[i, ...] = y
+        return (*carry, *ys)
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        body: Program,
+        num_consts: int,
+        num_carry: int,
+        length: int,
+        reverse: bool,
+        unroll: int,
+    ) -> tuple[Any, Any]:
+        mask = present(tangents)
+        while True:
+            pushed, ys_vary, grown = _jvp_body(body, mask, num_consts, num_carry)
+            if grown == mask:
+                break
+            mask = grown
+        x, t, m = Groups(primals), Groups(_instantiated(primals, tangents, mask)), Groups(mask)
+        operands: list[Any] = []
+        for n in (num_consts, num_carry, len(primals) - num_consts - num_carry):
+            operands += [*x.take(n), *picked(t.take(n), m.take(n))]
+        consts_vary, carry_varies = mask[:num_consts], mask[num_consts : num_consts + num_carry]
+        out = Groups(
+            self(
+                *operands,
+                body=pushed,
+                num_consts=num_consts + sum(consts_vary),
+                num_carry=num_carry + sum(carry_varies),
+                length=length,
+                reverse=reverse,
+                unroll=unroll,
+            )
+        )
+        carry, carry_t = out.take(num_carry), out.take(sum(carry_varies))
+        ys, ys_t = out.take(len(ys_vary)), out.rest()
+        return (*carry, *ys), (*spread(carry_t, carry_varies), *spread(ys_t, ys_vary))
+
+    def linearize(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        body: Program,
+        num_consts: int,
+        num_carry: int,
+        length: int,
+        reverse: bool,
+        unroll: int,
+    ) -> tuple[Any, Any]:
+        mask = present(tangents)
+        while True:
+            _, _, varies = linearized(body, mask)
+            grown = either(
+                mask, (*(False,) * num_consts, *varies[:num_carry], *(False,) * (len(mask) - num_consts - num_carry))
+            )
+            if grown == mask:
+                break
+            mask = grown
+        split = _linear_body(body, mask, num_consts, num_carry)
+        loop = {"length": length, "reverse": reverse, "unroll": unroll}
+        out = self(*primals, body=split.value, num_consts=num_consts, num_carry=num_carry, **loop)
+        n = len(body.outputs)
+        results, stacked = out[:n], out[n:]
+        if not any(varies):
+            return results, (None,) * n
+        # Residuals that do not change from step to step are computed once, and xs need no second copy.
+        hoisted = run(split.prelude, primals[:num_consts])
+        sequences = [primals[i] for i in split.xs]
+        trace = current_trace()
+        assert isinstance(trace, TangentTrace)
+        full = _instantiated(primals, tangents, mask)
+        groups, masks = Groups(full), Groups(mask)
+        t_consts = picked(groups.take(num_consts), masks.take(num_consts))
+        t_carry = picked(groups.take(num_carry), masks.take(num_carry))
+        t_xs = picked(groups.rest(), masks.rest())
+        pushed = Groups(
+            trace.write(
+                self,
+                [*hoisted, *t_consts, *t_carry, *sequences, *stacked, *t_xs],
+                {
+                    "body": split.tangent,
+                    "num_consts": len(hoisted) + len(t_consts),
+                    "num_carry": len(t_carry),
+                    **loop,
+                },
+            )
+        )
+        carry_varies = mask[num_consts : num_consts + num_carry]
+        carry_t = spread(pushed.take(len(t_carry)), carry_varies)
+        return results, (*carry_t, *spread(pushed.rest(), varies[num_carry:]))
+
+    def transpose(
+        self,
+        cts: Sequence[Array | None],
+        *args: Any,
+        body: Program,
+        num_consts: int,
+        num_carry: int,
+        length: int,
+        reverse: bool,
+        unroll: int,
+    ) -> Sequence[Array | None]:
+        given = tuple(isinstance(x, Linear) for x in args)
+        linear = given
+        while True:
+            carry_linear = reached(body, linear)[:num_carry]
+            grown = either(
+                linear, (*(False,) * num_consts, *carry_linear, *(False,) * (len(args) - num_consts - num_carry))
+            )
+            if grown == linear:
+                break
+            linear = grown
+        loop = {"length": length, "unroll": unroll}
+        steps = _known_carries(self, args, linear, body, num_consts, num_carry, reverse, loop)
+        nonzero = present(cts[num_carry:])
+        back = _transposed_body(body, linear, nonzero, num_consts, num_carry)
+        groups, masks = Groups(args), Groups(linear)
+        consts, m_consts = groups.take(num_consts), masks.take(num_consts)
+        carry, m_carry = groups.take(num_carry), masks.take(num_carry)
+        xs, m_xs = groups.rest(), masks.rest()
+        ct_carry = [zeros(x.type) if ct is None else ct for x, ct, m in zip(carry, cts, m_carry, strict=False) if m]
+        operands = [
+            *picked(consts, [not m for m in m_consts]),
+            *(zeros(x.type) for x in picked(consts, m_consts)),
+            *ct_carry,
+            *picked(xs, [not m for m in m_xs]),
+            *steps,
+            *picked(cts[num_carry:], nonzero),
+        ]
+        found = Groups(
+            self(
+                *operands,
+                body=back,
+                num_consts=num_consts - sum(m_consts),
+                num_carry=sum(m_consts) + sum(m_carry),
+                reverse=not reverse,
+                **loop,
+            )
+        )
+        ct_consts = spread(found.take(sum(m_consts)), m_consts)
+        ct_init = spread(found.take(sum(m_carry)), m_carry)
+        every = [*ct_consts, *ct_init, *spread(found.rest(), m_xs)]
+        return [ct if g else None for ct, g in zip(every, given, strict=True)]
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        body: Program,
+        num_consts: int,
+        num_carry: int,
+        length: int,
+        reverse: bool,
+        unroll: int,
+    ) -> tuple[Any, Any]:
+        whole = num_consts + num_carry
+        mask = present(dims)
+        n_ys = len(body.outputs) - num_carry
+        while True:
+            force = (*mask[num_consts:whole], *(False,) * n_ys)
+            mapped, out = batched(body, size, mask, force, axis_name)
+            grown = (*mask[:num_consts], *out[:num_carry], *mask[whole:])
+            if grown == mask:
+                break
+            mask = grown
+        operands = [
+            *to_front(args[:num_consts], dims[:num_consts], size),
+            *(
+                move_batch(x, d, size) if m else x
+                for x, d, m in zip(args[num_consts:whole], dims[num_consts:whole], mask[num_consts:whole], strict=True)
+            ),
+            *(x if d is None else move_batch(x, d, size, 1) for x, d in zip(args[whole:], dims[whole:], strict=True)),
+        ]
+        ys = self(
+            *operands,
+            body=mapped,
+            num_consts=num_consts,
+            num_carry=num_carry,
+            length=length,
+            reverse=reverse,
+            unroll=unroll,
+        )
+        carry_dims = tuple(0 if m else None for m in out[:num_carry])
+        return ys, (*carry_dims, *(1 if m else None for m in out[num_carry:]))
+
+    def stablehlo(
+        self,
+        b: Any,
+        out: tuple[ArrayType, ...],
+        *xs: Any,
+        body: Program,
+        num_consts: int,
+        num_carry: int,
+        length: int,
+        reverse: bool,
+        unroll: int,
+    ) -> Any:
+        groups = Groups(xs)
+        consts, carry, sequences = groups.take(num_consts), groups.take(num_carry), groups.rest()
+        ys = [b.constant(0, t) for t in out[num_carry:]]
+        index = ArrayType((), np.dtype(np.int32))
+        per_turn = min(max(unroll, 1), length)
+        turns = length // per_turn if length else 0
+
+        def step(b: Any, i: Any, carry: Sequence[Any], ys: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            at = b.simple("subtract", (b.constant(length - 1, index), i), index) if reverse else i
+            slices = [_take_row(b, s, at) for s in sequences]
+            results = b.program(body, [*consts, *carry, *slices])
+            rows = zip(ys, results[num_carry:], strict=True)
+            return results[:num_carry], [_put_row(b, column, y, at) for column, y in rows]
+
+        def several(b: Any, i: Any, carry: Sequence[Any], ys: Sequence[Any], n: int) -> tuple[Any, Any, Any]:
+            one = b.constant(1, index)
+            for _ in range(n):
+                carry, ys = step(b, i, carry, ys)
+                i = b.simple("add", (i, one), index)
+            return i, carry, ys
+
+        i = b.constant(0, index)
+        if turns > 1:
+            end = turns * per_turn
+            state = [i, *carry, *ys]
+            types = [x.type for x in state]
+
+            def go_on(b: Any, i: Any, *_: Any) -> Any:
+                return b.compare("LT", i, b.constant(end, index), ArrayType((), np.dtype(bool)))
+
+            def turn(b: Any, i: Any, *state: Any) -> Any:
+                i, carry, ys = several(b, i, state[:num_carry], state[num_carry:], per_turn)
+                return [i, *carry, *ys]
+
+            state = b.op("stablehlo.while", state, tuple(types), regions=[(types, go_on), (types, turn)])
+            i, carry, ys = state[0], state[1 : 1 + num_carry], state[1 + num_carry :]
+        elif turns == 1:
+            i, carry, ys = several(b, i, carry, ys, per_turn)
+        _, carry, ys = several(b, i, carry, ys, length - turns * per_turn)
+        return (*carry, *ys)
+
+
+def _take_row(b: Any, x: Any, i: Any) -> Any:
+    zero = b.constant(0, i.type)
+    row = ArrayType((1, *x.type.shape[1:]), x.type.dtype)
+    starts = [i] + [zero] * (len(x.type.shape) - 1)
+    taken = b.op("stablehlo.dynamic_slice", (x, *starts), row, f"slice_sizes = {b.ints(row.shape)}")
+    return b.simple("reshape", (taken,), ArrayType(x.type.shape[1:], x.type.dtype))
+
+
+def _put_row(b: Any, column: Any, y: Any, i: Any) -> Any:
+    zero = b.constant(0, i.type)
+    row = b.simple("reshape", (y,), ArrayType((1, *y.type.shape), y.type.dtype))
+    return b.op("stablehlo.dynamic_update_slice", (column, row, i, *[zero] * len(y.type.shape)), column.type)
+
+
+def _instantiated(primals: Sequence[Array], tangents: Sequence[Array | None], mask: Mask) -> list[Array | None]:
+    return [instantiate(t, x) if m else None for x, t, m in zip(primals, tangents, mask, strict=True)]
+
+
+def _jvp_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> tuple[Program, Mask, Mask]:
+    """The body on values and tangents, which ys vary, and ``mask`` grown by the carries that vary after a step.
+
+    Inputs are consts, their tangents, carry, its tangents, slices, their tangents; results likewise.
+    """
+    counts = (num_consts, num_carry, len(mask) - num_consts - num_carry)
+
+    def make() -> tuple[Program, Mask, Mask]:
+        store: list[tuple[Mask, Mask]] = []
+        types: list[ArrayType] = []
+        groups, masks = Groups(body.in_types), Groups(mask)
+        for n in counts:
+            group = groups.take(n)
+            types += [*group, *(t.strong() for t in picked(group, masks.take(n)))]
+
+        def flat(*args: Array) -> Sequence[Array]:
+            rest, masks = Groups(args), Groups(mask)
+            xs: list[Array] = []
+            ts: list[Array | None] = []
+            for n in counts:
+                m = masks.take(n)
+                xs += rest.take(n)
+                ts += spread(rest.take(sum(m)), m)
+            out, out_t = jvp_flat(body, xs, ts)
+            carry_mask = mask[num_consts : num_consts + num_carry]
+            carry_grown = either(carry_mask, present(out_t[:num_carry]))
+            ys_vary = present(out_t[num_carry:])
+            store[:] = [(ys_vary, (*mask[:num_consts], *carry_grown, *mask[num_consts + num_carry :]))]
+            carry_t = [
+                instantiate(t, y) for y, t, m in zip(out[:num_carry], out_t[:num_carry], carry_mask, strict=True) if m
+            ]
+            return [*out[:num_carry], *carry_t, *out[num_carry:], *picked(out_t[num_carry:], ys_vary)]
+
+        return stage(flat, types, f"jvp({body.name})"), *store[0]
+
+    return body.derive(("scan jvp", mask, num_consts, num_carry), make)
+
+
+@final
+class _LinearBody:
+    """A body cut for `Scan.linearize`.
+
+    Attributes:
+        value: the body with residuals that must be stacked as further ys.
+        prelude: consts to the residuals that are the same in every step.
+        xs: positions among the operands of residuals that are slices of xs.
+        tangent: (prelude residuals, varying consts' tangents; carry tangents; xs residuals, stacked residuals,
+            varying xs' tangents) to (carry tangents; tangents of varying ys).
+    """
+
+    def __init__(self, value: Program, prelude: Program, xs: Sequence[int], tangent: Program) -> None:
+        self.value = value
+        self.prelude = prelude
+        self.xs = tuple(xs)
+        self.tangent = tangent
+
+
+def _linear_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> _LinearBody:
+    return body.derive(("scan linearize", mask, num_consts, num_carry), lambda: _cut(body, mask, num_consts, num_carry))
+
+
+def _cut(body: Program, mask: Mask, num_consts: int, num_carry: int) -> _LinearBody:
+    value, tangent, varies = linearized(body, mask)
+    n, whole = len(body.outputs), num_consts + num_carry
+    residuals = value.outputs[n:]
+    fixed: set[Var] = {*value.inputs[:num_consts], *value.consts}
+    fixed_equations = [
+        e
+        for e in value.equations
+        if _reads_only(e.inputs, fixed)
+        and not e.op.effect
+        and not any(p.effect for p in e.programs())
+        and not fixed.update(e.outputs)
+    ]
+    slices = {v: i for i, v in enumerate(value.inputs) if i >= whole}
+    hoist = [isinstance(a, Literal) or a in fixed for a in residuals]
+    is_slice = [isinstance(a, Var) and a in slices for a in residuals]
+    stack = [not h and not s for h, s in zip(hoist, is_slice, strict=True)]
+    hoisted = picked(residuals, hoist)
+    wanted = {a for a in hoisted if isinstance(a, Var)}
+    prelude = Program(
+        value.inputs[:num_consts],
+        needed(fixed_equations, wanted, set()),
+        hoisted,
+        value.consts,
+        value.values,
+        f"prelude({body.name})",
+    )
+    stacking = Program(
+        value.inputs,
+        value.equations,
+        [*value.outputs[:n], *picked(residuals, stack)],
+        value.consts,
+        value.values,
+        value.name,
+    )
+
+    types = [a.type for a in residuals]
+    t_types = [t.strong() for t in picked(body.in_types, mask)]
+    carry_mask = mask[num_consts:whole]
+    n_tc, n_tk = sum(mask[:num_consts]), sum(carry_mask)
+
+    def flat(*args: Array) -> Sequence[Array]:
+        rest = Groups(args)
+        fixed_values, tc, tk = iter(rest.take(sum(hoist))), rest.take(n_tc), rest.take(n_tk)
+        slice_values, stacked_values = iter(rest.take(sum(is_slice))), iter(rest.take(sum(stack)))
+        values = [
+            next(fixed_values) if h else next(slice_values) if s else next(stacked_values)
+            for h, s in zip(hoist, is_slice, strict=True)
+        ]
+        found = iter(run(tangent, [*values, *tc, *tk, *rest.rest()]))
+        ts = [next(found) if v else None for v in varies]
+        carry_t = [
+            instantiate_type(t, type)
+            for t, type, m in zip(ts[:num_carry], body.out_types[:num_carry], carry_mask, strict=True)
+            if m
+        ]
+        return [*carry_t, *(t for t in ts[num_carry:] if t is not None)]
+
+    order = [
+        *picked(types, hoist),
+        *t_types[: n_tc + n_tk],
+        *picked(types, is_slice),
+        *picked(types, stack),
+        *t_types[n_tc + n_tk :],
+    ]
+    positions = [slices[a] for a in residuals if isinstance(a, Var) and a in slices]
+    return _LinearBody(stacking, prelude, positions, stage(flat, order, tangent.name))
+
+
+def instantiate_type(t: Array | None, type: ArrayType) -> Array:
+    return zeros(type) if t is None else t
+
+
+def _reads_only(atoms: Sequence[Any], known: set[Var]) -> bool:
+    return all(isinstance(a, Literal) or a in known for a in atoms)
+
+
+def _known_carries(
+    op: Scan,
+    args: Sequence[Any],
+    linear: Mask,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    reverse: bool,
+    loop: dict[str, Any],
+) -> list[Array]:
+    """What the carries that are not linear hold at the start of each step; found by running them alone."""
+    whole = num_consts + num_carry
+    known = [not m for m in linear]
+    if not any(known[num_consts:whole]):
+        return []
+
+    def make() -> Program:
+        outputs = [
+            *picked(body.outputs[:num_carry], known[num_consts:whole]),
+            *picked(body.inputs[num_consts:whole], known[num_consts:whole]),
+        ]
+        wanted = {a for a in outputs if isinstance(a, Var)}
+        inputs = picked(body.inputs, known)
+        equations = needed(body.equations, wanted, set(inputs))
+        return Program(inputs, equations, outputs, body.consts, body.values, f"known({body.name})")
+
+    alone = body.derive(("scan known", linear, num_consts, num_carry), make)
+    n = sum(known[num_consts:whole])
+    out = op(
+        *picked(args, known),
+        body=alone,
+        num_consts=sum(known[:num_consts]),
+        num_carry=n,
+        reverse=reverse,
+        **loop,
+    )
+    return list(out[n:])
+
+
+def _transposed_body(body: Program, linear: Mask, nonzero: Mask, num_consts: int, num_carry: int) -> Program:
+    """(known consts; cts of linear consts, of carry; known slices, known carries, cts of ys) to
+    (cts of linear consts, of carry; cts of linear slices)."""
+    whole = num_consts + num_carry
+    m_consts, m_carry, m_xs = linear[:num_consts], linear[num_consts:whole], linear[whole:]
+    t_consts, t_carry, t_xs = body.in_types[:num_consts], body.in_types[num_consts:whole], body.in_types[whole:]
+    t_ys = body.out_types[num_carry:]
+
+    def flat(*args: Array) -> Sequence[Array]:
+        rest = Groups(args)
+        k_consts = rest.take(num_consts - sum(m_consts))
+        ct_consts, ct_carry = rest.take(sum(m_consts)), rest.take(sum(m_carry))
+        k_xs, k_carry = rest.take(len(m_xs) - sum(m_xs)), rest.take(num_carry - sum(m_carry))
+        values = [
+            *spread(k_consts, [not m for m in m_consts]),
+            *spread(k_carry, [not m for m in m_carry]),
+            *spread(k_xs, [not m for m in m_xs]),
+        ]
+        found = backward(body, values, [*spread(ct_carry, m_carry), *spread(rest.rest(), nonzero)])
+        sums = [
+            c if f is None else add(c, f) for c, f in zip(ct_consts, picked(found[:num_consts], m_consts), strict=True)
+        ]
+        others = [
+            zeros(t) if ct is None else ct
+            for ct, t, m in zip(found[num_consts:], (*t_carry, *t_xs), (*m_carry, *m_xs), strict=True)
+            if m
+        ]
+        return [*sums, *others]
+
+    def make() -> Program:
+        types = [
+            *picked(t_consts, [not m for m in m_consts]),
+            *(t.strong() for t in (*picked(t_consts, m_consts), *picked(t_carry, m_carry))),
+            *picked(t_xs, [not m for m in m_xs]),
+            *picked(t_carry, [not m for m in m_carry]),
+            *(t.strong() for t in picked(t_ys, nonzero)),
+        ]
+        return stage(flat, types, f"transpose({body.name})")
+
+    return body.derive(("scan transpose", linear, nonzero, num_consts, num_carry), make)
+
+
+scan_op = Scan()
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+) -> tuple[Any, Any]:
+    """Apply ``f`` along the leading axis of ``xs``, carrying a value from step to step.
+
+    Args:
+        f: maps ``(carry, x)`` to ``(carry, y)``; the carry keeps its structure, shapes and dtypes.
+        init: the first carry, a pytree.
+        xs: pytree of arrays of one leading size, or None.
+        length: number of steps; needed when ``xs`` has no leaves.
+        reverse: walk from the last element to the first; ``ys`` keep their places.
+        unroll: steps per turn of the compiled loop; True unrolls all of it.
+
+    Returns:
+        The last carry, and the ``y`` of all steps stacked along a new leading axis.
+
+    Raises:
+        CarryTypeError: ``f`` gives a carry of another structure or type than it takes.
+        ShapeError: leaves of ``xs`` are scalars or differ in leading size.
+
+    >>> import nxjax as nx
+    >>> total, sums = scan(lambda c, x: (c + x, c + x), 0.0, nx.arange(4.0))
+    >>> float(total), sums.tolist()
+    (6.0, [0.0, 1.0, 3.0, 6.0])
+    """
+    if not callable(f):
+        raise ParameterError("scan: needs a function", got=type(f).__name__, fix="scan(f, init, xs)")
+    x_leaves, x_def = tree.flatten(xs)
+    sequences = [as_value(x, "scan: xs") for x in x_leaves]
+    n = _length(sequences, xs, length)
+    slices = [s.type.with_shape(s.shape[1:]) for s in sequences]
+    y_defs: list[tree.TreeDef] = []
+
+    def step(carry: Any, slice_leaves: Sequence[Array]) -> tuple[Any, list[Any]]:
+        result = f(carry, tree.unflatten(x_def, slice_leaves))
+        if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TreeError("scan: the function must give a pair", got=type(result).__name__, expected="(carry, y)")
+        ys, y_def = tree.flatten(result[1])
+        y_defs[:] = [y_def]
+        return result[0], ys
+
+    carry, carry_def, program = carry_of_one_type("scan", CarryTypeError, init, slices, step, _name(f))
+    opened, consts = program.close_over()
+    if unroll is True:
+        unroll = max(n, 1)
+    elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
+    out = scan_op(
+        *consts,
+        *carry,
+        *sequences,
+        body=opened,
+        num_consts=len(consts),
+        num_carry=len(carry),
+        length=n,
+        reverse=bool(reverse),
+        unroll=max(int(unroll), 1),
+    )
+    return tree.unflatten(carry_def, out[: len(carry)]), tree.unflatten(y_defs[0], out[len(carry) :])
+
+
+def _name(f: Any) -> str:
+    return getattr(f, "__name__", "body")
+
+
+def _length(sequences: Sequence[Array], xs: Any, given: int | None) -> int:
+    names = tree.path_names(xs, "xs")
+    for name, s in zip(names, sequences, strict=True):
+        if not s.shape:
+            raise ShapeError(
+                f"scan: {name} has no axis to walk along",
+                got=s.type,
+                expected="at least one axis",
+                fix="close over values that are the same in every step",
+            )
+    sizes = [s.shape[0] for s in sequences]
+    if given is not None:
+        try:
+            length = given.__index__()
+        except AttributeError:
+            raise ParameterError("scan: length", got=repr(given), expected="an int") from None
+        if length < 0:
+            raise ParameterError("scan: length", got=length, expected="zero or more")
+        if any(s != length for s in sizes):
+            rows = "; ".join(f"{n}: {s.type}" for n, s in zip(names, sequences, strict=True))
+            raise ShapeError("scan: xs differ from length", got=rows, expected=f"leading size {length}")
+        return length
+    if not sizes:
+        raise ParameterError("scan: the number of steps is unknown", got="xs without leaves", fix="give length=")
+    if len(set(sizes)) > 1:
+        rows = "; ".join(f"{n}: {s.type}" for n, s in zip(names, sequences, strict=True))
+        raise ShapeError("scan: xs differ in leading size", got=rows, expected="one size")
+    return sizes[0]

@@ -1,0 +1,108 @@
+"""Ops that hold programs: what they share, and the small analyses of held programs that their rules need."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, final
+
+from nxjax.ops.base import move_batch
+from nxjax.trace.core import Array, Op
+from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.stage import stage
+from nxjax.transforms.jvp import jvp_flat
+
+Mask = tuple[bool, ...]
+
+
+class Nested(Op):
+    """Holds programs, gives a tuple, and is compiled as a whole when nothing is being traced."""
+
+    multi = True
+    nested = True
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        return self.batch_axis(None, size, args, dims, **params)
+
+    @abstractmethod
+    def batch_axis(
+        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
+    ) -> tuple[Any, Any]:
+        """As `batch`; collectives over ``axis_name`` in held programs are answered."""
+
+
+def picked(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The entries of ``values`` that ``mask`` marks."""
+    return [x for x, m in zip(values, mask, strict=True) if m]
+
+
+def spread(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The inverse of `picked`, with None where ``mask`` is False."""
+    rest = iter(values)
+    return [next(rest) if m else None for m in mask]
+
+
+def either(a: Sequence[bool], b: Sequence[bool]) -> Mask:
+    return tuple(x or y for x, y in zip(a, b, strict=True))
+
+
+def present(values: Sequence[Any]) -> Mask:
+    """Which entries are not None."""
+    return tuple(x is not None for x in values)
+
+
+def to_front(args: Sequence[Array], dims: Sequence[int | None], size: int) -> list[Array]:
+    """Batched arguments with their batch at dimension 0, the others as they are."""
+    return [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
+
+
+def jvp_program(program: Program, varying: Mask) -> tuple[Program, Mask]:
+    """The program (inputs..., varying tangents...) -> (results..., tangents of varying results...), kept with it."""
+
+    def make() -> tuple[Program, Mask]:
+        store: list[Mask] = []
+        n = len(program.inputs)
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            ys, ts = jvp_flat(program, xs[:n], spread(xs[n:], varying))
+            store[:] = [present(ts)]
+            return [*ys, *(t for t in ts if t is not None)]
+
+        t_types = [t.strong() for t in picked(program.in_types, varying)]
+        return stage(flat, [*program.in_types, *t_types], f"jvp({program.name})"), store[0]
+
+    return program.derive(("jvp", varying), make)
+
+
+def reached(program: Program, inputs: Sequence[bool]) -> Mask:
+    """Which results depend on the marked inputs."""
+    marked = {v for v, m in zip(program.inputs, inputs, strict=True) if m}
+    for e in program.equations:
+        if any(isinstance(a, Var) and a in marked for a in e.inputs):
+            marked.update(e.outputs)
+    return tuple(isinstance(a, Var) and a in marked for a in program.outputs)
+
+
+def needed(equations: Sequence[Equation], wanted: set[Var], given: set[Var]) -> list[Equation]:
+    """The equations that ``wanted`` takes when ``given`` are known. Grows ``wanted`` by every variable they read."""
+    kept: list[Equation] = []
+    for e in reversed(equations):
+        if any(v in wanted and v not in given for v in e.outputs):
+            kept.append(e)
+            wanted.update(a for a in e.inputs if isinstance(a, Var))
+    return kept[::-1]
+
+
+@final
+class Groups:
+    """Cuts a flat argument list into consecutive groups."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._rest = list(values)
+
+    def take(self, n: int) -> list[Any]:
+        head, self._rest = self._rest[:n], self._rest[n:]
+        return head
+
+    def rest(self) -> list[Any]:
+        return self._rest
