@@ -1,0 +1,100 @@
+"""The normal distribution and what follows from it directly."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError
+from nxjax.random.keys import as_key
+from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, spread
+from nxjax.random.uniforms import split_key, uniform_in
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+
+def standard_normal(key: Array, shape: Shape, dtype: DType) -> Array:
+    """Normal with mean 0 and variance 1, real: the inverse distribution function of a uniform number."""
+    from nxjax.ops.arithmetic import mul
+    from nxjax.ops.special import erf_inv
+
+    low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
+    return mul(erf_inv(uniform_in(key, shape, dtype, low, 1)), float(np.sqrt(2)))
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Normal random numbers with mean 0 and variance 1.
+
+    Args:
+        key: a single key.
+        shape: of the result.
+        dtype: a float or complex dtype; float32 by default. Complex numbers have variance 1 in both parts together.
+
+    >>> import nxjax as nx
+    >>> nx.random.normal(nx.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    typed, _ = as_key("normal", key)
+    found = dtypes.as_dtype(float if dtype is None else dtype)
+    if found not in dtypes.INEXACT:
+        raise DtypeError("random.normal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
+    return _normal(typed, shape=as_shape("normal", shape), dtype=found)
+
+
+@compiled
+def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
+    if dtype not in dtypes.COMPLEX:
+        return standard_normal(key, shape, dtype)
+    from nxjax.ops.arithmetic import div
+    from nxjax.ops.complex import complex as join
+
+    parts = [standard_normal(k, shape, dtypes.real_part(dtype)) for k in split_key(key)]
+    return div(join(*parts), math.sqrt(2))
+
+
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Normal numbers given that they lie in (lower, upper).
+
+    Args:
+        key: a single key.
+        lower, upper: bounds, floats or arrays.
+        shape: of the result; that of the bounds by default.
+        dtype: a float dtype; float32 by default.
+    """
+    typed, _ = as_key("truncated_normal", key)
+    found = float_dtype("truncated_normal", dtype)
+    full = checked_shape("truncated_normal", shape, lower, upper)
+    bounds = [as_dtype_value("truncated_normal", v, found) for v in (lower, upper)]
+    return _truncated_normal(typed, *bounds, shape=full, dtype=found)
+
+
+@compiled
+def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, dtype: DType) -> Array:
+    from nxjax.ops.arithmetic import div, max, min, mul, nextafter
+    from nxjax.ops.base import like
+    from nxjax.ops.special import erf, erf_inv
+
+    root = float(np.asarray(np.sqrt(2)).astype(dtype))
+    a, b = (erf(div(v, root)) for v in (lower, upper))
+    out = mul(erf_inv(uniform_in(key, shape, dtype, a, b)), root)
+    # Rounding must not lead out of the open interval.
+    least, most = nextafter(lower, like(lower, np.inf)), nextafter(upper, like(upper, -np.inf))
+    return min(max(out, spread(least, shape)), spread(most, shape))
+
+
+def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+    """exp(sigma * n) with n normal."""
+    from nxjax.ops.arithmetic import mul
+    from nxjax.ops.elementary import exp
+
+    typed, _ = as_key("lognormal", key)
+    found = dtypes.as_dtype(float if dtype is None else dtype)
+    if found not in dtypes.INEXACT:
+        raise DtypeError("random.lognormal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
+    full = checked_shape("lognormal", shape, sigma)
+    spread_sigma = spread(as_dtype_value("lognormal", sigma, found), full)
+    return exp(mul(_normal(typed, shape=full, dtype=found), spread_sigma))

@@ -1,0 +1,97 @@
+"""What all samplers share: checking of keys, shapes and dtypes, and compilation of what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """``function`` of arrays, with the keyword-only parameters ``shape``, ``dtype``, ... static, compiled as a whole.
+
+    Under a trace nothing is left of the call but its equations.
+    """
+    import inspect
+
+    from nxjax.transforms.jit import jit
+
+    parameters = inspect.signature(function).parameters.values()
+    static = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    return jit(function, static_argnames=static, inline=True)
+
+
+def as_shape(where: str, shape: Any) -> Shape:
+    from nxjax.numpy.promotion import as_shape as convert
+
+    return convert(f"random.{where}", shape)
+
+
+def float_dtype(where: str, dtype: Any) -> DType:
+    """A real float dtype; None is the default."""
+    found = dtypes.as_dtype(float if dtype is None else dtype)
+    if found not in dtypes.FLOAT:
+        raise DtypeError(f"random.{where}: dtype must be a float dtype", got=dtypes.short_name(found))
+    return found
+
+
+def int_dtype(where: str, dtype: Any) -> DType:
+    """An integer dtype; None is the default."""
+    found = dtypes.as_dtype(int if dtype is None else dtype)
+    if found not in dtypes.INTEGER:
+        raise DtypeError(f"random.{where}: dtype must be an integer dtype", got=dtypes.short_name(found))
+    return found
+
+
+def as_dtype_value(where: str, x: Any, dtype: DType) -> Array:
+    """A parameter of a distribution, by value in ``dtype``."""
+    from nxjax.numpy.promotion import convert
+
+    value = as_value(x, f"random.{where}")
+    if value.dtype not in dtypes.NUMERIC:
+        raise DtypeError(f"random.{where}: parameters are numbers", got=value.type)
+    return convert(value, dtype)
+
+
+def checked_shape(where: str, shape: Any, *parameters: Any) -> Shape:
+    """``shape``, or for None the shape the parameters broadcast to; they must broadcast to it."""
+    shapes = [tuple(np.shape(p)) if not isinstance(p, Array) else p.shape for p in parameters]
+    common = broadcast_shapes(where, *shapes)
+    if shape is None:
+        return common
+    wanted = as_shape(where, shape)
+    if broadcast_shapes(where, wanted, common) != wanted:
+        raise ShapeError(
+            f"random.{where}: the parameters do not fit the shape",
+            got=f"parameters of shape {common}",
+            expected=f"shapes that broadcast to {wanted}",
+        )
+    return wanted
+
+
+def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
+    from nxjax.numpy.promotion import broadcast_shape
+
+    return broadcast_shape(f"random.{where}", *shapes)
+
+
+def spread(x: Array, shape: Shape) -> Array:
+    """``x`` repeated into ``shape`` by NumPy's rules."""
+    from nxjax.numpy.promotion import broadcast_to_shape
+
+    return broadcast_to_shape(x, shape)
+
+
+def one_of(where: str, name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if value not in allowed:
+        raise ParameterError(f"random.{where}: {name}", got=repr(value), expected=" or ".join(map(repr, allowed)))

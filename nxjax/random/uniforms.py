@@ -1,0 +1,262 @@
+"""Bits, uniform numbers and integers, coin tosses: what every other sampler is made from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError
+from nxjax.ops.base import like
+from nxjax.ops.convert import bitcast_convert_type, convert_element_type
+from nxjax.ops.random import random_bits, random_split
+from nxjax.random.keys import as_key
+from nxjax.random.sampler import (
+    as_dtype_value,
+    as_shape,
+    checked_shape,
+    compiled,
+    float_dtype,
+    int_dtype,
+    one_of,
+    spread,
+)
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+# Below this, NumPy draws faster than a compiled function is found.
+_MANY = 1 << 12
+
+
+def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Uniform random bits as unsigned integers.
+
+    Args:
+        key: a single key.
+        shape: of the result.
+        dtype: uint8, uint16, uint32 or uint64; uint32 by default.
+
+    >>> import nxjax as nx
+    >>> nx.random.bits(nx.random.key(0), (2,)).dtype.name
+    'uint32'
+    """
+    typed, _ = as_key("bits", key)
+    found = dtypes.canonical(dtypes.uint64) if dtype is None else dtypes.as_dtype(dtype)
+    if found not in dtypes.UNSIGNED or dtypes.bit_width(found) < 8:
+        raise DtypeError("random.bits: dtype must be an unsigned integer dtype", got=dtypes.short_name(found))
+    return _drawn_bits(typed, as_shape("bits", shape), dtypes.bit_width(found))
+
+
+def _drawn_bits(key: Array, shape: Shape, width: int) -> Array:
+    if math.prod(shape) < _MANY:
+        return random_bits(key, bit_width=width, shape=shape)
+    return _many_bits(key, shape=shape, width=width)
+
+
+@compiled
+def _many_bits(key: Array, *, shape: Shape, width: int) -> Array:
+    return random_bits(key, bit_width=width, shape=shape)
+
+
+def split_key(key: Array, num: int = 2) -> list[Array]:
+    """``num`` keys from one, apart."""
+    keys = random_split(key, shape=(num,))
+    return [pick(keys, i) for i in range(num)]
+
+
+def pick(xs: Array, i: int) -> Array:
+    """``xs[i]``, by a static number."""
+    from nxjax.ops.shape import reshape
+    from nxjax.ops.slicing import slice
+
+    rest = xs.shape[1:]
+    row = slice(xs, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
+    return reshape(row, shape=rest)
+
+
+def unit(key: Array, shape: Shape, dtype: DType) -> Array:
+    """Uniform in [0, 1): random mantissa bits under the exponent of 1, less 1."""
+    from nxjax.ops.arithmetic import sub
+    from nxjax.ops.bitwise import or_, shift_right_logical
+
+    info = dtypes.float_info(dtype)
+    # Mantissas below 8 bits are filled from 8 random bits.
+    drawn = 8 if info.nmant < 8 else info.bits
+    word = np.dtype(f"uint{info.bits}")
+    raw = random_bits(key, bit_width=drawn, shape=shape)
+    if drawn != info.bits:
+        raw = convert_element_type(raw, dtype=word)
+    one = int(np.ones((), dtype).view(word))
+    mantissa = shift_right_logical(raw, drawn - info.nmant)
+    return sub(bitcast_convert_type(or_(mantissa, one), dtype=dtype), 1.0)
+
+
+def uniform_in(key: Array, shape: Shape, dtype: DType, low: Any, high: Any) -> Array:
+    """Uniform in [low, high); bounds are Python numbers, or arrays of ``dtype`` that broadcast to ``shape``."""
+    from nxjax.ops.arithmetic import add, max, mul, sub
+
+    x = unit(key, shape, dtype)
+    a, b = (spread(v, shape) if isinstance(v, Array) else like(x, np.asarray(v).astype(dtype)) for v in (low, high))
+    return max(a, add(mul(x, sub(b, a)), a))
+
+
+@compiled
+def _unit(key: Array, *, shape: Shape, dtype: DType) -> Array:
+    return unit(key, shape, dtype)
+
+
+@compiled
+def _uniform(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType) -> Array:
+    return uniform_in(key, shape, dtype, low, high)
+
+
+def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+    """Uniform random floats in [minval, maxval).
+
+    Args:
+        key: a single key.
+        shape: of the result.
+        dtype: a float dtype; float32 by default.
+        minval, maxval: bounds; arrays must broadcast to ``shape``.
+
+    Raises:
+        DtypeError: ``dtype`` is not a float dtype.
+        KeyTypeError: ``key`` is not a single key.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.uniform(nx.random.key(0), (1000,))
+    >>> bool((x >= 0).all() and (x < 1).all())
+    True
+    """
+    typed, _ = as_key("uniform", key)
+    found, full = float_dtype("uniform", dtype), as_shape("uniform", shape)
+    if type(minval) is float and type(maxval) is float and minval == 0.0 and maxval == 1.0:
+        return unit(typed, full, found) if math.prod(full) < _MANY else _unit(typed, shape=full, dtype=found)
+    low, high = as_dtype_value("uniform", minval, found), as_dtype_value("uniform", maxval, found)
+    checked_shape("uniform", full, low, high)
+    return _uniform(typed, low, high, shape=full, dtype=found)
+
+
+# --- integers ---
+
+
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
+    """Uniform random integers in [minval, maxval).
+
+    Twice the bits of ``dtype`` (at least 64) are drawn for each, which leaves a bias of at most 2**-32.
+
+    Args:
+        key: a single key.
+        shape: of the result.
+        minval, maxval: integers or integer arrays that broadcast to ``shape``. Where maxval <= minval, gives minval.
+        dtype: an integer dtype; int32 by default.
+    """
+    typed, _ = as_key("randint", key)
+    found = int_dtype("randint", dtype)
+    full = checked_shape("randint", shape, minval, maxval)
+    low, high = as_value(minval, "random.randint"), as_value(maxval, "random.randint")
+    for v in (low, high):
+        if v.dtype not in dtypes.NUMERIC or v.dtype in dtypes.COMPLEX:
+            raise DtypeError("random.randint: bounds are integers", got=v.type)
+    drawn = found
+    if dtypes.bit_width(found) < 32:
+        from nxjax.ops.select import clamp
+
+        # Small integers are drawn in 32 bits, else the bias would show.
+        drawn, info = dtypes.int32, dtypes.integer_info(found)
+
+        def clipped(v: Array, top: int) -> Array:
+            wide = convert_element_type(v, dtype=dtypes.int32)
+            return clamp(like(wide, int(info.min)), wide, like(wide, top))
+
+        low, high = clipped(low, int(info.max)), clipped(high, int(info.max) + 1)
+    drawn_values = _randint(typed, low, high, shape=full, dtype=drawn)
+    return drawn_values if drawn == found else convert_element_type(drawn_values, dtype=found)
+
+
+@compiled
+def _randint(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType) -> Array:
+    from nxjax.ops.arithmetic import add, mul, rem, sub
+    from nxjax.ops.bitwise import and_
+    from nxjax.ops.compare import gt, le
+    from nxjax.ops.select import select_n
+
+    info, width = dtypes.integer_info(dtype), dtypes.bit_width(dtype)
+    word = np.dtype(f"uint{width}")
+    low, high = (
+        v if v.dtype in dtypes.INTEGER else convert_element_type(v, dtype=dtypes.as_dtype(int)) for v in (low, high)
+    )
+    # maxval may be one above the largest value, as in randint(key, shape, 0, 256, uint8).
+    top = min(int(info.max), int(dtypes.integer_info(high.dtype).max))
+    beyond = spread(gt(high, like(high, top)), shape)
+    low, high = (spread(_clipped(v, dtype), shape) for v in (low, high))
+    empty = le(high, low)
+    span = convert_element_type(sub(high, low), dtype=word)
+    span = select_n(empty, span, like(span, 1))
+    # The largest span plus one wraps to 0, and the remainders below change nothing, as they should.
+    span = select_n(and_(beyond, gt(high, low)), span, add(span, 1))
+    k1, k2 = split_key(key)
+    upper, lower = (random_bits(k, bit_width=width, shape=shape) for k in (k1, k2))
+    # (upper * 2**width + lower) mod span, without words of twice the width
+    factor = rem(like(span, 2 ** (width // 2)), span)
+    factor = rem(mul(factor, factor), span)
+    offset = rem(add(mul(rem(upper, span), factor), rem(lower, span)), span)
+    return add(low, convert_element_type(offset, dtype=dtype))
+
+
+def _clipped(v: Array, dtype: DType) -> Array:
+    """``v`` by value in the integer ``dtype``, at its limits where it does not fit."""
+    from nxjax.ops.select import clamp
+
+    ours, theirs = dtypes.integer_info(v.dtype), dtypes.integer_info(dtype)
+    least, most = (int(f(a, b)) for f, a, b in ((max, ours.min, theirs.min), (min, ours.max, theirs.max)))
+    return convert_element_type(clamp(like(v, least), v, like(v, most)), dtype=dtype)
+
+
+# --- coin tosses ---
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
+    """True with probability ``p``.
+
+    Args:
+        key: a single key.
+        p: float or float array of probabilities.
+        shape: of the result; that of ``p`` by default.
+        mode: ``"high"`` draws twice the bits, for probabilities near the resolution of the dtype.
+    """
+    one_of("bernoulli", "mode", mode, ("low", "high"))
+    typed, _ = as_key("bernoulli", key)
+    chance = as_value(p, "random.bernoulli")
+    if chance.dtype not in dtypes.FLOAT:
+        raise DtypeError("random.bernoulli: p must be a float", got=chance.type)
+    full = checked_shape("bernoulli", shape, chance)
+    return _bernoulli(typed, as_dtype_value("bernoulli", chance, chance.dtype), shape=full, mode=mode)
+
+
+@compiled
+def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
+    from nxjax.ops.arithmetic import mul, sub
+    from nxjax.ops.compare import lt
+
+    p = spread(p, shape)
+    if mode == "low":
+        return lt(unit(key, shape, p.dtype), p)
+    both = unit(key, (2, *shape), p.dtype)
+    fine = mul(pick(both, 1), 2.0 ** -dtypes.float_info(p.dtype).nmant)
+    return lt(fine, sub(p, pick(both, 0)))
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """-1 or 1 with equal probability."""
+    from nxjax.ops.arithmetic import mul, sub
+
+    found = dtypes.as_dtype(int if dtype is None else dtype)
+    toss = convert_element_type(
+        bernoulli(as_key("rademacher", key)[0], 0.5, as_shape("rademacher", shape)), dtype=found
+    )
+    return sub(mul(toss, 2), 1)
