@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+from nxjax.config import config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
 
 __version__ = "0.1.0"

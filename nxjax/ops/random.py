@@ -131,7 +131,7 @@ def _counter_values(lead: Shape, shape: Shape) -> tuple[Array, Array]:
 
 
 def _key_from_words(a: Array, b: Array) -> Array:
-    from nxjax.ops.joining import concatenate
+    from nxjax.ops.slicing import concatenate
     from nxjax.ops.shape import reshape
 
     pair = [reshape(x, shape=(*x.shape, 1)) for x in (a, b)]
