@@ -1,0 +1,313 @@
+"""The general dot product: what matmul, einsum, tensordot and dense layers are made of.
+
+Knows dimension numbers, not layouts or devices. `Precision` lives here because products are what it qualifies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.ops.base import Differentiable, NDArray, Tangent, all_weak, check_axes, equal_dtypes, of_dtype
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.shape import transpose
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear
+from nxjax.trace.dtypes import DType
+from nxjax.trace.text import param_class
+from nxjax.trace.types import ArrayType, Shape
+
+Axes = tuple[int, ...]
+# ((contracting dimensions of x, of y), (batch dimensions of x, of y))
+DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
+
+
+@final
+@param_class
+class Precision(Enum):
+    """How exactly a device that multiplies in short floats has to work; CPUs always compute in full precision."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+
+PrecisionPair = tuple[Precision, Precision] | None
+
+
+def precision_text(precision: PrecisionPair) -> str:
+    """The ``precision_config`` attribute of StableHLO's products."""
+    pair = precision or (Precision.DEFAULT, Precision.DEFAULT)
+    return f"precision_config = [{', '.join(f'#stablehlo<precision {p.name}>' for p in pair)}]"
+
+
+def product_type(op: Any, x: ArrayType, y: ArrayType, preferred: DType | None) -> DType:
+    """The result dtype of a sum of products, and the check that ``preferred`` can be one."""
+    dtype = equal_dtypes(op, x, y)
+    of_dtype(op, dtypes.NUMERIC, x)
+    if preferred is None or preferred == dtype:
+        return dtype
+    if dtype in dtypes.INTEGER:
+        # Integers may also accumulate into floats, where the sum fits or precision does not matter.
+        fits = preferred in dtypes.NUMBER
+    else:
+        fits = dtype in dtypes.INEXACT and preferred in (dtypes.COMPLEX if dtype in dtypes.COMPLEX else dtypes.INEXACT)
+    if fits:
+        return preferred
+    raise DtypeError(
+        f"{op.name}: preferred_element_type is of another kind than the operands",
+        got=f"{dtypes.short_name(preferred)} for {x} and {y}",
+        expected=f"a dtype that holds products of {dtypes.short_name(dtype)}",
+    )
+
+
+def working_dtypes(dtype: DType, out: DType) -> tuple[DType, DType]:
+    """The dtypes in which NumPy multiplies and then narrows, so that sums of products come out as on a device.
+
+    Short floats accumulate in float32. Products of integers of up to 16 bits are exact in float64 for any sum that
+    fits in memory, and only floats have a fast product in NumPy.
+    """
+    if dtype in dtypes.INTEGER:
+        if out in dtypes.INTEGER:
+            return (dtypes.float64, dtypes.int64) if dtypes.bit_width(dtype) <= 16 else (out, out)
+        return dtypes.float64, out
+    if dtype in dtypes.FLOAT and dtypes.bit_width(dtype) < 32 and out in dtypes.FLOAT:
+        return (dtypes.float64 if out == dtypes.float64 else dtypes.float32), out
+    wide = out if dtypes.bit_width(out) > dtypes.bit_width(dtype) else dtype
+    return (dtypes.float32 if wide in dtypes.FLOAT and dtypes.bit_width(wide) < 32 else wide), out
+
+
+def matrix_product(x: NDArray, y: NDArray, out: DType) -> NDArray:
+    """``np.matmul`` with the accumulation of `working_dtypes`."""
+    work, narrow = working_dtypes(x.dtype, out)
+    z = np.matmul(x.astype(work, copy=False), y.astype(work, copy=False))
+    return np.asarray(z).astype(narrow, copy=False).astype(out, copy=False)
+
+
+def align_dtypes(x: Array, y: Array) -> tuple[Array, Array]:
+    """Both operands in the wider of their dtypes; what a transposed product with its own result dtype needs."""
+    if x.dtype == y.dtype:
+        return x, y
+    dtype = dtypes.promote((x.dtype, False), (y.dtype, False))[0]
+    return _as(x, dtype), _as(y, dtype)
+
+
+def _as(x: Array, dtype: DType) -> Array:
+    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)
+
+
+def _free(ndim: int, *used: Axes) -> Axes:
+    taken = {a for axes in used for a in axes}
+    return tuple(i for i in range(ndim) if i not in taken)
+
+
+@final
+class DotGeneral(Differentiable):
+    """Sum of products over contracting dimensions, for each index of the batch dimensions.
+
+    The result has the batch dimensions, then x's free dimensions, then y's. ``preferred_element_type`` is the dtype of
+    the accumulator and of the result.
+    """
+
+    name = "dot_general"
+
+    def infer(
+        self,
+        x: ArrayType,
+        y: ArrayType,
+        /,
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> ArrayType:
+        (xc, yc), (xb, yb) = dimension_numbers
+        for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
+            if len(a) != len(b):
+                raise ParameterError(
+                    f"dot_general: {what} dimensions differ in number", got=f"{a} and {b}", expected="pairs"
+                )
+        for axes, t in (((*xc, *xb), x), ((*yc, *yb), y)):
+            check_axes(self, axes, t.ndim)
+            if any(a < 0 for a in axes):
+                raise ParameterError("dot_general: dimension numbers count from the front", got=dimension_numbers)
+        for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
+            sizes, wanted = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
+            if sizes != wanted:
+                raise ShapeError(
+                    f"dot_general: {what} dimensions differ in size",
+                    got=f"{x} and {y}: {sizes} in dimensions {a} of the first, {wanted} in {b} of the second",
+                    expected="equal sizes",
+                    fix=_transposing_fix(x, y, xc, yc, xb, yb),
+                )
+        dtype = product_type(self, x, y, preferred_element_type)
+        shape = (
+            *(x.shape[i] for i in xb),
+            *(x.shape[i] for i in _free(x.ndim, xc, xb)),
+            *(y.shape[i] for i in _free(y.ndim, yc, yb)),
+        )
+        return ArrayType(shape, dtype, all_weak(x, y) and preferred_element_type is None)
+
+    def eval(
+        self,
+        x: NDArray,
+        y: NDArray,
+        /,
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> NDArray:
+        (xc, yc), (xb, yb) = dimension_numbers
+        out = preferred_element_type or x.dtype
+        if x.ndim == y.ndim == 2 and not xb and len(xc) == 1:
+            # Transposed views go to BLAS as they are.
+            return matrix_product(x if xc == (1,) else x.T, y if yc == (0,) else y.T, out)
+        xf, yf = _free(x.ndim, xc, xb), _free(y.ndim, yc, yb)
+        batch, rows = _sizes(x, xb), _sizes(x, xf)
+        columns, depth = _sizes(y, yf), math.prod(_sizes(x, xc))
+        left = x.transpose(*xb, *xf, *xc).reshape(*batch, math.prod(rows), depth)
+        right = y.transpose(*yb, *yc, *yf).reshape(*batch, depth, math.prod(columns))
+        return matrix_product(left, right, out).reshape((*batch, *rows, *columns))
+
+    def tangents(self, out: Array, x: Array, y: Array, **params: Any) -> Sequence[Tangent | None]:
+        return (lambda t: self(t, y, **params), lambda t: self(x, t, **params))
+
+    def transpose(
+        self,
+        ct: Array,
+        x: Any,
+        y: Any,
+        /,
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> Sequence[Array | None]:
+        (xc, yc), (xb, yb) = dimension_numbers
+        if isinstance(x, Linear):
+            return self._cotangent(ct, x, y, (xc, yc), (xb, yb), precision, first=True), None
+        flipped = precision and (precision[1], precision[0])
+        return None, self._cotangent(ct, y, x, (yc, xc), (yb, xb), flipped, first=False)
+
+    def _cotangent(
+        self,
+        ct: Array,
+        x: Linear,
+        y: Array,
+        contract: tuple[Axes, Axes],
+        batch: tuple[Axes, Axes],
+        precision: PrecisionPair,
+        first: bool,
+    ) -> Array:
+        """Cotangent of ``x``: the product of ``ct`` with ``y`` over y's free dimensions, in x's order of dimensions."""
+        (xc, yc), (xb, yb) = contract, batch
+        xf, yf = _free(x.ndim, xc, xb), _free(y.ndim, yc, yb)
+        n = len(xb)
+        # In ct: batch, then the free dimensions of the first operand, then those of the second.
+        ct_yf = tuple(range(n + len(xf), ct.ndim)) if first else tuple(range(n, n + len(yf)))
+        left, right = align_dtypes(ct, y)
+        found = self(
+            left,
+            right,
+            dimension_numbers=((ct_yf, yf), (tuple(range(n)), yb)),
+            precision=precision,
+            preferred_element_type=None,
+        )
+        # found: batch, x's free, then x's contracting dimensions in the order of y's.
+        by_y = sorted(range(len(yc)), key=yc.__getitem__)
+        made = (*xb, *xf, *(xc[i] for i in by_y))
+        order = sorted(range(len(made)), key=made.__getitem__)
+        if order != list(range(len(order))):
+            found = transpose(found, permutation=tuple(order))
+        return _as(found, x.dtype)
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> tuple[Any, Any]:
+        (xc, yc), (xb, yb) = dimension_numbers
+        dx, dy = dims
+        xc, xb = _shifted(xc, dx), _shifted(xb, dx)
+        yc, yb = _shifted(yc, dy), _shifted(yb, dy)
+        if dx is not None and dy is not None:
+            xb, yb, found = (dx, *xb), (dy, *yb), 0
+        elif dx is not None:
+            # The batch is one more free dimension of x; nothing is copied.
+            found = len(xb) + _free(args[0].ndim, xc, xb).index(dx)
+        else:
+            assert dy is not None
+            rows = args[0].ndim - len(xc)
+            found = rows + _free(args[1].ndim, yc, yb).index(dy)
+        numbers = ((xc, yc), (xb, yb))
+        y = self(
+            *args,
+            dimension_numbers=numbers,
+            precision=precision,
+            preferred_element_type=preferred_element_type,
+        )
+        return y, found
+
+    def stablehlo(
+        self,
+        b: Any,
+        out: ArrayType,
+        x: Any,
+        y: Any,
+        /,
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> Any:
+        (xc, yc), (xb, yb) = dimension_numbers
+        if x.type.dtype in dtypes.INTEGER and out.dtype in dtypes.INEXACT:
+            x, y = b.convert(x, out.dtype), b.convert(y, out.dtype)
+        numbers = ", ".join(
+            f"{side}_{kind}_dimensions = {list(axes)}"
+            for side, kind, axes in (
+                ("lhs", "batching", xb),
+                ("rhs", "batching", yb),
+                ("lhs", "contracting", xc),
+                ("rhs", "contracting", yc),
+            )
+        )
+        attrs = f"dot_dimension_numbers = #stablehlo.dot<{numbers}>, {precision_text(precision)}"
+        return b.op("stablehlo.dot_general", (x, y), out, attrs)
+
+
+def _sizes(x: NDArray, axes: Axes) -> Shape:
+    return tuple(x.shape[i] for i in axes)
+
+
+def _shifted(axes: Axes, dim: int | None) -> Axes:
+    return axes if dim is None else tuple(a + (a >= dim) for a in axes)
+
+
+def _transposing_fix(x: ArrayType, y: ArrayType, xc: Axes, yc: Axes, xb: Axes, yb: Axes) -> str | None:
+    """A hint where one operand transposed would fit."""
+    if len(xc) != 1 or len(yc) != 1:
+        return None
+    size = x.shape[xc[0]]
+    fitting = [i for i in _free(y.ndim, yb) if y.shape[i] == size]
+    if len(fitting) == 1:
+        return f"dimension {fitting[0]} of the second operand has size {size}: is it the one to contract?"
+    size = y.shape[yc[0]]
+    fitting = [i for i in _free(x.ndim, xb) if x.shape[i] == size]
+    if len(fitting) == 1:
+        return f"dimension {fitting[0]} of the first operand has size {size}: is it the one to contract?"
+    return None
+
+
+dot_general = DotGeneral()
