@@ -1,0 +1,501 @@
+"""`cond` and `switch`: one of several programs, chosen by an index.
+
+The op's first operand is the index; all branches take the same operands and give results of the same types. Under
+`vmap` over the index the op stays what it is, with an index per element: each branch then works on whole batches, and
+every result is picked element by element. Because that is still one op, its derivative picks among the branches'
+derivatives, and a branch that was not taken cannot spoil a gradient with a NaN, whichever of `grad` and `vmap` is
+outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
+from nxjax.ops.base import NDArray, move_batch, zeros
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.shape import broadcast_in_dim
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Program, Var, run
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.jvp import instantiate, jvp_flat
+from nxjax.transforms.linearize import TangentTrace, linearized
+from nxjax.transforms.nested import Mask, Nested, either, picked, present, spread
+from nxjax.transforms.transpose import transposed
+from nxjax.transforms.vmap import batched
+
+Branches = tuple[Program, ...]
+
+
+@final
+class Cond(Nested):
+    """``branches[index]`` of the other operands. ``index`` is int32 and in range.
+
+    An index with a shape has the leading axes of every result: the choice is made for each of its elements.
+    """
+
+    name = "cond"
+
+    def infer(self, index: ArrayType, /, *types: ArrayType, branches: Branches) -> tuple[ArrayType, ...]:
+        if index.dtype != dtypes.int32:
+            raise DtypeError("cond: the index must be int32", got=index)
+        for branch in branches:
+            if len(types) != len(branch.inputs) or not all(
+                a.same(b) for a, b in zip(types, branch.in_types, strict=True)
+            ):
+                raise ProgramError("cond: operands do not fit a branch", got=types, expected=branch.in_types)
+        first, *rest = (b.out_types for b in branches)
+        if any(len(o) != len(first) or not all(a.same(b) for a, b in zip(o, first, strict=True)) for o in rest):
+            raise ProgramError("cond: branches give different types", got=rest, expected=first)
+        if any(t.shape[: index.ndim] != index.shape for t in first):
+            raise ShapeError("cond: the index has other leading axes than a result", got=index, expected=first)
+        return tuple(
+            ArrayType(t.shape, t.dtype, all(o[i].weak for o in (first, *rest))) for i, t in enumerate(first)
+        )
+
+    def eval(self, index: NDArray, /, *xs: NDArray, branches: Branches) -> tuple[NDArray, ...]:
+        if not index.ndim:
+            return tuple(evaluate(branches[int(index)], xs))
+        results = [evaluate(b, xs) for b in branches]
+        return tuple(_pick(index, columns) for columns in zip(*results, strict=True))
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches
+    ) -> tuple[Any, Any]:
+        (index, *xs), (_, *ts) = primals, tangents
+        mask = present(ts)
+        pushed, varies = _jvp_branches(branches, mask)
+        out = self(index, *xs, *(t for t in ts if t is not None), branches=pushed)
+        n = len(varies)
+        return out[:n], tuple(spread(out[n:], varies))
+
+    def linearize(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches
+    ) -> tuple[Any, Any]:
+        (index, *xs), (_, *ts) = primals, tangents
+        mask = present(ts)
+        values, pushed, varies, sources = _linear_branches(branches, mask)
+        n = len(varies)
+        if index.ndim:
+            # Every branch runs anyway, so each keeps its own residuals, whole.
+            runs = [run(value, xs) for value in values]
+            results = [choose(index, columns) for columns in zip(*(r[:n] for r in runs), strict=True)]
+            made = iter([x for r in runs for x in r[n:]])
+        else:
+            joined, n_slots = _shared_slots(values, n)
+            out = self(index, *xs, branches=joined)
+            results, made = list(out[:n]), iter(out[n:])
+            pushed = _slotted_tangents(values, pushed, sources, n, mask, n_slots)
+        if not any(varies):
+            return tuple(results), (None,) * n
+        residuals = [xs[i] for i in dict.fromkeys(i for s in sources for i in s if i is not None)]
+        trace = current_trace()
+        assert isinstance(trace, TangentTrace)
+        operands = [index, *made, *residuals, *(t for t in ts if t is not None)]
+        if index.ndim:
+            pushed = _own_residuals(values, pushed, sources, n, mask)
+        found = trace.write(self, operands, {"branches": pushed})
+        return tuple(results), tuple(spread(found, varies))
+
+    def transpose(self, cts: Sequence[Array | None], index: Any, /, *args: Any, branches: Branches) -> Any:
+        linear = tuple(isinstance(x, Linear) for x in args)
+        nonzero = present(cts)
+        back: list[Program] = []
+        consts: list[Array] = []
+        opened = [transposed(b, linear, nonzero).close_over() for b in branches]
+        for program, values in opened:
+            back.append(_taking(program, len(consts), len(values), [v for _, vs in opened for v in vs]))
+            consts += values
+        known = [x for x, l in zip(args, linear, strict=True) if not l]
+        found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=tuple(back))
+        return [None, *spread(found, linear)]
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        branches: Branches,
+    ) -> tuple[Any, Any]:
+        (index, *xs), (d_index, *d_xs) = args, dims
+        if d_index is None and not index.ndim:
+            mask = present(d_xs)
+            n = len(branches[0].outputs)
+            varies: Mask = (False,) * n
+            for b in branches:
+                varies = either(varies, batched(b, size, mask, None, axis_name)[1])
+            mapped = tuple(batched(b, size, mask, varies, axis_name)[0] for b in branches)
+            operands = [x if d is None else move_batch(x, d, size) for x, d in zip(xs, d_xs, strict=True)]
+            return self(index, *operands, branches=mapped), tuple(0 if v else None for v in varies)
+        # An index per element: every operand is one per element too, so that no branch shares anything among them.
+        everything = (True,) * len(xs)
+        force = (True,) * len(branches[0].outputs)
+        mapped = tuple(batched(b, size, everything, force, axis_name)[0] for b in branches)
+        operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
+        return self(*operands, branches=mapped), (0,) * len(force)
+
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], index: Any, /, *xs: Any, branches: Branches) -> Any:
+        if len(branches) == 1:
+            return tuple(b.program(branches[0], xs))
+        if index.type.shape:
+            results = [b.program(branch, xs) for branch in branches]
+            return tuple(_emit_choice(b, index, columns) for columns in zip(*results, strict=True))
+        if not out:
+            # StableHLO's case needs a result to be an operation of any use; effects alone still have to run.
+            out = (ArrayType((), dtypes.bool_),)
+            regions = [
+                ((), lambda b, branch=branch: (b.program(branch, xs), [b.constant(False, out[0])])[1])
+                for branch in branches
+            ]
+            b.op("stablehlo.case", (index,), out, regions=regions)
+            return ()
+        regions = [((), lambda b, branch=branch: b.program(branch, xs)) for branch in branches]
+        return b.op("stablehlo.case", (index,), out, regions=regions)
+
+
+def _pick(index: NDArray, columns: Sequence[NDArray]) -> NDArray:
+    chosen = columns[0]
+    for i, column in enumerate(columns[1:], 1):
+        where = (index == i).reshape(index.shape + (1,) * (column.ndim - index.ndim))
+        chosen = np.where(where, column, chosen)
+    return chosen
+
+
+def choose(index: Array, columns: Sequence[Array]) -> Array:
+    """Element by element the entry of ``columns`` that ``index`` names; ``index`` has their leading axes."""
+    from nxjax.ops.compare import eq
+    from nxjax.ops.select import select_n
+
+    chosen = columns[0]
+    for i, column in enumerate(columns[1:], 1):
+        where = eq(index, i)
+        if where.shape != column.shape:
+            where = broadcast_in_dim(where, shape=column.shape, broadcast_dimensions=tuple(range(index.ndim)))
+        chosen = select_n(where, chosen, column)
+    return chosen
+
+
+def _emit_choice(b: Any, index: Any, columns: Sequence[Any]) -> Any:
+    return b.inline(lambda i, *xs: choose(i, xs), (index, *columns))
+
+
+def _jvp_branches(branches: Branches, mask: Mask) -> tuple[Branches, Mask]:
+    """The branches on (operands..., varying tangents...) and which results vary in any of them."""
+    n = len(mask)
+    t_types = [t.strong() for t in picked(branches[0].in_types, mask)]
+    varies: Mask = (False,) * len(branches[0].outputs)
+
+    def staged(branch: Program, wanted: Mask) -> tuple[Program, Mask]:
+        def make() -> tuple[Program, Mask]:
+            found: list[Mask] = []
+
+            def flat(*xs: Array) -> Sequence[Array]:
+                ys, ts = jvp_flat(branch, xs[:n], spread(xs[n:], mask))
+                found[:] = [present(ts)]
+                return [*ys, *(instantiate(t, y) for y, t, w in zip(ys, ts, wanted, strict=True) if w)]
+
+            return stage(flat, [*branch.in_types, *t_types], f"jvp({branch.name})"), found[0]
+
+        return branch.derive(("cond jvp", mask, wanted), make)
+
+    for branch in branches:
+        varies = either(varies, staged(branch, varies)[1])
+    return tuple(staged(branch, varies)[0] for branch in branches), varies
+
+
+def _linear_branches(
+    branches: Branches, mask: Mask
+) -> tuple[Branches, Branches, Mask, tuple[tuple[int | None, ...], ...]]:
+    """Per branch its value program, its tangent program and where its residuals come from.
+
+    The value programs give (results..., residuals that are not operands...); a tangent program takes (its residuals...,
+    varying tangents...) and gives the tangents of the results that vary in any branch; a residual's source is the
+    position of the operand that it is, or None.
+    """
+    from nxjax.transforms.linearize import without_forwarded
+
+    n = len(branches[0].outputs)
+    cut = [linearized(b, mask) for b in branches]
+    varies: Mask = (False,) * n
+    for _, _, v in cut:
+        varies = either(varies, v)
+    values: list[Program] = []
+    tangents: list[Program] = []
+    sources: list[tuple[int | None, ...]] = []
+    for branch, (value, tangent, own) in zip(branches, cut, strict=True):
+        kept, source = without_forwarded(value, n)
+        values.append(kept)
+        sources.append(tuple(source))
+        tangents.append(_filled(branch, tangent, own, varies, mask))
+    return tuple(values), tuple(tangents), varies, tuple(sources)
+
+
+def _filled(branch: Program, tangent: Program, own: Mask, varies: Mask, mask: Mask) -> Program:
+    """``tangent`` with zeros for results that vary in other branches only."""
+    if own == varies:
+        return tangent
+
+    def flat(*xs: Array) -> Sequence[Array]:
+        found = spread(run(tangent, xs), own)
+        return [zeros(t) if x is None else x for x, t, v in zip(found, branch.out_types, varies, strict=True) if v]
+
+    return branch.derive(
+        ("cond filled", mask, varies), lambda: stage(flat, tangent.in_types, tangent.name)
+    )
+
+
+def _slots(values: Branches, n: int) -> tuple[list[ArrayType], list[list[int]]]:
+    """Slots for the residuals of all branches, shared among residuals of one type in different branches."""
+    slots: list[ArrayType] = []
+    places: list[list[int]] = []
+    for value in values:
+        taken: list[int] = []
+        for type in value.out_types[n:]:
+            free = (i for i, t in enumerate(slots) if t.same(type) and i not in taken)
+            place = next(free, None)
+            if place is None:
+                place = len(slots)
+                slots.append(type.strong())
+            taken.append(place)
+        places.append(taken)
+    return slots, places
+
+
+def _shared_slots(values: Branches, n: int) -> tuple[Branches, int]:
+    """The value programs with their residuals in common slots."""
+    slots, places = _slots(values, n)
+
+    def joined(value: Program, mine: list[int]) -> Program:
+        def flat(*xs: Array) -> Sequence[Array]:
+            ys = run(value, xs)
+            held = dict(zip(mine, ys[n:], strict=True))
+            return [*ys[:n], *(held[i] if i in held else zeros(t) for i, t in enumerate(slots))]
+
+        return value.derive(
+            ("cond slots", n, tuple(slots), tuple(mine)), lambda: stage(flat, value.in_types, value.name)
+        )
+
+    return tuple(joined(v, m) for v, m in zip(values, places, strict=True)), len(slots)
+
+
+def _operand_order(sources: Sequence[Sequence[int | None]]) -> list[int]:
+    return list(dict.fromkeys(i for s in sources for i in s if i is not None))
+
+
+def _slotted_tangents(
+    values: Branches,
+    tangents: Branches,
+    sources: Sequence[Sequence[int | None]],
+    n: int,
+    mask: Mask,
+    n_slots: int,
+) -> Branches:
+    """The tangent programs on (slots..., operands that are residuals..., varying tangents...)."""
+    slots, places = _slots(values, n)
+    return _rewired(values, tangents, sources, mask, slots, places)
+
+
+def _own_residuals(
+    values: Branches, tangents: Branches, sources: Sequence[Sequence[int | None]], n: int, mask: Mask
+) -> Branches:
+    """As `_slotted_tangents`, with a slot for every residual of every branch."""
+    slots: list[ArrayType] = []
+    places: list[list[int]] = []
+    for value in values:
+        own = value.out_types[n:]
+        places.append(list(range(len(slots), len(slots) + len(own))))
+        slots += own
+    return _rewired(values, tangents, sources, mask, slots, places)
+
+
+def _rewired(
+    values: Branches,
+    tangents: Branches,
+    sources: Sequence[Sequence[int | None]],
+    mask: Mask,
+    slots: Sequence[ArrayType],
+    places: Sequence[Sequence[int]],
+) -> Branches:
+    order = _operand_order(sources)
+    in_types = values[0].in_types
+    types = [*slots, *(in_types[i] for i in order), *(t.strong() for t in picked(in_types, mask))]
+
+    def rewired(tangent: Program, source: Sequence[int | None], mine: Sequence[int]) -> Program:
+        def flat(*xs: Array) -> Sequence[Array]:
+            held = iter(mine)
+            residuals = [xs[next(held)] if i is None else xs[len(slots) + order.index(i)] for i in source]
+            return run(tangent, [*residuals, *xs[len(slots) + len(order) :]])
+
+        key = ("cond rewired", tuple(types), tuple(source), tuple(mine), tuple(order))
+        return tangent.derive(key, lambda: stage(flat, types, tangent.name))
+
+    return tuple(rewired(t, s, p) for t, s, p in zip(tangents, sources, places, strict=True))
+
+
+def _taking(program: Program, before: int, own: int, consts: Sequence[Array]) -> Program:
+    """``program``, whose first ``own`` inputs are its consts, on the consts of all branches."""
+    if len(consts) == own:
+        return program
+    inputs = [Var(c.type) for c in consts]
+    inputs[before : before + own] = program.inputs[:own]
+    return Program([*inputs, *program.inputs[own:]], program.equations, program.outputs, name=program.name)
+
+
+cond_op = Cond()
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, **old: Any) -> Any:
+    """``true_fun(*operands)`` if ``pred`` else ``false_fun(*operands)``; only one of them runs.
+
+    Args:
+        pred: boolean scalar; a number means "is not zero".
+        true_fun, false_fun: functions that give results of the same structure and types.
+        *operands: pytrees; ``operand=x`` is accepted for a single one.
+
+    Raises:
+        BranchTypeError: the two results differ in structure or type.
+
+    >>> import nxjax as nx
+    >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 1.0))
+    2.0
+    """
+    if not (callable(true_fun) and callable(false_fun)):
+        raise ParameterError(
+            "cond: needs two functions",
+            got=f"{type(true_fun).__name__} and {type(false_fun).__name__}",
+            fix="cond(pred, true_fun, false_fun, *operands)",
+        )
+    if "operand" in old:
+        if operands:
+            raise ParameterError("cond: operands given twice", got="positions and operand=")
+        operands = (old.pop("operand"),)
+    old.pop("linear", None)
+    if old:
+        raise ParameterError("cond: unknown arguments", got=", ".join(old))
+    value = as_value(pred, "cond: pred")
+    if value.shape:
+        raise ShapeError("cond: pred must be a scalar", got=value.type, fix="use nx.where to choose element by element")
+    if value.dtype not in dtypes.NUMERIC:
+        raise DtypeError("cond: pred must be boolean or a number", got=value.type)
+    if value.dtype != dtypes.bool_:
+        value = convert_element_type(value, dtype=dtypes.bool_)
+    index = convert_element_type(value, dtype=dtypes.int32)
+    return _choose_branch("cond", index, (false_fun, true_fun), operands, ("false_fun", "true_fun"))
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = None) -> Any:
+    """``branches[index](*operands)``; the index is clamped into range.
+
+    Raises:
+        BranchTypeError: the branches' results differ in structure or type.
+
+    >>> import nxjax as nx
+    >>> float(switch(1, [lambda x: x, lambda x: x * 10], 2.0))
+    20.0
+    """
+    functions = tuple(branches)
+    if not functions or not all(callable(f) for f in functions):
+        raise ParameterError("switch: needs a sequence of functions", got=f"{len(functions)} branches")
+    if operand is not None:
+        operands = (*operands, operand)
+    value = as_value(index, "switch: index")
+    if value.shape:
+        raise ShapeError("switch: the index must be a scalar", got=value.type)
+    if value.dtype not in dtypes.INTEGER:
+        raise DtypeError("switch: the index must be an integer", got=value.type)
+    if len(functions) == 1:
+        return functions[0](*operands)
+    from nxjax.ops.arithmetic import max as maximum
+    from nxjax.ops.arithmetic import min as minimum
+
+    if value.dtype != dtypes.int32:
+        if value.dtype in dtypes.UNSIGNED:
+            value = minimum(value, wrap(np.asarray(len(functions) - 1, value.dtype)))
+        value = convert_element_type(value, dtype=dtypes.int32)
+    last = wrap(np.asarray(len(functions) - 1, np.int32))
+    clamped = minimum(maximum(value, wrap(np.asarray(0, np.int32))), last)
+    return _choose_branch("switch", clamped, functions, operands, [f"branch {i}" for i in range(len(functions))])
+
+
+def _choose_branch(
+    where: str, index: Array, functions: Sequence[Callable[..., Any]], operands: tuple[Any, ...], names: Sequence[str]
+) -> Any:
+    leaves, treedef = tree.flatten(operands)
+    xs = [as_value(x, where) for x in leaves]
+    types = [x.type for x in xs]
+    arg_names = tree.path_names(operands, "operands")
+    out_defs: list[tree.TreeDef] = []
+    paths: list[list[str]] = []
+    programs: list[Program] = []
+    for f in functions:
+
+        def flat(*values: Array, f: Callable[..., Any] = f) -> Sequence[Any]:
+            result = f(*tree.unflatten(treedef, values))
+            ys, out_def = tree.flatten(result)
+            out_defs.append(out_def)
+            paths.append(tree.path_names(result, "result"))
+            return ys
+
+        programs.append(stage(flat, types, getattr(f, "__name__", where), arg_names))
+    for name, out_def in zip(names[1:], out_defs[1:], strict=True):
+        if out_def != out_defs[0]:
+            raise BranchTypeError(
+                f"{where}: results differ in structure",
+                got=f"{name} gives {out_def}",
+                expected=f"{out_defs[0]}, as {names[0]} gives",
+            )
+    wanted = [
+        _common_type(where, path, names, column)
+        for path, column in zip(paths[0], zip(*(p.out_types for p in programs), strict=True), strict=True)
+    ]
+    opened = [_converted(p, wanted).close_over() for p in programs]
+    every = [v for _, values in opened for v in values]
+    consts: list[Array] = []
+    branches: list[Program] = []
+    for program, values in opened:
+        branches.append(_taking(program, len(consts), len(values), every))
+        consts += values
+    out = cond_op(index, *consts, *xs, branches=tuple(branches))
+    return tree.unflatten(out_defs[0], out)
+
+
+def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[ArrayType]) -> ArrayType:
+    """The one type of a result; weak ones (from Python numbers) yield to the others."""
+    first = types[0]
+    if all(t.same(first) for t in types):
+        return ArrayType(first.shape, first.dtype, all(t.weak for t in types))
+    strong = {t.dtype for t in types if not t.weak}
+    if all(t.shape == first.shape and t.dtype in dtypes.NUMERIC for t in types) and len(strong) <= 1:
+        dtype, weak = dtypes.promote(*((t.dtype, t.weak) for t in types))
+        if not strong or dtype in strong:
+            return ArrayType(first.shape, dtype, weak)
+    raise BranchTypeError(
+        f"{where}: branches give different types at {path}",
+        got="; ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True)),
+        expected="equal shapes and dtypes",
+        fix="cast with .astype(...)" if all(t.shape == first.shape for t in types) else "give equal shapes",
+    )
+
+
+def _converted(program: Program, wanted: Sequence[ArrayType]) -> Program:
+    if all(t.same(w) for t, w in zip(program.out_types, wanted, strict=True)):
+        return program
+    opened, consts = program.close_over()
+
+    def flat(*xs: Array) -> Sequence[Array]:
+        ys = run(opened, [*consts, *xs])
+        return [
+            y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak)
+            for y, w in zip(ys, wanted, strict=True)
+        ]
+
+    return stage(flat, program.in_types, program.name)

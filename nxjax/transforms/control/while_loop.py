@@ -1,0 +1,378 @@
+"""`while_loop` and `fori_loop`: loops whose number of steps may depend on values.
+
+The op holds two programs: ``cond`` maps (its consts..., carry...) to one boolean, ``body`` (its consts..., carry...) to
+the next carry. Forward mode works for any loop; reverse mode needs a number of steps that is known while tracing, which
+is why `fori_loop` with constant bounds is a `scan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError
+from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.shape import broadcast_in_dim
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.core import Array, current_trace
+from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Program, run
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.carry import carry_of_one_type
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.jvp import instantiate, jvp_flat
+from nxjax.transforms.linearize import TangentTrace
+from nxjax.transforms.nested import Groups, Mask, Nested, either, picked, present, spread, to_front
+from nxjax.transforms.vmap import batched
+
+
+@final
+class While(Nested):
+    """``body`` again and again, as long as ``cond`` holds; operands are cond's consts, body's consts, carry."""
+
+    name = "while"
+
+    def infer(
+        self, *types: ArrayType, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
+    ) -> tuple[ArrayType, ...]:
+        carry = types[cond_nconsts + body_nconsts :]
+        cond_types = (*types[:cond_nconsts], *carry)
+        body_types = types[cond_nconsts:]
+        for program, given in ((cond, cond_types), (body, body_types)):
+            if len(given) != len(program.inputs) or not all(
+                a.same(b) for a, b in zip(given, program.in_types, strict=True)
+            ):
+                raise ProgramError("while: operands do not fit its programs", got=given, expected=program.in_types)
+        return body.out_types
+
+    def eval(
+        self, *xs: NDArray, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
+    ) -> tuple[NDArray, ...]:
+        groups = Groups(xs)
+        cond_consts, body_consts, carry = groups.take(cond_nconsts), groups.take(body_nconsts), groups.rest()
+        while evaluate(cond, [*cond_consts, *carry])[0]:
+            carry = evaluate(body, [*body_consts, *carry])
+        return tuple(carry)
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        cond: Program,
+        cond_nconsts: int,
+        body: Program,
+        body_nconsts: int,
+    ) -> tuple[Any, Any]:
+        args, params, mask = _forward(primals, tangents, cond, cond_nconsts, body, body_nconsts)
+        out = self(*args, **params)
+        n = len(body.outputs)
+        return out[:n], tuple(spread(out[n:], mask))
+
+    def linearize(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
+    ) -> tuple[Any, Any]:
+        # How many values the tangents will need is not known, so nothing is kept: the staged loop finds the values
+        # again beside the tangents. It can be run forwards, and not transposed.
+        results = self(*primals, **params)
+        args, forward, mask = _forward(primals, tangents, **params)
+        if not any(mask):
+            return results, tuple(None for _ in results)
+        trace = current_trace()
+        assert isinstance(trace, TangentTrace)
+        out = trace.write(self, args, forward)
+        return results, tuple(spread(out[len(results) :], mask))
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        cond: Program,
+        cond_nconsts: int,
+        body: Program,
+        body_nconsts: int,
+    ) -> tuple[Any, Any]:
+        mask = present(dims)
+        cond_mask, body_mask = mask[:cond_nconsts], mask[cond_nconsts : cond_nconsts + body_nconsts]
+        carry_mask = mask[cond_nconsts + body_nconsts :]
+        while True:
+            mapped, grown = batched(body, size, (*body_mask, *carry_mask), carry_mask, axis_name)
+            test, (varies,) = batched(cond, size, (*cond_mask, *carry_mask), None, axis_name)
+            grown = (True,) * len(grown) if varies else grown
+            if grown == carry_mask:
+                break
+            carry_mask = grown
+        whole = cond_nconsts + body_nconsts
+        operands = [
+            *to_front(args[:whole], dims[:whole], size),
+            *(
+                move_batch(x, d, size) if m else x
+                for x, d, m in zip(args[whole:], dims[whole:], carry_mask, strict=True)
+            ),
+        ]
+        if varies:
+            test, mapped = _elementwise(test, cond_nconsts, mapped, body_nconsts)
+            operands = [*operands[:cond_nconsts], *operands]
+            body_nconsts += cond_nconsts
+        ys = self(*operands, cond=test, cond_nconsts=cond_nconsts, body=mapped, body_nconsts=body_nconsts)
+        return ys, tuple(0 if m else None for m in carry_mask)
+
+    def stablehlo(
+        self,
+        b: Any,
+        out: tuple[ArrayType, ...],
+        *xs: Any,
+        cond: Program,
+        cond_nconsts: int,
+        body: Program,
+        body_nconsts: int,
+    ) -> Any:
+        groups = Groups(xs)
+        cond_consts, body_consts, carry = groups.take(cond_nconsts), groups.take(body_nconsts), groups.rest()
+        if not carry:
+            # StableHLO's loop needs something to carry.
+            carry = [b.constant(False, ArrayType((), dtypes.bool_))]
+        types = tuple(x.type for x in carry)
+
+        def test(b: Any, *state: Any) -> Any:
+            return b.program(cond, [*cond_consts, *state[: len(out)]])
+
+        def turn(b: Any, *state: Any) -> Any:
+            return [*b.program(body, [*body_consts, *state[: len(out)]]), *state[len(out) :]]
+
+        return b.op("stablehlo.while", carry, types, regions=[(types, test), (types, turn)])[: len(out)]
+
+
+def _forward(
+    primals: Sequence[Array],
+    tangents: Sequence[Array | None],
+    cond: Program,
+    cond_nconsts: int,
+    body: Program,
+    body_nconsts: int,
+) -> tuple[list[Array], dict[str, Any], Mask]:
+    """Operands and parameters of the loop on values and tangents, and which carries vary."""
+    values, ts = Groups(primals), Groups(tangents)
+    cond_consts = values.take(cond_nconsts)
+    ts.take(cond_nconsts)  # the condition is boolean: it has no tangent
+    consts, consts_t = values.take(body_nconsts), ts.take(body_nconsts)
+    carry, carry_t = values.rest(), ts.rest()
+    consts_mask, mask = present(consts_t), present(carry_t)
+    while True:
+        pushed, grown = _jvp_body(body, consts_mask, mask)
+        if grown == mask:
+            break
+        mask = grown
+    test = _ignoring_tangents(cond, cond_nconsts, mask)
+    filled = [instantiate(t, x) for x, t, m in zip(carry, carry_t, mask, strict=True) if m]
+    operands = [*cond_consts, *consts, *picked(consts_t, consts_mask), *carry, *filled]
+    params = {
+        "cond": test,
+        "cond_nconsts": cond_nconsts,
+        "body": pushed,
+        "body_nconsts": body_nconsts + sum(consts_mask),
+    }
+    return operands, params, mask
+
+
+def _jvp_body(body: Program, consts_mask: Mask, mask: Mask) -> tuple[Program, Mask]:
+    """(consts, their tangents, carry, its tangents) to (carry, its tangents), and ``mask`` grown by one step."""
+
+    def make() -> tuple[Program, Mask]:
+        n = len(consts_mask)
+        consts, carry = body.in_types[:n], body.in_types[n:]
+        types = [
+            *consts,
+            *(t.strong() for t in picked(consts, consts_mask)),
+            *carry,
+            *(t.strong() for t in picked(carry, mask)),
+        ]
+        store: list[Mask] = []
+
+        def flat(*args: Array) -> Sequence[Array]:
+            rest = Groups(args)
+            xs, xs_t = rest.take(n), spread(rest.take(sum(consts_mask)), consts_mask)
+            state, state_t = rest.take(len(mask)), spread(rest.rest(), mask)
+            ys, ts = jvp_flat(body, [*xs, *state], [*xs_t, *state_t])
+            store[:] = [either(mask, present(ts))]
+            return [*ys, *(instantiate(t, y) for y, t, m in zip(ys, ts, mask, strict=True) if m)]
+
+        return stage(flat, types, f"jvp({body.name})"), store[0]
+
+    return body.derive(("while jvp", consts_mask, mask), make)
+
+
+def _ignoring_tangents(cond: Program, cond_nconsts: int, mask: Mask) -> Program:
+    """``cond`` with the carry's tangents as further inputs."""
+
+    def make() -> Program:
+        n = len(cond.inputs)
+        t_types = [t.strong() for t in picked(cond.in_types[cond_nconsts:], mask)]
+        return stage(lambda *xs: run(cond, xs[:n]), [*cond.in_types, *t_types], cond.name)
+
+    return cond.derive(("while jvp", cond_nconsts, mask), make)
+
+
+def _elementwise(test: Program, cond_nconsts: int, body: Program, body_nconsts: int) -> tuple[Program, Program]:
+    """A loop that goes on while the batched ``test`` holds for any element, and keeps elements that are done.
+
+    The body takes the condition's consts before its own.
+    """
+
+    def make() -> tuple[Program, Program]:
+        from nxjax.ops.reduce import reduce_or
+
+        def any_left(*xs: Array) -> Sequence[Array]:
+            return [reduce_or(run(test, xs)[0], axes=(0,))]
+
+        def step(*xs: Array) -> Sequence[Array]:
+            rest = Groups(xs)
+            cond_consts, consts, carry = rest.take(cond_nconsts), rest.take(body_nconsts), rest.rest()
+            (going,) = run(test, [*cond_consts, *carry])
+            new = run(body, [*consts, *carry])
+            return [choose(going, y, x) for x, y in zip(carry, new, strict=True)]
+
+        types = [*test.in_types[:cond_nconsts], *body.in_types]
+        return stage(any_left, test.in_types, test.name), stage(step, types, body.name)
+
+    return body.derive(("while elementwise", test, cond_nconsts, body_nconsts), make)
+
+
+def choose(which: Array, yes: Array, no: Array) -> Array:
+    """``yes`` where ``which`` holds, else ``no``; ``which`` has leading axes of them."""
+    from nxjax.ops.select import select_n
+
+    if which.shape != yes.shape:
+        which = broadcast_in_dim(which, shape=yes.shape, broadcast_dimensions=tuple(range(which.ndim)))
+    return select_n(which, no, yes)
+
+
+while_op = While()
+
+
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    """``body_fun`` applied to the carry again and again, while ``cond_fun`` of it holds.
+
+    Args:
+        cond_fun: carry to a boolean scalar.
+        body_fun: carry to carry, of one structure and type.
+        init_val: the first carry, a pytree.
+
+    Raises:
+        CarryTypeError: ``body_fun`` changes the carry's structure or type.
+        GradientError: in reverse mode (`grad`, `vjp`); `jvp` works. Use `scan`, or `fori_loop` with constant bounds.
+
+    >>> import nxjax as nx
+    >>> int(while_loop(lambda x: x < 100, lambda x: x * 2, 3))
+    192
+    """
+    if not (callable(cond_fun) and callable(body_fun)):
+        raise ParameterError("while_loop: needs two functions", got=f"{cond_fun!r}, {body_fun!r}")
+
+    def step(carry: Any, _: Sequence[Array]) -> tuple[Any, list[Any]]:
+        return body_fun(carry), []
+
+    name = getattr(body_fun, "__name__", "body")
+    carry, carry_def, body = carry_of_one_type("while_loop", CarryTypeError, init_val, (), step, name)
+    names = tree.path_names(init_val, "carry")
+
+    def test(*xs: Array) -> Sequence[Any]:
+        result = cond_fun(tree.unflatten(carry_def, xs))
+        leaves = tree.leaves(result)
+        if len(leaves) != 1:
+            raise ParameterError("while_loop: cond_fun must give one boolean", got=tree.structure(result))
+        return leaves
+
+    cond = stage(test, [x.type for x in carry], getattr(cond_fun, "__name__", "cond"), names)
+    (type,) = cond.out_types
+    if type.shape:
+        raise ShapeError("while_loop: cond_fun must give a scalar", got=type, expected="bool[]", fix="use .all() or .any()")
+    if type.dtype != dtypes.bool_:
+        raise DtypeError("while_loop: cond_fun must give a boolean", got=type, expected="bool[]", fix="compare with 0")
+    cond, cond_consts = cond.close_over()
+    body, body_consts = body.close_over()
+    out = while_op(
+        *cond_consts,
+        *body_consts,
+        *carry,
+        cond=cond,
+        cond_nconsts=len(cond_consts),
+        body=body,
+        body_nconsts=len(body_consts),
+    )
+    return tree.unflatten(carry_def, out)
+
+
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
+    """``for i in range(lower, upper): val = body_fun(i, val)``.
+
+    With bounds that are known while tracing it is a `scan` and has a gradient; else it is a `while_loop`.
+
+    Args:
+        lower, upper: integer scalars.
+        body_fun: maps ``(i, val)`` to ``val``, of one structure and type.
+        unroll: as in `scan`; needs constant bounds.
+
+    >>> import nxjax as nx
+    >>> int(fori_loop(0, 5, lambda i, total: total + i, 0))
+    10
+    """
+    if not callable(body_fun):
+        raise ParameterError("fori_loop: needs a function", got=type(body_fun).__name__)
+    bounds = [as_value(x, "fori_loop") for x in (lower, upper)]
+    for x in bounds:
+        if x.shape or x.dtype not in dtypes.INTEGER:
+            raise DtypeError("fori_loop: bounds are integer scalars", got=x.type)
+    if bounds[0].dtype != bounds[1].dtype:
+        bounds = _one_dtype(bounds)
+    first, last = bounds
+    if isinstance(first, DeviceArray) and isinstance(last, DeviceArray):
+        steps = max(int(last.numpy()) - int(first.numpy()), 0)
+
+        def turn(carry: Any, _: None) -> tuple[Any, None]:
+            i, value = carry
+            return (_next(i), body_fun(i, value)), None
+
+        (_, result), _ = scan(turn, (first, init_val), None, length=steps, unroll=1 if unroll is None else unroll)
+        return result
+    if unroll is not None and unroll is not False and unroll != 1:
+        raise ParameterError("fori_loop: unroll needs bounds that are known while tracing", got=unroll)
+
+    def test(carry: Any) -> Any:
+        from nxjax.ops.compare import lt
+
+        return lt(carry[0], carry[1])
+
+    def step(carry: Any) -> Any:
+        i, end, value = carry
+        return _next(i), end, body_fun(i, value)
+
+    return while_loop(test, step, (first, last, init_val))[2]
+
+
+def _next(i: Array) -> Array:
+    from nxjax.ops.arithmetic import add
+    from nxjax.trace.array import wrap
+
+    return add(i, wrap(np.ones((), i.dtype), weak=i.type.weak))
+
+
+def _one_dtype(bounds: Sequence[Array]) -> list[Array]:
+    from nxjax.ops.convert import convert_element_type
+
+    weak = [x.type.weak for x in bounds]
+    if weak[0] == weak[1]:
+        raise DtypeError(
+            "fori_loop: bounds differ in dtype", got=f"{bounds[0].type} and {bounds[1].type}", expected="one dtype"
+        )
+    dtype = bounds[weak.index(False)].dtype
+    return [convert_element_type(x, dtype=dtype) for x in bounds]
