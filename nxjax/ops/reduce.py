@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from nxjax.ops.base import LinearOp, NDArray, check_axes, of_dtype
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_axes, of_dtype
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
@@ -62,4 +63,185 @@ class ReduceSum(LinearOp, Reduce):
         return (broadcast_in_dim(ct, shape=x.shape, broadcast_dimensions=kept),)
 
 
+@final
+class ReduceProd(Reduce):
+    """Product along ``axes``."""
+
+    name = "reduce_prod"
+    hlo = "multiply"
+
+    def identity(self, dtype: DType) -> Any:
+        return 1
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
+        return np.asarray(np.prod(x, axis=axes, dtype=wide)).astype(x.dtype)
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
+    ) -> tuple[Array, Array | None]:
+        from nxjax.ops.arithmetic import mul
+
+        (x,), (t,) = primals, tangents
+        y = self(x, axes=axes)
+        if t is None or not axes:
+            return y, t
+        # Every element's factor is the product of all the others, also where some element is zero.
+        return y, reduce_sum(mul(t, products_of_others(x, axes)), axes=axes)
+
+
+def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
+    """For every element, the product of the other elements along ``axes``.
+
+    Exclusive products from the left times those from the right, so that no division is needed.
+    """
+    from nxjax.ops.arithmetic import mul
+    from nxjax.ops.base import constant
+    from nxjax.ops.cumulative import cumprod
+    from nxjax.ops.shape import reshape, transpose
+    from nxjax.ops.slicing import pad, slice
+
+    kept = [i for i in range(x.ndim) if i not in axes]
+    order = (*kept, *axes)
+    moved = transpose(x, permutation=order)
+    n = math.prod(x.shape[a] for a in axes)
+    rows = math.prod(x.shape[i] for i in kept)
+    flat = reshape(moved, shape=(rows, n))
+    one = constant(1, x.dtype)
+
+    def exclusive(reverse: bool) -> Array:
+        lo, hi = ((1, n), (0, 1)) if reverse else ((0, n - 1), (1, 0))
+        start, limit = lo
+        part = slice(flat, start_indices=(0, start), limit_indices=(rows, limit))
+        padded = pad(part, one, padding_config=((0, 0, 0), (hi[0], hi[1], 0)))
+        return cumprod(padded, axis=1, reverse=reverse)
+
+    others = mul(exclusive(False), exclusive(True)) if n else flat
+    inverse = sorted(range(x.ndim), key=order.__getitem__)
+    return transpose(reshape(others, shape=moved.shape), permutation=tuple(inverse))
+
+
+class _Extremum(Reduce):
+    """NaN wins. The tangent is the mean of those of the elements that attain the extremum."""
+
+    allowed = dtypes.NUMERIC - dtypes.COMPLEX
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
+    ) -> tuple[Array, Array | None]:
+        from nxjax.ops.arithmetic import div, mul
+        from nxjax.ops.compare import eq
+        from nxjax.ops.convert import convert_element_type
+
+        (x,), (t,) = primals, tangents
+        y = self(x, axes=axes)
+        if t is None:
+            return y, None
+        kept = tuple(i for i in range(x.ndim) if i not in axes)
+        spread = broadcast_in_dim(y, shape=x.shape, broadcast_dimensions=kept)
+        attained = convert_element_type(eq(x, spread), dtype=x.dtype)
+        return y, div(reduce_sum(mul(t, attained), axes=axes), reduce_sum(attained, axes=axes))
+
+
+@final
+class ReduceMax(_Extremum):
+    """Largest along ``axes``; of no elements, the smallest value of the dtype."""
+
+    name = "reduce_max"
+    hlo = "maximum"
+
+    def identity(self, dtype: DType) -> Any:
+        return lowest(dtype)
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
+        return np.asarray(np.maximum.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
+
+
+@final
+class ReduceMin(_Extremum):
+    """Smallest along ``axes``; of no elements, the largest value of the dtype."""
+
+    name = "reduce_min"
+    hlo = "minimum"
+
+    def identity(self, dtype: DType) -> Any:
+        return highest(dtype)
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
+        return np.asarray(np.minimum.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
+
+
+def lowest(dtype: DType) -> Any:
+    """The value below all others: -inf, the smallest integer, False."""
+    if dtype in dtypes.FLOAT:
+        return float("-inf") if has_infinity(dtype) else float(dtypes.float_info(dtype).min)
+    return False if dtype == dtypes.bool_ else dtypes.integer_info(dtype).min
+
+
+def highest(dtype: DType) -> Any:
+    """The value above all others: inf, the largest integer, True."""
+    if dtype in dtypes.FLOAT:
+        return float("inf") if has_infinity(dtype) else float(dtypes.float_info(dtype).max)
+    return True if dtype == dtypes.bool_ else dtypes.integer_info(dtype).max
+
+
+def has_infinity(dtype: DType) -> bool:
+    """False for the 8-bit formats that spend all codes on finite values."""
+    return dtype not in dtypes.FLOAT or dtype.itemsize > 1 or dtype == dtypes.float8_e5m2
+
+
+class _Logic(Nondifferentiable, Reduce):
+    allowed = dtypes.BITS
+
+
+@final
+class ReduceAnd(_Logic):
+    """Bitwise (logical) and along ``axes``."""
+
+    name = "reduce_and"
+    hlo = "and"
+
+    def identity(self, dtype: DType) -> Any:
+        return True if dtype == dtypes.bool_ else -1 if dtype in dtypes.SIGNED else dtypes.integer_info(dtype).max
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        return np.asarray(np.bitwise_and.reduce(x, axis=axes), x.dtype) if axes else x
+
+
+@final
+class ReduceOr(_Logic):
+    """Bitwise (logical) or along ``axes``."""
+
+    name = "reduce_or"
+    hlo = "or"
+
+    def identity(self, dtype: DType) -> Any:
+        return 0
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        return np.asarray(np.bitwise_or.reduce(x, axis=axes), x.dtype) if axes else x
+
+
+@final
+class ReduceXor(_Logic):
+    """Bitwise (logical) exclusive or along ``axes``."""
+
+    name = "reduce_xor"
+    hlo = "xor"
+
+    def identity(self, dtype: DType) -> Any:
+        return 0
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        return np.asarray(np.bitwise_xor.reduce(x, axis=axes), x.dtype) if axes else x
+
+
 reduce_sum = ReduceSum()
+reduce_prod = ReduceProd()
+reduce_max = ReduceMax()
+reduce_min = ReduceMin()
+reduce_and = ReduceAnd()
+reduce_or = ReduceOr()
+reduce_xor = ReduceXor()

@@ -1,0 +1,374 @@
+"""gather: many slices of one operand at once, at positions that are data.
+
+The index vector is the last dimension of the indices, as in `jax.lax.gather`. Semantics: StableHLO specification,
+section gather, plus the mode for indices out of bounds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops.base import LinearOp, NDArray, constant, move_batch, require, zeros
+from nxjax.ops.shape import broadcast_in_dim
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.text import param_class
+from nxjax.trace.types import ArrayType, Shape
+
+
+@param_class
+class GatherScatterMode(enum.Enum):
+    """What indices out of bounds mean.
+
+    CLIP: the window is moved inside. FILL_OR_DROP: a gather gives ``fill_value``, a scatter does nothing.
+    PROMISE_IN_BOUNDS: there are none.
+    """
+
+    CLIP = 0
+    FILL_OR_DROP = 1
+    PROMISE_IN_BOUNDS = 2
+    ONE_HOT = 3
+
+    @staticmethod
+    def from_any(mode: Any) -> GatherScatterMode:
+        """A mode from itself, its name, or None (the default)."""
+        if isinstance(mode, GatherScatterMode):
+            return mode
+        names = {
+            None: GatherScatterMode.FILL_OR_DROP,
+            "clip": GatherScatterMode.CLIP,
+            "fill": GatherScatterMode.FILL_OR_DROP,
+            "drop": GatherScatterMode.FILL_OR_DROP,
+            "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+        }
+        require("gather", mode in names, "unknown mode", mode, ", ".join(map(repr, names)))
+        return names[mode]
+
+
+@param_class
+@dataclass(frozen=True)
+class GatherDimensionNumbers:
+    """Which dimension is what in `gather`.
+
+    Attributes:
+        offset_dims: result dimensions that run inside a slice.
+        collapsed_slice_dims: operand dimensions of slice size 1 that the result lacks.
+        start_index_map: the operand dimension of each component of the index vector.
+        operand_batching_dims, start_indices_batching_dims: dimensions that operand and indices share.
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, tuple(int(d) for d in value))
+
+
+def shifted(dims: Sequence[int]) -> tuple[int, ...]:
+    """Dimensions after one was put in front."""
+    return tuple(d + 1 for d in dims)
+
+
+def check_indices(op: Op, indices: ArrayType, width: int) -> None:
+    """Integer indices whose last dimension is the index vector of ``width`` components."""
+    if indices.dtype not in dtypes.INTEGER:
+        raise DtypeError(f"{op}: indices are integers", got=indices)
+    if not indices.shape or indices.shape[-1] != width:
+        raise ShapeError(
+            f"{op}: the last dimension of the indices is the index vector", got=indices, expected=f"size {width}"
+        )
+
+
+def window_index(
+    shape: Shape,
+    indices: NDArray,
+    sizes: Sequence[int],
+    start_index_map: Sequence[int],
+    window_dims: Sequence[int],
+    operand_batching: Sequence[int],
+    indices_batching: Sequence[int],
+    clip: bool,
+) -> tuple[tuple[NDArray, ...], NDArray]:
+    """For every element of every window, its position in the operand; and which windows are inside.
+
+    The arrays broadcast to ``batch shape + window shape``. Windows outside are clipped, so that they can be read; the
+    second result, of the batch shape, tells them.
+    """
+    batch = indices.shape[:-1]
+    inside = np.ones(batch, np.bool_)
+    position: list[NDArray] = []
+    columns = [indices[..., k].astype(np.int64) for k in range(indices.shape[-1])]
+    if indices.dtype == dtypes.uint64:
+        columns = [np.minimum(indices[..., k], np.uint64(2**62)).astype(np.int64) for k in range(indices.shape[-1])]
+    for d, n in enumerate(shape):
+        if d in operand_batching:
+            along = indices_batching[list(operand_batching).index(d)]
+            start = np.arange(n).reshape([-1 if i == along else 1 for i in range(len(batch))])
+            start = np.broadcast_to(start, batch)
+        elif d in start_index_map:
+            wanted = columns[list(start_index_map).index(d)]
+            start = np.clip(wanted, 0, n - sizes[d])
+            if not clip:
+                inside = inside & (start == wanted)
+        else:
+            start = np.zeros(batch, np.int64)
+        start = start.reshape((*batch, *(1 for _ in window_dims)))
+        if d in window_dims:
+            axis = list(window_dims).index(d)
+            run = np.arange(sizes[d]).reshape([-1 if i == axis else 1 for i in range(len(window_dims))])
+            start = start + run
+        position.append(start)
+    return tuple(position), inside
+
+
+@final
+class Gather(LinearOp):
+    """Slices of ``slice_sizes`` of x at the index vectors in ``indices``."""
+
+    name = "gather"
+
+    def infer(
+        self,
+        x: ArrayType,
+        indices: ArrayType,
+        /,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        mode: GatherScatterMode,
+        fill_value: Any = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> ArrayType:
+        n = dimension_numbers
+        check_indices(self, indices, len(n.start_index_map))
+        require(self, len(slice_sizes) == x.ndim, "one slice size per dimension", slice_sizes, x)
+        if any(not 0 <= k <= size for k, size in zip(slice_sizes, x.shape, strict=True)):
+            raise ShapeError("gather: a slice is larger than the operand", got=f"{slice_sizes} of {x}")
+        hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
+        require(self, all(slice_sizes[d] == 1 for d in hidden), "collapsed dimensions have slice size 1", slice_sizes)
+        window = [k for d, k in enumerate(slice_sizes) if d not in hidden]
+        require(self, len(window) == len(n.offset_dims), "one offset dimension per dimension of a slice", n)
+        for a, b in zip(n.operand_batching_dims, n.start_indices_batching_dims, strict=True):
+            if x.shape[a] != indices.shape[b]:
+                raise ShapeError("gather: batching dimensions differ in size", got=f"{x} and {indices}")
+        batch = iter(indices.shape[:-1])
+        inner = iter(window)
+        rank = len(window) + indices.ndim - 1
+        return ArrayType(
+            tuple(next(inner) if d in n.offset_dims else next(batch) for d in range(rank)), x.dtype, x.weak
+        )
+
+    def eval(
+        self,
+        x: NDArray,
+        indices: NDArray,
+        /,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        mode: GatherScatterMode,
+        fill_value: Any = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> NDArray:
+        n = dimension_numbers
+        hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
+        window = [d for d in range(x.ndim) if d not in hidden]
+        position, inside = window_index(
+            x.shape,
+            indices,
+            slice_sizes,
+            n.start_index_map,
+            window,
+            n.operand_batching_dims,
+            n.start_indices_batching_dims,
+            mode is not GatherScatterMode.FILL_OR_DROP,
+        )
+        full = (*indices.shape[:-1], *(slice_sizes[d] for d in window))
+        if 0 in x.shape:
+            y, inside = np.zeros(full, x.dtype), np.zeros(inside.shape, np.bool_)
+        else:
+            y = x[position] if position else np.broadcast_to(x, full)
+        y = np.broadcast_to(y, full)
+        if mode is GatherScatterMode.FILL_OR_DROP and not inside.all():
+            mask = inside.reshape((*inside.shape, *(1 for _ in window)))
+            y = np.where(
+                mask, y, np.asarray(default_fill(x.dtype) if fill_value is None else fill_value).astype(x.dtype)
+            )
+        batch = [d for d in range(y.ndim) if d not in n.offset_dims]
+        order = [0] * y.ndim
+        for i, d in enumerate((*batch, *n.offset_dims)):
+            order[d] = i
+        return y.transpose(order)
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        y = self(*primals, **params)
+        t = tangents[0]
+        return y, None if t is None else self(t, primals[1], **{**params, "fill_value": 0})
+
+    def transpose(
+        self,
+        ct: Array,
+        x: Linear,
+        indices: Array,
+        /,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        mode: GatherScatterMode,
+        fill_value: Any = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> Sequence[Array | None]:
+        from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add
+
+        n = dimension_numbers
+        numbers = ScatterDimensionNumbers(
+            update_window_dims=n.offset_dims,
+            inserted_window_dims=n.collapsed_slice_dims,
+            scatter_dims_to_operand_dims=n.start_index_map,
+            operand_batching_dims=n.operand_batching_dims,
+            scatter_indices_batching_dims=n.start_indices_batching_dims,
+        )
+        ct_x = scatter_add(
+            zeros(x.type),
+            indices,
+            ct,
+            dimension_numbers=numbers,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+            mode=mode,
+        )
+        return (ct_x, None)
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        **params: Any,
+    ) -> tuple[Any, Any]:
+        (x, indices), n = args, dimension_numbers
+        if dims[1] is None:
+            numbers = GatherDimensionNumbers(
+                (0, *shifted(n.offset_dims)),
+                shifted(n.collapsed_slice_dims),
+                shifted(n.start_index_map),
+                shifted(n.operand_batching_dims),
+                n.start_indices_batching_dims,
+            )
+            x = move_batch(x, dims[0], size)
+            return self(x, indices, dimension_numbers=numbers, slice_sizes=(size, *slice_sizes), **params), 0
+        indices = move_batch(indices, dims[1], size)
+        if dims[0] is None:
+            numbers = GatherDimensionNumbers(
+                shifted(n.offset_dims),
+                n.collapsed_slice_dims,
+                n.start_index_map,
+                n.operand_batching_dims,
+                shifted(n.start_indices_batching_dims),
+            )
+            return self(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
+        numbers = GatherDimensionNumbers(
+            shifted(n.offset_dims),
+            shifted(n.collapsed_slice_dims),
+            shifted(n.start_index_map),
+            (0, *shifted(n.operand_batching_dims)),
+            (0, *shifted(n.start_indices_batching_dims)),
+        )
+        x = move_batch(x, dims[0], size)
+        return self(x, indices, dimension_numbers=numbers, slice_sizes=(1, *slice_sizes), **params), 0
+
+    def stablehlo(
+        self,
+        b: Any,
+        out: ArrayType,
+        x: Any,
+        indices: Any,
+        /,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        mode: GatherScatterMode,
+        fill_value: Any = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+    ) -> Any:
+        n = dimension_numbers
+        if 0 in x.type.shape or 0 in out.shape:
+            return b.constant(np.zeros((), x.type.dtype), out)
+        numbers = ", ".join(
+            f"{name} = {list(value)}"
+            for name, value in (
+                ("offset_dims", n.offset_dims),
+                ("collapsed_slice_dims", n.collapsed_slice_dims),
+                ("operand_batching_dims", n.operand_batching_dims),
+                ("start_indices_batching_dims", n.start_indices_batching_dims),
+                ("start_index_map", n.start_index_map),
+            )
+        )
+        attrs = (
+            f"dimension_numbers = #stablehlo.gather<{numbers}, index_vector_dim = {indices.type.ndim - 1}>, "
+            f"slice_sizes = {b.ints(slice_sizes)}, indices_are_sorted = {str(indices_are_sorted).lower()}"
+        )
+        y = b.op("stablehlo.gather", (x, indices), out, attrs)
+        if mode is not GatherScatterMode.FILL_OR_DROP or not n.start_index_map:
+            return y
+        bounds = [x.type.shape[d] - slice_sizes[d] for d in n.start_index_map]
+        batch = tuple(d for d in range(out.ndim) if d not in n.offset_dims)
+
+        def filled(y: Array, indices: Array) -> Array:
+            from nxjax.ops.select import select_n
+
+            inside = broadcast_in_dim(in_bounds(indices, bounds), shape=y.shape, broadcast_dimensions=batch)
+            fill = default_fill(y.dtype) if fill_value is None else fill_value
+            return select_n(inside, constant(fill, y.dtype, y.shape), y)
+
+        return b.inline(filled, (y, indices))
+
+
+def default_fill(dtype: dtypes.DType) -> Any:
+    """What a gather out of bounds gives: NaN, the largest unsigned or smallest signed integer, True; as in JAX."""
+    if dtype == dtypes.key:
+        return np.zeros((), dtypes.key)
+    if dtype in dtypes.INEXACT:
+        return float("nan")
+    if dtype in dtypes.SIGNED:
+        return dtypes.integer_info(dtype).min
+    return dtypes.integer_info(dtype).max if dtype in dtypes.UNSIGNED else True
+
+
+def in_bounds(indices: Array, bounds: Sequence[int]) -> Array:
+    """Which index vectors have every component in [0, bound]; the last dimension disappears."""
+    from nxjax.ops.bitwise import and_
+    from nxjax.ops.compare import ge, le
+    from nxjax.ops.reduce import reduce_and
+
+    inside = and_(ge(indices, 0), le(indices, upper_bounds(indices, bounds)))
+    return reduce_and(inside, axes=(indices.ndim - 1,))
+
+
+def upper_bounds(indices: Array, bounds: Sequence[int]) -> Array:
+    """The bounds in the indices' shape and dtype; one that the dtype cannot hold is its largest value."""
+    from nxjax.trace.array import wrap
+
+    largest = dtypes.integer_info(indices.dtype).max
+    row = np.asarray([min(bound, largest) for bound in bounds]).astype(indices.dtype)
+    return broadcast_in_dim(wrap(row), shape=indices.shape, broadcast_dimensions=(indices.ndim - 1,))
+
+
+gather: Final = Gather()

@@ -1,0 +1,413 @@
+"""scatter: updates written into, or combined with, windows of an operand at positions that are data.
+
+Semantics: StableHLO specification, section scatter, plus the mode for indices out of bounds (see `indexing`). Updates
+of one position are applied in an unspecified order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.ops.arithmetic import add, div, mul, neg
+from nxjax.ops.base import NDArray, all_weak, constant, equal_dtypes, like, move_batch, of_dtype, require, zeros
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.indexing import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    check_indices,
+    gather,
+    shifted,
+    upper_bounds,
+    window_index,
+)
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.dtypes import DType
+from nxjax.trace.text import param_class
+from nxjax.trace.types import ArrayType
+
+
+@param_class
+@dataclass(frozen=True)
+class ScatterDimensionNumbers:
+    """Which dimension is what in `scatter`.
+
+    Attributes:
+        update_window_dims: dimensions of the updates that run inside a window.
+        inserted_window_dims: operand dimensions of window size 1 that the updates lack.
+        scatter_dims_to_operand_dims: the operand dimension of each component of the index vector.
+        operand_batching_dims, scatter_indices_batching_dims: dimensions that operand and indices share.
+    """
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, tuple(int(d) for d in value))
+
+    def window(self, ndim: int) -> list[int]:
+        """Operand dimensions that a window runs along."""
+        hidden = (*self.inserted_window_dims, *self.operand_batching_dims)
+        return [d for d in range(ndim) if d not in hidden]
+
+    def sizes(self, x: ArrayType | Array | Linear, updates: ArrayType | Array | Linear) -> tuple[int, ...]:
+        """Window size per operand dimension."""
+        inner = iter(updates.shape[d] for d in self.update_window_dims)
+        window = self.window(len(x.shape))
+        return tuple(next(inner) if d in window else 1 for d in range(len(x.shape)))
+
+    def as_gather(self) -> GatherDimensionNumbers:
+        """What reads the windows that this writes."""
+        return GatherDimensionNumbers(
+            self.update_window_dims,
+            self.inserted_window_dims,
+            self.scatter_dims_to_operand_dims,
+            self.operand_batching_dims,
+            self.scatter_indices_batching_dims,
+        )
+
+
+class Scatter(Op):
+    """x with ``updates`` combined into the windows at ``indices``. Operands in the order (x, indices, updates)."""
+
+    allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
+    hlo: ClassVar[str]
+
+    def infer(
+        self,
+        x: ArrayType,
+        indices: ArrayType,
+        updates: ArrayType,
+        /,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: GatherScatterMode,
+    ) -> ArrayType:
+        n = dimension_numbers
+        equal_dtypes(self, x, updates)
+        of_dtype(self, self.allowed, x)
+        check_indices(self, indices, len(n.scatter_dims_to_operand_dims))
+        window = n.window(x.ndim)
+        require(self, len(window) == len(n.update_window_dims), "one window dimension per operand dimension", n, x)
+        batch = tuple(k for d, k in enumerate(updates.shape) if d not in n.update_window_dims)
+        if batch != indices.shape[:-1]:
+            raise ShapeError(f"{self}: updates and indices differ in shape", got=f"{updates} for {indices}")
+        if any(k > x.shape[d] for d, k in zip(window, (updates.shape[d] for d in n.update_window_dims), strict=True)):
+            raise ShapeError(f"{self}: an update is larger than the operand", got=f"{updates} into {x}")
+        return ArrayType(x.shape, x.dtype, all_weak(x, updates))
+
+    @abstractmethod
+    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+        """Combine updates into ``y`` in place; ``position`` may name an element more than once."""
+
+    def eval(
+        self,
+        x: NDArray,
+        indices: NDArray,
+        updates: NDArray,
+        /,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: GatherScatterMode,
+    ) -> NDArray:
+        n = dimension_numbers
+        y = np.array(x)
+        if not updates.size:
+            return y
+        window = n.window(x.ndim)
+        batch = [d for d in range(updates.ndim) if d not in n.update_window_dims]
+        moved = updates.transpose((*batch, *n.update_window_dims))
+        position, inside = window_index(
+            x.shape,
+            indices,
+            n.sizes(ArrayType(x.shape, x.dtype), ArrayType(updates.shape, updates.dtype)),
+            n.scatter_dims_to_operand_dims,
+            window,
+            n.operand_batching_dims,
+            n.scatter_indices_batching_dims,
+            mode is GatherScatterMode.CLIP,
+        )
+        position = tuple(np.broadcast_to(p, moved.shape)[inside] for p in position)
+        self.combine_at(y, position, moved[inside])
+        return y
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        **params: Any,
+    ) -> tuple[Any, Any]:
+        n = dimension_numbers
+        x, updates = move_batch(args[0], dims[0], size), move_batch(args[2], dims[2], size)
+        if dims[1] is None:
+            numbers = ScatterDimensionNumbers(
+                (0, *shifted(n.update_window_dims)),
+                shifted(n.inserted_window_dims),
+                shifted(n.scatter_dims_to_operand_dims),
+                shifted(n.operand_batching_dims),
+                n.scatter_indices_batching_dims,
+            )
+            return self(x, args[1], updates, dimension_numbers=numbers, **params), 0
+        numbers = ScatterDimensionNumbers(
+            shifted(n.update_window_dims),
+            shifted(n.inserted_window_dims),
+            shifted(n.scatter_dims_to_operand_dims),
+            (0, *shifted(n.operand_batching_dims)),
+            (0, *shifted(n.scatter_indices_batching_dims)),
+        )
+        indices = move_batch(args[1], dims[1], size)
+        return self(x, indices, updates, dimension_numbers=numbers, **params), 0
+
+    def stablehlo(
+        self,
+        b: Any,
+        out: ArrayType,
+        x: Any,
+        indices: Any,
+        updates: Any,
+        /,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: GatherScatterMode,
+    ) -> Any:
+        n = dimension_numbers
+        if 0 in updates.type.shape or 0 in out.shape:
+            return x
+        if mode is GatherScatterMode.CLIP and n.scatter_dims_to_operand_dims:
+            sizes = n.sizes(x.type, updates.type)
+            bounds = [x.type.shape[d] - sizes[d] for d in n.scatter_dims_to_operand_dims]
+            indices = b.inline(lambda i: clipped(i, bounds), (indices,))
+        numbers = ", ".join(
+            f"{name} = {list(value)}"
+            for name, value in (
+                ("update_window_dims", n.update_window_dims),
+                ("inserted_window_dims", n.inserted_window_dims),
+                ("input_batching_dims", n.operand_batching_dims),
+                ("scatter_indices_batching_dims", n.scatter_indices_batching_dims),
+                ("scatter_dims_to_operand_dims", n.scatter_dims_to_operand_dims),
+            )
+        )
+        attrs = (
+            f"scatter_dimension_numbers = #stablehlo.scatter<{numbers}, index_vector_dim = {indices.type.ndim - 1}>, "
+            f"indices_are_sorted = {str(indices_are_sorted).lower()}, unique_indices = {str(unique_indices).lower()}"
+        )
+        element = ArrayType((), out.dtype)
+
+        def body(inner: Any, old: Any, new: Any) -> Any:
+            return inner.simple(self.hlo, (old, new), element) if self.hlo else new
+
+        return b.op("stablehlo.scatter", (x, indices, updates), out, attrs, [((element, element), body)])
+
+
+def clipped(indices: Array, bounds: Sequence[int]) -> Array:
+    """Index vectors moved into [0, bound]."""
+    from nxjax.ops.arithmetic import max, min
+
+    return min(max(indices, 0), upper_bounds(indices, bounds))
+
+
+def read(x: Array, indices: Array, updates: Array | Linear, params: dict[str, Any]) -> Array:
+    """The windows of ``x`` that a scatter with ``params`` writes; zero for those it drops."""
+    n: ScatterDimensionNumbers = params["dimension_numbers"]
+    return gather(
+        x,
+        indices,
+        dimension_numbers=n.as_gather(),
+        slice_sizes=n.sizes(x, updates),
+        mode=params["mode"],
+        fill_value=0,
+        indices_are_sorted=params.get("indices_are_sorted", False),
+        unique_indices=params.get("unique_indices", False),
+    )
+
+
+@final
+class ScatterAdd(Scatter):
+    """Adds."""
+
+    name = "scatter_add"
+    hlo = "add"
+
+    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+        if y.dtype.isbuiltin == 1:
+            np.add.at(y, position, updates)
+        else:  # ml_dtypes' types have no `ufunc.at`
+            wide = y.astype(np.float32)
+            np.add.at(wide, position, updates.astype(np.float32))
+            y[...] = wide.astype(y.dtype)
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        x, indices, _ = primals
+        tx, _, tu = tangents
+        y = self(*primals, **params)
+        if tu is None:
+            return y, tx
+        return y, self(zeros(x.type) if tx is None else tx, indices, tu, **params)
+
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+        ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None
+        return (ct if isinstance(x, Linear) else None, None, ct_u)
+
+
+@final
+class ScatterSub(Scatter):
+    """Subtracts."""
+
+    name = "scatter_sub"
+    hlo = "subtract"
+
+    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+        scatter_add.combine_at(y, position, np.negative(updates))
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        tx, _, tu = tangents
+        _, t = scatter_add.jvp(primals, (tx, None, None if tu is None else neg(tu)), **params)
+        return self(*primals, **params), t
+
+
+@final
+class ScatterMul(Scatter):
+    """Multiplies."""
+
+    name = "scatter_mul"
+    hlo = "multiply"
+
+    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+        if y.dtype.isbuiltin == 1:
+            np.multiply.at(y, position, updates)
+        else:
+            wide = y.astype(np.float32)
+            np.multiply.at(wide, position, updates.astype(np.float32))
+            y[...] = wide.astype(y.dtype)
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        x, indices, updates = primals
+        tx, _, tu = tangents
+        y = self(*primals, **params)
+        t = None if tx is None else self(tx, indices, updates, **params)
+        if tu is not None:
+            # The other factors of the product are x itself, or, where an element is hit more than once, y / update.
+            if params.get("unique_indices"):
+                others = read(x, indices, updates, params)
+            else:
+                others = div(read(y, indices, updates, params), updates)
+            base = zeros(x.type) if t is None else t
+            t = scatter_add(base, indices, mul(tu, others), **params)
+        return y, t
+
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+        return (self(ct, indices, updates, **params), None, None)
+
+
+class _ScatterExtremum(Scatter):
+    allowed = dtypes.NUMERIC - dtypes.COMPLEX
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        from nxjax.ops.compare import eq
+
+        x, indices, updates = primals
+        tx, _, tu = tangents
+        y = self(*primals, **params)
+        if (tx is None and tu is None) or x.dtype not in dtypes.FLOAT:
+            return y, None
+        # Everything that attains the extremum shares it equally.
+        kept = convert_element_type(eq(x, y), dtype=x.dtype)
+        won = convert_element_type(eq(updates, read(y, indices, updates, params)), dtype=x.dtype)
+        ways = scatter_add(kept, indices, won, **params)
+        share = div(like(ways, 1), ways)
+        base = zeros(x.type) if tx is None else mul(tx, mul(kept, share))
+        if tu is None:
+            return y, base
+        return y, scatter_add(base, indices, mul(tu, mul(won, read(share, indices, updates, params))), **params)
+
+
+@final
+class ScatterMax(_ScatterExtremum):
+    """Keeps the larger."""
+
+    name = "scatter_max"
+    hlo = "maximum"
+
+    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+        np.maximum.at(y, position, updates)
+
+
+@final
+class ScatterMin(_ScatterExtremum):
+    """Keeps the smaller."""
+
+    name = "scatter_min"
+    hlo = "minimum"
+
+    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+        np.minimum.at(y, position, updates)
+
+
+@final
+class ScatterSet(Scatter):
+    """Overwrites. Of several updates of one element, one wins. Every dtype, keys included."""
+
+    name = "scatter"
+    hlo = ""
+    allowed = dtypes.NUMERIC | {dtypes.key}
+
+    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+        y[position] = updates
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        x, indices, updates = primals
+        tx, _, tu = tangents
+        y = self(*primals, **params)
+        if tx is None and tu is None:
+            return y, None
+        tx = zeros(x.type) if tx is None else tx
+        tu = zeros(updates.type) if tu is None else tu
+        if params.get("unique_indices"):
+            return y, self(tx, indices, tu, **params)
+        # Number the updates and scatter the numbers by the same rule: the number found at an element is that of the
+        # update that won it, and zero is the operand's own.
+        from nxjax.ops.compare import eq
+        from nxjax.ops.create import iota
+        from nxjax.ops.shape import reshape
+
+        count = updates.size
+        word = dtypes.int32 if count < 2**31 - 1 else dtypes.int64
+        numbers = add(iota(dtype=word, shape=(count,), dimension=0), 1)
+        numbers = reshape(numbers, shape=updates.shape)
+        winners = self(constant(0, word, x.shape), indices, numbers, **params)
+        untouched = convert_element_type(eq(winners, 0), dtype=x.dtype)
+        won = convert_element_type(eq(numbers, read(winners, indices, updates, params)), dtype=x.dtype)
+        return y, scatter_add(mul(tx, untouched), indices, mul(tu, won), **params)
+
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+        # Only reached with unique indices (see `jvp`).
+        ct_x = self(ct, indices, zeros(updates.type), **params) if isinstance(x, Linear) else None
+        ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None
+        return (ct_x, None, ct_u)
+
+
+scatter = ScatterSet()
+scatter_add = ScatterAdd()
+scatter_sub = ScatterSub()
+scatter_mul = ScatterMul()
+scatter_max = ScatterMax()
+scatter_min = ScatterMin()

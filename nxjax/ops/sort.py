@@ -1,0 +1,225 @@
+"""Sorting along one axis: sort with companions, top_k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.ops.base import NDArray, check_axis, equal_shapes, move_batch, of_dtype, require
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Op
+from nxjax.trace.types import ArrayType
+
+
+def take_along(x: Array, index: Array, axis: int) -> Array:
+    """``x[..., index[..., i], ...]`` along ``axis``, the other dimensions in step."""
+    from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+    from nxjax.ops.shape import reshape
+
+    others = tuple(d for d in range(x.ndim) if d != axis)
+    numbers = GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+    )
+    index = reshape(index, shape=(*index.shape, 1))
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS
+    return gather(x, index, dimension_numbers=numbers, slice_sizes=(1,) * x.ndim, mode=mode)
+
+
+@final
+class Sort(Op):
+    """Sorts the operands together along ``dimension``, ascending by the first ``num_keys`` of them in turn.
+
+    NaNs come last; -0.0 equals 0.0; complex numbers sort by real, then imaginary part. With ``is_stable`` equal
+    elements keep their order.
+    """
+
+    name = "sort"
+    multi = True
+
+    def infer(
+        self, first: ArrayType, /, *others: ArrayType, dimension: int, is_stable: bool = True, num_keys: int = 1
+    ) -> tuple[ArrayType, ...]:
+        types = (first, *others)
+        equal_shapes(self, *types)
+        check_axis(self, dimension, first.ndim)
+        require(self, 1 <= num_keys <= len(types), "num_keys", num_keys, f"1 to {len(types)}")
+        of_dtype(self, dtypes.NUMERIC, *types[:num_keys])
+        return types
+
+    def eval(self, *xs: NDArray, dimension: int, is_stable: bool = True, num_keys: int = 1) -> tuple[NDArray, ...]:
+        order = self.order(xs[:num_keys], dimension)
+        return tuple(np.take_along_axis(x, order, dimension) for x in xs)
+
+    @staticmethod
+    def order(keys: Sequence[NDArray], axis: int) -> NDArray:
+        """The stable sorting permutation by several keys."""
+        columns: list[NDArray] = []
+        for k in keys:
+            if k.dtype in dtypes.COMPLEX:
+                columns += [k.real, k.imag]
+            else:
+                columns.append(k if k.dtype.isbuiltin == 1 else k.astype(np.float32))
+        order = np.broadcast_to(
+            np.arange(keys[0].shape[axis]).reshape([-1 if i == axis else 1 for i in range(keys[0].ndim)]), keys[0].shape
+        )
+        # Least significant key first; each pass is stable.
+        for k in reversed(columns):
+            step = np.argsort(np.take_along_axis(k, order, axis), axis, kind="stable")
+            order = np.take_along_axis(order, step, axis)
+        return order
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        dimension: int,
+        is_stable: bool = True,
+        num_keys: int = 1,
+    ) -> tuple[Any, Any]:
+        from nxjax.ops.create import iota
+
+        if all(t is None for t in tangents):
+            ys = self(*primals, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
+            return ys, (None,) * len(ys)
+        index = iota(dtype=dtypes.int32, shape=primals[0].shape, dimension=dimension)
+        *ys, order = self(*primals, index, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
+        return tuple(ys), tuple(None if t is None else take_along(t, order, dimension) for t in tangents)
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        dimension: int,
+        is_stable: bool = True,
+        num_keys: int = 1,
+    ) -> tuple[Any, Any]:
+        moved = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
+        ys = self(*moved, dimension=dimension + 1, is_stable=is_stable, num_keys=num_keys)
+        return ys, (0,) * len(ys)
+
+    def stablehlo(
+        self, b: Any, out: Any, /, *xs: Any, dimension: int, is_stable: bool = True, num_keys: int = 1
+    ) -> Any:
+        def body(inner: Any, *pairs: Any) -> Any:
+            from nxjax.ops.bitwise import and_, or_
+            from nxjax.ops.compare import eq, lt
+
+            def before(*values: Array) -> Array:
+                """Lexicographic: less by the first key, or equal by it and less by the next."""
+                result: Array | None = None
+                for x, y in reversed(list(zip(values[::2], values[1::2], strict=True))):
+                    here = lt(x, y)
+                    result = here if result is None else or_(here, and_(eq(x, y), result))
+                assert result is not None
+                return result
+
+            keys: list[Any] = []
+            for x, y in zip(pairs[0 : 2 * num_keys : 2], pairs[1 : 2 * num_keys : 2], strict=True):
+                for left, right in zip(_parts(inner, x), _parts(inner, y), strict=True):
+                    keys += [_ordered(inner, left), _ordered(inner, right)]
+            return inner.inline(before, keys)
+
+        arg_types = [ArrayType((), x.type.dtype) for x in xs for _ in range(2)]
+        attrs = f"dimension = {dimension} : i64, is_stable = {str(is_stable).lower()}"
+        return b.op("stablehlo.sort", xs, tuple(out), attrs, [(arg_types, body)])
+
+
+def _parts(b: Any, x: Any) -> list[Any]:
+    """Real and imaginary part of a complex key."""
+    if x.type.dtype not in dtypes.COMPLEX:
+        return [x]
+    t = ArrayType((), dtypes.real_part(x.type.dtype))
+    return [b.op("stablehlo.real", (x,), t), b.op("stablehlo.imag", (x,), t)]
+
+
+def _ordered(b: Any, x: Any) -> Any:
+    """A float key as an integer that orders as the float does: -0.0 as 0.0, every NaN above infinity."""
+    if x.type.dtype not in dtypes.FLOAT:
+        return x
+    return b.inline(ordered_bits, (x,))
+
+
+def ordered_bits(x: Array) -> Array:
+    """An integer that sorts like the float ``x``, NaNs last."""
+    from nxjax.ops.arithmetic import sub
+    from nxjax.ops.base import constant, like
+    from nxjax.ops.compare import eq, lt, ne
+    from nxjax.ops.convert import bitcast_convert_type
+    from nxjax.ops.select import select_n
+
+    word = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[x.dtype.itemsize]
+    largest = dtypes.integer_info(word).max
+    x = select_n(eq(x, 0), x, like(x, 0))
+    bits = bitcast_convert_type(x, dtype=word)
+    # Negative floats count downwards: mirror them.
+    mirrored = select_n(lt(bits, 0), bits, sub(like(bits, -largest - 1), bits))
+    return select_n(ne(x, x), mirrored, constant(largest, word, x.shape))
+
+
+@final
+class TopK(Op):
+    """The ``k`` largest elements along ``axis``, largest first, and their indices; equal ones in order of index."""
+
+    name = "top_k"
+    multi = True
+
+    def infer(self, x: ArrayType, /, *, k: int, axis: int) -> tuple[ArrayType, ArrayType]:
+        of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
+        check_axis(self, axis, x.ndim)
+        if not 0 <= k <= x.shape[axis]:
+            raise ShapeError("top_k: k is larger than the axis", got=f"k={k} of {x} along axis {axis}")
+        shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+        return ArrayType(shape, x.dtype, x.weak), ArrayType(shape, dtypes.int32)
+
+    def eval(self, x: NDArray, /, *, k: int, axis: int) -> tuple[NDArray, NDArray]:
+        wide = x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
+        # Descending and stable: sort the reversed array ascending, read from the end.
+        n = x.shape[axis]
+        ascending = np.argsort(np.flip(wide, axis), axis, kind="stable")
+        order = np.take(n - 1 - np.flip(ascending, axis), np.arange(k), axis)
+        return np.take_along_axis(x, order, axis), order.astype(np.int32)
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, k: int, axis: int) -> tuple[Any, Any]:
+        values, index = self(*primals, k=k, axis=axis)
+        t = tangents[0]
+        return (values, index), (None if t is None else take_along(t, index, axis), None)
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, k: int, axis: int
+    ) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        return self(args[0], k=k, axis=axis + (axis >= d)), (d, d)
+
+    def expand(self, x: Array, /, *, k: int, axis: int) -> tuple[Array, Array]:
+        from nxjax.ops.bitwise import not_
+        from nxjax.ops.convert import convert_element_type
+        from nxjax.ops.create import iota
+        from nxjax.ops.slicing import slice
+
+        key = ordered_bits(x) if x.dtype in dtypes.FLOAT else x
+        if key.dtype == dtypes.bool_:
+            key = convert_element_type(key, dtype=dtypes.uint8)
+        index = iota(dtype=dtypes.int32, shape=x.shape, dimension=axis)
+        # Complementing bits turns the order of integers round.
+        _, values, order = sort(not_(key), x, index, dimension=axis, is_stable=True, num_keys=1)
+        limits = tuple(k if i == axis else n for i, n in enumerate(x.shape))
+        starts = (0,) * x.ndim
+        return (
+            slice(values, start_indices=starts, limit_indices=limits),
+            slice(order, start_indices=starts, limit_indices=limits),
+        )
+
+
+sort = Sort()
+top_k = TopK()
