@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+import numpy as np
+
 from nxjax.errors import DtypeError, ShapeError, TreeError
 from nxjax.ops import base
 from nxjax.trace import dtypes, tree
@@ -97,16 +99,15 @@ def tangent_type(type: ArrayType) -> ArrayType:
     return ArrayType(type.shape, type.dtype if dtypes.is_differentiable(type.dtype) else dtypes.float0)
 
 
+def zero_tangent(type: ArrayType) -> Array:
+    """The zero tangent of a value of ``type``: zeros of its type, or float0 for what has no tangent."""
+    t = tangent_type(type)
+    return wrap(np.zeros(t.shape, dtypes.float0)) if t.dtype == dtypes.float0 else base.zeros(t)
+
+
 def instantiate(tangent: Array | None, primal: Array) -> Array:
     """``tangent`` with a zero written out."""
-    if tangent is not None:
-        return tangent
-    type = tangent_type(primal.type)
-    if type.dtype == dtypes.float0:
-        import numpy as np
-
-        return wrap(np.zeros(type.shape, dtypes.float0))
-    return base.zeros(type)
+    return zero_tangent(primal.type) if tangent is None else tangent
 
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:

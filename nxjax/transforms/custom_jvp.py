@@ -1,0 +1,362 @@
+"""`custom_jvp`: a function with the user's own forward derivative.
+
+The call is one op that holds the traced function, so that it prints, compiles and batches like any other, and the rule,
+a Python function that is run when somebody differentiates. `jit`, `vmap`, `scan` and `checkpoint` keep the rule.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
+from nxjax.ops.arithmetic import add
+from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.convert import convert_element_type
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import EVAL, Array, Linear, Tracer, current_trace
+from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Program, run
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.jvp import instantiate
+from nxjax.transforms.nested import Mask, Nested, present, spread, to_front
+from nxjax.transforms.transpose import transposed
+from nxjax.transforms.vmap import batched, vmap_flat
+
+Rule = Callable[[Sequence[Array], Sequence[Array]], tuple[list[Array], list[Array | None]]]
+
+
+class CustomCall(Nested):
+    """Call of ``program`` with a derivative rule of its own; the first ``num_consts`` operands have none."""
+
+    def infer(self, *types: ArrayType, program: Program, num_consts: int, rule: Any) -> tuple[ArrayType, ...]:
+        return program.out_types
+
+    def eval(self, *xs: NDArray, program: Program, num_consts: int, rule: Any) -> tuple[NDArray, ...]:
+        return tuple(evaluate(program, xs))
+
+    def expand(self, *xs: Array, program: Program, num_consts: int, rule: Any) -> tuple[Array, ...]:
+        return tuple(run(program, xs))
+
+    def transpose(
+        self, cts: Sequence[Array | None], *args: Any, program: Program, num_consts: int, rule: Any
+    ) -> Sequence[Array | None]:
+        linear = tuple(isinstance(x, Linear) for x in args)
+        known = [x for x in args if not isinstance(x, Linear)]
+        back = transposed(program, linear, present(cts))
+        return spread(run(back, [*known, *(ct for ct in cts if ct is not None)]), linear)
+
+    def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, num_consts: int, rule: Any) -> Any:
+        return tuple(b.program(program, xs))
+
+
+def refuse_closed_over(name: str, program: Program, tangents: Sequence[Array | None], num_consts: int) -> None:
+    """A rule knows the arguments only: what the function closes over cannot be differentiated."""
+    if any(t is not None for t in tangents[:num_consts]):
+        raise GradientError(
+            f"{name}: {program.name or 'the function'} closes over a value that is being differentiated",
+            got="a traced value that is not an argument",
+            fix="pass it as an argument of the function, so that the rule can answer for it",
+        )
+
+
+@final
+class CustomJvpCall(CustomCall):
+    """``rule(primals, tangents)`` gives results and their tangents."""
+
+    name = "custom_jvp_call"
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        program: Program,
+        num_consts: int,
+        rule: Rule,
+    ) -> tuple[Any, Any]:
+        refuse_closed_over("custom_jvp", program, tangents, num_consts)
+        filled = [instantiate(t, x) for x, t in zip(primals[num_consts:], tangents[num_consts:], strict=True)]
+        ys, ts = rule(primals[num_consts:], filled)
+        check_results("custom_jvp", program, ys)
+        return tuple(ys), tuple(ts)
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        program: Program,
+        num_consts: int,
+        rule: Rule,
+    ) -> tuple[Any, Any]:
+        mask = present(dims)
+        force = (True,) * len(program.outputs)
+        mapped, _ = batched(program, size, mask, force, axis_name)
+        lifted = BatchedJvp(rule, size, mask[num_consts:], axis_name)
+        ys = self(*to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
+        return ys, (0,) * len(force)
+
+
+custom_jvp_call = CustomJvpCall()
+
+
+@final
+@dataclass(frozen=True)
+class BatchedJvp:
+    """``rule`` for every element of a batch; arguments are batched in dimension 0 where ``dims`` says so."""
+
+    rule: Rule
+    size: int
+    dims: Mask
+    axis_name: Any
+
+    def __call__(
+        self, primals: Sequence[Array], tangents: Sequence[Array]
+    ) -> tuple[list[Array], list[Array | None]]:
+        varies: list[Mask] = []
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            ys, ts = self.rule(xs[: len(primals)], xs[len(primals) :])
+            varies[:] = [present(ts)]
+            return [*ys, *(t for t in ts if t is not None)]
+
+        dims = [0 if d else None for d in self.dims]
+        out, found = vmap_flat(flat, self.size, [*primals, *tangents], [*dims, *dims], self.axis_name)
+        moved = [move_batch(y, d, self.size) for y, d in zip(out, found, strict=True)]
+        n = len(varies[0])
+        return moved[:n], spread(moved[n:], varies[0])
+
+
+def check_results(where: str, program: Program, ys: Sequence[Array]) -> None:
+    """The rule must give the results that the function gives."""
+    types = [y.type for y in ys]
+    if len(types) != len(program.outputs) or not all(
+        a.same(b) for a, b in zip(types, program.out_types, strict=True)
+    ):
+        raise DtypeError(
+            f"{where}: the rule of {program.name or 'the function'} gives other results than the function",
+            got=", ".join(map(repr, types)),
+            expected=", ".join(map(repr, program.out_types)),
+        )
+
+
+@final
+class _UserRule:
+    """The user's ``jvp`` on flat arguments."""
+
+    def __init__(self, owner: custom_jvp, args: Sequence[Any], in_def: tree.TreeDef) -> None:
+        self.owner = owner
+        self.args = args
+        self.in_def = in_def
+        self.__qualname__ = f"jvp of {owner.__name__}"
+
+    def __call__(
+        self, primals: Sequence[Array], tangents: Sequence[Array]
+    ) -> tuple[list[Array], list[Array | None]]:
+        owner = self.owner
+        assert owner.jvp is not None
+        static = [self.args[i] for i in owner.nondiff]
+        result = owner.jvp(*static, tree.unflatten(self.in_def, primals), tree.unflatten(self.in_def, tangents))
+        if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]
+            raise TreeError(
+                f"custom_jvp: the rule of {owner.__name__} must give a pair",
+                got=type(result).__name__,  # pyright: ignore[reportUnknownArgumentType]
+                expected="(result, tangent)",
+            )
+        y, t = result  # pyright: ignore[reportUnknownVariableType]
+        leaves, y_def = tree.flatten(y)
+        t_leaves = tree.flatten_up_to(y_def, t, f"custom_jvp: tangents that the rule of {owner.__name__} gives")
+        ys = [as_value(v, "custom_jvp") for v in leaves]
+        return ys, [_tangent(owner.__name__, v, dv) for v, dv in zip(ys, t_leaves, strict=True)]
+
+
+def _tangent(name: str, y: Array, t: Any) -> Array | None:
+    if t is None or not dtypes.is_differentiable(y.dtype):
+        return None
+    value = as_value(t, "custom_jvp: tangent")
+    if value.dtype == dtypes.float0:
+        return None
+    if value.shape == y.shape and value.dtype != y.dtype and value.type.weak:
+        value = convert_element_type(value, dtype=y.dtype)
+    if value.shape != y.shape or value.dtype != y.dtype:
+        raise DtypeError(
+            f"custom_jvp: the rule of {name} gives a tangent of another type than the result",
+            got=value.type,
+            expected=y.type,
+        )
+    return value
+
+
+def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """All arguments by position, defaults filled in."""
+    try:
+        signature = inspect.signature(fun)
+    except (TypeError, ValueError):
+        if kwargs:
+            raise ParameterError("custom derivative: keyword arguments need a signature", got=sorted(kwargs)) from None
+        return args
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise ParameterError(
+            "custom derivative: keyword-only arguments have no place in a rule",
+            got=sorted(bound.kwargs),
+            fix="make them positional",
+        )
+    return bound.args
+
+
+def nondiff_positions(fun: Callable[..., Any], nums: Sequence[int], names: Sequence[str]) -> tuple[int, ...]:
+    """Positions of the arguments that are not differentiated, in order."""
+    found = [*nums]
+    if names:
+        parameters = list(inspect.signature(fun).parameters)
+        for name in names:
+            if name not in parameters:
+                raise ParameterError("nondiff_argnames names no parameter", got=name, expected=parameters)
+            found.append(parameters.index(name))
+    return tuple(sorted(set(found)))
+
+
+def eager(leaves: Sequence[Any]) -> bool:
+    """True when nothing is being traced, so that the function can simply be called."""
+    return current_trace() is EVAL and not any(isinstance(x, Tracer) for x in leaves)
+
+
+class CustomFunction:
+    """A callable with a rule of its own: argument handling that `custom_jvp` and `custom_vjp` share."""
+
+    __name__: str
+    transform: str
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        nondiff_argnums: Sequence[int] = (),
+        nondiff_argnames: Sequence[str] = (),
+    ) -> None:
+        if not callable(fun):
+            raise ParameterError(f"{self.transform}: needs a function", got=type(fun).__name__)
+        functools.update_wrapper(self, fun)
+        self.__name__ = getattr(fun, "__name__", "function")
+        self.fun = fun
+        self.nondiff = nondiff_positions(fun, nondiff_argnums, nondiff_argnames)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def has_rule(self) -> bool:
+        raise NotImplementedError
+
+    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
+        raise NotImplementedError
+
+    def rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> Any:
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.has_rule():
+            raise ParameterError(
+                f"{self.transform}: {self.__name__} has no rule",
+                fix=f"give it one with {self.__name__}.def{self.transform.removeprefix('custom_')}(...)",
+            )
+        full = positional(self.fun, args, kwargs)
+        nondiff = {i % len(full) for i in self.nondiff} if full else set[int]()
+        varying = tuple(a for i, a in enumerate(full) if i not in nondiff)
+        leaves, in_def = tree.flatten(varying)
+        if eager([*leaves, *(x for i in nondiff for x in tree.leaves(full[i]))]):
+            return self.fun(*full)
+        xs = [as_value(x, self.transform) for x in leaves]
+        out_defs: list[tree.TreeDef] = []
+
+        def flat(*values: Array) -> Sequence[Any]:
+            rest = iter(tree.unflatten(in_def, values))
+            given = [a if i in nondiff else next(rest) for i, a in enumerate(full)]
+            ys, out_def = tree.flatten(self.fun(*given))
+            out_defs.append(out_def)
+            return ys
+
+        names = tree.path_names(varying, "arguments")
+        program = stage(flat, [x.type for x in xs], self.__name__, names)
+        opened, consts = program.close_over()
+        out = self.bind(consts, xs, opened, self.rule(full, in_def))
+        return tree.unflatten(out_defs[0], out)
+
+
+@final
+class custom_jvp(CustomFunction):
+    """A function whose forward derivative is given by `defjvp` or `defjvps`; reverse mode follows by transposition.
+
+    Args:
+        fun: function of pytrees.
+        nondiff_argnums, nondiff_argnames: arguments that are handed to the rule first, as they are.
+
+    >>> import nxjax as nx
+    >>> @custom_jvp
+    ... def f(x):
+    ...     return nx.sin(x)
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents):
+    ...     return f(*primals), 2.0 * tangents[0]
+    >>> float(nx.grad(f)(1.0))
+    2.0
+    """
+
+    transform = "custom_jvp"
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        nondiff_argnums: Sequence[int] = (),
+        nondiff_argnames: Sequence[str] = (),
+    ) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.jvp: Callable[..., Any] | None = None
+        self._rules: dict[tree.TreeDef, _UserRule] = {}
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """``jvp(*nondiff, primals, tangents) -> (result, tangent)``; zero tangents are written out."""
+        self.jvp = jvp
+        self._rules.clear()
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """One ``jvp(tangent, result, *primals) -> tangent`` per argument, or None where it is zero."""
+        if self.nondiff:
+            raise ParameterError("custom_jvp: defjvps does not go with nondiff_argnums", fix="use defjvp")
+
+        def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            y = self(*primals)
+            leaves, y_def = tree.flatten(y)
+            totals: list[Any] = [None] * len(leaves)
+            for rule, t in zip(jvps, tangents, strict=True):
+                if rule is not None:
+                    parts = tree.flatten_up_to(y_def, rule(t, y, *primals), "custom_jvp: defjvps")
+                    totals = [p if total is None else add(total, as_value(p)) for total, p in zip(totals, parts, strict=True)]
+            ts = [instantiate(t, as_value(v)) if t is None else t for t, v in zip(totals, leaves, strict=True)]
+            return y, tree.unflatten(y_def, ts)
+
+        self.defjvp(jvp)
+
+    def has_rule(self) -> bool:
+        return self.jvp is not None
+
+    def rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> _UserRule:
+        if self.nondiff:
+            return _UserRule(self, args, in_def)
+        # One object per structure: programs made from the same function stay equal, and compile once.
+        found = self._rules.get(in_def)
+        if found is None:
+            found = self._rules[in_def] = _UserRule(self, (), in_def)
+        return found
+
+    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
+        return custom_jvp_call(*consts, *xs, program=program, num_consts=len(consts), rule=rule)

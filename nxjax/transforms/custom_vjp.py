@@ -1,0 +1,462 @@
+"""`custom_vjp`: a function with the user's own reverse derivative; `custom_gradient` and `closure_convert`.
+
+Differentiating the call runs the user's ``fwd`` and leaves one linear op, `custom_lin`, on the tangents. It cannot be
+run forwards, since nobody said how; transposed, it is the user's ``bwd``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
+from nxjax.ops.arithmetic import mul
+from nxjax.ops.base import NDArray, like, move_batch
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.reduce import reduce_sum
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array, Linear, Op, Tracer
+from nxjax.trace.program import Program, run
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.custom_jvp import CustomCall, CustomFunction, check_results, refuse_closed_over
+from nxjax.transforms.jvp import zero_tangent
+from nxjax.transforms.nested import Mask, picked, present, spread, to_front
+from nxjax.transforms.vmap import batched, vmap_flat
+
+Pull = Callable[[Sequence[Array], Sequence[Array]], list[Array | None]]
+
+
+class Forward:
+    """What `CustomVjpCall` holds: ``rule(primals) -> (results, residuals, pull)``.
+
+    ``pull(residuals, cotangents)`` gives a cotangent, or None for zero, per primal.
+    """
+
+    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+        raise NotImplementedError
+
+
+@final
+class CustomVjpCall(CustomCall):
+    """``rule`` is a `Forward`."""
+
+    name = "custom_vjp_call"
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        program: Program,
+        num_consts: int,
+        rule: Forward,
+    ) -> tuple[Any, Any]:
+        refuse_closed_over("custom_vjp", program, tangents, num_consts)
+        ys, residuals, pull = rule(primals[num_consts:])
+        check_results("custom_vjp", program, ys)
+        mask = present(tangents[num_consts:])
+        differentiable = tuple(dtypes.is_differentiable(y.dtype) for y in ys)
+        found = custom_lin(
+            *residuals,
+            *(t for t in tangents if t is not None),
+            num_residuals=len(residuals),
+            varying=mask,
+            pull=pull,
+            out_types=tuple(y.type.strong() for y in ys),
+        )
+        return tuple(ys), tuple(t if d else None for t, d in zip(found, differentiable, strict=True))
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        program: Program,
+        num_consts: int,
+        rule: Forward,
+    ) -> tuple[Any, Any]:
+        mask = present(dims)
+        force = (True,) * len(program.outputs)
+        mapped, _ = batched(program, size, mask, force, axis_name)
+        lifted = BatchedForward(rule, size, mask[num_consts:], axis_name)
+        ys = self(*to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
+        return ys, (0,) * len(force)
+
+
+@final
+class CustomLin(Op):
+    """The tangent of a `custom_vjp` function: known only by its transpose, ``pull``."""
+
+    name = "custom_lin"
+    multi = True
+
+    def infer(
+        self,
+        *types: ArrayType,
+        num_residuals: int,
+        varying: Mask,
+        pull: Pull,
+        out_types: tuple[ArrayType, ...],
+    ) -> tuple[ArrayType, ...]:
+        return out_types
+
+    def eval(self, *xs: NDArray, **params: Any) -> Any:
+        raise _no_forward_mode()
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> Any:
+        raise _no_forward_mode()
+
+    def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
+        raise _no_forward_mode()
+
+    def transpose(
+        self,
+        cts: Sequence[Array | None],
+        *args: Any,
+        num_residuals: int,
+        varying: Mask,
+        pull: Pull,
+        out_types: tuple[ArrayType, ...],
+    ) -> Sequence[Array | None]:
+        filled = [zero_tangent(t) if ct is None else ct for ct, t in zip(cts, out_types, strict=True)]
+        found = picked(pull(args[:num_residuals], filled), varying)
+        return [
+            *(None,) * num_residuals,
+            *(ct if isinstance(x, Linear) else None for x, ct in zip(args[num_residuals:], found, strict=True)),
+        ]
+
+
+def _no_forward_mode() -> GradientError:
+    return GradientError(
+        "jvp: a custom_vjp function has a reverse-mode rule only",
+        got="forward mode (nx.jvp, nx.jacfwd, nx.linearize)",
+        fix="use nx.grad or nx.jacrev, or give the function a rule with nx.custom_jvp",
+    )
+
+
+custom_vjp_call = CustomVjpCall()
+custom_lin = CustomLin()
+
+
+@final
+class BatchedForward(Forward):
+    """``rule`` for every element of a batch; arguments are batched in dimension 0 where ``dims`` says so."""
+
+    def __init__(self, rule: Forward, size: int, dims: Mask, axis_name: Any) -> None:
+        self.rule = rule
+        self.size = size
+        self.dims = dims
+        self.axis_name = axis_name
+        self._key = (rule, size, dims, axis_name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BatchedForward) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+        store: list[Any] = []
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            ys, residuals, pull = self.rule(xs)
+            store[:] = [len(ys), pull]
+            return [*ys, *residuals]
+
+        dims = [0 if d else None for d in self.dims]
+        out, found = vmap_flat(flat, self.size, primals, dims, self.axis_name)
+        n, pull = store
+        ys = [move_batch(y, d, self.size) for y, d in zip(out[:n], found[:n], strict=True)]
+        return ys, out[n:], _BatchedPull(pull, self.size, tuple(found[n:]), self.dims, self.axis_name)
+
+
+@final
+class _BatchedPull:
+    def __init__(
+        self, pull: Pull, size: int, residual_dims: tuple[int | None, ...], dims: Mask, axis_name: Any
+    ) -> None:
+        self.pull = pull
+        self.size = size
+        self.residual_dims = residual_dims
+        self.dims = dims
+        self.axis_name = axis_name
+
+    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+        store: list[Mask] = []
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            found = self.pull(xs[: len(residuals)], xs[len(residuals) :])
+            store[:] = [present(found)]
+            return [ct for ct in found if ct is not None]
+
+        dims = [*self.residual_dims, *(0,) * len(cts)]
+        out, out_dims = vmap_flat(flat, self.size, [*residuals, *cts], dims, self.axis_name)
+        values, places = spread(out, store[0]), spread(out_dims, store[0])
+        return [
+            None if ct is None else self._placed(ct, d, batched)
+            for ct, d, batched in zip(values, places, self.dims, strict=True)
+        ]
+
+    def _placed(self, ct: Array, dim: int | None, is_batched: bool) -> Array:
+        if is_batched:
+            return move_batch(ct, dim, self.size)
+        # An argument that all elements share collects the cotangents of all of them.
+        return mul(ct, like(ct, self.size)) if dim is None else reduce_sum(ct, axes=(dim,))
+
+
+@final
+class CustomVJPPrimal:
+    """What ``fwd`` gets per leaf with ``symbolic_zeros=True``: the value, and whether it may be perturbed."""
+
+    def __init__(self, value: Array, perturbed: bool = True) -> None:
+        self.value = value
+        self.perturbed = perturbed
+
+
+@final
+class _UserForward(Forward):
+    """The user's ``fwd`` and ``bwd`` on flat arguments."""
+
+    def __init__(self, owner: custom_vjp, args: Sequence[Any], in_def: tree.TreeDef) -> None:
+        self.owner = owner
+        self.args = args
+        self.in_def = in_def
+        self.__qualname__ = f"vjp of {owner.__name__}"
+
+    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+        owner = self.owner
+        assert owner.fwd is not None
+        leaves: Sequence[Any] = [CustomVJPPrimal(x) for x in primals] if owner.symbolic_zeros else primals
+        rest = iter(tree.unflatten(self.in_def, leaves))
+        n = len(self.args)
+        nondiff = {i % n for i in owner.nondiff} if n else set[int]()
+        full = [a if i in nondiff else next(rest) for i, a in enumerate(self.args)] if nondiff else list(rest)
+        result = owner.fwd(*full)
+        if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]
+            raise TreeError(
+                f"custom_vjp: fwd of {owner.__name__} must give a pair",
+                got=type(result).__name__,  # pyright: ignore[reportUnknownArgumentType]
+                expected="(result, residuals)",
+            )
+        y, residuals = result  # pyright: ignore[reportUnknownVariableType]
+        ys, y_def = tree.flatten(y)
+        rs, r_def = tree.flatten(residuals)
+        pull = _UserPull(self, y_def, r_def, tuple(x.type for x in primals))
+        return [as_value(v, "custom_vjp") for v in ys], [as_value(r, "custom_vjp: residual") for r in rs], pull
+
+
+@final
+class _UserPull:
+    def __init__(
+        self, forward: _UserForward, y_def: tree.TreeDef, r_def: tree.TreeDef, types: tuple[ArrayType, ...]
+    ) -> None:
+        self.forward = forward
+        self.y_def = y_def
+        self.r_def = r_def
+        self.types = types
+
+    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+        owner = self.forward.owner
+        assert owner.bwd is not None
+        static = [self.forward.args[i] for i in owner.nondiff]
+        found = owner.bwd(*static, tree.unflatten(self.r_def, residuals), tree.unflatten(self.y_def, cts))
+        where = f"custom_vjp: bwd of {owner.__name__}"
+        arguments = tree.unflatten(self.forward.in_def, list(range(len(self.types))))
+        if isinstance(found, list):
+            found = tuple(found)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if not isinstance(found, tuple) or len(found) != len(arguments):  # pyright: ignore[reportUnknownArgumentType]
+            raise TreeError(
+                f"{where} must give a tuple with one cotangent per argument",
+                got=f"{len(found)} entries" if isinstance(found, tuple) else type(found).__name__,  # pyright: ignore[reportUnknownArgumentType]
+                expected=f"{len(arguments)} entries",
+                fix="write (ct,) for one argument, and None for a zero cotangent",
+            )
+        result: list[Array | None] = []
+        for argument, ct in zip(arguments, found, strict=True):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            result += self._checked(argument, ct, where)
+        return result
+
+    def _checked(self, argument: Any, ct: Any, where: str) -> list[Array | None]:
+        # ``ct`` is a prefix of the argument's tree in which None stands for zeros.
+        prefixes, treedef = tree.flatten(ct, lambda x: x is None)
+        subtrees = tree.flatten_up_to(treedef, argument, where) if treedef.num_leaves else []
+        result: list[Array | None] = []
+        if not treedef.num_leaves and tree.leaves(argument):
+            raise TreeError(f"{where}: a cotangent differs in structure", got=treedef, expected=tree.structure(argument))
+        for p, sub in zip(prefixes, subtrees, strict=True):
+            positions = tree.leaves(sub)
+            if p is not None and len(positions) != 1:
+                raise TreeError(f"{where}: a cotangent differs in structure", got=treedef, expected=tree.structure(argument))
+            result += [None if p is None else _cotangent(p, self.types[i], where) for i in positions]
+        return result
+
+
+def _cotangent(ct: Any, type: ArrayType, where: str) -> Array | None:
+    if not dtypes.is_differentiable(type.dtype) or getattr(ct, "dtype", None) == dtypes.float0:
+        return None
+    value = as_value(ct, where)
+    if value.shape == type.shape and value.dtype != type.dtype and value.type.weak:
+        value = convert_element_type(value, dtype=type.dtype)
+    if value.shape != type.shape or value.dtype != type.dtype:
+        raise ShapeError(f"{where} gives a cotangent of another type than the argument", got=value.type, expected=type)
+    return value
+
+
+@final
+class custom_vjp(CustomFunction):
+    """A function whose reverse derivative is given by `defvjp`.
+
+    Args:
+        fun: function of pytrees.
+        nondiff_argnums, nondiff_argnames: arguments that ``bwd`` gets first, as they are.
+
+    >>> import nxjax as nx
+    >>> @custom_vjp
+    ... def clip_gradient(x):
+    ...     return x
+    >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, ct: (nx.clip(ct, -1.0, 1.0),))
+    >>> float(nx.grad(lambda x: 5.0 * clip_gradient(x))(2.0))
+    1.0
+    """
+
+    transform = "custom_vjp"
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        nondiff_argnums: Sequence[int] = (),
+        nondiff_argnames: Sequence[str] = (),
+    ) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.fwd: Callable[..., Any] | None = None
+        self.bwd: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+        self._rules: dict[tree.TreeDef, _UserForward] = {}
+
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """``fwd(*args) -> (result, residuals)`` and ``bwd(*nondiff, residuals, cotangent) -> cotangents``.
+
+        ``bwd`` gives a tuple with one cotangent per differentiated argument; None is zero.
+        """
+        if not (callable(fwd) and callable(bwd)):
+            raise ParameterError("custom_vjp: defvjp needs two functions", got=f"{fwd!r}, {bwd!r}")
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+        self._rules.clear()
+
+    def has_rule(self) -> bool:
+        return self.fwd is not None
+
+    def rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> _UserForward:
+        if self.nondiff:
+            return _UserForward(self, args, in_def)
+        found = self._rules.get(in_def)
+        if found is None:
+            found = self._rules[in_def] = _UserForward(self, (), in_def)
+        return found
+
+    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
+        return custom_vjp_call(*consts, *xs, program=program, num_consts=len(consts), rule=rule)
+
+
+@final
+class _Closure:
+    """A staged function and the arrays it closed over, as a pytree whose leaves are those arrays."""
+
+    def __init__(self, program: Program, out_def: tree.TreeDef, consts: Sequence[Array]) -> None:
+        self.program = program
+        self.out_def = out_def
+        self.consts = tuple(consts)
+
+    def __call__(self, *leaves: Array) -> Any:
+        return tree.unflatten(self.out_def, run(self.program, [*self.consts, *leaves]))
+
+
+tree.register_pytree_node(
+    _Closure, lambda c: (c.consts, (c.program, c.out_def)), lambda aux, consts: _Closure(*aux, consts)
+)
+
+
+def _closure(function: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> _Closure:
+    leaves, treedef = tree.flatten(arguments)
+    out_defs: list[tree.TreeDef] = []
+
+    def flat(*xs: Array) -> Sequence[Any]:
+        ys, out_def = tree.flatten(function(*tree.unflatten(treedef, xs)))
+        out_defs.append(out_def)
+        return ys
+
+    program = stage(flat, [as_value(x, name).type for x in leaves], name)
+    opened, consts = program.close_over()
+    return _Closure(opened, out_defs[0], consts)
+
+
+def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """``fun`` gives ``(result, vjp)``, where ``vjp(ct)`` gives the cotangents of the arguments.
+
+    >>> import nxjax as nx
+    >>> @custom_gradient
+    ... def f(x):
+    ...     return x * x, lambda ct: 10.0 * ct
+    >>> float(nx.grad(f)(3.0))
+    10.0
+    """
+
+    @functools.wraps(fun)
+    def with_gradient(*args: Any, **kwargs: Any) -> Any:
+        @custom_vjp
+        def call(*xs: Any) -> Any:
+            return fun(*xs, **kwargs)[0]
+
+        def fwd(*xs: Any) -> tuple[Any, Any]:
+            y, pull = fun(*xs, **kwargs)
+            return y, _closure(lambda ct: pull(ct), (y,), "custom_gradient")
+
+        def bwd(closure: _Closure, ct: Any) -> tuple[Any, ...]:
+            found = closure(*tree.leaves(ct))
+            found = found if isinstance(found, (tuple, list)) else (found,)
+            return tuple(found)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+        call.defvjp(fwd, bwd)
+        return call(*args)
+
+    return with_gradient
+
+
+def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Array]]:
+    """``fun`` with the values it closes over, so far as they are being traced, as further arguments.
+
+    Returns:
+        ``converted`` and ``consts``, such that ``converted(*args, *consts)`` is ``fun(*args)``.
+
+    >>> import nxjax as nx
+    >>> converted, consts = closure_convert(lambda x: x + 1.0, 2.0)
+    >>> float(converted(2.0, *consts)), len(consts)
+    (3.0, 0)
+    """
+    closure = _closure(fun, example_args, getattr(fun, "__name__", "function"))
+    in_def = tree.structure(example_args)
+    traced = [isinstance(c, Tracer) and dtypes.is_differentiable(c.dtype) for c in closure.consts]
+    hoisted = [c for c, t in zip(closure.consts, traced, strict=True) if t]
+
+    def converted(*args: Any) -> Any:
+        cut = len(args) - len(hoisted)
+        leaves, treedef = tree.flatten(args[:cut])
+        if treedef != in_def:
+            raise TreeError("closure_convert: arguments differ in structure", got=treedef, expected=in_def)
+        given = iter(args[cut:])
+        consts = [next(given) if t else c for c, t in zip(closure.consts, traced, strict=True)]
+        values = [as_value(x, "closure_convert") for x in (*consts, *leaves)]
+        return tree.unflatten(closure.out_def, run(closure.program, values))
+
+    return converted, hoisted
