@@ -113,7 +113,8 @@ def _counter_values(lead: Shape, shape: Shape) -> tuple[Array, Array]:
 
     full, n = (*lead, *shape), math.prod(shape)
     if not shape:
-        return (constant(0, dtypes.uint32, full),) * 2
+        zero = constant(0, dtypes.uint32, full)
+        return zero, zero
     wide = n >= 2**32
     counter = iota(dtype=dtypes.uint64 if wide else dtypes.uint32, shape=(n,), dimension=0)
     if wide:
@@ -131,8 +132,8 @@ def _counter_values(lead: Shape, shape: Shape) -> tuple[Array, Array]:
 
 
 def _key_from_words(a: Array, b: Array) -> Array:
-    from nxjax.ops.slicing import concatenate
     from nxjax.ops.shape import reshape
+    from nxjax.ops.slicing import concatenate
 
     pair = [reshape(x, shape=(*x.shape, 1)) for x in (a, b)]
     return random_wrap(concatenate(*pair, dimension=a.ndim))

@@ -29,7 +29,11 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     [2, 1]
     """
     leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
-    if "jax" in sys.modules and not _leaf_kinds.issuperset([type(x) for x in leaves]) and _adopt_from_jax(leaves, is_leaf):
+    if (
+        "jax" in sys.modules
+        and not _leaf_kinds.issuperset([type(x) for x in leaves])
+        and _adopt_from_jax(leaves, is_leaf)
+    ):
         return flatten(tree, is_leaf)
     return leaves, spec
 
@@ -66,19 +70,74 @@ def flatten_up_to(
     """The subtrees of ``tree`` at the leaves of ``treedef``, or a `TreeError` naming the first path that differs."""
     try:
         return treedef.flatten_up_to(tree)
-    except ValueError as error:
-        raise TreeError(
-            f"{where}: the trees differ in structure",
-            got=f"{structure(tree)}",
-            expected=f"{treedef}",
-            fix=str(error).split("\n")[0],
-        ) from None
+    except ValueError:
+        flatten(tree, is_leaf)  # may hold nodes that only JAX has met so far
+        try:
+            return treedef.flatten_up_to(tree)
+        except ValueError:
+            raise TreeError(
+                f"{where}: the trees differ in structure",
+                got=_difference(treedef, tree, ()),
+                expected=f"{treedef}",
+            ) from None
+
+
+def _difference(treedef: TreeDef, tree: Any, path: tuple[Any, ...]) -> str | None:
+    """Where ``tree`` first leaves the structure, in words."""
+    if treedef.is_leaf():
+        return None
+    here = f"at {keystr(path)}" if path else "at the root"
+    if treedef.type is not None and type(tree) is not treedef.type:
+        return f"{here}: {type(tree).__name__} instead of {treedef.type.__name__}"
+    if treedef.type is None:
+        return None if tree is None else f"{here}: {type(tree).__name__} instead of None"
+    found = optree.tree_flatten_one_level(tree, namespace=NAMESPACE)
+    ours, theirs = treedef.entries(), list(found[2])
+    if ours != theirs:
+        missing, extra = [e for e in ours if e not in theirs], [e for e in theirs if e not in ours]
+        words = [f"{label} {items}" for label, items in (("missing", missing), ("extra", extra)) if items]
+        return f"{here}: {' and '.join(words) or 'other order of keys'}"
+    if found[1] != optree.tree_flatten_one_level(treedef.one_level().unflatten(list(found[0])), namespace=NAMESPACE)[1]:  # pyright: ignore[reportOptionalMemberAccess]
+        return f"{here}: {type(tree).__name__} with other static data"
+    rows = zip(treedef.children(), found[0], _entry_keys(treedef, ours), strict=True)
+    return next((d for child, sub, key in rows if (d := _difference(child, sub, (*path, key)))), None)
+
+
+def _entry_keys(treedef: TreeDef, entries: Sequence[Any]) -> list[Any]:
+    kind = treedef.type
+    if kind is not None and issubclass(kind, dict):
+        return [DictKey(e) for e in entries]
+    if kind is not None and hasattr(kind, "_fields"):
+        return [GetAttrKey(n) for n in kind._fields]
+    return [_from_raw(e) if not isinstance(e, int) else SequenceKey(e) for e in entries]
 
 
 def reduce(
     f: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> Any:
     return functools.reduce(f, leaves(tree, is_leaf), *initializer)
+
+
+def reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, is_leaf: Callable[[Any], bool] | None = None, **identity: Any
+) -> Any:
+    """As `reduce` for an associative operation, in a tree of logarithmic depth.
+
+    Args:
+        identity: the result for a tree without leaves; without it that is a `TreeError`.
+
+    >>> reduce_associative(lambda a, b: a + b, [1, 2, (3, 4)])
+    10
+    """
+    items = leaves(tree, is_leaf)
+    if not items:
+        if "identity" in identity:
+            return identity["identity"]
+        raise TreeError("tree.reduce_associative: no leaves", got=structure(tree), fix="give identity=...")
+    while len(items) > 1:
+        pairs = [operation(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
+        items = pairs + items[len(items) & ~1 :]
+    return items[0]
 
 
 def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
@@ -145,19 +204,36 @@ class FlattenedIndexKey:
 
 
 KeyPath = tuple[Any, ...]
+_KEY_FIELDS: Final[dict[str, tuple[Any, str]]] = {
+    "DictKey": (DictKey, "key"),
+    "SequenceKey": (SequenceKey, "idx"),
+    "GetAttrKey": (GetAttrKey, "name"),
+    "FlattenedIndexKey": (FlattenedIndexKey, "key"),
+}
 
 
 def _key(entry: Any) -> Any:
     if isinstance(entry, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)):
         return entry
+    raw = entry.entry
+    if isinstance(raw, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)) or type(raw).__module__.startswith("jax"):
+        return _from_raw(raw)  # optree takes the keys of a dataclass for field names
     if isinstance(entry, (optree.GetAttrEntry, optree.NamedTupleEntry, optree.DataclassEntry)):
         return GetAttrKey(entry.name if hasattr(entry, "name") else entry.field)
     if isinstance(entry, optree.MappingEntry):
         return DictKey(entry.entry)
     if isinstance(entry, optree.SequenceEntry):
         return SequenceKey(entry.entry)
-    raw = entry.entry
-    return raw if hasattr(raw, "__dataclass_fields__") else FlattenedIndexKey(raw)
+    return _from_raw(raw)
+
+
+def _from_raw(raw: Any) -> Any:
+    """The key that a node's own flatten function gave: ours, JAX's, or anything else."""
+    kind = type(raw).__name__
+    if type(raw).__module__.startswith("jax") and kind in _KEY_FIELDS:
+        make, field = _KEY_FIELDS[kind]
+        return make(getattr(raw, field))
+    return raw if not isinstance(raw, int) else FlattenedIndexKey(raw)
 
 
 def flatten_with_path(
@@ -292,6 +368,12 @@ def register_dataclass(
     return nodetype
 
 
+def static(**kwargs: Any) -> Any:
+    """`dataclasses.field` for a field that `register_dataclass` makes part of the structure."""
+    metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
+    return dataclasses.field(metadata=metadata, **kwargs)
+
+
 def register_static(cls: C) -> C:
     """Class decorator: instances are part of the structure and have no leaves; they must hash."""
     register_pytree_node(cls, lambda x: ((), x), lambda aux, _: aux)
@@ -320,32 +402,25 @@ def _adopt_from_jax(candidates: Sequence[Any], is_leaf: Callable[[Any], bool] | 
     registry: Any = jax.tree_util.default_registry
     adopted = False
     for kind in {type(x) for x in candidates} - _leaf_kinds:
-        _leaf_kinds.add(kind)
-        if kind.__module__.partition(".")[0] in ("builtins", "numpy", "nxjax", "jaxlib", "jax"):
-            continue
         node = next(x for x in candidates if type(x) is kind)
         if is_leaf is not None and is_leaf(node):
-            _leaf_kinds.discard(kind)  # somebody else may want it opened
+            continue  # kept whole on purpose this time; somebody else may want it opened
+        _leaf_kinds.add(kind)
+        if kind.__module__.partition(".")[0] in ("builtins", "numpy", "jaxlib"):
             continue
-        one = registry.flatten_one_level(node)
-        if one is not None:
-            register_pytree_node(
-                kind,
-                lambda x: registry.flatten_one_level(x),
-                lambda aux, children, kind=kind, shape=node: _rebuild_with_jax(jax, shape, aux, children),
-            )
+        if registry.flatten_one_level(node) is not None:
+            _register_jax_node(kind, registry, jax.tree_util)
             adopted = True
     return adopted
 
 
-def _rebuild_with_jax(jax: Any, example: Any, aux: Any, children: Any) -> Any:
-    # JAX keeps `unflatten` inside its structures, so one is made with the wanted children as opaque leaves.
-    treedef = jax.tree_util.tree_structure(example, is_leaf=lambda x: x is not example)
-    made = (
-        treedef.make_from_node_data_and_children(
-            jax.tree_util.default_registry, (type(example), aux), treedef.children()
-        )
-        if aux is not None
-        else treedef
-    )
-    return made.unflatten(children)
+def _register_jax_node(kind: type, registry: Any, jax_tree: Any) -> None:
+    leaf = jax_tree.tree_structure(0)
+
+    def rebuild(aux: Any, children: Any) -> Any:
+        # JAX keeps unflatten functions to itself, so a one-level structure is made for it to rebuild from.
+        items = list(children)
+        spec = jax_tree.PyTreeDef.from_node_data_and_children(registry, (kind, aux), [leaf] * len(items))
+        return spec.unflatten(items)
+
+    register_pytree_node(kind, registry.flatten_one_level, rebuild, registry.flatten_one_level_with_keys)

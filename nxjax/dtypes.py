@@ -1,0 +1,75 @@
+"""`nx.dtypes`: what `jax.dtypes` offers: names of special dtypes, canonical dtypes, promotion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError as TypePromotionError
+from nxjax.numpy.scalar_types import bfloat16 as bfloat16
+from nxjax.numpy.scalar_types import issubdtype as issubdtype
+from nxjax.numpy.scalar_types import result_type as result_type
+from nxjax.trace import dtypes as _dtypes
+
+# The dtype of random keys; `issubdtype(x.dtype, prng_key)` asks for it.
+prng_key = _dtypes.key
+extended = _dtypes.key
+# The dtype of tangents of integers.
+float0 = _dtypes.float0
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype[Any]:
+    """The dtype that data of ``dtype`` takes when none is asked for: 32 bits unless `enable_x64` is set.
+
+    >>> canonicalize_dtype("float64").name
+    'float32'
+    """
+    return _dtypes.canonical(_dtypes.as_dtype(dtype))
+
+
+def scalar_type_of(x: Any) -> type:
+    """The Python type of the kind of ``x``: bool, int, float or complex.
+
+    >>> scalar_type_of(np.float32(1))
+    <class 'float'>
+    """
+    from nxjax.trace.array import type_of
+
+    dtype = type_of(x, "scalar_type_of").dtype
+    kinds = ((_dtypes.BOOL, bool), (_dtypes.INTEGER, int), (_dtypes.FLOAT, float), (_dtypes.COMPLEX, complex))
+    for kind, scalar in kinds:
+        if dtype in kind:
+            return scalar
+    raise TypePromotionError("scalar_type_of: not a number", got=_dtypes.short_name(dtype))
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """Bits of one element; 4 for int4."""
+    return _dtypes.bit_width(_dtypes.as_dtype(dtype))
+
+
+def finfo(dtype: Any) -> Any:
+    """Limits of a float dtype."""
+    return _dtypes.float_info(_dtypes.as_dtype(dtype))
+
+
+def iinfo(dtype: Any) -> Any:
+    """Limits of an integer dtype."""
+    return _dtypes.integer_info(_dtypes.as_dtype(dtype))
+
+
+__all__ = [
+    "TypePromotionError",
+    "bfloat16",
+    "canonicalize_dtype",
+    "extended",
+    "finfo",
+    "float0",
+    "iinfo",
+    "issubdtype",
+    "itemsize_bits",
+    "prng_key",
+    "result_type",
+    "scalar_type_of",
+]
