@@ -1,0 +1,311 @@
+"""Special functions: error functions, gamma functions, exponentially scaled Bessel functions, Hurwitz zeta.
+
+The NumPy meaning is computed in float64 from the definitions named at each op. XLA has its own expansions (the CHLO
+dialect), which the portable lowering names; the Bessel functions are expanded here. Incomplete gamma and beta functions
+are in `incomplete`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign, square, sub
+from nxjax.ops.base import Binary, Differentiable, NDArray, Tangent, like
+from nxjax.ops.elementary import Smooth, exp
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
+
+
+def _pointwise(function: Callable[[float], float]) -> Callable[[NDArray], NDArray]:
+    """A scalar function of the standard library over an array, in float64."""
+    each = np.frompyfunc(function, 1, 1)
+
+    def over(x: NDArray) -> NDArray:
+        return np.asarray(each(x.astype(np.float64)), np.float64).reshape(x.shape)
+
+    return over
+
+
+class _Real(Smooth):
+    """A real function whose meaning is given in float64."""
+
+    allowed = dtypes.FLOAT
+
+    def double(self, x: NDArray) -> NDArray:
+        """The value in float64."""
+        raise NotImplementedError
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.asarray(self.double(x.astype(np.float64))).astype(x.dtype)
+
+
+@final
+class Erf(_Real):
+    """2/sqrt(pi) times the integral of e^(-t^2) from 0 to x (DLMF 7.2.1)"""
+
+    name = "erf"
+    chlo = "erf"
+
+    def double(self, x: NDArray) -> NDArray:
+        return _pointwise(math.erf)(x)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, mul(exp(neg(square(x))), 2 / math.sqrt(math.pi))),)
+
+
+@final
+class Erfc(_Real):
+    """1 - erf x, exact for large x"""
+
+    name = "erfc"
+    chlo = "erfc"
+
+    def double(self, x: NDArray) -> NDArray:
+        return _pointwise(math.erfc)(x)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, mul(exp(neg(square(x))), -2 / math.sqrt(math.pi))),)
+
+
+# Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012), single precision, highest power first.
+_GILES_CENTRE = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+    -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
+)  # fmt: skip
+_GILES_TAIL = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+    -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
+)  # fmt: skip
+
+
+def _giles(x: NDArray) -> NDArray:
+    w = -np.log1p(-x * x)
+    centre = np.polyval(np.asarray(_GILES_CENTRE, x.dtype), w - x.dtype.type(2.5))
+    tail = np.polyval(np.asarray(_GILES_TAIL, x.dtype), np.sqrt(np.maximum(w, 5)) - 3)
+    y = np.where(w < 5, centre, tail) * x
+    return np.where(np.abs(x) == 1, x * np.inf, y).astype(x.dtype)
+
+
+@final
+class ErfInv(_Real):
+    """The inverse of erf on (-1, 1)"""
+
+    name = "erf_inv"
+    chlo = "erf_inv"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        if x.dtype != dtypes.float64:
+            return _giles(x.astype(np.float32)).astype(x.dtype)
+        y = _giles(x)
+        for _ in range(2):
+            # Newton on erfc for the tails: erf saturates where erfc still tells values apart.
+            error = np.where(x > 0, (1 - x) - _pointwise(math.erfc)(y), _pointwise(math.erfc)(-y) - (1 + x))
+            step = error * math.sqrt(math.pi) / 2 * np.exp(y * y)
+            y = np.where(np.isfinite(y) & np.isfinite(step), y - step / (1 + y * step), y)
+        return np.asarray(y)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, mul(exp(square(y)), math.sqrt(math.pi) / 2)),)
+
+
+def _lgamma(x: float) -> float:
+    if (x == math.floor(x) and x <= 0) or math.isinf(x):
+        return math.inf
+    return math.lgamma(x)
+
+
+@final
+class Lgamma(_Real):
+    """log |Gamma(x)| (DLMF 5.2.1)"""
+
+    name = "lgamma"
+    chlo = "lgamma"
+
+    def double(self, x: NDArray) -> NDArray:
+        return _pointwise(_lgamma)(x)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, digamma(x)),)
+
+
+@final
+class Digamma(_Real):
+    """The derivative of log Gamma(x); NaN at the poles (DLMF 5.2.2)"""
+
+    name = "digamma"
+    chlo = "digamma"
+
+    def double(self, x: NDArray) -> NDArray:
+        # Reflection (DLMF 5.5.4) to x >= 1/2, recurrence (5.5.2) to x >= 8, then the asymptotic series (5.11.2).
+        low = x < 0.5
+        z = np.where(low, 1 - x, x)
+        shift = np.zeros_like(z)
+        for k in range(8):
+            shift += 1 / (z + k)
+        z = z + 8
+        r = 1 / (z * z)
+        series = r * (1 / 12 - r * (1 / 120 - r * (1 / 252 - r * (1 / 240 - r * (1 / 132 - r * 691 / 32760)))))
+        y = np.log(z) - 0.5 / z - series - shift
+        y = np.where(low, y - np.pi / np.tan(np.pi * x), y)
+        return np.where((x <= 0) & (x == np.floor(x)), np.nan, y)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, polygamma(like(x, 1), x)),)
+
+
+class _RealBinary(Differentiable, Binary):
+    allowed = dtypes.FLOAT
+    chlo: str
+
+    def double(self, x: NDArray, y: NDArray) -> NDArray:
+        raise NotImplementedError
+
+    def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        return np.asarray(self.double(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
+        return b.op(f"chlo.{self.chlo}", (x, y), out)
+
+
+@final
+class Zeta(_RealBinary):
+    """Hurwitz zeta: the sum of (q + k)^-s over k >= 0 (DLMF 25.11.1); operands in the order (s, q)"""
+
+    name = "zeta"
+    chlo = "zeta"
+
+    def double(self, x: NDArray, y: NDArray) -> NDArray:
+        # Euler-Maclaurin (DLMF 25.11.5) after N terms.
+        s, q = np.broadcast_arrays(x, y)
+        count = 12
+        total = np.zeros_like(q)
+        for k in range(count):
+            total += np.power(q + k, -s)
+        a = q + count
+        power = np.power(a, -s)
+        total += power * a / (s - 1) + 0.5 * power
+        factor, term = s / a, power
+        for j, bernoulli in enumerate((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)):
+            total += bernoulli / math.factorial(2 * j + 2) * factor * term
+            factor = factor * (s + 2 * j + 1) * (s + 2 * j + 2) / (a * a)
+        total = np.where(s == 1, np.inf, np.where(s < 1, np.nan, total))
+        pole = (q <= 0) & (q == np.floor(q))
+        return np.where((q <= 0) & ~pole & (s != np.floor(s)), np.nan, np.where(pole & (s > 1), np.inf, total))
+
+    def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
+        # By q: -s zeta(s + 1, q). By s there is no closed form.
+        return (None, lambda t: mul(t, mul(neg(x), zeta(add(x, 1), y))))
+
+
+@final
+class Polygamma(_RealBinary):
+    """The derivative of order m of digamma(x) (DLMF 5.15.1); operands in the order (m, x), m a whole float"""
+
+    name = "polygamma"
+    chlo = "polygamma"
+
+    def double(self, x: NDArray, y: NDArray) -> NDArray:
+        m, z = np.broadcast_arrays(x, y)
+        # psi_m(x) = (-1)^(m+1) m! zeta(m + 1, x)
+        series = np.where(m % 2 == 0, -1.0, 1.0) * np.exp(_pointwise(_lgamma)(m + 1)) * zeta.double(m + 1, z)
+        value = np.where(m == 0, digamma.double(z), series)
+        return np.where((m < 0) | (m != np.floor(m)), np.nan, value)
+
+    def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
+        return (None, lambda t: mul(t, polygamma(add(x, 1), y)))
+
+
+def _horner(coefficients: Sequence[float], x: Array) -> Array:
+    """A polynomial, highest power first."""
+    total = like(x, coefficients[0])
+    for c in coefficients[1:]:
+        total = add(mul(total, x), like(x, c))
+    return total
+
+
+def _bessel(order: int, x: Array) -> Array:
+    """e^-|x| I_order(|x|) for order 0 and 1.
+
+    The power series (DLMF 10.25.2), of positive terms only, up to |x| = 20; the asymptotic one (10.40.1) beyond.
+    """
+    from nxjax.ops.compare import lt
+    from nxjax.ops.select import select_n
+
+    size = abs(x)
+    near = min(size, 20)
+    terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(45)]
+    series = mul(_horner(terms[::-1], square(mul(near, 0.5))), exp(neg(near)))
+    if order == 1:
+        series = mul(series, mul(near, 0.5))
+    far = max(size, 20)
+    asymptotic = [1.0]
+    for k in range(1, 14):
+        asymptotic.append(asymptotic[-1] * -(4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
+    tail = mul(_horner(asymptotic[::-1], div(like(far, 1), far)), mul(rsqrt(far), 1 / math.sqrt(2 * math.pi)))
+    return select_n(lt(size, like(size, 20)), tail, series)
+
+
+class _Bessel(Smooth):
+    allowed = dtypes.FLOAT
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        from nxjax.ops.base import eval_by_expand
+
+        wide = x if x.dtype == dtypes.float64 else x.astype(np.float64)
+        return np.asarray(eval_by_expand(self, (wide,), {})).astype(x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        # In float32 at least: the series' terms span more than half precision holds.
+        wide = dtypes.float64 if out.dtype == dtypes.float64 else dtypes.float32
+        return b.convert(b.inline(self.expand, (b.convert(x, wide),)), out.dtype)
+
+
+@final
+class BesselI0e(_Bessel):
+    """e^-|x| I_0(x)"""
+
+    name = "bessel_i0e"
+
+    def expand(self, x: Array, /) -> Array:
+        return _bessel(0, x)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),)
+
+
+@final
+class BesselI1e(_Bessel):
+    """e^-|x| I_1(x)"""
+
+    name = "bessel_i1e"
+
+    def expand(self, x: Array, /) -> Array:
+        return mul(sign(x), _bessel(1, x))
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        from nxjax.ops.compare import eq
+        from nxjax.ops.select import select_n
+
+        def push(t: Array) -> Array:
+            # I_1' = I_0 - I_1 / x, and I_1(x) / x is 1/2 at 0.
+            zero = eq(x, 0)
+            ratio = select_n(zero, div(y, select_n(zero, x, like(x, 1))), like(x, 0.5))
+            return mul(t, sub(sub(bessel_i0e(x), ratio), mul(sign(x), y)))
+
+        return (push,)
+
+
+erf = Erf()
+erfc = Erfc()
+erf_inv = ErfInv()
+lgamma = Lgamma()
+digamma = Digamma()
+zeta = Zeta()
+polygamma = Polygamma()
+bessel_i0e = BesselI0e()
+bessel_i1e = BesselI1e()
