@@ -66,27 +66,32 @@ def product_type(op: Any, x: ArrayType, y: ArrayType, preferred: DType | None) -
     )
 
 
-def working_dtypes(dtype: DType, out: DType) -> tuple[DType, DType]:
-    """The dtypes in which NumPy multiplies and then narrows, so that sums of products come out as on a device.
+def working_dtype(dtype: DType, out: DType, depth: int) -> DType:
+    """The dtype in which NumPy sums ``depth`` products of ``dtype``, so that sums come out as on a device.
 
-    Short floats accumulate in float32. Products of integers of up to 16 bits are exact in float64 for any sum that
-    fits in memory, and only floats have a fast product in NumPy.
+    Short floats accumulate in float32. Only floats have a fast product in NumPy, and they are exact for short integers:
+    float32 while the sum stays below 2^24, float64 while it stays below 2^53.
     """
     if dtype in dtypes.INTEGER:
-        if out in dtypes.INTEGER:
-            return (dtypes.float64, dtypes.int64) if dtypes.bit_width(dtype) <= 16 else (out, out)
-        return dtypes.float64, out
-    if dtype in dtypes.FLOAT and dtypes.bit_width(dtype) < 32 and out in dtypes.FLOAT:
-        return (dtypes.float64 if out == dtypes.float64 else dtypes.float32), out
+        bits = 2 * dtypes.bit_width(dtype)
+        if dtypes.bit_width(dtype) <= 16:
+            return dtypes.float32 if depth << bits <= 1 << 24 else dtypes.float64
+        return out if out in dtypes.INTEGER else dtypes.float64
     wide = out if dtypes.bit_width(out) > dtypes.bit_width(dtype) else dtype
-    return (dtypes.float32 if wide in dtypes.FLOAT and dtypes.bit_width(wide) < 32 else wide), out
+    return dtypes.float32 if wide in dtypes.FLOAT and dtypes.bit_width(wide) < 32 else wide
+
+
+def narrowed(z: NDArray, dtype: DType, out: DType) -> NDArray:
+    """A sum of products of ``dtype`` in its result dtype; integers wrap around."""
+    if dtype in dtypes.INTEGER and out in dtypes.INTEGER and z.dtype in dtypes.FLOAT:
+        z = z.astype(np.int64)
+    return z.astype(out, copy=False)
 
 
 def matrix_product(x: NDArray, y: NDArray, out: DType) -> NDArray:
-    """``np.matmul`` with the accumulation of `working_dtypes`."""
-    work, narrow = working_dtypes(x.dtype, out)
-    z = np.matmul(x.astype(work, copy=False), y.astype(work, copy=False))
-    return np.asarray(z).astype(narrow, copy=False).astype(out, copy=False)
+    """``np.matmul`` that accumulates as `working_dtype` says."""
+    work = working_dtype(x.dtype, out, x.shape[-1])
+    return narrowed(np.matmul(x.astype(work, copy=False), y.astype(work, copy=False)), x.dtype, out)
 
 
 def align_dtypes(x: Array, y: Array) -> tuple[Array, Array]:

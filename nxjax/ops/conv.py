@@ -1,0 +1,576 @@
+"""The general convolution: any number of spatial dimensions, any layout, strides, dilations and groups.
+
+Knows dimension numbers, not string layouts' users or devices. Its derivatives and its batching are convolutions again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.ops.base import (
+    Differentiable,
+    NDArray,
+    Tangent,
+    all_weak,
+    move_batch,
+    require,
+    zeros,
+)
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dot import PrecisionPair, align_dtypes, narrowed, precision_text, product_type, working_dtype
+from nxjax.ops.shape import reshape, transpose
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear
+from nxjax.trace.dtypes import DType
+from nxjax.trace.text import param_class
+from nxjax.trace.types import ArrayType, Shape
+
+Pairs = tuple[tuple[int, int], ...]
+Spec = tuple[int, ...]
+
+
+@final
+@param_class
+@dataclass(frozen=True)
+class ConvDimensionNumbers:
+    """Where the dimensions are.
+
+    Attributes:
+        lhs_spec: (batch, feature, spatial...) dimensions of the input.
+        rhs_spec: (output feature, input feature, spatial...) dimensions of the kernel.
+        out_spec: (batch, feature, spatial...) dimensions of the result.
+
+    Unpacks into its three parts.
+    """
+
+    lhs_spec: Spec
+    rhs_spec: Spec
+    out_spec: Spec
+
+    def __iter__(self) -> Iterator[Spec]:
+        return iter((self.lhs_spec, self.rhs_spec, self.out_spec))
+
+    def __getitem__(self, i: int) -> Spec:
+        return (self.lhs_spec, self.rhs_spec, self.out_spec)[i]
+
+    def __len__(self) -> int:
+        return 3
+
+
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any = None
+) -> ConvDimensionNumbers:
+    """``dimension_numbers`` in the form that ops take.
+
+    Args:
+        lhs_shape, rhs_shape: shapes of input and kernel.
+        dimension_numbers: None (batch, feature, spatial...; kernel output, input, spatial...), three strings such as
+            ``("NHWC", "HWIO", "NHWC")``, or a `ConvDimensionNumbers`.
+
+    >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
+    (3, 2, 0, 1)
+    """
+    ndim = len(lhs_shape)
+    if ndim != len(rhs_shape):
+        raise ShapeError(
+            "conv_dimension_numbers: input and kernel differ in rank",
+            got=f"shapes {tuple(lhs_shape)} and {tuple(rhs_shape)}",
+            expected="the same number of dimensions",
+        )
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    if dimension_numbers is None:
+        same = tuple(range(ndim))
+        return ConvDimensionNumbers(same, same, same)
+    if not isinstance(dimension_numbers, (tuple, list)) or len(dimension_numbers) != 3:
+        raise ParameterError(
+            "conv_dimension_numbers: not dimension numbers",
+            got=repr(dimension_numbers),
+            expected='three strings such as ("NHWC", "HWIO", "NHWC")',
+        )
+    specs: list[Any] = list(dimension_numbers)
+    if not all(isinstance(spec, str) for spec in specs):
+        return ConvDimensionNumbers(*(tuple(int(i) for i in spec) for spec in specs))
+    named: list[dict[str, int]] = []
+    for spec, (first, second), what in zip(specs, ("NC", "OI", "NC"), ("input", "kernel", "result"), strict=True):
+        if len(spec) != ndim or len(set(spec)) != ndim or first not in spec or second not in spec:
+            raise ParameterError(
+                f"conv_dimension_numbers: the layout of the {what}",
+                got=repr(spec),
+                expected=f"{ndim} different letters, {first} and {second} among them",
+            )
+        named.append({letter: i for i, letter in enumerate(spec)})
+    spatial = [letter for letter in specs[1] if letter not in "OI"]
+    for spec, what in ((specs[0], "input"), (specs[2], "result")):
+        if set(spec) - set("NC") != set(spatial):
+            raise ParameterError(
+                f"conv_dimension_numbers: {what} and kernel name different spatial dimensions",
+                got=f"{spec!r} and {specs[1]!r}",
+                expected=f"N, C and {', '.join(spatial)}",
+            )
+    lhs, rhs, out = named
+    return ConvDimensionNumbers(
+        (lhs["N"], lhs["C"], *(lhs[c] for c in spatial)),
+        (rhs["O"], rhs["I"], *(rhs[c] for c in spatial)),
+        (out["N"], out["C"], *(out[c] for c in spatial)),
+    )
+
+
+def dilated(n: int, dilation: int) -> int:
+    """The size of ``n`` elements with ``dilation - 1`` holes between them."""
+    return n + (n - 1) * (dilation - 1) if n else 0
+
+
+def _picked(shape: Sequence[int], spec: Spec) -> Shape:
+    return tuple(shape[i] for i in spec)
+
+
+def _inverse(spec: Spec) -> Spec:
+    return tuple(sorted(range(len(spec)), key=spec.__getitem__))
+
+
+@final
+class ConvGeneralDilated(Differentiable):
+    """Correlation of an input with a kernel over spatial dimensions, summed over input features.
+
+    With ``feature_group_count`` the features are cut into groups that do not mix; with ``batch_group_count`` each group
+    of the batch sees its own group of output features. Negative padding cuts off.
+    """
+
+    name = "conv_general_dilated"
+
+    def infer(
+        self,
+        lhs: ArrayType,
+        rhs: ArrayType,
+        /,
+        *,
+        window_strides: Shape,
+        padding: Pairs,
+        lhs_dilation: Shape,
+        rhs_dilation: Shape,
+        feature_group_count: int,
+        batch_group_count: int,
+        dimension_numbers: ConvDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> ArrayType:
+        name = self.name
+        if lhs.ndim != rhs.ndim or lhs.ndim < 2:
+            raise ShapeError(
+                f"{name}: input and kernel differ in rank, or have no batch and feature dimensions",
+                got=f"{lhs} and {rhs}",
+                expected="the same number of dimensions, at least 2",
+            )
+        spatial = lhs.ndim - 2
+        for spec in dimension_numbers:
+            require(self, sorted(spec) == list(range(lhs.ndim)), "dimension numbers", spec, f"an order of {lhs.ndim}")
+        for what, values in (
+            ("window_strides", window_strides),
+            ("padding", padding),
+            ("lhs_dilation", lhs_dilation),
+            ("rhs_dilation", rhs_dilation),
+        ):
+            require(self, len(values) == spatial, what, values, f"{spatial} entries, one per spatial dimension")
+        for what, values in (
+            ("window_strides", window_strides),
+            ("lhs_dilation", lhs_dilation),
+            ("rhs_dilation", rhs_dilation),
+            ("group counts", (feature_group_count, batch_group_count)),
+        ):
+            require(self, all(v > 0 for v in values), what, values, "positive integers")
+        require(
+            self,
+            feature_group_count == 1 or batch_group_count == 1,
+            "features and batch are both grouped",
+            f"feature_group_count={feature_group_count}, batch_group_count={batch_group_count}",
+            "one of them 1",
+        )
+        batch, features, *sizes = _picked(lhs.shape, dimension_numbers.lhs_spec)
+        out_features, depth, *window = _picked(rhs.shape, dimension_numbers.rhs_spec)
+        if features != depth * feature_group_count:
+            raise ShapeError(
+                f"{name}: input features do not fit the kernel",
+                got=f"{features} features of the input {lhs}; kernel {rhs} with {depth} input features"
+                + (f" in {feature_group_count} groups" if feature_group_count > 1 else ""),
+                expected=f"{depth * feature_group_count} features of the input",
+                fix="check dimension_numbers" + (" and feature_group_count" if feature_group_count > 1 else ""),
+            )
+        if out_features % feature_group_count or out_features % batch_group_count or batch % batch_group_count:
+            raise ShapeError(
+                f"{name}: groups do not divide",
+                got=f"{out_features} output features and batch {batch} in "
+                f"{feature_group_count} feature groups and {batch_group_count} batch groups",
+                expected="multiples",
+            )
+        out: list[int] = []
+        for i, (n, k) in enumerate(zip(sizes, window, strict=True)):
+            low, high = padding[i]
+            padded = dilated(n, lhs_dilation[i]) + low + high
+            if padded < 0:
+                raise ShapeError(
+                    f"{name}: negative padding cuts off more than there is",
+                    got=f"padding {padding[i]} of spatial dimension {i} with size {n}",
+                )
+            out.append(max(0, (padded - dilated(k, rhs_dilation[i])) // window_strides[i] + 1))
+        dtype = product_type(self, lhs, rhs, preferred_element_type)
+        shape = (batch // batch_group_count, out_features, *out)
+        return ArrayType(
+            _picked(shape, _inverse(dimension_numbers.out_spec)),
+            dtype,
+            all_weak(lhs, rhs) and preferred_element_type is None,
+        )
+
+    def eval(
+        self,
+        lhs: NDArray,
+        rhs: NDArray,
+        /,
+        *,
+        window_strides: Shape,
+        padding: Pairs,
+        lhs_dilation: Shape,
+        rhs_dilation: Shape,
+        feature_group_count: int,
+        batch_group_count: int,
+        dimension_numbers: ConvDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> NDArray:
+        from nxjax.ops.slicing import pad
+
+        lhs_spec, rhs_spec, out_spec = dimension_numbers
+        out_dtype = preferred_element_type or lhs.dtype
+        kernel = rhs.transpose(rhs_spec)
+        depth = math.prod(kernel.shape[1:])
+        work = working_dtype(lhs.dtype, out_dtype, depth)
+        x, kernel = lhs.transpose(lhs_spec).astype(work, copy=False), kernel.astype(work, copy=False)
+        config = ((0, 0, 0),) * 2 + tuple((l, h, d - 1) for (l, h), d in zip(padding, lhs_dilation, strict=True))
+        if any(c != (0, 0, 0) for c in config):
+            # Padded in the layout it has, so that the copy below runs along memory.
+            order = _inverse(lhs_spec)
+            zero = np.zeros((), work)
+            padded = pad.eval(
+                x.transpose(order), zero, padding_config=tuple(config[lhs_spec.index(i)] for i in range(x.ndim))
+            )
+            x = padded.transpose(lhs_spec)
+        out_sizes = tuple(
+            max(0, (n - dilated(k, d)) // s + 1)
+            for n, k, d, s in zip(x.shape[2:], kernel.shape[2:], rhs_dilation, window_strides, strict=True)
+        )
+        bg, fg = batch_group_count, feature_group_count
+        batch, out_features = x.shape[0] // bg, kernel.shape[0]
+        shape = (batch, out_features, *out_sizes)
+        if 0 in shape or depth == 0:
+            return np.zeros(_picked(shape, _inverse(out_spec)), out_dtype)
+        # Groups in front: x [g, n, c, spatial], kernel [g, o, c, window].
+        x = x.reshape(bg, batch, *x.shape[1:]) if bg > 1 else x.reshape(batch, fg, -1, *x.shape[2:]).swapaxes(0, 1)
+        kernel = kernel.reshape(bg * fg, -1, *kernel.shape[1:])
+        windows = _windows(x, kernel.shape[3:], out_sizes, window_strides, rhs_dilation)
+        channels_last = lhs_spec[1] == lhs.ndim - 1
+        y = (
+            _by_taps(windows, kernel)
+            if kernel.shape[2] == 1 and bg * fg > 1
+            else _by_columns(windows, kernel, channels_last)
+        )
+        # y [g, n, o, spatial]
+        y = y.swapaxes(0, 1).reshape(batch, out_features, *out_sizes)
+        return narrowed(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
+
+    def tangents(self, out: Array, lhs: Array, rhs: Array, **params: Any) -> Sequence[Tangent | None]:
+        return (lambda t: self(t, rhs, **params), lambda t: self(lhs, t, **params))
+
+    def transpose(self, ct: Array, lhs: Any, rhs: Any, /, **params: Any) -> Sequence[Array | None]:
+        # Leaving space out, with features j, k and batch m, a convolution is the product [m,j][j,k] -> [m,k]. So the
+        # cotangents are convolutions too: [m,k][k,j] -> [m,j] and [j,m][m,k] -> [j,k].
+        if isinstance(lhs, Linear):
+            return self._cotangent_lhs(ct, lhs, rhs, **params), None
+        return None, self._cotangent_rhs(ct, lhs, rhs, **params)
+
+    def _cotangent_lhs(
+        self,
+        ct: Array,
+        lhs: Linear,
+        rhs: Array,
+        *,
+        window_strides: Shape,
+        padding: Pairs,
+        lhs_dilation: Shape,
+        rhs_dilation: Shape,
+        feature_group_count: int,
+        batch_group_count: int,
+        dimension_numbers: ConvDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> Array:
+        from nxjax.ops.slicing import rev
+
+        if 0 in ct.shape or 0 in lhs.shape:
+            return zeros(lhs.type)
+        lhs_spec, rhs_spec, out_spec = dimension_numbers
+        groups = feature_group_count * batch_group_count
+        # Output features become input features, within each group.
+        kernel = rev(rhs, dimensions=rhs_spec[2:])
+        kernel = _move_groups(kernel, rhs_spec[0], rhs_spec[1], groups)
+        back: list[tuple[int, int]] = []
+        for i, (low, _) in enumerate(padding):
+            n, k = (
+                dilated(lhs.shape[lhs_spec[i + 2]], lhs_dilation[i]),
+                dilated(rhs.shape[rhs_spec[i + 2]], rhs_dilation[i]),
+            )
+            before = k - 1 - low
+            back.append((before, n + k - 1 - dilated(ct.shape[out_spec[i + 2]], window_strides[i]) - before))
+        left, right = align_dtypes(ct, kernel)
+        found = self(
+            left,
+            right,
+            window_strides=lhs_dilation,
+            padding=tuple(back),
+            lhs_dilation=window_strides,
+            rhs_dilation=rhs_dilation,
+            feature_group_count=groups,
+            batch_group_count=1,
+            dimension_numbers=ConvDimensionNumbers(out_spec, (rhs_spec[1], rhs_spec[0], *rhs_spec[2:]), lhs_spec),
+            precision=precision,
+        )
+        found = _move_groups(found, lhs_spec[1], lhs_spec[0], batch_group_count)
+        return found if found.dtype == lhs.dtype else convert_element_type(found, dtype=lhs.dtype)
+
+    def _cotangent_rhs(
+        self,
+        ct: Array,
+        lhs: Array,
+        rhs: Linear,
+        *,
+        window_strides: Shape,
+        padding: Pairs,
+        lhs_dilation: Shape,
+        rhs_dilation: Shape,
+        feature_group_count: int,
+        batch_group_count: int,
+        dimension_numbers: ConvDimensionNumbers,
+        precision: PrecisionPair = None,
+        preferred_element_type: DType | None = None,
+    ) -> Array:
+        if 0 in ct.shape or 0 in rhs.shape:
+            return zeros(rhs.type)
+        lhs_spec, rhs_spec, out_spec = dimension_numbers
+        forth: list[tuple[int, int]] = []
+        for i, (low, _) in enumerate(padding):
+            n, k = (
+                dilated(lhs.shape[lhs_spec[i + 2]], lhs_dilation[i]),
+                dilated(rhs.shape[rhs_spec[i + 2]], rhs_dilation[i]),
+            )
+            forth.append((low, dilated(ct.shape[out_spec[i + 2]], window_strides[i]) + k - 1 - n - low))
+        left, right = align_dtypes(lhs, ct)
+        swapped = ((spec[1], spec[0], *spec[2:]) for spec in (lhs_spec, out_spec, rhs_spec))
+        found = self(
+            left,
+            right,
+            window_strides=rhs_dilation,
+            padding=tuple(forth),
+            lhs_dilation=lhs_dilation,
+            rhs_dilation=window_strides,
+            feature_group_count=batch_group_count,
+            batch_group_count=feature_group_count,
+            dimension_numbers=ConvDimensionNumbers(*swapped),
+            precision=precision,
+        )
+        return found if found.dtype == rhs.dtype else convert_element_type(found, dtype=rhs.dtype)
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        feature_group_count: int,
+        batch_group_count: int,
+        dimension_numbers: ConvDimensionNumbers,
+        **params: Any,
+    ) -> tuple[Any, Any]:
+        (lhs, rhs), (dl, dr) = args, dims
+        lhs_spec, rhs_spec, out_spec = dimension_numbers
+        params["dimension_numbers"] = dimension_numbers
+        groups = {"feature_group_count": feature_group_count, "batch_group_count": batch_group_count}
+        if size == 0:
+            without = [_unbatched(x, d) for x, d in zip(args, dims, strict=True)]
+            out = self.infer(*without, **groups, **params)
+            return zeros(ArrayType((0, *out.shape), out.dtype)), 0
+        if dl is not None and dr is not None:
+            # One more level of groups.
+            kind = "batch_group_count" if batch_group_count > 1 else "feature_group_count"
+            groups[kind] *= size
+            lhs = _fold(lhs, dl, size, lhs_spec[0 if batch_group_count > 1 else 1])
+            rhs = _fold(rhs, dr, size, rhs_spec[0])
+            return _unfold(self(lhs, rhs, **groups, **params), size, out_spec[1]), out_spec[1]
+        if dl is not None:
+            lhs = _fold(lhs, dl, size, lhs_spec[0], batch_group_count)
+            return _unfold(self(lhs, rhs, **groups, **params), size, out_spec[0]), out_spec[0]
+        assert dr is not None
+        inside = feature_group_count * batch_group_count
+        rhs = _fold(rhs, dr, size, rhs_spec[0], inside)
+        return _unfold(self(lhs, rhs, **groups, **params), size, out_spec[1], inside), out_spec[1]
+
+    def stablehlo(self, b: Any, out: ArrayType, lhs: Any, rhs: Any, /, **params: Any) -> Any:
+        if out.dtype in dtypes.COMPLEX:
+            return b.inline(self._by_parts, (lhs, rhs), params)
+        if lhs.type.dtype in dtypes.INTEGER and out.dtype in dtypes.INEXACT:
+            lhs, rhs = b.convert(lhs, out.dtype), b.convert(rhs, out.dtype)
+        lhs_spec, rhs_spec, out_spec = params["dimension_numbers"]
+        spatial = len(lhs_spec) - 2
+        texts = (_spec_text(s, names) for s, names in ((lhs_spec, "bf"), (rhs_spec, "oi"), (out_spec, "bf")))
+        numbers = "[{}]x[{}]->[{}]".format(*texts)
+        pads = "[" + ", ".join(f"[{l}, {h}]" for l, h in params["padding"]) + "]" if spatial else ""
+        attrs = ", ".join(
+            (
+                f"batch_group_count = {params['batch_group_count']} : i64",
+                f"dimension_numbers = #stablehlo.conv<{numbers}>",
+                f"feature_group_count = {params['feature_group_count']} : i64",
+                f"lhs_dilation = {b.ints(params['lhs_dilation'])}",
+                f"padding = dense<{pads}> : tensor<{spatial}x2xi64>",
+                precision_text(params.get("precision")),
+                f"rhs_dilation = {b.ints(params['rhs_dilation'])}",
+                f"window_reversal = {b.bools((False,) * spatial)}",
+                f"window_strides = {b.ints(params['window_strides'])}",
+            )
+        )
+        return b.op("stablehlo.convolution", (lhs, rhs), out, attrs)
+
+    def _by_parts(self, lhs: Array, rhs: Array, **params: Any) -> Array:
+        """A complex convolution from four real ones, which is what compilers know."""
+        from nxjax.ops.arithmetic import add, sub
+        from nxjax.ops.complex import complex, imag, real
+
+        preferred: DType | None = params.pop("preferred_element_type", None)
+        part = None if preferred is None else dtypes.real_part(preferred)
+
+        def conv(x: Array, y: Array) -> Array:
+            return self(x, y, preferred_element_type=part, **params)
+
+        lr, li, rr, ri = real(lhs), imag(lhs), real(rhs), imag(rhs)
+        return complex(sub(conv(lr, rr), conv(li, ri)), add(conv(lr, ri), conv(li, rr)))
+
+
+# --- the meaning ---
+
+
+def _windows(x: NDArray, window: Shape, out: Shape, strides: Shape, dilation: Shape) -> NDArray:
+    """A view [g, n, c, out..., window...] of x [g, n, c, spatial...]."""
+    steps = x.strides[3:]
+    return np.lib.stride_tricks.as_strided(
+        x,
+        (*x.shape[:3], *out, *window),
+        (
+            *x.strides[:3],
+            *(s * k for s, k in zip(steps, strides, strict=True)),
+            *(s * d for s, d in zip(steps, dilation, strict=True)),
+        ),
+        writeable=False,
+    )
+
+
+# Columns are made for as many elements of the batch at a time as keep them in the cache.
+_COLUMN_BYTES = 1 << 23
+
+
+def _by_columns(windows: NDArray, kernel: NDArray, channels_last: bool) -> NDArray:
+    """Matrix products of the windows, each laid out as a column or row: [g, n, o, out...]."""
+    g, n, c = windows.shape[:3]
+    spatial = (windows.ndim - 3) // 2
+    out, taps = windows.shape[3 : 3 + spatial], windows.shape[3 + spatial :]
+    outputs, depth = kernel.shape[1], c * math.prod(taps)
+    at, tap = tuple(range(3, 3 + spatial)), tuple(range(3 + spatial, windows.ndim))
+    chunk = max(1, _COLUMN_BYTES // max(1, g * math.prod(out) * depth * windows.itemsize))
+    y = np.empty((g, n, *out, outputs) if channels_last else (g, n, outputs, *out), windows.dtype)
+    if channels_last:
+        weights = kernel.transpose(0, *range(3, 3 + spatial), 2, 1).reshape(g, depth, outputs)
+        for i in range(0, n, chunk):
+            part = windows[:, i : i + chunk].transpose(0, 1, *at, *tap, 2)
+            rows = part.reshape(g, -1, depth)
+            y[:, i : i + chunk] = np.matmul(rows, weights).reshape(g, -1, *out, outputs)
+        return np.moveaxis(y, -1, 2)
+    weights = kernel.reshape(g, 1, outputs, depth)
+    for i in range(0, n, chunk):
+        columns = windows[:, i : i + chunk].transpose(0, 1, 2, *tap, *at).reshape(g, -1, depth, math.prod(out))
+        y[:, i : i + chunk] = np.matmul(weights, columns).reshape(g, -1, outputs, *out)
+    return y
+
+
+def _by_taps(windows: NDArray, kernel: NDArray) -> NDArray:
+    """One multiply-add per tap, for groups with one input feature, where a matrix product has no depth."""
+    spatial = (windows.ndim - 3) // 2
+    ones = (1,) * spatial
+    y: Any = 0
+    for tap in np.ndindex(*kernel.shape[3:]):
+        y = y + windows[(..., *tap)] * kernel[(..., *tap)].reshape(kernel.shape[0], 1, kernel.shape[1], *ones)
+    return y
+
+
+# --- groups and batches in one dimension ---
+
+
+def _resized(shape: Sequence[int], axis: int, sizes: Sequence[int]) -> Shape:
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
+def _swapped(x: Array, i: int, j: int) -> Array:
+    order = list(range(x.ndim))
+    order[i], order[j] = j, i
+    return transpose(x, permutation=tuple(order))
+
+
+def _move_groups(x: Array, source: int, target: int, groups: int) -> Array:
+    """The outer ``groups`` of dimension ``source`` as the outer part of dimension ``target``."""
+    if groups == 1:
+        return x
+    n, m = x.shape[source], x.shape[target]
+    split = reshape(x, shape=_resized(x.shape, source, (groups, n // groups)))
+    rest = [i for i in range(split.ndim) if i != source]
+    # Without the groups, dimension i of `split` is dimension i of x again.
+    rest.insert(target, source)
+    shape = list(x.shape)
+    shape[source], shape[target] = n // groups, groups * m
+    return reshape(transpose(split, permutation=tuple(rest)), shape=tuple(shape))
+
+
+def _fold(x: Array, dim: int, size: int, axis: int, groups: int = 1) -> Array:
+    """The batch as part of ``axis`` (counted without the batch): (groups, batch, rest)."""
+    x = move_batch(x, dim, size, axis)
+    n = x.shape[axis + 1]
+    if groups > 1:
+        split = reshape(x, shape=_resized(x.shape, axis + 1, (groups, n // groups)))
+        x = _swapped(split, axis, axis + 1)
+        return reshape(x, shape=(*x.shape[:axis], size * n, *x.shape[axis + 3 :]))
+    return reshape(x, shape=(*x.shape[:axis], size * n, *x.shape[axis + 2 :]))
+
+
+def _unfold(y: Array, size: int, axis: int, groups: int = 1) -> Array:
+    """The inverse of `_fold`: the batch is dimension ``axis`` of the result."""
+    n = y.shape[axis] // size
+    if groups > 1:
+        split = reshape(y, shape=_resized(y.shape, axis, (groups, size, n // groups)))
+        y = _swapped(split, axis, axis + 1)
+        return reshape(y, shape=(*y.shape[: axis + 1], n, *y.shape[axis + 3 :]))
+    return reshape(y, shape=_resized(y.shape, axis, (size, n)))
+
+
+def _unbatched(x: Array, dim: int | None) -> ArrayType:
+    return x.type if dim is None else x.type.with_shape(x.shape[:dim] + x.shape[dim + 1 :])
+
+
+def _spec_text(spec: Spec, names: str) -> str:
+    """``b, f, 0, 1``"""
+    words = [""] * len(spec)
+    for i, d in enumerate(spec):
+        words[d] = names[i] if i < 2 else str(i - 2)
+    return ", ".join(words)
+
+
+conv_general_dilated = ConvGeneralDilated()
