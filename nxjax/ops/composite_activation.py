@@ -1,0 +1,122 @@
+"""Activations that devices have as one instruction: relu, relu6, gelu, silu. Each is one equation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.arithmetic import add, integer_pow, max, min, mul, neg, square, sub
+from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import gt, lt
+from nxjax.ops.elementary import exp, logistic, tanh
+from nxjax.ops.select import select_n
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
+
+REAL = dtypes.INTEGER | dtypes.FLOAT
+
+
+class Activation(Differentiable, Unary):
+    """An elementwise function known by its expansion."""
+
+    allowed = dtypes.FLOAT
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **params: Any) -> Any:
+        return b.inline(self.expand, (x,), params)
+
+
+@final
+class Relu(Activation):
+    """max(x, 0); the derivative at 0 is 0 (Bertoin et al., "Numerical influence of ReLU'(0)", NeurIPS 2021)."""
+
+    name = "relu"
+    allowed = REAL
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.asarray(np.maximum(x, np.zeros((), x.dtype)))
+
+    def expand(self, x: Array, /) -> Array:
+        return max(x, like(x, 0))
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
+        return (lambda t: select_n(gt(x, like(x, 0)), like(t, 0), t),)
+
+
+@final
+class Relu6(Activation):
+    """min(max(x, 0), 6); the derivative at 0 and at 6 is 0."""
+
+    name = "relu6"
+    allowed = REAL
+
+    def expand(self, x: Array, /) -> Array:
+        return min(max(x, like(x, 0)), like(x, 6))
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
+        inside = and_(gt(x, like(x, 0)), lt(x, like(x, 6)))
+        return (lambda t: select_n(inside, like(t, 0), t),)
+
+
+@final
+class Silu(Activation):
+    """x / (1 + exp(-x))"""
+
+    name = "silu"
+
+    def expand(self, x: Array, /) -> Array:
+        return mul(x, logistic(x))
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
+        s = logistic(x)
+        slope = add(s, mul(y, sub(like(s, 1), s)))
+        return (lambda t: mul(t, slope),)
+
+
+def _rounded(value: float, x: Array) -> float:
+    """``value`` as the dtype of ``x`` has it."""
+    return float(np.asarray(value).astype(x.dtype))
+
+
+@final
+class Gelu(Activation):
+    """x times the normal distribution function of x; ``approximate`` by a hyperbolic tangent.
+
+    Hendrycks and Gimpel, "Gaussian error linear units" (2016).
+    """
+
+    name = "gelu"
+
+    def expand(self, x: Array, /, *, approximate: bool) -> Array:
+        if approximate:
+            return mul(x, mul(add(tanh(self._inner(x)), 1.0), 0.5))
+        from nxjax.ops.special import erfc
+
+        return mul(mul(x, 0.5), erfc(mul(neg(x), _rounded(math.sqrt(0.5), x))))
+
+    def _inner(self, x: Array) -> Array:
+        return mul(add(x, mul(integer_pow(x, y=3), 0.044715)), _rounded(math.sqrt(2 / math.pi), x))
+
+    def tangents(self, y: Array, x: Array, *, approximate: bool) -> Sequence[Tangent | None]:
+        if approximate:
+            h = tanh(self._inner(x))
+            # d inner / dx = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
+            inner = mul(add(mul(square(x), 3 * 0.044715), 1.0), math.sqrt(2 / math.pi))
+            bend = mul(mul(mul(x, 0.5), sub(like(h, 1), square(h))), inner)
+            slope = add(mul(add(h, 1.0), 0.5), bend)
+        else:
+            from nxjax.ops.special import erfc
+
+            density = mul(exp(mul(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
+            slope = add(mul(erfc(mul(x, -math.sqrt(0.5))), 0.5), mul(x, density))
+        return (lambda t: mul(t, slope),)
+
+
+relu = Relu()
+relu6 = Relu6()
+silu = Silu()
+gelu = Gelu()

@@ -1,0 +1,87 @@
+"""softmax and log_softmax along one axis, each one equation: stable, with their short derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.arithmetic import div, mul, sub
+from nxjax.ops.base import Composite, Differentiable, NDArray, Tangent, check_axis, eval_by_expand, of_dtype
+from nxjax.ops.elementary import exp, log
+from nxjax.ops.reduce import reduce_max, reduce_sum
+from nxjax.ops.shape import broadcast_in_dim
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
+
+
+def along(reduction: Any, x: Array, axis: int) -> Array:
+    """A reduction along ``axis``, repeated back into the shape of ``x``."""
+    kept = tuple(i for i in range(x.ndim) if i != axis)
+    return broadcast_in_dim(reduction(x, axes=(axis,)), shape=x.shape, broadcast_dimensions=kept)
+
+
+class AlongAxis(Differentiable, Composite):
+    """One float operand and one ``axis``, which is counted from the front; result of the operand's type."""
+
+    def infer(self, x: ArrayType, /, *, axis: int) -> ArrayType:
+        of_dtype(self, dtypes.FLOAT, x)
+        check_axis(self, axis, x.ndim)
+        return x
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        return self(args[0], axis=axis + (d <= axis)), d
+
+
+@final
+class Softmax(AlongAxis):
+    """exp(x) / sum(exp(x)) along ``axis``, with the maximum subtracted first."""
+
+    name = "softmax"
+
+    def eval(self, x: NDArray, /, *, axis: int) -> NDArray:
+        if x.dtype.itemsize < 4 or not x.size:
+            return eval_by_expand(self, (x,), {"axis": axis})
+        y = np.exp(x - x.max(axis, keepdims=True))
+        y /= y.sum(axis, keepdims=True)
+        return y
+
+    def expand(self, x: Array, /, *, axis: int) -> Array:
+        y = exp(sub(x, along(reduce_max, x, axis)))
+        return div(y, along(reduce_sum, y, axis))
+
+    def tangents(self, y: Array, x: Array, *, axis: int) -> Sequence[Tangent | None]:
+        return (lambda t: mul(y, sub(t, along(reduce_sum, mul(y, t), axis))),)
+
+
+@final
+class LogSoftmax(AlongAxis):
+    """x - log(sum(exp(x))) along ``axis``, with the maximum subtracted first."""
+
+    name = "log_softmax"
+
+    def eval(self, x: NDArray, /, *, axis: int) -> NDArray:
+        if x.dtype.itemsize < 4 or not x.size:
+            return eval_by_expand(self, (x,), {"axis": axis})
+        shifted = x - x.max(axis, keepdims=True)
+        shifted -= np.log(np.exp(shifted).sum(axis, keepdims=True))
+        return shifted
+
+    def expand(self, x: Array, /, *, axis: int) -> Array:
+        shifted = sub(x, along(reduce_max, x, axis))
+        kept = tuple(i for i in range(x.ndim) if i != axis)
+        total = log(reduce_sum(exp(shifted), axes=(axis,)))
+        return sub(shifted, broadcast_in_dim(total, shape=x.shape, broadcast_dimensions=kept))
+
+    def tangents(self, y: Array, x: Array, *, axis: int) -> Sequence[Tangent | None]:
+        # The residual is the probabilities, computed once for all tangents.
+        p = exp(y)
+        return (lambda t: sub(t, along(reduce_sum, mul(p, t), axis)),)
+
+
+softmax = Softmax()
+log_softmax = LogSoftmax()
