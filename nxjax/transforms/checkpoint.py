@@ -1,0 +1,459 @@
+"""`checkpoint` (`remat`): keep fewer values for the backward pass and compute them again there.
+
+Linearization of the op computes the value and keeps only what the policy names. The staged tangent equation is a
+`checkpoint` again: a program from (inputs, kept values, tangents) in which the other values are computed anew. Its
+transpose is a `checkpoint` of the transposed program, so the recomputation happens where the cotangents are, and an
+optimization barrier keeps a compiler from merging it with the first computation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from nxjax.errors import ParameterError
+from nxjax.ops.base import LinearOp, NDArray
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array, Linear, Op, current_trace
+from nxjax.trace.program import Program, Var, run
+from nxjax.trace.stage import stage
+from nxjax.trace.text import param_class
+from nxjax.trace.types import ArrayType
+from nxjax.trace.evaluate import evaluate
+from nxjax.transforms.custom_jvp import eager
+from nxjax.transforms.linearize import TangentTrace, linearize_flat, linearized
+from nxjax.transforms.nested import Mask, Nested, jvp_program, needed, picked, present, spread, to_front
+from nxjax.transforms.transpose import transposed
+from nxjax.transforms.vmap import batched
+
+# policy(op, *operand types, **parameters): whether the op's results may be kept.
+Policy = Callable[..., bool]
+
+
+@final
+class Checkpoint(Nested):
+    """Call of ``program``; ``differentiated`` says that it computes again what was computed before."""
+
+    name = "checkpoint"
+
+    def infer(
+        self, *types: ArrayType, program: Program, prevent_cse: bool, policy: Policy | None, differentiated: bool
+    ) -> tuple[ArrayType, ...]:
+        return program.out_types
+
+    def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
+        return tuple(evaluate(program, xs))
+
+    def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
+        return tuple(run(program, xs))
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, program: Program, **options: Any
+    ) -> tuple[Any, Any]:
+        pushed, varies = jvp_program(program, present(tangents))
+        out = self(*primals, *(t for t in tangents if t is not None), program=pushed, **options)
+        n = len(program.outputs)
+        return out[:n], tuple(spread(out[n:], varies))
+
+    def linearize(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        program: Program,
+        prevent_cse: bool,
+        policy: Policy | None,
+        differentiated: bool,
+    ) -> tuple[Any, Any]:
+        cut = _cut(program, present(tangents), policy)
+        out = run(cut.value, primals)
+        n = len(program.outputs)
+        if not any(cut.varies):
+            return tuple(out[:n]), (None,) * n
+        trace = current_trace()
+        assert isinstance(trace, TangentTrace)
+        operands = [*(primals[i] for i in cut.inputs), *out[n:], *(t for t in tangents if t is not None)]
+        params = {"program": cut.tangent, "prevent_cse": prevent_cse, "policy": policy, "differentiated": True}
+        found = trace.write(self, operands, params)
+        return tuple(out[:n]), tuple(spread(found, cut.varies))
+
+    def transpose(
+        self,
+        cts: Sequence[Array | None],
+        *args: Any,
+        program: Program,
+        prevent_cse: bool,
+        policy: Policy | None,
+        differentiated: bool,
+    ) -> Sequence[Array | None]:
+        linear = tuple(isinstance(x, Linear) for x in args)
+        back, consts = transposed(program, linear, present(cts)).close_over()
+        known = [x for x in args if not isinstance(x, Linear)]
+        found = self(
+            *consts,
+            *known,
+            *(ct for ct in cts if ct is not None),
+            program=back,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            differentiated=True,
+        )
+        return spread(found, linear)
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        program: Program,
+        **options: Any,
+    ) -> tuple[Any, Any]:
+        mapped, out = batched(program, size, present(dims), name=axis_name)
+        ys = self(*to_front(args, dims, size), program=mapped, **options)
+        return ys, tuple(0 if b else None for b in out)
+
+    def stablehlo(
+        self,
+        b: Any,
+        out: tuple[ArrayType, ...],
+        *xs: Any,
+        program: Program,
+        prevent_cse: bool,
+        policy: Policy | None,
+        differentiated: bool,
+    ) -> Any:
+        if differentiated and prevent_cse and xs:
+            xs = b.op("stablehlo.optimization_barrier", xs, tuple(x.type for x in xs))
+        return tuple(b.program(program, xs))
+
+
+checkpoint_op = Checkpoint()
+
+
+@final
+class _Cut:
+    """A program cut for `Checkpoint.linearize`.
+
+    Attributes:
+        value: inputs to (results..., kept values...).
+        inputs: positions of the inputs that the recomputation needs.
+        tangent: (those inputs..., kept values..., varying tangents...) to tangents of the varying results.
+        varies: which results vary.
+    """
+
+    def __init__(self, value: Program, inputs: Sequence[int], tangent: Program, varies: Mask) -> None:
+        self.value = value
+        self.inputs = tuple(inputs)
+        self.tangent = tangent
+        self.varies = varies
+
+
+def _cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
+    return program.derive(("checkpoint", mask, policy), lambda: _make_cut(program, mask, policy))
+
+
+def _make_cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
+    flat = program if policy is None else _without_calls(program)
+    value, tangent, varies = linearized(flat, mask)
+    n = len(program.outputs)
+    residuals = value.outputs[n:]
+    keep: set[Var] = set()
+    if policy is not None:
+        for e in value.equations:
+            if policy(e.op, *(a.type for a in e.inputs), **e.params):
+                keep.update(e.outputs)
+    wanted = {a for a in residuals if isinstance(a, Var)}
+    equations = needed(value.equations, wanted, {*value.inputs, *keep})
+    inputs = [i for i, v in enumerate(value.inputs) if v in wanted]
+    kept = [v for e in value.equations for v in e.outputs if v in keep and v in wanted]
+    again = Program(
+        [*(value.inputs[i] for i in inputs), *kept],
+        equations,
+        residuals,
+        value.consts,
+        value.values,
+        program.name,
+    )
+    known = len(again.inputs)
+
+    def forwards(*xs: Array) -> Sequence[Array]:
+        return run(tangent, [*run(again, xs[:known]), *xs[known:]])
+
+    types = [*again.in_types, *(t.strong() for t in picked(program.in_types, mask))]
+    first_outputs = [*value.outputs[:n], *kept]
+    first_wanted = {a for a in first_outputs if isinstance(a, Var)}
+    first = [
+        e
+        for e in _with_effects(value, needed(value.equations, first_wanted, set(value.inputs)))
+    ]
+    return _Cut(
+        Program(value.inputs, first, first_outputs, value.consts, value.values, program.name),
+        inputs,
+        stage(forwards, types, f"tangent({program.name})"),
+        varies,
+    )
+
+
+def _with_effects(program: Program, kept: Sequence[Any]) -> list[Any]:
+    """``kept`` and, in the program's order, every equation that must run, with all it reads."""
+    effects = [e for e in program.equations if e.op.effect or any(p.effect for p in e.programs())]
+    if not effects:
+        return list(kept)
+    wanted = {a for e in effects for a in e.inputs if isinstance(a, Var)}
+    chosen = {id(e) for e in (*kept, *effects, *needed(program.equations, wanted, set(program.inputs)))}
+    return [e for e in program.equations if id(e) in chosen]
+
+
+def _without_calls(program: Program) -> Program:
+    """``program`` with calls of jitted functions written out, so that a policy sees their ops."""
+
+    def make() -> Program:
+        if not any(e.op.name == "jit" for e in program.equations):
+            return program
+        return stage(lambda *xs: _run_flat(program, xs), program.in_types, program.name)
+
+    return program.derive("without calls", make)
+
+
+def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
+    from nxjax.trace.program import Equation
+
+    env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
+    env.update(zip(program.consts, program.values, strict=True))
+    trace = current_trace()
+
+    def value(a: Any) -> Array:
+        return env[a] if isinstance(a, Var) else a.value
+
+    for e in program.equations:
+        assert isinstance(e, Equation)
+        xs = [value(a) for a in e.inputs]
+        y = _run_flat(e.params["program"], xs) if e.op.name == "jit" else trace.process(e.op, xs, e.params)
+        env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
+    return [value(a) for a in program.outputs]
+
+
+@final
+class Name(LinearOp):
+    """``x`` itself, with a name that checkpoint policies can see."""
+
+    name = "name"
+
+    def infer(self, x: ArrayType, /, *, name: str) -> ArrayType:
+        return x
+
+    def eval(self, x: NDArray, /, *, name: str) -> NDArray:
+        return x
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, name: str
+    ) -> tuple[Array, Array | None]:
+        return self(primals[0], name=name), tangents[0]
+
+    def transpose(self, ct: Array, x: Linear, /, *, name: str) -> Sequence[Array | None]:
+        return (ct,)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, name: str) -> tuple[Any, Any]:
+        return self(args[0], name=name), dims[0]
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, name: str) -> Any:
+        return x
+
+
+name_op = Name()
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """``x`` (a pytree) with a name for `checkpoint_policies.save_only_these_names` and its like."""
+    return tree.map(lambda leaf: name_op(as_value(leaf, "checkpoint_name"), name=name), x)
+
+
+def checkpoint(
+    fun: Callable[..., Any] | None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    concrete: bool = False,
+) -> Any:
+    """``fun``, whose intermediate values are computed again in the backward pass instead of being kept.
+
+    Args:
+        fun: function of pytrees. Left out, `checkpoint` is a decorator with options.
+        prevent_cse: keep a compiler from merging the second computation with the first; may be False inside `scan`,
+            where the two are apart anyway.
+        policy: says which values may be kept; see `checkpoint_policies`. None keeps the arguments only. A policy looks
+            into jitted functions; a loop counts as one op.
+        static_argnums: arguments that stay Python values.
+
+    >>> import nxjax as nx
+    >>> float(nx.grad(checkpoint(lambda x: nx.sin(nx.sin(x))))(0.0))
+    1.0
+    """
+    if fun is None:
+        return functools.partial(
+            checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete
+        )
+    if not callable(fun):
+        raise ParameterError("checkpoint: needs a function", got=type(fun).__name__)
+    fixed = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    name = getattr(fun, "__name__", "function")
+
+    @functools.wraps(fun)
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        static = {i % len(args) for i in fixed if -len(args) <= i < len(args)}
+        given = tuple(a for i, a in enumerate(args) if i not in static)
+        leaves, treedef = tree.flatten((given, kwargs))
+        if eager(leaves):
+            return fun(*args, **kwargs)
+        xs = [as_value(x, "checkpoint") for x in leaves]
+        out_defs: list[tree.TreeDef] = []
+
+        def flat(*values: Array) -> Sequence[Any]:
+            dynamic, named = tree.unflatten(treedef, values)
+            rest = iter(dynamic)
+            ys, out_def = tree.flatten(
+                fun(*[a if i in static else next(rest) for i, a in enumerate(args)], **named)
+            )
+            out_defs.append(out_def)
+            return ys
+
+        program = stage(flat, [x.type for x in xs], name, tree.path_names((given, kwargs), "arguments"))
+        opened, consts = program.close_over()
+        out = checkpoint_op(
+            *consts, *xs, program=opened, prevent_cse=prevent_cse, policy=policy, differentiated=False
+        )
+        return tree.unflatten(out_defs[0], out)
+
+    return recomputed
+
+
+remat = checkpoint
+
+
+def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[ArrayType]:
+    """The types of the values that differentiating ``fun`` keeps for the backward pass."""
+    leaves, treedef = tree.flatten((args, kwargs))
+    values = [as_value(x, "saved_residuals") for x in leaves]
+    found: list[ArrayType] = []
+
+    def flat(*xs: Array) -> Sequence[Array]:
+        def inner(*ys: Array) -> Sequence[Any]:
+            a, k = tree.unflatten(treedef, ys)
+            return tree.leaves(fun(*a, **k))
+
+        varying = [dtypes.is_differentiable(x.dtype) for x in xs]
+        ys, program, _ = linearize_flat(inner, xs, varying)
+        found[:] = [v.type for v in program.consts]
+        return ys
+
+    stage(flat, [x.type for x in values], "saved_residuals")
+    return found
+
+
+def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print one line per value that the backward pass of ``fun`` keeps."""
+    for type in saved_residuals(fun, *args, **kwargs):
+        print(type)
+
+
+# --- policies ---
+
+
+def everything_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
+    """Keep everything, as without `checkpoint`."""
+    return True
+
+
+def nothing_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
+    """Keep nothing but the arguments, as without a policy."""
+    return False
+
+
+def dots_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
+    """Keep the results of matrix products and convolutions."""
+    return op.name in ("dot_general", "conv_general_dilated")
+
+
+def dots_with_no_batch_dims_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
+    """Keep the results of matrix products without batch dimensions: those with weights, in most networks."""
+    return op.name == "dot_general" and not any(params["dimension_numbers"][1])
+
+
+@final
+@param_class
+@dataclass(frozen=True)
+class SaveOnlyTheseNames:
+    names: tuple[str, ...]
+
+    def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
+        return op is name_op and params["name"] in self.names
+
+
+@final
+@param_class
+@dataclass(frozen=True)
+class SaveAnyNamesButThese:
+    names: tuple[str, ...]
+
+    def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
+        return op is name_op and params["name"] not in self.names
+
+
+@final
+@param_class
+@dataclass(frozen=True)
+class SaveAnythingExceptTheseNames:
+    names: tuple[str, ...]
+
+    def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
+        return not (op is name_op and params["name"] in self.names)
+
+
+@final
+@dataclass(frozen=True)
+class SaveFromBoth:
+    first: Policy
+    second: Policy
+
+    def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
+        return self.first(op, *types, **params) or self.second(op, *types, **params)
+
+
+@final
+class CheckpointPolicies:
+    """Ready-made policies for `checkpoint`."""
+
+    everything_saveable = staticmethod(everything_saveable)
+    nothing_saveable = staticmethod(nothing_saveable)
+    dots_saveable = checkpoint_dots = staticmethod(dots_saveable)
+    dots_with_no_batch_dims_saveable = staticmethod(dots_with_no_batch_dims_saveable)
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_only_these_names(*names: str) -> Policy:
+        """Keep values that `checkpoint_name` gave one of ``names``."""
+        return SaveOnlyTheseNames(names)
+
+    @staticmethod
+    def save_any_names_but_these(*names: str) -> Policy:
+        """Keep values that have a name not among ``names``."""
+        return SaveAnyNamesButThese(names)
+
+    @staticmethod
+    def save_anything_except_these_names(*names: str) -> Policy:
+        """Keep all values but those that have one of ``names``."""
+        return SaveAnythingExceptTheseNames(names)
+
+    @staticmethod
+    def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+        """Keep what either policy keeps."""
+        return SaveFromBoth(first, second)
+
+
+checkpoint_policies: Final = CheckpointPolicies()

@@ -1,0 +1,59 @@
+"""What a function gives without running it: `eval_shape` for types, `make_jaxpr` for the whole program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nxjax.errors import ParameterError
+from nxjax.trace.program import Program
+from nxjax.transforms.jit import jit
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The results of ``fun`` as `ShapeDtypeStruct`; nothing is computed.
+
+    Args:
+        fun: function of pytrees.
+        *args, **kwargs: arrays, or `ShapeDtypeStruct` in their place.
+
+    >>> import nxjax as nx
+    >>> eval_shape(lambda x: x.sum(0), nx.ShapeDtypeStruct((3, 4), nx.float32))
+    ShapeDtypeStruct(shape=(4,), dtype=float32)
+    """
+    if not callable(fun):
+        raise ParameterError("eval_shape: needs a function", got=type(fun).__name__)
+    return jit(functools.partial(fun)).eval_shape(*args, **kwargs)
+
+
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Any = None,
+    return_shape: bool = False,
+    abstracted_axes: Any = None,
+) -> Callable[..., Any]:
+    """A function that gives the `Program` of ``fun`` for its arguments' types.
+
+    Args:
+        static_argnums: arguments that stay Python values.
+        return_shape: give ``(program, results as ShapeDtypeStruct)``.
+
+    >>> import nxjax as nx
+    >>> make_jaxpr(lambda x: nx.sin(x) * 2.0)(1.0)
+    { lambda ; a:f32[]*. let
+        b:f32[]* = sin a
+        c:f32[]* = mul b 2.0:f32[]*
+      in (c,) }
+    """
+    if not callable(fun):
+        raise ParameterError("make_jaxpr: needs a function", got=type(fun).__name__)
+    jitted = jit(fun, static_argnums=static_argnums)
+
+    @functools.wraps(fun)
+    def program_of(*args: Any, **kwargs: Any) -> Program | tuple[Program, Any]:
+        traced = jitted.trace(*args, **kwargs)
+        return (traced.program, traced.out_info) if return_shape else traced.program
+
+    return program_of
