@@ -130,6 +130,34 @@ class Transpose(LinearOp):
         return b.op("stablehlo.transpose", (x,), out, f"permutation = {b.ints(permutation)}")
 
 
+@final
+class Rev(LinearOp):
+    """The elements in reverse order along ``dimensions``."""
+
+    name = "rev"
+
+    def infer(self, x: ArrayType, /, *, dimensions: tuple[int, ...]) -> ArrayType:
+        check_axes(self, dimensions, x.ndim)
+        return x
+
+    def eval(self, x: NDArray, /, *, dimensions: tuple[int, ...]) -> NDArray:
+        return np.flip(x, dimensions)
+
+    def transpose(self, ct: Array, x: Linear, /, *, dimensions: tuple[int, ...]) -> Sequence[Array | None]:
+        return (rev(ct, dimensions=dimensions),)
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dimensions: tuple[int, ...]
+    ) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        return self(args[0], dimensions=tuple(i + (i >= d) for i in dimensions)), d
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, dimensions: tuple[int, ...]) -> Any:
+        return b.op("stablehlo.reverse", (x,), out, f"dimensions = {b.ints(dimensions)}")
+
+
 broadcast_in_dim = BroadcastInDim()
 reshape = Reshape()
 transpose = Transpose()
+rev = Rev()

@@ -1,0 +1,180 @@
+"""`jax.lax`'s elementwise functions. Strict: see `_operands` for the little that is converted."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from nxjax.lax._operands import aligned, face
+from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, rounding, special
+from nxjax.ops import complex as complex_ops
+from nxjax.ops import select as select_ops
+from nxjax.ops.base import require
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+
+
+class RoundingMethod(enum.IntEnum):
+    """How `round` treats halves."""
+
+    AWAY_FROM_ZERO = rounding.AWAY_FROM_ZERO
+    TO_NEAREST_EVEN = rounding.TO_NEAREST_EVEN
+
+
+neg = face(arithmetic.neg, 1)
+sign = face(arithmetic.sign, 1)
+abs = face(arithmetic.abs, 1)
+square = face(arithmetic.square, 1)
+sqrt = face(arithmetic.sqrt, 1)
+rsqrt = face(arithmetic.rsqrt, 1)
+cbrt = face(arithmetic.cbrt, 1)
+add = face(arithmetic.add, 2)
+sub = face(arithmetic.sub, 2)
+mul = face(arithmetic.mul, 2)
+div = face(arithmetic.div, 2)
+rem = face(arithmetic.rem, 2)
+max = face(arithmetic.max, 2)
+min = face(arithmetic.min, 2)
+atan2 = face(arithmetic.atan2, 2)
+nextafter = face(arithmetic.nextafter, 2)
+
+exp = face(elementary.exp, 1)
+exp2 = face(elementary.exp2, 1)
+expm1 = face(elementary.expm1, 1)
+log = face(elementary.log, 1)
+log1p = face(elementary.log1p, 1)
+sin = face(elementary.sin, 1)
+cos = face(elementary.cos, 1)
+tan = face(elementary.tan, 1)
+asin = face(elementary.asin, 1)
+acos = face(elementary.acos, 1)
+atan = face(elementary.atan, 1)
+sinh = face(elementary.sinh, 1)
+cosh = face(elementary.cosh, 1)
+tanh = face(elementary.tanh, 1)
+asinh = face(elementary.asinh, 1)
+acosh = face(elementary.acosh, 1)
+atanh = face(elementary.atanh, 1)
+logistic = face(elementary.logistic, 1)
+
+erf = face(special.erf, 1)
+erfc = face(special.erfc, 1)
+erf_inv = face(special.erf_inv, 1)
+lgamma = face(special.lgamma, 1)
+digamma = face(special.digamma, 1)
+bessel_i0e = face(special.bessel_i0e, 1)
+bessel_i1e = face(special.bessel_i1e, 1)
+zeta = face(special.zeta, 2)
+polygamma = face(special.polygamma, 2)
+
+floor = face(rounding.floor, 1)
+ceil = face(rounding.ceil, 1)
+is_finite = face(rounding.is_finite, 1)
+
+eq = face(compare.eq, 2)
+ne = face(compare.ne, 2)
+lt = face(compare.lt, 2)
+le = face(compare.le, 2)
+gt = face(compare.gt, 2)
+ge = face(compare.ge, 2)
+
+bitwise_not = face(bitwise.not_, 1, "bitwise_not")
+bitwise_and = face(bitwise.and_, 2, "bitwise_and")
+bitwise_or = face(bitwise.or_, 2, "bitwise_or")
+bitwise_xor = face(bitwise.xor, 2, "bitwise_xor")
+shift_left = face(bitwise.shift_left, 2)
+shift_right_logical = face(bitwise.shift_right_logical, 2)
+shift_right_arithmetic = face(bitwise.shift_right_arithmetic, 2)
+population_count = face(bitwise.population_count, 1)
+clz = face(bitwise.clz, 1)
+
+real = face(complex_ops.real, 1)
+imag = face(complex_ops.imag, 1)
+complex = face(complex_ops.complex, 2)
+conj = face(complex_ops.conj, 1)
+
+
+def pow(x: Any, y: Any) -> Array:
+    """x to the power y; an integer y is raised to by multiplication."""
+    base, exponent = as_value(x, "pow"), as_value(y, "pow")
+    if exponent.dtype in dtypes.INTEGER:
+        if isinstance(y, int):
+            return integer_pow(base, y)
+        if base.dtype in dtypes.INEXACT:
+            exponent = convert.convert_element_type(exponent, dtype=base.dtype)
+        else:
+            base, exponent = aligned("pow", base, exponent)
+            wide = convert.convert_element_type(base, dtype=dtypes.float64)
+            power = arithmetic.pow(wide, convert.convert_element_type(exponent, dtype=dtypes.float64))
+            return convert.convert_element_type(power, dtype=base.dtype)
+    return arithmetic.pow(*aligned("pow", base, exponent))
+
+
+def integer_pow(x: Any, y: int) -> Array:
+    """x to a power that is a Python int."""
+    return arithmetic.integer_pow(as_value(x, "integer_pow"), y=y.__index__())
+
+
+def reciprocal(x: Any) -> Array:
+    """1 / x"""
+    return integer_pow(x, -1)
+
+
+def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """The nearest integer."""
+    return rounding.round(as_value(x, "round"), rounding_method=int(rounding_method))
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
+    """The operand rounded to a float format of that many bits, kept in its dtype."""
+    x = as_value(operand, "reduce_precision")
+    return rounding.reduce_precision(x, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
+
+
+def convert_element_type(operand: Any, new_dtype: Any = None, *_: Any, **__: Any) -> Array:
+    """The operand by value in another dtype."""
+    x = as_value(operand, "convert_element_type")
+    dtype = x.dtype if new_dtype is None else dtypes.as_dtype(new_dtype)
+    weak = new_dtype in (int, float, bool) and new_dtype is not bool
+    if x.dtype == dtype and x.type.weak == weak:
+        return x
+    return convert.convert_element_type(x, dtype=dtype, weak=weak)
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
+    """The operand's bits read as another dtype."""
+    return convert.bitcast_convert_type(as_value(operand, "bitcast_convert_type"), dtype=dtypes.as_dtype(new_dtype))
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Array:
+    """``on_true`` where ``pred``, else ``on_false``."""
+    return select_ops.select_n(as_value(pred, "select"), *aligned("select", on_false, on_true))
+
+
+def select_n(which: Any, *cases: Any) -> Array:
+    """``cases[which]``, element by element."""
+    require("select_n", len(cases) > 0, "needs at least one case", len(cases))
+    return select_ops.select_n(as_value(which, "select_n"), *aligned("select_n", *cases))
+
+
+def clamp(min: Any, x: Any, max: Any) -> Array:
+    """``x`` moved between ``min`` and ``max``, which have its shape or are scalars."""
+    low, middle, high = (as_value(v, "clamp") for v in (min, x, max))
+    scalars = [v for v in (low, high) if not v.shape]
+    cast = aligned("clamp", middle, *scalars) if scalars else [middle]
+    converted = iter(convert_element_type(v, cast[0].dtype) for v in scalars)
+    low, high = (next(converted) if not v.shape else v for v in (low, high))
+    return select_ops.clamp(low, cast[0], high)
+
+
+__all__ = [
+    "RoundingMethod", "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e",
+    "bessel_i1e", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cbrt", "ceil",
+    "clamp", "clz", "complex", "conj", "convert_element_type", "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv",
+    "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "imag", "integer_pow", "is_finite", "le", "lgamma", "log",
+    "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "polygamma", "population_count", "pow",
+    "real", "reciprocal", "reduce_precision", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh",
+    "zeta",
+]  # fmt: skip

@@ -1,0 +1,88 @@
+"""Ops that give their operands back: copy, stop_gradient, optimization_barrier. Every dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, zeros
+from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.types import ArrayType
+
+
+@final
+class Copy(LinearOp):
+    """The same value in memory of its own."""
+
+    name = "copy"
+
+    def infer(self, x: ArrayType, /) -> ArrayType:
+        return x
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.array(x)
+
+    def transpose(self, ct: Array, x: Linear, /) -> Sequence[Array | None]:
+        return (ct,)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+        return self(args[0]), dims[0]
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        return x
+
+
+@final
+class StopGradient(Nondifferentiable, Op):
+    """The value, taken as a constant by derivatives."""
+
+    name = "stop_gradient"
+
+    def infer(self, x: ArrayType, /) -> ArrayType:
+        return x
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return x
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+        return self(args[0]), dims[0]
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        return x
+
+
+@final
+class OptimizationBarrier(Op):
+    """The operands, behind which a compiler neither moves nor merges computation."""
+
+    name = "optimization_barrier"
+    multi = True
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        return types
+
+    def eval(self, *xs: NDArray) -> tuple[NDArray, ...]:
+        return xs
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Any, Any]:
+        ys = self(*primals)
+        given = [t for t in tangents if t is not None]
+        pushed = iter(self(*given) if given else ())
+        return ys, tuple(None if t is None else next(pushed) for t in tangents)
+
+    def transpose(self, cts: Sequence[Array | None], /, *xs: Any) -> Sequence[Array | None]:
+        filled = [zeros(x.type) if ct is None else ct for ct, x in zip(cts, xs, strict=True)]
+        return self(*filled)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+        return self(*args), tuple(dims)
+
+    def stablehlo(self, b: Any, out: Any, /, *xs: Any) -> Any:
+        return b.op("stablehlo.optimization_barrier", xs, tuple(out)) if xs else ()
+
+
+copy = Copy()
+stop_gradient = StopGradient()
+optimization_barrier = OptimizationBarrier()
