@@ -1,0 +1,435 @@
+"""Reductions over sliding windows: sums, maxima and minima, and what the derivative of a maximum needs.
+
+A window has a size, stride and dilation per dimension of the operand, which may itself be dilated and padded.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.ops.base import (
+    LinearOp,
+    NDArray,
+    constant,
+    equal_dtypes,
+    like,
+    move_batch,
+    of_dtype,
+    require,
+    zeros,
+)
+from nxjax.ops.conv import dilated
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType, Shape
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def window_shape(
+    op: Op,
+    x: ArrayType,
+    *,
+    window_dimensions: Shape,
+    window_strides: Shape,
+    padding: Pairs,
+    base_dilation: Shape,
+    window_dilation: Shape,
+) -> Shape:
+    """Number of windows per dimension, and the check of the parameters."""
+    for what, values in (
+        ("window_dimensions", window_dimensions),
+        ("window_strides", window_strides),
+        ("base_dilation", base_dilation),
+        ("window_dilation", window_dilation),
+    ):
+        require(op, len(values) == x.ndim, what, values, f"{x.ndim} entries, one per dimension of {x}")
+        require(op, all(v > 0 for v in values), what, values, "positive integers")
+    require(op, len(padding) == x.ndim, "padding", padding, f"{x.ndim} (low, high) pairs, one per dimension of {x}")
+    shape: list[int] = []
+    for i, n in enumerate(x.shape):
+        padded = dilated(n, base_dilation[i]) + sum(padding[i])
+        if padded < 0:
+            raise ShapeError(
+                f"{op.name}: negative padding cuts off more than there is", got=f"padding {padding} of {x}"
+            )
+        shape.append(max(0, (padded - dilated(window_dimensions[i], window_dilation[i])) // window_strides[i] + 1))
+    return tuple(shape)
+
+
+def _with_batch(params: dict[str, Any], dim: int) -> dict[str, Any]:
+    """The parameters for an operand with one more dimension, which no window spans."""
+    pad = params["padding"]
+    return {
+        **{k: (*v[:dim], 1, *v[dim:]) for k, v in params.items() if k not in ("padding", "select_prim")},
+        "padding": (*pad[:dim], (0, 0), *pad[dim:]),
+    }
+
+
+def lowest(dtype: DType) -> Any:
+    """The identity of max."""
+    return False if dtype == dtypes.bool_ else -np.inf if dtype in dtypes.FLOAT else dtypes.integer_info(dtype).min
+
+
+def highest(dtype: DType) -> Any:
+    """The identity of min."""
+    return True if dtype == dtypes.bool_ else np.inf if dtype in dtypes.FLOAT else dtypes.integer_info(dtype).max
+
+
+def _padded(x: NDArray, value: Any, padding: Pairs, base_dilation: Shape) -> NDArray:
+    from nxjax.ops.slicing import pad
+
+    config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
+    if all(c == (0, 0, 0) for c in config):
+        return x
+    return pad.eval(x, np.asarray(value).astype(x.dtype), padding_config=config)
+
+
+def _attributes(b: Any, *, padding: Pairs, **params: Shape) -> str:
+    names = {"base_dilation": "base_dilations", "window_dilation": "window_dilations"}
+    pads = "[" + ", ".join(f"[{l}, {h}]" for l, h in padding) + "]" if padding else ""
+    ints = [f"{names.get(k, k)} = {b.ints(v)}" for k, v in params.items()]
+    return ", ".join((*ints, f"padding = dense<{pads}> : tensor<{len(padding)}x2xi64>"))
+
+
+class ReduceWindow(Op):
+    """One reduction of each window."""
+
+    allowed: ClassVar[frozenset[DType]]
+    hlo: ClassVar[str]
+    ufunc: ClassVar[Callable[..., Any]]
+
+    def identity(self, dtype: DType) -> Any:
+        """What padding holds."""
+        raise NotImplementedError
+
+    def infer(self, x: ArrayType, /, **params: Any) -> ArrayType:
+        of_dtype(self, self.allowed, x)
+        return x.with_shape(window_shape(self, x, **params))
+
+    def eval(
+        self,
+        x: NDArray,
+        /,
+        *,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+        base_dilation: Shape,
+        window_dilation: Shape,
+    ) -> NDArray:
+        dtype = x.dtype
+        y = x.astype(np.float32) if dtype in dtypes.FLOAT and dtypes.bit_width(dtype) < 32 else x
+        y = _padded(y, self.identity(dtype), padding, base_dilation)
+        combine = type(self).ufunc
+        # A box is reduced one dimension after the other.
+        for axis, (k, s, d) in enumerate(zip(window_dimensions, window_strides, window_dilation, strict=True)):
+            n = max(0, (y.shape[axis] - dilated(k, d)) // s + 1)
+            if k == s == 1:
+                continue
+            before = (slice(None),) * axis
+            parts = (y[(*before, slice(j * d, j * d + max(0, (n - 1) * s + 1) if n else j * d, s))] for j in range(k))
+            total = np.array(next(parts))
+            for part in parts:
+                combine(total, part, out=total)
+            y = total
+        return np.asarray(y).astype(dtype, copy=False)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        return self(args[0], **_with_batch(params, d)), d
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **params: Any) -> Any:
+        scalar = ArrayType((), x.type.dtype)
+        body = lambda inner, p, q: inner.simple(self.hlo, (p, q), scalar)
+        init = b.constant(self.identity(scalar.dtype), scalar)
+        attrs = _attributes(b, **params)
+        return b.op("stablehlo.reduce_window", (x, init), out, attrs, [((scalar, scalar), body)])
+
+
+@final
+class ReduceWindowSum(LinearOp, ReduceWindow):
+    """Sum of each window; padding counts as zero."""
+
+    name = "reduce_window_sum"
+    allowed = dtypes.NUMBER
+    hlo = "add"
+    ufunc = np.add
+
+    def identity(self, dtype: DType) -> Any:
+        return 0
+
+    def transpose(
+        self,
+        ct: Array,
+        x: Linear,
+        /,
+        *,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+        base_dilation: Shape,
+        window_dilation: Shape,
+    ) -> Sequence[Array | None]:
+        if 0 in ct.shape:
+            return (zeros(x.type),)
+        back: list[tuple[int, int]] = []
+        for i, (low, _) in enumerate(padding):
+            k = dilated(window_dimensions[i], window_dilation[i])
+            before = k - 1 - low
+            n = dilated(x.shape[i], base_dilation[i])
+            back.append((before, n + k - 1 - dilated(ct.shape[i], window_strides[i]) - before))
+        y = self(
+            ct,
+            window_dimensions=window_dimensions,
+            window_strides=base_dilation,
+            padding=tuple(back),
+            base_dilation=window_strides,
+            window_dilation=window_dilation,
+        )
+        return (y,)
+
+
+class _Extremum(ReduceWindow):
+    allowed = dtypes.NUMERIC - dtypes.COMPLEX
+    select: ClassVar[str]
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
+    ) -> tuple[Array, Array | None]:
+        (x,), (t,) = primals, tangents
+        y = self(x, **params)
+        return y, None if t is None else select_and_gather_add(t, x, select_prim=self.select, **params)
+
+
+@final
+class ReduceWindowMax(_Extremum):
+    """Largest element of each window; its tangent is that of the first such element."""
+
+    name = "reduce_window_max"
+    hlo = "maximum"
+    ufunc = np.maximum
+    select = "ge"
+
+    def identity(self, dtype: DType) -> Any:
+        return lowest(dtype)
+
+
+@final
+class ReduceWindowMin(_Extremum):
+    """Smallest element of each window; its tangent is that of the first such element."""
+
+    name = "reduce_window_min"
+    hlo = "minimum"
+    ufunc = np.minimum
+    select = "le"
+
+    def identity(self, dtype: DType) -> Any:
+        return highest(dtype)
+
+
+def _worst(select_prim: str, dtype: DType) -> Any:
+    return lowest(dtype) if select_prim == "ge" else highest(dtype)
+
+
+def _direction(select_prim: str) -> str:
+    return {"ge": "GE", "le": "LE"}[select_prim]
+
+
+class _Selecting(Op):
+    """Linear in its first operand; the second chooses, in each window, the first largest or smallest element."""
+
+    def _check(self, select_prim: str, *types: ArrayType) -> None:
+        equal_dtypes(self, *types)
+        of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, *types)
+        require(self, select_prim in ("ge", "le"), "select_prim", repr(select_prim), "'ge' or 'le'")
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
+    ) -> tuple[Array, Array | None]:
+        y = self(*primals, **params)
+        # The choice is piecewise constant.
+        return y, None if tangents[0] is None else self(tangents[0], primals[1], **params)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        moved = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
+        return self(*moved, select_prim=params["select_prim"], **_with_batch(params, 0)), 0
+
+
+def _chosen(
+    x: NDArray,
+    shape: Shape,
+    select_prim: str,
+    *,
+    window_dimensions: Shape,
+    window_strides: Shape,
+    padding: Pairs,
+    base_dilation: Shape,
+    window_dilation: Shape,
+) -> list[tuple[NDArray, tuple[slice, ...]]]:
+    """Per tap of the window: where it is the chosen one [windows], and where it lies in the padded operand."""
+    worst = _worst(select_prim, x.dtype)
+    padded = _padded(x, worst, padding, base_dilation)
+    inside = _padded(np.ones(x.shape, np.bool_), False, padding, base_dilation)
+    better = np.greater_equal if select_prim == "ge" else np.less_equal
+    best = np.full(shape, worst, x.dtype)
+    winner = np.full(shape, -1)
+    places: list[tuple[slice, ...]] = []
+    for i, tap in enumerate(np.ndindex(*window_dimensions)):
+        place = tuple(
+            slice(j * d, j * d + (n - 1) * s + 1 if n else j * d, s)
+            for j, d, n, s in zip(tap, window_dilation, shape, window_strides, strict=True)
+        )
+        places.append(place)
+        value = padded[place]
+        taken = inside[place] & ~((winner >= 0) & better(best, value))
+        best = np.where(taken, value, best)
+        winner = np.where(taken, i, winner)
+    return [(winner == i, place) for i, place in enumerate(places)]
+
+
+@final
+class SelectAndGatherAdd(_Selecting):
+    """In each window, the element of ``t`` that lies where ``x`` is largest ("ge") or smallest ("le")."""
+
+    name = "select_and_gather_add"
+
+    def infer(self, t: ArrayType, x: ArrayType, /, *, select_prim: str, **params: Any) -> ArrayType:
+        self._check(select_prim, t, x)
+        if t.shape != x.shape:
+            raise ShapeError("select_and_gather_add: operands differ in shape", got=f"{t} and {x}")
+        return t.with_shape(window_shape(self, x, **params))
+
+    def eval(
+        self, t: NDArray, x: NDArray, /, *, select_prim: str, padding: Pairs, base_dilation: Shape, **params: Any
+    ) -> NDArray:
+        params = {**params, "padding": padding, "base_dilation": base_dilation}
+        y = np.zeros(window_shape(self, ArrayType(x.shape, x.dtype), **params), t.dtype)
+        padded = _padded(t, 0, padding, base_dilation)
+        for mask, place in _chosen(x, y.shape, select_prim, **params):
+            np.copyto(y, padded[place], where=mask)
+        return y
+
+    def transpose(self, ct: Array, t: Linear, x: Array, /, **params: Any) -> Sequence[Array | None]:
+        return (select_and_scatter_add(ct, x, **params), None)
+
+    def stablehlo(self, b: Any, out: ArrayType, t: Any, x: Any, /, *, select_prim: str, **params: Any) -> Any:
+        scalar = ArrayType((), t.type.dtype)
+        predicate = ArrayType((), dtypes.bool_)
+
+        def body(inner: Any, *args: Any) -> Any:
+            x1, t1, x2, t2 = args
+            keep = inner.compare(_direction(select_prim), x1, x2, predicate)
+            return [inner.op("stablehlo.select", (keep, p, q), scalar) for p, q in ((x1, x2), (t1, t2))]
+
+        inits = [b.constant(v, scalar) for v in (_worst(select_prim, scalar.dtype), 0)]
+        outs = (ArrayType(out.shape, x.type.dtype), out)
+        attrs = _attributes(b, **params)
+        return b.op("stablehlo.reduce_window", (x, t, *inits), outs, attrs, [((scalar,) * 4, body)])[1]
+
+
+@final
+class SelectAndScatterAdd(_Selecting):
+    """Transpose of `select_and_gather_add`: each element of ``source`` added where its window chose from ``x``."""
+
+    name = "select_and_scatter_add"
+
+    def infer(self, source: ArrayType, x: ArrayType, /, *, select_prim: str, **params: Any) -> ArrayType:
+        self._check(select_prim, source, x)
+        shape = window_shape(self, x, **params)
+        if source.shape != shape:
+            raise ShapeError("select_and_scatter_add: one source element per window", got=source, expected=shape)
+        return source.with_shape(x.shape)
+
+    def eval(
+        self, source: NDArray, x: NDArray, /, *, select_prim: str, padding: Pairs, base_dilation: Shape, **params: Any
+    ) -> NDArray:
+        params = {**params, "padding": padding, "base_dilation": base_dilation}
+        wide = np.float32 if source.dtype in dtypes.FLOAT and dtypes.bit_width(source.dtype) < 32 else source.dtype
+        padded = np.zeros(_padded(x, 0, padding, base_dilation).shape, wide)
+        for mask, place in _chosen(x, source.shape, select_prim, **params):
+            padded[place] += np.where(mask, source, 0).astype(wide)
+        cut = _padded(padded, 0, tuple((-l, -h) for l, h in padding), (1,) * x.ndim)
+        return cut[tuple(slice(None, None, d) for d in base_dilation)].astype(source.dtype)
+
+    def transpose(self, ct: Array, source: Linear, x: Array, /, **params: Any) -> Sequence[Array | None]:
+        return (select_and_gather_add(ct, x, **params), None)
+
+    def expand(
+        self,
+        source: Array,
+        x: Array,
+        /,
+        *,
+        select_prim: str,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+        base_dilation: Shape,
+        window_dilation: Shape,
+    ) -> Array:
+        from nxjax.ops.arithmetic import add
+        from nxjax.ops.bitwise import and_, not_
+        from nxjax.ops.compare import eq, ge, le
+        from nxjax.ops.select import select_n
+        from nxjax.ops.slicing import pad
+        from nxjax.ops.slicing import slice as slice_
+
+        shape = source.shape
+        if 0 in shape:
+            return zeros(ArrayType(x.shape, source.dtype))
+        config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
+        worst = constant(_worst(select_prim, x.dtype), x.dtype)
+        padded = pad(x, worst, padding_config=config)
+        inside = pad(constant(True, dtypes.bool_, x.shape), constant(False, dtypes.bool_), padding_config=config)
+        better = ge if select_prim == "ge" else le
+        taps = list(itertools.product(*map(range, window_dimensions)))
+        best = constant(_worst(select_prim, x.dtype), x.dtype, shape)
+        winner = constant(-1, dtypes.int32, shape)
+        starts = [tuple(j * d for j, d in zip(tap, window_dilation, strict=True)) for tap in taps]
+        for i, start in enumerate(starts):
+            limit = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, shape, window_strides, strict=True))
+            at = {"start_indices": start, "limit_indices": limit, "strides": window_strides}
+            value = slice_(padded, **at)
+            kept = and_(ge(winner, like(winner, 0)), better(best, value))
+            taken = and_(slice_(inside, **at), not_(kept))
+            best = select_n(taken, best, value)
+            winner = select_n(taken, winner, like(winner, i))
+        total = zeros(ArrayType(padded.shape, source.dtype))
+        nothing, zero = zeros(source.type), zeros(ArrayType((), source.dtype))
+        for i, start in enumerate(starts):
+            spread = tuple(
+                (a, m - a - dilated(n, s), s - 1)
+                for a, m, n, s in zip(start, padded.shape, shape, window_strides, strict=True)
+            )
+            here = select_n(eq(winner, like(winner, i)), nothing, source)
+            total = add(total, pad(here, zero, padding_config=spread))
+        cut = pad(total, zero, padding_config=tuple((-l, -h, 0) for l, h in padding))
+        return slice_(cut, start_indices=(0,) * x.ndim, limit_indices=cut.shape, strides=base_dilation)
+
+    def stablehlo(self, b: Any, out: ArrayType, source: Any, x: Any, /, *, select_prim: str, **params: Any) -> Any:
+        dilations: dict[str, Shape] = {k: params[k] for k in ("base_dilation", "window_dilation")}
+        if any(d != 1 for v in dilations.values() for d in v) or any(p < 0 for pair in params["padding"] for p in pair):
+            return b.inline(self.expand, (source, x), {"select_prim": select_prim, **params})
+        scalar, predicate = ArrayType((), source.type.dtype), ArrayType((), dtypes.bool_)
+        attrs = _attributes(b, **{k: v for k, v in params.items() if k not in dilations})
+        regions = [
+            ((scalar, scalar), lambda inner, p, q: inner.compare(_direction(select_prim), p, q, predicate)),
+            ((scalar, scalar), lambda inner, p, q: inner.simple("add", (p, q), scalar)),
+        ]
+        zero = b.constant(0, scalar)
+        return b.op("stablehlo.select_and_scatter", (x, source, zero), out, attrs, regions)
+
+
+reduce_window_sum = ReduceWindowSum()
+reduce_window_max = ReduceWindowMax()
+reduce_window_min = ReduceWindowMin()
+select_and_gather_add = SelectAndGatherAdd()
+select_and_scatter_add = SelectAndScatterAdd()
