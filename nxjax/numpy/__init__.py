@@ -47,12 +47,35 @@ _FILES: dict[str, str] = {
         concatenate concat stack vstack hstack dstack column_stack block split array_split vsplit hsplit dsplit
         append delete insert trim_zeros ediff1d
         """,
+    "integers": """
+        left_shift right_shift bitwise_left_shift bitwise_right_shift bitwise_count gcd lcm packbits unpackbits
+        """,
+    "sorting": """
+        sort argsort lexsort sort_complex partition argpartition searchsorted digitize bincount histogram_bin_edges
+        histogram histogram2d histogramdd
+        """,
+    "sets": """
+        unique unique_all unique_counts unique_inverse unique_values isin union1d setdiff1d intersect1d setxor1d
+        """,
+    "contractions": """
+        dot matmul matvec vecmat vdot vecdot inner outer tensordot kron trace cross einsum einsum_path
+        """,
+    "grids": """
+        diagonal diag diagflat tril triu tril_indices triu_indices tril_indices_from triu_indices_from diag_indices
+        diag_indices_from mask_indices fill_diagonal meshgrid ix_ indices mgrid ogrid r_ c_ s_ index_exp
+        """,
+    "indexing": "take take_along_axis put_along_axis put place unravel_index ravel_multi_index",
+    "reductions": """
+        sum prod max min amax amin all any count_nonzero ptp mean average var std argmax argmin nansum nanprod nanmax
+        nanmin nanmean nanvar nanstd nanargmax nanargmin cumsum cumprod nancumsum nancumprod cumulative_sum
+        cumulative_prod
+        """,
     "selection": "where select piecewise choose extract compress nonzero flatnonzero argwhere",
 }
 _HOMES: dict[str, str] = {name: file for file, names in _FILES.items() for name in names.split()}
 _MODULES = ("linalg", "fft")
 
-__all__ = sorted((*_HOMES, *_MODULES, "ndarray"))  # noqa: PLE0605
+__all__ = sorted((*_HOMES, *_MODULES, "ndarray"))
 
 _methods.attach()
 

@@ -383,7 +383,7 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """``num`` values from ``start`` to ``stop``, evenly spaced, along a new ``axis``; with ``retstep``, also the step."""
+    """``num`` values from ``start`` to ``stop``, evenly spaced along a new ``axis``; with ``retstep``, the step too."""
     from nxjax.numpy.elementwise import floor
     from nxjax.numpy.promotion import broadcast
     from nxjax.numpy.shapes import moveaxis

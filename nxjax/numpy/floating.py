@@ -13,6 +13,7 @@ from nxjax.numpy.promotion import (
     broadcast,
     convert,
     dtype_of,
+    full_like,
     inexact_operands,
     operands,
     promote,
@@ -26,6 +27,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
+
+_TO_EVEN = 1  # RoundingMethod.TO_NEAREST_EVEN
 
 # --- powers ---
 
@@ -42,7 +45,7 @@ def power(x: Any, y: Any, /) -> Array:
     if fixed is not None:
         v = value(x, "power")
         if v.dtype == dtypes.bool_:
-            v = convert(v, dtypes.as_dtype(int), True)
+            v = convert(v, dtypes.as_dtype(int))
         if fixed < 0 and v.dtype in dtypes.INTEGER:
             raise DtypeError(
                 "power: Integers cannot be raised to negative powers",
@@ -80,7 +83,7 @@ def _general_power(x: Any, y: Any) -> Array:
         if dtype == dtypes.bool_:
             dtype = dtypes.int32
         a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
-        return _integer_power(a, b)
+        return convert(_integer_power(a, b), dtype, weak)
     own, _ = dtype_of(y, "power")
     if own in dtypes.INTEGER and isinstance(y, Array) and not y.type.weak:
         # XLA takes an integer exponent as it is, and so does the op.
@@ -101,13 +104,6 @@ def _integer_power(x: Array, y: Array) -> Array:
         base = ops.mul(base, base)
         rest = ops.shift_right_logical(rest, one)
     return result
-
-
-def full_like(x: Array, fill: Any) -> Array:
-    """``fill`` in the shape and dtype of ``x``."""
-    from nxjax.ops.base import like
-
-    return like(x, fill)
 
 
 def pow(x: Any, y: Any, /) -> Array:
@@ -263,13 +259,7 @@ def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
     wrong = ops.and_(ops.ne(r, zero), ops.ne(ops.sign(b), ops.sign(r)))
     r = ops.select_n(wrong, r, ops.add(r, b))
     q = ops.select_n(wrong, q, ops.sub(q, full_like(q, 1)))
-    return ops.round(q, rounding_method=_to_even()), r
-
-
-def _to_even() -> Any:
-    from nxjax.ops.arithmetic import RoundingMethod
-
-    return RoundingMethod.TO_NEAREST_EVEN
+    return ops.round(q, rounding_method=_TO_EVEN), r
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
@@ -309,11 +299,11 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     if v.dtype in dtypes.COMPLEX:
         return ops.complex(round(ops.real(v), places), round(ops.imag(v), places))
     if places == 0:
-        return ops.round(v, rounding_method=_to_even())
+        return ops.round(v, rounding_method=_TO_EVEN)
     wide = convert(v, dtypes.float32) if v.dtype.itemsize < 4 else v
     factor = full_like(wide, 10.0 ** abs_float(places))
     up, down = (ops.mul, ops.div) if places > 0 else (ops.div, ops.mul)
-    y = down(ops.round(up(wide, factor), rounding_method=_to_even()), factor)
+    y = down(ops.round(up(wide, factor), rounding_method=_TO_EVEN), factor)
     return y if y.dtype == v.dtype else convert(y, v.dtype)
 
 
@@ -327,7 +317,7 @@ def rint(x: Any, /) -> Array:
         return convert(v, dtypes.as_dtype(float))
     if v.dtype in dtypes.COMPLEX:
         return ops.complex(rint(ops.real(v)), rint(ops.imag(v)))
-    return ops.round(v, rounding_method=_to_even())
+    return ops.round(v, rounding_method=_TO_EVEN)
 
 
 def fix(x: Any, out: None = None) -> Array:
@@ -601,7 +591,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 def _kept(old: Array, new: Array) -> Array:
-    return convert(new, old.dtype, old.type.weak)
+    return convert(new, old.dtype)
 
 
 # --- others ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,7 +124,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
             raise ValueError(f"array split does not result in an equal division: axis size {n}, {sections} sections")
         cuts = [k * size + min(k, rest) for k in range(1, sections)]
     edges = [0, *cuts, n]
-    return [_part(x, i, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+    return [_part(x, i, a, max(a, b)) for a, b in itertools.pairwise(edges)]
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:

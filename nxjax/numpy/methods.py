@@ -296,7 +296,7 @@ def _sort(self: Any, axis: int | None = -1, **options: Any) -> Any:
 
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
     """The same bits in another dtype; the last axis grows or shrinks with the width."""
-    from nxjax.numpy.bits import view
+    from nxjax.numpy.integers import view
 
     return view(self, dtype)
 

@@ -51,12 +51,14 @@ def python_scalar(x: Any, dtype: DType, weak: bool) -> DeviceArray:
     key = (type(x), x, dtype, weak)
     found = _scalars.get(key) if x else None
     if found is None:
-        if dtype in dtypes.INTEGER and isinstance(x, int):
-            info = dtypes.integer_info(dtype)
-            if not info.min <= x <= info.max:
-                raise OverflowError(f"Python integer {x} out of bounds for {dtype.name}")
-        with np.errstate(all="ignore"):
-            data = np.asarray(np.asarray(x).astype(dtype))
+        try:
+            whole = np.asarray(x, np.int64 if type(x) is int and x < 2**63 else None)
+        except OverflowError:
+            raise OverflowError(f"Python integer {x} too large to convert to {dtype.name}") from None
+        if whole.dtype == object:
+            raise OverflowError(f"Python integer {x} too large to convert to {dtype.name}")
+        with np.errstate(all="ignore"):  # integers wrap around, as in XLA
+            data = np.asarray(whole.astype(dtype))
         data.flags.writeable = False
         found = wrap(data, weak)
         if x and len(_scalars) < 1024:
@@ -155,6 +157,13 @@ def inexact_operands(where: str, *xs: Any) -> list[Array]:
     return broadcast(where, *promote_inexact(where, *xs))
 
 
+def full_like(x: Array, fill: Any) -> Array:
+    """``fill`` in the shape, dtype and strength of ``x``."""
+    t = x.type
+    scalar = wrap(np.asarray(fill).astype(t.dtype), t.weak)
+    return ops.broadcast_in_dim(scalar, shape=t.shape, broadcast_dimensions=()) if t.shape else scalar
+
+
 def no_out(where: str, out: object) -> None:
     """Arrays are immutable: refuse ``out=``."""
     if out is not None:
@@ -194,7 +203,7 @@ def as_shape(where: str, shape: Any) -> Shape:
             got=f"{traced.type} {traced.origin()}",
             fix="mark the argument as static: nx.jit(f, static_argnums=...)",
         )
-    if isinstance(shape, np.ndarray) or isinstance(shape, DeviceArray):
+    if isinstance(shape, (np.ndarray, DeviceArray)):
         shape = concrete(where, shape).tolist()
     if not isinstance(shape, (tuple, list)):
         try:

@@ -9,24 +9,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_FILES: dict[str, str] = {
-    name: file
-    for file, names in {
-        "arithmetic": "add sub mul div rem neg pow integer_pow max min abs sign floor ceil round sqrt rsqrt cbrt "
-        "square nextafter atan2 is_finite",
-        "elementary": "exp exp2 expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh logistic",
-    }.items()
-    for name in names.split()
-}
+_FILES: dict[str, str] = {}
 
 
 def __getattr__(name: str) -> Any:
     file = _FILES.get(name)
     if file is None:
         import pathlib  # DEV
+        import re
 
         for path in pathlib.Path(__file__).parents[1].joinpath("ops").glob("*.py"):
-            if f"\n{name} = " in path.read_text() or f"\ndef {name}(" in path.read_text():
+            if re.search(rf"^{name}(: \w+)? = ", path.read_text(), re.M):
                 file = path.stem
     if file is None:
         raise AttributeError(f"no op is called {name!r}")

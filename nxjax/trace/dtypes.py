@@ -93,7 +93,9 @@ def as_dtype(spec: Any) -> DType:
     python = _PYTHON.get(spec) if isinstance(spec, type) else None
     if python is not None:
         return canonical(python)
-    own = getattr(spec, "dtype", spec)
+    own = getattr(spec, "dtype", None)
+    if not isinstance(own, np.dtype):  # NumPy's scalar classes have a descriptor of that name
+        own = spec
     if isinstance(own, str) and own in ("bfloat16", "int4", "uint4"):
         own = getattr(ml_dtypes, own)
     elif isinstance(own, str) and own.startswith("float8_"):

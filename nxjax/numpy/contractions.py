@@ -1,0 +1,431 @@
+"""Sums of products: dot, matmul, tensordot, einsum, inner, outer, kron, trace, cross. All by `dot_general`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import (
+    as_axis,
+    broadcast_shape,
+    broadcast_to_shape,
+    convert,
+    no_out,
+    promote,
+    static_int,
+)
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+
+
+def precision_of(precision: Any) -> Any:
+    """A pair of `Precision` from what JAX accepts: None, a name, a member, or a pair of them."""
+    if precision is None:
+        return None
+    from nxjax.ops.dot import Precision
+
+    names = {"default": "DEFAULT", "high": "HIGH", "highest": "HIGHEST", "bfloat16": "DEFAULT", "fastest": "DEFAULT"}
+    names |= {"bfloat16_3x": "HIGH", "tensorfloat32": "HIGH", "float32": "HIGHEST"}
+
+    def one(p: Any) -> Precision:
+        if p is None:
+            return Precision.DEFAULT
+        name = names.get(str(p).lower()) if isinstance(p, str) else getattr(p, "name", None)
+        if name not in Precision.__members__:
+            raise ParameterError("precision: not understood", got=repr(p), expected="default, high or highest")
+        return Precision[name]
+
+    pair = precision if isinstance(precision, (tuple, list)) else (precision, precision)
+    if len(pair) != 2:
+        raise ParameterError("precision: one, or one per operand", got=repr(precision))
+    return (one(pair[0]), one(pair[1]))
+
+
+def _preferred(preferred: Any) -> DType | None:
+    return None if preferred is None else dtypes.as_dtype(preferred)
+
+
+def _operands(where: str, a: Any, b: Any, preferred: DType | None) -> tuple[Array, Array]:
+    x, y = promote(where, a, b)
+    if x.dtype not in dtypes.NUMERIC:
+        raise DtypeError(f"{where}: does not take this dtype", got=x.type)
+    return x, y
+
+
+def _dot(
+    x: Array,
+    y: Array,
+    contract: tuple[Sequence[int], Sequence[int]],
+    batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    precision: Any = None,
+    preferred: DType | None = None,
+    where: str = "dot",
+) -> Array:
+    (xc, yc), (xb, yb) = contract, batch
+    if [x.shape[i] for i in xc] != [y.shape[i] for i in yc]:
+        raise ShapeError(
+            f"{where}: contracting dimensions differ in size",
+            got=f"{x.type} over {tuple(xc)} and {y.type} over {tuple(yc)}",
+            expected="equal sizes",
+            fix="transpose or reshape one operand",
+        )
+    return ops.dot_general(
+        x,
+        y,
+        dimension_numbers=((tuple(xc), tuple(yc)), (tuple(xb), tuple(yb))),
+        precision=precision_of(precision),
+        preferred_element_type=preferred,
+    )
+
+
+def _product(x: Array, y: Array, preferred: DType | None) -> Array:
+    from nxjax.numpy.elementwise import multiply
+
+    out = multiply(x, y)
+    return out if preferred is None else convert(out, preferred)
+
+
+def dot(
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Array:
+    """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``."""
+    preferred = _preferred(preferred_element_type)
+    x, y = _operands("dot", a, b, preferred)
+    if not x.ndim or not y.ndim:
+        return _product(x, y, preferred)
+    return _dot(x, y, ((x.ndim - 1,), (max(0, y.ndim - 2),)), ((), ()), precision, preferred)
+
+
+def matmul(
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Array:
+    """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
+    preferred = _preferred(preferred_element_type)
+    x, y = _operands("matmul", a, b, preferred)
+    if not x.ndim or not y.ndim:
+        raise ShapeError(
+            "matmul: operands have at least one axis", got=f"{x.type} and {y.type}", fix="use * for scalars"
+        )
+    inner = (x.ndim - 1, max(0, y.ndim - 2))
+    if x.ndim <= 2 and y.ndim <= 2:
+        return _dot(x, y, ((inner[0],), (inner[1],)), ((), ()), precision, preferred, "matmul")
+    if y.ndim <= 2:
+        # One matrix for the whole batch: no broadcasting needed.
+        return _dot(x, y, ((inner[0],), (inner[1],)), ((), ()), precision, preferred, "matmul")
+    if x.shape[-1] != y.shape[inner[1]]:
+        _dot(x, y, ((inner[0],), (inner[1],)), where="matmul")
+    xb, yb = x.shape[:-2], y.shape[:-2]
+    lead = broadcast_shape("matmul", xb, yb)
+    if x.ndim == 1:
+        out = _dot(y, x, ((y.ndim - 2,), (0,)), ((), ()), precision, preferred, "matmul")
+        return out
+    x = broadcast_to_shape(x, (*lead, *x.shape[-2:]))
+    y = broadcast_to_shape(y, (*lead, *y.shape[-2:]))
+    n = len(lead)
+    batch = tuple(range(n))
+    return _dot(x, y, ((n + 1,), (n,)), (batch, batch), precision, preferred, "matmul")
+
+
+def matvec(x1: Any, x2: Any, /) -> Array:
+    """Matrices times vectors; leading axes broadcast."""
+    x, y = _operands("matvec", x1, x2, None)
+    if x.ndim < 2 or y.ndim < 1:
+        raise ShapeError("matvec: needs a matrix and a vector", got=f"{x.type} and {y.type}")
+    out = matmul(x, ops.reshape(y, shape=(*y.shape, 1)))
+    return ops.reshape(out, shape=out.shape[:-1])
+
+
+def vecmat(x1: Any, x2: Any, /) -> Array:
+    """Conjugated vectors times matrices; leading axes broadcast."""
+    from nxjax.numpy.floating import conjugate
+
+    x, y = _operands("vecmat", x1, x2, None)
+    if x.ndim < 1 or y.ndim < 2:
+        raise ShapeError("vecmat: needs a vector and a matrix", got=f"{x.type} and {y.type}")
+    out = matmul(ops.reshape(conjugate(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
+    return ops.reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
+
+
+def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Sum of conj(a) * b over all elements."""
+    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.shapes import ravel
+
+    return dot(conjugate(ravel(a)), ravel(b), precision=precision, preferred_element_type=preferred_element_type)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast."""
+    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.shapes import moveaxis
+
+    x, y = _operands("vecdot", x1, x2, None)
+    i, j = as_axis("vecdot", axis, x.ndim), as_axis("vecdot", axis, y.ndim)
+    if x.shape[i] != y.shape[j]:
+        raise ShapeError("vecdot: the axis differs in size", got=f"{x.type} and {y.type} along {axis}")
+    x, y = moveaxis(x, i, -1), moveaxis(y, j, -1)
+    lead = broadcast_shape("vecdot", x.shape[:-1], y.shape[:-1])
+    n = len(lead)
+    x = broadcast_to_shape(conjugate(x), (*lead, x.shape[-1]))
+    y = broadcast_to_shape(y, (*lead, y.shape[-1]))
+    batch = tuple(range(n))
+    return _dot(x, y, ((n,), (n,)), (batch, batch), precision, _preferred(preferred_element_type), "vecdot")
+
+
+def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Sum of products over the last axis of both."""
+    preferred = _preferred(preferred_element_type)
+    x, y = _operands("inner", a, b, preferred)
+    if not x.ndim or not y.ndim:
+        return _product(x, y, preferred)
+    return _dot(x, y, ((x.ndim - 1,), (y.ndim - 1,)), ((), ()), precision, preferred, "inner")
+
+
+def outer(a: Any, b: Any, out: None = None) -> Array:
+    """Products of all pairs of elements of the flattened operands."""
+    from nxjax.numpy.elementwise import multiply
+    from nxjax.numpy.shapes import ravel
+
+    no_out("outer", out)
+    x, y = promote("outer", ravel(a), ravel(b))
+    return multiply(ops.reshape(x, shape=(x.size, 1)), ops.reshape(y, shape=(1, y.size)))
+
+
+def tensordot(
+    a: Any,
+    b: Any,
+    axes: Any = 2,
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
+    x, y = _operands("tensordot", a, b, None)
+    if isinstance(axes, (tuple, list)) or np.ndim(axes):
+        if len(axes) != 2:
+            raise TypeError(f"tensordot axes tuple/list must have length 2, got {len(axes)}")
+        left, right = ((tuple(s) if isinstance(s, (tuple, list, np.ndarray)) else (s,)) for s in axes)
+        xc = tuple(as_axis("tensordot", i, x.ndim) for i in left)
+        yc = tuple(as_axis("tensordot", i, y.ndim) for i in right)
+        if len(xc) != len(yc):
+            raise TypeError(f"tensordot requires axes lists to have equal length, got {axes}")
+    else:
+        n = static_int("tensordot", axes)
+        if n > min(x.ndim, y.ndim):
+            raise TypeError(f"Number of tensordot axes (axes {n}) exceeds input ranks ({x.ndim} and {y.ndim})")
+        xc, yc = tuple(range(x.ndim - n, x.ndim)), tuple(range(n))
+    return _dot(x, y, (xc, yc), ((), ()), precision, _preferred(preferred_element_type), "tensordot")
+
+
+def kron(a: Any, b: Any) -> Array:
+    """Kronecker product: a block of ``b`` for every element of ``a``."""
+    from nxjax.numpy.elementwise import multiply
+
+    x, y = promote("kron", a, b)
+    rank = max(x.ndim, y.ndim)
+    xs, ys = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - y.ndim) + y.shape
+    left = ops.reshape(x, shape=tuple(n for m in xs for n in (m, 1)))
+    right = ops.reshape(y, shape=tuple(n for m in ys for n in (1, m)))
+    out = multiply(left, right)
+    return ops.reshape(out, shape=tuple(m * n for m, n in zip(xs, ys, strict=True)))
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
+    """Sum of a diagonal."""
+    from nxjax.numpy.grids import diagonal
+    from nxjax.numpy.reductions import sum
+
+    no_out("trace", out)
+    return sum(diagonal(a, offset, axis1, axis2), -1, dtype)
+
+
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
+    """Vector product of vectors of two or three components."""
+    from nxjax.numpy.joining import stack
+    from nxjax.numpy.shapes import moveaxis
+
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = promote("cross", a, b)
+    x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
+    if x.shape[-1] not in (2, 3) or y.shape[-1] not in (2, 3):
+        raise ShapeError("cross: vectors have 2 or 3 components", got=f"{x.type} and {y.type}")
+    a0, a1, b0, b1 = x[..., 0], x[..., 1], y[..., 0], y[..., 1]
+    third = a0 * b1 - a1 * b0
+    if x.shape[-1] == y.shape[-1] == 2:
+        return third
+    zero_a, zero_b = a0 * 0, b0 * 0
+    a2 = x[..., 2] if x.shape[-1] == 3 else zero_a
+    b2 = y[..., 2] if y.shape[-1] == 3 else zero_b
+    return moveaxis(stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, third], -1), -1, axisc)
+
+
+# --- einsum ---
+
+
+def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> Any:
+    """The order of contractions and a report of its cost, by opt_einsum."""
+    import opt_einsum
+
+    optimize = "optimal" if optimize is True else "greedy" if optimize is False else optimize
+    return opt_einsum.contract_path(subscripts, *(_shaped(x) for x in operands), optimize=optimize)
+
+
+def _shaped(x: Any) -> Any:
+    return np.broadcast_to(np.float32(0), x.shape) if isinstance(x, Array) else x
+
+
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Any,
+    out: None = None,
+    optimize: Any = "auto",
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    _dot_general: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Einstein's summation: indices named in ``subscripts`` that the result lacks are summed over.
+
+    Several operands are contracted two by two in the order that opt_einsum finds (``optimize``).
+
+    >>> import nxjax.numpy as jnp
+    >>> einsum("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4))).shape
+    (2, 4)
+    """
+    no_out("einsum", out)
+    import opt_einsum
+
+    preferred = _preferred(preferred_element_type)
+    if not isinstance(subscripts, str):
+        flat = (subscripts, *operands)
+        subscripts, _ = opt_einsum.parser.convert_interleaved_input([_shaped(x) for x in flat])
+        operands = tuple(flat[0 : 2 * (len(flat) // 2) : 2])
+    xs = promote("einsum", *operands) if operands else []
+    if not xs:
+        raise ParameterError("einsum: needs operands", got=subscripts)
+    inputs, output, xs = _parsed(subscripts.replace(" ", ""), xs)
+    names = list(inputs)
+    if len(xs) <= 2:
+        path: Any = [tuple(range(len(xs)))]
+    else:
+        choice = "optimal" if optimize is True else "greedy" if optimize is False else optimize
+        text = f"{','.join(names)}->{output}"
+        path, _ = opt_einsum.contract_path(text, *(x.shape for x in xs), optimize=choice, shapes=True)
+    for step in path:
+        picked = sorted(step, reverse=True)
+        terms = [(names.pop(i), xs.pop(i)) for i in picked][::-1]
+        later = set(output).union(*names)
+        while len(terms) > 1:
+            kept = later.union(*(n for n, _ in terms[2:]))
+            terms[:2] = [_contract(terms[0], terms[1], kept, precision, preferred)]
+        names.append(terms[0][0])
+        xs.append(terms[0][1])
+    name, x = _summed(names[0], xs[0], set(output))
+    x = ops.transpose(x, permutation=tuple(name.index(c) for c in output)) if name != output else x
+    return x if preferred is None else convert(x, preferred)
+
+
+def _parsed(text: str, xs: list[Array]) -> tuple[list[str], str, list[Array]]:
+    """Subscripts of operands and result with the ellipsis written out, sizes checked, diagonals taken."""
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(xs):
+        raise ParameterError("einsum: subscripts and operands differ in number", got=f"{text!r} for {len(xs)} operands")
+    used = set(text)
+    spare = [c for c in map(chr, [*range(65, 91), *range(97, 123), *range(0x3B1, 0x3B1 + 200)]) if c not in used]
+    widths = [x.ndim - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, xs, strict=True)]
+    dots = "".join(spare[: max(widths, default=0)])
+    full: list[str] = []
+    for t, x, w in zip(terms, xs, widths, strict=True):
+        name = t.replace("...", dots[len(dots) - w :]) if w >= 0 else t
+        if len(name) != x.ndim or "." in name:
+            raise ParameterError("einsum: subscripts do not fit the operand", got=f"{t!r} for {x.type}")
+        full.append(name)
+    if arrow:
+        output = right.replace("...", dots)
+    else:
+        joined = "".join(full)
+        output = dots + "".join(sorted(c for c in set(joined) if joined.count(c) == 1 and c not in dots))
+    known = set().union(*full)
+    if len(set(output)) != len(output) or not set(output) <= known:
+        raise ParameterError("einsum: the result names an index twice, or one that no operand has", got=repr(text))
+    sizes: dict[str, int] = {}
+    for name, x in zip(full, xs, strict=True):
+        for c, n in zip(name, x.shape, strict=True):
+            if sizes.get(c, 1) not in (1, n) and n != 1:
+                raise ShapeError(f"einsum: index {c!r} has two sizes", got=f"{sizes[c]} and {n} in {text!r}")
+            sizes[c] = max(sizes.get(c, 1), n) if n != 0 else 0
+    out_x: list[Array] = []
+    for k, (name, x) in enumerate(zip(full, xs, strict=True)):
+        # An axis of size 1 that others stretch carries no index of its own.
+        squeezed = [i for i, c in enumerate(name) if x.shape[i] == 1 and sizes[c] != 1]
+        if squeezed:
+            x = ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in squeezed))
+            name = "".join(c for i, c in enumerate(name) if i not in squeezed)
+        while len(set(name)) != len(name):
+            name, x = _diagonal_of(name, x)
+        full[k] = name
+        out_x.append(x)
+    return full, output, out_x
+
+
+def _diagonal_of(name: str, x: Array) -> tuple[str, Array]:
+    """One repeated index made single."""
+    from nxjax.numpy.grids import diagonal
+
+    c = next(c for c in name if name.count(c) > 1)
+    i = name.index(c)
+    j = name.index(c, i + 1)
+    rest = "".join(d for k, d in enumerate(name) if k not in (i, j))
+    return rest + c, diagonal(x, 0, i, j)
+
+
+def _summed(name: str, x: Array, kept: set[str]) -> tuple[str, Array]:
+    """Without the indices that nothing else needs."""
+    axes = tuple(i for i, c in enumerate(name) if c not in kept)
+    if not axes:
+        return name, x
+    if x.dtype == dtypes.bool_:
+        x = convert(ops.reduce_or(x, axes=axes), dtypes.bool_)
+    else:
+        x = ops.reduce_sum(x, axes=axes)
+    return "".join(c for c in name if c in kept), x
+
+
+def _contract(
+    left: tuple[str, Array], right: tuple[str, Array], kept: set[str], precision: Any, preferred: DType | None
+) -> tuple[str, Array]:
+    """Two operands into one: shared indices are batched if needed later, else contracted."""
+    (a, x), (b, y) = left, right
+    a, x = _summed(a, x, kept | set(b))
+    b, y = _summed(b, y, kept | set(a))
+    shared = [c for c in a if c in b]
+    batch = [c for c in shared if c in kept]
+    contract = [c for c in shared if c not in kept]
+    for c in shared:
+        if x.shape[a.index(c)] != y.shape[b.index(c)]:
+            raise ShapeError(
+                f"einsum: index {c!r} has two sizes", got=f"{x.shape[a.index(c)]} and {y.shape[b.index(c)]}"
+            )
+    wanted = preferred if preferred is not None and x.dtype in dtypes.NUMERIC else None
+    if wanted is not None and x.dtype != y.dtype:
+        x, y = promote("einsum", x, y)
+    out = _dot(
+        x,
+        y,
+        (tuple(a.index(c) for c in contract), tuple(b.index(c) for c in contract)),
+        (tuple(a.index(c) for c in batch), tuple(b.index(c) for c in batch)),
+        precision,
+        wanted,
+        "einsum",
+    )
+    name = "".join([*batch, *(c for c in a if c not in shared), *(c for c in b if c not in shared)])
+    return name, out

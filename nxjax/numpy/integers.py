@@ -1,0 +1,177 @@
+"""Integers and bits: shifts, gcd and lcm, counting and packing bits, reading bits as another dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import as_axis, convert, full_like, operands, value
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+
+
+def _integers(where: str, *xs: Any) -> list[Array]:
+    out = operands(where, *xs)
+    if out[0].dtype not in dtypes.INTEGER:
+        raise DtypeError(f"{where}: needs integers", got=", ".join(str(x.type) for x in out))
+    return out
+
+
+def left_shift(x: Any, y: Any, /) -> Array:
+    """x * 2**y by moving bits."""
+    return ops.shift_left(*_integers("left_shift", x, y))
+
+
+def right_shift(x: Any, y: Any, /) -> Array:
+    """x divided by 2**y, rounded down, by moving bits; the sign stays."""
+    a, b = _integers("right_shift", x, y)
+    return (ops.shift_right_logical if a.dtype in dtypes.UNSIGNED else ops.shift_right_arithmetic)(a, b)
+
+
+bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
+
+
+def bitwise_count(x: Any, /) -> Array:
+    """The number of ones among the bits of |x|, as uint8."""
+    v = value(x, "bitwise_count")
+    if v.dtype == dtypes.bool_:
+        return convert(v, dtypes.uint8)
+    if v.dtype not in dtypes.INTEGER:
+        raise DtypeError("bitwise_count: needs integers", got=v.type)
+    return convert(ops.population_count(ops.abs(v) if v.dtype in dtypes.SIGNED else v), dtypes.uint8)
+
+
+def gcd(x1: Any, x2: Any) -> Array:
+    """Greatest common divisor, by Euclid's algorithm."""
+    from nxjax.lax.control import while_loop
+
+    a, b = _integers("gcd", x1, x2)
+    zero = full_like(a, 0)
+
+    def step(pair: Any) -> Any:
+        p, q = pair
+        done = ops.eq(q, zero)
+        # A finished pair stays; the divisor 1 keeps its remainder defined.
+        rest = ops.rem(p, ops.select_n(done, q, full_like(q, 1)))
+        return ops.select_n(done, q, p), ops.select_n(done, rest, q)
+
+    def running(pair: Any) -> Any:
+        from nxjax.numpy.reductions import any
+
+        return any(ops.ne(pair[1], zero))
+
+    if a.dtype in dtypes.SIGNED:
+        a, b = ops.abs(a), ops.abs(b)
+    if a.type.weak:
+        a, b = convert(a, a.dtype), convert(b, b.dtype)
+    return while_loop(running, step, (a, b))[0]
+
+
+def lcm(x1: Any, x2: Any) -> Array:
+    """Least common multiple."""
+    a, b = _integers("lcm", x1, x2)
+    if a.dtype in dtypes.SIGNED:
+        a, b = ops.abs(a), ops.abs(b)
+    d = gcd(a, b)
+    none = ops.eq(d, full_like(d, 0))
+    product = ops.mul(a, ops.div(b, ops.select_n(none, d, full_like(d, 1))))
+    return ops.select_n(none, product, full_like(product, 0))
+
+
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Eight booleans into each byte, zeros at the end."""
+    from nxjax.numpy.shapes import moveaxis
+
+    x = value(a, "packbits")
+    if x.dtype not in dtypes.BITS:
+        raise TypeError("Expected an input array of integer or boolean data type")
+    weights = _weights(bitorder)
+    if axis is None:
+        x, i = ops.reshape(x, shape=(x.size,)), 0
+    else:
+        i = as_axis("packbits", axis, x.ndim)
+    x = moveaxis(convert(ops.ne(x, 0), dtypes.uint8), i, -1)
+    n = x.shape[-1]
+    zero = wrap(np.zeros((), np.uint8))
+    x = ops.pad(x, zero, padding_config=(*((0, 0, 0),) * (x.ndim - 1), (0, -n % 8, 0)))
+    x = ops.reshape(x, shape=(*x.shape[:-1], x.shape[-1] // 8, 8))
+    w = ops.broadcast_in_dim(wrap(weights), shape=x.shape, broadcast_dimensions=(x.ndim - 1,))
+    return moveaxis(ops.reduce_sum(ops.mul(x, w), axes=(x.ndim - 1,)), -1, i)
+
+
+def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str = "big") -> Array:
+    """Each byte into its eight bits."""
+    from nxjax.numpy.shapes import moveaxis
+
+    x = value(a, "unpackbits")
+    if x.dtype != dtypes.uint8:
+        raise TypeError(f"Expected an input array of unsigned byte data type, got {x.dtype.name}")
+    shifts = np.log2(_weights(bitorder)).astype(np.uint8)
+    if axis is None:
+        x, i = ops.reshape(x, shape=(x.size,)), 0
+    else:
+        i = as_axis("unpackbits", axis, x.ndim)
+    x = moveaxis(x, i, -1)
+    shape = (*x.shape, 8)
+    wide = ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(x.ndim)))
+    by = ops.broadcast_in_dim(wrap(shifts), shape=shape, broadcast_dimensions=(x.ndim,))
+    bits = ops.and_(ops.shift_right_logical(wide, by), full_like(wide, 1))
+    bits = ops.reshape(bits, shape=(*x.shape[:-1], x.shape[-1] * 8))
+    if count is not None:
+        bits = bits[..., :count]
+    return moveaxis(bits, -1, i)
+
+
+def _weights(bitorder: str) -> Any:
+    if bitorder not in ("little", "big"):
+        raise ValueError("'order' must be either 'little' or 'big'")
+    powers = (1 << np.arange(8)).astype(np.uint8)
+    return powers if bitorder == "little" else powers[::-1].copy()
+
+
+def view(x: Array, dtype: Any) -> Array:
+    """The same bits as ``dtype``; the last axis grows or shrinks with the width."""
+    if dtype is None:
+        return x
+    new = dtypes.as_dtype(dtype)
+    if new == x.dtype:
+        return x
+    if x.dtype == dtypes.bool_:
+        return view(convert(x, dtypes.uint8), new)
+    if new == dtypes.bool_:
+        return ops.ne(view(x, dtypes.uint8), 0)
+    if dtypes.COMPLEX & {x.dtype, new}:
+        return _complex_view(x, new)
+    old_bits, new_bits = dtypes.bit_width(x.dtype), dtypes.bit_width(new)
+    if old_bits == new_bits:
+        return ops.bitcast_convert_type(x, dtype=new)
+    if not x.shape:
+        raise ValueError("view() of a 0-d array is only supported if the itemsize is unchanged.")
+    if old_bits > new_bits:
+        out = ops.bitcast_convert_type(x, dtype=new)
+        return ops.reshape(out, shape=(*x.shape[:-1], x.shape[-1] * (old_bits // new_bits)))
+    ratio = new_bits // old_bits
+    if x.shape[-1] % ratio:
+        raise ValueError(
+            "When changing to a larger dtype, its size must be a divisor of the total size in bytes of the last axis; "
+            f"got {x.type} as {new.name}"
+        )
+    grouped = ops.reshape(x, shape=(*x.shape[:-1], x.shape[-1] // ratio, ratio))
+    return ops.bitcast_convert_type(grouped, dtype=new)
+
+
+def _complex_view(x: Array, new: Any) -> Array:
+    if x.dtype in dtypes.COMPLEX:
+        pair = [ops.reshape(p, shape=(*x.shape, 1)) for p in (ops.real(x), ops.imag(x))]
+        parts = ops.concatenate(*pair, dimension=x.ndim)
+        flat = ops.reshape(parts, shape=(*x.shape[:-1], x.shape[-1] * 2) if x.shape else (2,))
+        return view(flat, new)
+    parts = view(x, dtypes.real_part(new))
+    if not parts.shape or parts.shape[-1] % 2:
+        raise ValueError(f"view: the last axis does not hold whole numbers of {new.name}")
+    grouped = ops.reshape(parts, shape=(*parts.shape[:-1], parts.shape[-1] // 2, 2))
+    return ops.complex(grouped[..., 0], grouped[..., 1])

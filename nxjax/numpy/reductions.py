@@ -1,0 +1,580 @@
+"""Reductions and scans along axes: sums, extrema, tests, moments, arg-extrema, and their nan-ignoring relatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.elementwise import boolean
+from nxjax.numpy.promotion import (
+    as_axes,
+    as_axis,
+    broadcast_to_shape,
+    convert,
+    named,
+    no_out,
+    promote_inexact,
+    promote_to,
+    value,
+)
+from nxjax.numpy.selection import where as _where
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+
+Axes = tuple[int, ...]
+
+
+def _keep(y: Array, shape: tuple[int, ...], axes: Axes) -> Array:
+    """Axes of size 1 put back where they were reduced."""
+    return ops.reshape(y, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def _masked(x: Array, mask: Any, fill: Any) -> Array:
+    from nxjax.ops.base import like
+
+    m = boolean(mask, "where")
+    if m.shape != x.shape:
+        from nxjax.numpy.shapes import broadcast_to
+
+        m = broadcast_to(m, x.shape)
+    return ops.select_n(m, like(x, fill), x)
+
+
+def _sum_dtype(dtype: DType, promote_integers: bool = True) -> DType:
+    """Integers narrower than the default integer are summed in it."""
+    if dtype == dtypes.bool_:
+        return dtypes.as_dtype(int)
+    if not promote_integers or dtype not in dtypes.INTEGER:
+        return dtype
+    default = dtypes.as_dtype(int) if dtype in dtypes.SIGNED else dtypes.canonical(dtypes.uint64)
+    return default if dtypes.bit_width(dtype) < dtypes.bit_width(default) else dtype
+
+
+def _accumulate(
+    where_: str,
+    op: str,
+    a: Any,
+    axis: Any,
+    dtype: Any,
+    keepdims: bool,
+    initial: Any,
+    mask: Any,
+    identity: int,
+    combine: str,
+    promote_integers: bool = True,
+) -> Array:
+    x = value(a, where_)
+    if x.dtype not in dtypes.NUMERIC:
+        raise DtypeError(f"{where_}: does not take this dtype", got=x.type)
+    weak = x.type.weak and dtype is None and x.dtype in dtypes.INEXACT
+    wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.as_dtype(dtype)
+    axes = as_axes(where_, axis, x.ndim)
+    # Half precision is summed in single; the op itself sees to it.
+    x = convert(x, wanted)
+    if mask is not None:
+        x = _masked(x, mask, identity)
+    y = getattr(ops, op)(x, axes=axes) if axes else x
+    if initial is not None:
+        (start,) = promote_to(where_, (initial,), wanted)
+        y = getattr(ops, combine)(broadcast_to_shape(start, y.shape), y)
+    if keepdims:
+        y = _keep(y, x.shape, axes)
+    return convert(y, wanted) if y.type.weak and not weak else y
+
+
+def sum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Array:
+    """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
+    no_out("sum", out)
+    return _accumulate("sum", "reduce_sum", a, axis, dtype, keepdims, initial, where, 0, "add", promote_integers)
+
+
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Array:
+    """Product over ``axis``."""
+    no_out("prod", out)
+    return _accumulate("prod", "reduce_prod", a, axis, dtype, keepdims, initial, where, 1, "mul", promote_integers)
+
+
+def _lowest(dtype: DType) -> Any:
+    if dtype == dtypes.bool_:
+        return False
+    return -np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).min
+
+
+def _highest(dtype: DType) -> Any:
+    if dtype == dtypes.bool_:
+        return True
+    return np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).max
+
+
+def _extremum(name: str, op: str, combine: str, identity: Callable[[DType], Any], doc: str) -> Any:
+    @named(name, doc)
+    def function(
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Array:
+        no_out(name, out)
+        x = value(a, name)
+        axes = as_axes(name, axis, x.ndim)
+        if where is not None and initial is None:
+            raise ValueError(
+                f"reduction operation {name} does not have an identity, "
+                "so to use a where mask one has to specify 'initial'"
+            )
+        if initial is None and math.prod(x.shape[i] for i in axes) == 0:
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        if x.dtype in dtypes.COMPLEX:
+            y = _complex_extremum(name, x, axes)
+        else:
+            if where is not None:
+                x = _masked(x, where, identity(x.dtype))
+            if x.dtype == dtypes.bool_:
+                y = getattr(ops, "reduce_or" if combine == "max" else "reduce_and")(x, axes=axes) if axes else x
+            else:
+                y = getattr(ops, op)(x, axes=axes) if axes else x
+        if initial is not None:
+            (start,) = promote_to(name, (initial,), y.dtype)
+            start = broadcast_to_shape(start, y.shape)
+            if y.dtype == dtypes.bool_:
+                y = getattr(ops, "or_" if combine == "max" else "and_")(start, y)
+            else:
+                y = getattr(ops, combine)(start, y)
+        return _keep(y, x.shape, axes) if keepdims else y
+
+    return function
+
+
+def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
+    """By real part, then imaginary part."""
+    from nxjax.numpy.shapes import moveaxis
+
+    rest = [i for i in range(x.ndim) if i not in axes]
+    flat = ops.reshape(
+        moveaxis(x, tuple(rest), tuple(range(len(rest)))),
+        shape=(*(x.shape[i] for i in rest), math.prod(x.shape[i] for i in axes)),
+    )
+    from nxjax.numpy.sorting import sort
+
+    ordered = sort(flat, axis=-1)
+    return ordered[..., -1 if "max" in name else 0]
+
+
+max = _extremum("max", "reduce_max", "max", _lowest, "The largest element over ``axis``; nan if there is one.")
+min = _extremum("min", "reduce_min", "min", _highest, "The smallest element over ``axis``; nan if there is one.")
+amax, amin = max, min
+
+
+def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
+    @named(name, doc)
+    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
+        no_out(name, out)
+        x = boolean(a, name)
+        axes = as_axes(name, axis, x.ndim)
+        if where is not None:
+            x = _masked(x, where, identity)
+        y = getattr(ops, op)(x, axes=axes) if axes else x
+        return _keep(y, x.shape, axes) if keepdims else y
+
+    return function
+
+
+all = _truth("all", "reduce_and", True, "Whether all elements over ``axis`` are true.")
+any = _truth("any", "reduce_or", False, "Whether any element over ``axis`` is true.")
+
+
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """The number of elements that are not zero."""
+    return sum(convert(boolean(a, "count_nonzero"), dtypes.as_dtype(int)), axis, keepdims=keepdims)
+
+
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
+    """Largest minus smallest."""
+    no_out("ptp", out)
+    from nxjax.numpy.elementwise import subtract
+
+    return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+
+
+# --- moments ---
+
+
+def _count(x: Array, axes: Axes, mask: Any, keepdims: bool, dtype: DType) -> Any:
+    """How many elements take part: a number, or an array under a mask."""
+    if mask is None:
+        return math.prod(x.shape[i] for i in axes)
+    from nxjax.numpy.shapes import broadcast_to
+
+    m = broadcast_to(boolean(mask, "where"), x.shape)
+    return sum(convert(m, dtype), axes, keepdims=keepdims)
+
+
+def _float_for(x: Array, dtype: Any) -> DType:
+    return dtypes.to_inexact(x.dtype) if dtype is None else dtypes.as_dtype(dtype)
+
+
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """Arithmetic mean over ``axis``. Half precision is averaged in single."""
+    no_out("mean", out)
+    x = value(a, "mean")
+    wanted = _float_for(x, dtype)
+    axes = as_axes("mean", axis, x.ndim)
+    work = _wide(wanted)
+    x = convert(x, work)
+    total = sum(x, axes, keepdims=keepdims, where=where)
+    y = total / _count(x, axes, where, keepdims, dtypes.real_part(work))
+    return convert(y, wanted)
+
+
+def _wide(dtype: DType) -> DType:
+    return dtypes.float32 if dtype in dtypes.FLOAT and dtype.itemsize < 4 else dtype
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """Mean over ``axis``, weighted by ``weights``; with ``returned``, also the sum of the weights."""
+    from nxjax.numpy.creation import full
+    from nxjax.numpy.shapes import broadcast_to, moveaxis, size
+
+    if weights is None:
+        y = mean(a, axis, keepdims=keepdims)
+        if not returned:
+            return y
+        return y, full(y.shape, size(a, axis), y.dtype)
+    x, w = promote_inexact("average", a, weights)
+    if x.shape != w.shape:
+        if axis is None:
+            raise ValueError("Axis must be specified when shapes of a and weights differ.")
+        axes = as_axes("average", axis, x.ndim)
+        if w.shape != tuple(x.shape[i] for i in axes):
+            raise ShapeError("average: Shape of weights must be consistent with shape of a along specified axis")
+        order = sorted(range(len(axes)), key=axes.__getitem__)
+        w = moveaxis(w, tuple(order), tuple(range(len(order)))) if len(order) > 1 else w
+        w = ops.broadcast_in_dim(w, shape=x.shape, broadcast_dimensions=tuple(sorted(axes)))
+    total = sum(w, axis, keepdims=keepdims)
+    y = sum(x * w, axis, keepdims=keepdims) / total
+    return (y, broadcast_to(total, y.shape)) if returned else y
+
+
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    correction: Any = None,
+) -> Array:
+    """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
+    no_out("var", out)
+    if correction is not None:
+        if ddof != 0:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
+        ddof = correction
+    x = value(a, "var")
+    if dtype is not None and x.dtype in dtypes.COMPLEX and dtypes.as_dtype(dtype) not in dtypes.COMPLEX:
+        raise DtypeError("var: a complex input needs a complex dtype", got=x.type)
+    wanted = _float_for(x, dtype)
+    work = _wide(wanted)
+    x = convert(x, work)
+    axes = as_axes("var", axis, x.ndim)
+    centered = x - mean(x, axes, keepdims=True, where=where)
+    squared = (
+        ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
+        if work in dtypes.COMPLEX
+        else ops.square(centered)
+    )
+    n = _count(x, axes, where, keepdims, dtypes.real_part(work))
+    y = sum(squared, axes, keepdims=keepdims, where=where) / (n - ddof)
+    if where is None and isinstance(n, int) and n - ddof <= 0:
+        y = y * math.nan
+    return convert(y, dtypes.real_part(wanted))
+
+
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    correction: Any = None,
+) -> Array:
+    """Standard deviation over ``axis``: the square root of `var`."""
+    no_out("std", out)
+    return ops.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
+
+
+# --- places of extrema ---
+
+
+def _arg(name: str, op: str, doc: str) -> Any:
+    @named(name, doc + " The first one where several are equal; of a nan, if there is one.")
+    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
+        no_out(name, out)
+        x = value(a, name)
+        shape = x.shape
+        if axis is None:
+            i, x = 0, ops.reshape(x, shape=(x.size,))
+        else:
+            i = as_axis(name, axis, x.ndim)
+        if x.shape[i] == 0:
+            raise ValueError(f"attempt to get {name} of an empty sequence")
+        if x.dtype in dtypes.COMPLEX:
+            from nxjax.numpy.sorting import argsort
+
+            y = argsort(x, axis=i)[(*(slice(None),) * i, -1 if name == "argmax" else 0)]
+        else:
+            if x.dtype == dtypes.bool_:
+                x = convert(x, dtypes.int8)
+            y = getattr(ops, op)(x, axes=(i,), index_dtype=dtypes.as_dtype(int))
+        if not keepdims:
+            return y
+        return _keep(y, shape, tuple(range(len(shape))) if axis is None else (i,))
+
+    return function
+
+
+argmax = _arg("argmax", "argmax", "Index of the largest element along ``axis``.")
+argmin = _arg("argmin", "argmin", "Index of the smallest element along ``axis``.")
+
+
+# --- nan-ignoring ---
+
+
+def _nan_mask(x: Array) -> Array:
+    from nxjax.numpy.elementwise import logical_not
+    from nxjax.numpy.floating import isnan
+
+    return logical_not(isnan(x))
+
+
+def _both(mask: Array, where: Any) -> Array:
+    return mask if where is None else mask & boolean(where, "where")
+
+
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Sum over ``axis``, nan as 0."""
+    x = value(a, "nansum")
+    x = _where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x
+    return sum(x, axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Product over ``axis``, nan as 1."""
+    from nxjax.ops.base import like
+
+    x = value(a, "nanprod")
+    x = _where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x
+    return prod(x, axis, dtype, out, keepdims, initial, where)
+
+
+def _zero_like(x: Array) -> Array:
+    from nxjax.ops.base import like
+
+    return like(x, 0)
+
+
+def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
+    @named(name, f"As `{name[3:]}`, nan left out; nan where nothing is left.")
+    def function(
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Array:
+        from nxjax.ops.base import like
+
+        x = value(a, name)
+        if x.dtype not in dtypes.INEXACT:
+            return plain(x, axis, out, keepdims, initial, where)
+        kept = _nan_mask(x)
+        y = plain(_where(kept, x, like(x, identity(x.dtype))), axis, out, keepdims, initial, where)
+        nothing = all(boolean(x != x, name), axis, keepdims=keepdims)
+        return _where(nothing, like(y, math.nan), y) if initial is None else y
+
+    return function
+
+
+nanmax = _nan_extremum("nanmax", max, _lowest)
+nanmin = _nan_extremum("nanmin", min, _highest)
+
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+) -> Array:
+    """Mean over ``axis`` of what is not nan."""
+    no_out("nanmean", out)
+    x = value(a, "nanmean")
+    if x.dtype not in dtypes.INEXACT:
+        return mean(x, axis, dtype, out, keepdims, where=where)
+    wanted = _float_for(x, dtype)
+    mask = _both(_nan_mask(x), where)
+    count = sum(convert(mask, dtypes.real_part(wanted)), axis, keepdims=keepdims)
+    return convert(nansum(x, axis, wanted, None, keepdims, where=where) / count, wanted)
+
+
+def nanvar(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+) -> Array:
+    """Variance over ``axis`` of what is not nan."""
+    no_out("nanvar", out)
+    x = value(a, "nanvar")
+    if x.dtype not in dtypes.INEXACT:
+        return var(x, axis, dtype, out, ddof, keepdims, where=where)
+    wanted = _float_for(x, dtype)
+    x = convert(x, wanted)
+    mask = _both(_nan_mask(x), where)
+    centered = _where(mask, x - nanmean(x, axis, keepdims=True, where=where), _zero_like(x))
+    squared = (
+        ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
+        if wanted in dtypes.COMPLEX
+        else ops.square(centered)
+    )
+    n = sum(convert(mask, squared.dtype), axis, keepdims=keepdims) - ddof
+    y = sum(squared, axis, keepdims=keepdims) / n
+    return convert(_where(n <= 0, math.nan, y), squared.dtype)
+
+
+def nanstd(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+) -> Array:
+    """Standard deviation over ``axis`` of what is not nan."""
+    return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where))
+
+
+def _nan_arg(name: str, plain: Any, fill: float) -> Any:
+    @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.")
+    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
+        from nxjax.ops.base import like
+
+        x = value(a, name)
+        if x.dtype not in dtypes.INEXACT:
+            return plain(x, axis, out, keepdims)
+        kept = _nan_mask(x)
+        y = plain(_where(kept, x, like(x, fill)), axis, out, keepdims)
+        nothing = all(boolean(x != x, name), axis, keepdims=bool(keepdims))
+        return _where(nothing, like(y, -1), y)
+
+    return function
+
+
+nanargmax = _nan_arg("nanargmax", argmax, -np.inf)
+nanargmin = _nan_arg("nanargmin", argmin, np.inf)
+
+
+# --- running ---
+
+
+def _running(name: str, op: str, doc: str) -> Any:
+    @named(name, doc + " Without an axis, of the flattened array.")
+    def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+        no_out(name, out)
+        x = value(a, name)
+        if axis is None:
+            x, i = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x, 0
+        else:
+            i = as_axis(name, axis, x.ndim)
+        wanted = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if x.dtype == dtypes.bool_ else x.dtype
+        if dtype is None and x.dtype == dtypes.bool_:
+            wanted = dtypes.as_dtype(int)
+        x = boolean(x, name) if wanted == dtypes.bool_ else convert(x, wanted)
+        if wanted == dtypes.bool_:
+            return convert(getattr(ops, op)(convert(x, dtypes.int32), axis=i, reverse=False), dtypes.bool_)
+        return getattr(ops, op)(x, axis=i, reverse=False)
+
+    return function
+
+
+cumsum = _running("cumsum", "cumsum", "Running sum along ``axis``.")
+cumprod = _running("cumprod", "cumprod", "Running product along ``axis``.")
+
+
+def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+    """Running sum, nan as 0."""
+    x = value(a, "nancumsum")
+    return cumsum(_where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+    """Running product, nan as 1."""
+    from nxjax.ops.base import like
+
+    x = value(a, "nancumprod")
+    return cumprod(_where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
+
+
+def _cumulative(name: str, plain: Any, start: int, doc: str) -> Any:
+    @named(name, doc)
+    def function(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+        v = value(x, name)
+        if v.ndim == 0:
+            raise ShapeError("The input must be non-scalar to take a cumulative sum or product", got=v.type)
+        if axis is None:
+            if v.ndim > 1:
+                raise ValueError(f"{name}: axis is needed for an array of more than one axis")
+            axis = 0
+        i = as_axis(name, axis, v.ndim)
+        y = plain(v, i, _sum_dtype(v.dtype) if dtype is None else dtype)
+        if not include_initial:
+            return y
+        head = wrap(np.full([1 if k == i else n for k, n in enumerate(y.shape)], start, y.dtype))
+        return ops.concatenate(head, y, dimension=i)
+
+    return function
+
+
+cumulative_sum = _cumulative("cumulative_sum", cumsum, 0, "Running sum; ``include_initial`` puts a 0 before it.")
+cumulative_prod = _cumulative("cumulative_prod", cumprod, 1, "Running product; ``include_initial`` puts a 1 before it.")

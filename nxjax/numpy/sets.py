@@ -1,0 +1,283 @@
+"""Sets kept as sorted arrays: unique, union, intersection, difference, membership.
+
+Their sizes depend on values, so under `jit` they need ``size=``; what is missing is filled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import as_axis, concrete, convert, promote, static_int, value
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array, Tracer
+
+
+class UniqueAll(NamedTuple):
+    """Result of `unique_all`."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    """Result of `unique_counts`."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    """Result of `unique_inverse`."""
+
+    values: Array
+    inverse_indices: Array
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: Any = None,
+    sorted: bool = True,
+) -> Any:
+    """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand.
+
+    ``size`` fixes how many: surplus is cut off, what is missing is ``fill_value`` (the smallest element).
+    """
+    x = value(ar, "unique")
+    if size is None and isinstance(x, Tracer):
+        concrete("unique", x, "it decides the length of the result; or give size=")
+    shape = x.shape
+    if axis is None:
+        flat = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x
+        i = 0
+    else:
+        i = as_axis("unique", axis, x.ndim)
+        flat = x
+    rows = _rows(flat, i)
+    n = rows.shape[0]
+    if n == 0:
+        return _empty(flat, i, shape, axis, size, fill_value, return_index, return_inverse, return_counts)
+    order, first = _distinct(rows, equal_nan)
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.reductions import cumsum
+    from nxjax.numpy.selection import nonzero, where
+
+    index = dtypes.as_dtype(int)
+    wanted = None if size is None else static_int("unique", size)
+    # The start of each run of equal elements, and of the run after the last: n.
+    if wanted is None:
+        edges = concatenate([nonzero(first)[0], wrap(np.asarray([n], index))])
+    else:
+        edges = nonzero(first, size=wanted + 1, fill_value=n)[0]
+    starts, ends = edges[:-1], edges[1:]
+    count = starts.shape[0]
+    valid = starts < n
+    found = take(flat, take(order, starts, mode="clip"), axis=i, mode="clip")
+    if wanted is not None and count:
+        fill = found[(*(slice(None),) * i, slice(0, 1))] if fill_value is None else fill_value
+        mask = ops.reshape(valid, shape=tuple(count if d == i else 1 for d in range(found.ndim)))
+        found = convert(where(mask, found, fill), flat.dtype)
+    out: list[Any] = [found]
+    if return_index:
+        places = take(order, starts, mode="clip")
+        out.append(where(valid, places, places[0] if count else 0) if wanted is not None else places)
+    if return_inverse:
+        rank = cumsum(convert(first, index)) - 1
+        inverse = wrap(np.zeros(n, index)).at[order].set(rank)
+        out.append(ops.reshape(inverse, shape=shape) if axis is None else inverse)
+    if return_counts:
+        out.append(where(valid, ends - starts, 0))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _rows(x: Array, axis: int) -> Array:
+    """One row per slice along ``axis``."""
+    from nxjax.numpy.shapes import moveaxis
+
+    n = x.shape[axis]
+    return ops.reshape(moveaxis(x, axis, 0), shape=(n, x.size // n if n else 1))
+
+
+def _distinct(rows: Array, equal_nan: bool) -> tuple[Array, Array]:
+    """The order that sorts the rows, and which sorted rows differ from the one before."""
+    from nxjax.numpy.creation import iota
+
+    n, width = rows.shape
+    index = dtypes.as_dtype(int)
+    columns = [ops.reshape(rows[:, k], shape=(n,)) for k in range(width)]
+    *keys, order = ops.sort(*columns, iota(n, index), dimension=0, is_stable=True, num_keys=max(1, width))
+    differs: Any = None
+    for key in keys:
+        a, b = key[1:], key[:-1]
+        d = ops.ne(a, b)
+        if equal_nan and key.dtype in dtypes.INEXACT:
+            d = ops.and_(d, ops.not_(ops.and_(ops.ne(a, a), ops.ne(b, b))))
+        differs = d if differs is None else ops.or_(differs, d)
+    head = wrap(np.ones(1, np.bool_))
+    if differs is None:
+        differs = wrap(np.zeros(n - 1, np.bool_))
+    return order, ops.concatenate(head, differs, dimension=0)
+
+
+def _empty(
+    x: Array, axis: int, shape: Any, named_axis: Any, size: Any, fill: Any, index: bool, inverse: bool, counts: bool
+) -> Any:
+    from nxjax.numpy.creation import full, zeros
+
+    n = 0 if size is None else static_int("unique", size)
+    out: list[Any] = [
+        full((*x.shape[:axis], n, *x.shape[axis + 1 :]), 0 if fill is None else fill, x.dtype),
+    ]
+    if index:
+        out.append(zeros((n,), int))
+    if inverse:
+        out.append(zeros(shape if named_axis is None else (0,), int))
+    if counts:
+        out.append(zeros((n,), int))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
+    """Distinct elements with first places, inverse and counts."""
+    return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+    """Distinct elements with counts."""
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+    """Distinct elements with the inverse."""
+    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Distinct elements."""
+    return unique(x, equal_nan=False, size=size, fill_value=fill_value)
+
+
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
+) -> Array:
+    """Whether each element is among ``test_elements``."""
+    from nxjax.numpy.creation import filled
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.shapes import ravel
+    from nxjax.numpy.sorting import searchsorted, sort
+
+    x, y = promote("isin", element, test_elements)
+    if y.size == 0 or x.size == 0:
+        return filled(x.shape, bool(invert), dtypes.bool_)
+    table = sort(ravel(y))
+    found = ops.eq(take(table, searchsorted(table, x), mode="clip"), x)
+    return ops.not_(found) if invert else found
+
+
+def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The sorted distinct elements of both."""
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.shapes import ravel
+
+    return unique(concatenate([ravel(ar1), ravel(ar2)]), size=size, fill_value=fill_value)
+
+
+def _filtered(x: Array, keep: Array, size: int | None, fill_value: Any) -> Array:
+    """The kept elements in front, the rest filled."""
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.selection import nonzero, where
+
+    if size is None:
+        return take(x, nonzero(keep)[0], mode="clip")
+    n = x.shape[0]
+    index = nonzero(keep, size=static_int("size", size), fill_value=n)[0]
+    got = take(x, index, mode="clip")
+    fill = 0 if fill_value is None else fill_value
+    return convert(where(index < n, got, fill), x.dtype)
+
+
+def setdiff1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Array:
+    """The sorted distinct elements of ``ar1`` that are not in ``ar2``."""
+    from nxjax.numpy.shapes import ravel
+
+    x, y = value(ar1, "setdiff1d"), value(ar2, "setdiff1d")
+    if size is None:
+        found = ravel(x) if assume_unique else unique(x)
+        return _filtered(found, isin(found, y, invert=True), None, fill_value)
+    found, counts = unique(x, return_counts=True, size=x.size)
+    keep = ops.and_(isin(found, y, invert=True), counts > 0)
+    return _filtered(found, keep, size, fill_value)
+
+
+def intersect1d(
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each."""
+    from nxjax.numpy.shapes import ravel
+    from nxjax.numpy.sorting import searchsorted
+
+    x, y = promote("intersect1d", ar1, ar2)
+    x, y = ravel(x), ravel(y)
+    if size is None:
+        u, ui = unique(x, return_index=True)
+        v, vi = unique(y, return_index=True)
+        counts_u = None
+    else:
+        u, ui, counts_u = unique(x, return_index=True, return_counts=True, size=x.size)
+        v, vi = unique(y, return_index=True, size=y.size)
+    keep = isin(u, y)
+    if counts_u is not None:
+        keep = ops.and_(keep, counts_u > 0)
+    out = _filtered(u, keep, size, fill_value)
+    if not return_indices:
+        return out
+    from nxjax.numpy.indexing import take
+
+    table = v if size is None else unique(y, size=y.size, fill_value=_top(v))
+    in_y = take(vi, searchsorted(table, u), mode="clip")
+    return out, _filtered(ui, keep, size, x.size), _filtered(in_y, keep, size, y.size)
+
+
+def _top(v: Array) -> Any:
+    from nxjax.numpy.reductions import max
+
+    return max(v)
+
+
+def setxor1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Array:
+    """The sorted elements that are in exactly one of both."""
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.shapes import ravel
+
+    x, y = promote("setxor1d", ar1, ar2)
+    x, y = ravel(x), ravel(y)
+    both = concatenate([x, y])
+    if size is None:
+        found = unique(both)
+        return _filtered(found, ops.xor(isin(found, x), isin(found, y)), None, fill_value)
+    found, counts = unique(both, return_counts=True, size=both.size)
+    keep = ops.and_(ops.xor(isin(found, x), isin(found, y)), counts > 0)
+    return _filtered(found, keep, size, fill_value)

@@ -1,0 +1,327 @@
+"""Order: sort, argsort, lexsort, partition, searchsorted, and counting into bins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import (
+    as_axis,
+    concrete,
+    convert,
+    full_like,
+    promote,
+    promote_inexact,
+    static_int,
+    value,
+)
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array, Tracer
+
+
+def _checked(where: str, kind: Any, order: Any) -> None:
+    if order is not None:
+        raise ValueError(f"'order' argument to {where} is not supported.")
+    if kind is not None and kind not in ("stable", "quicksort", "mergesort", "heapsort"):
+        raise ValueError(f"{where}: unknown kind {kind!r}")
+
+
+def _along(where: str, a: Any, axis: Any) -> tuple[Array, int]:
+    x = value(a, where)
+    if axis is None:
+        return (ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x), 0
+    return x, as_axis(where, axis, x.ndim)
+
+
+def sort(
+    a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False
+) -> Array:
+    """Sorted along ``axis``; nan last. None flattens first."""
+    _checked("sort", kind, order)
+    x, i = _along("sort", a, axis)
+    (y,) = ops.sort(x, dimension=i, is_stable=stable, num_keys=1)
+    return ops.rev(y, dimensions=(i,)) if descending else y
+
+
+def argsort(
+    a: Any,
+    axis: Any = -1,
+    *,
+    kind: Any = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+    dtype: Any = None,
+) -> Array:
+    """Indices that sort ``a`` along ``axis``; equal elements keep their order."""
+    _checked("argsort", kind, order)
+    x, i = _along("argsort", a, axis)
+    wanted = dtypes.as_dtype(int if dtype is None else dtype)
+    places = _places(x, i, wanted)
+    if not descending:
+        return ops.sort(x, places, dimension=i, is_stable=stable, num_keys=1)[1]
+    # Reversed before and after, so that equal elements keep their order.
+    flipped = ops.sort(
+        ops.rev(x, dimensions=(i,)), ops.rev(places, dimensions=(i,)), dimension=i, is_stable=stable, num_keys=1
+    )
+    return ops.rev(flipped[1], dimensions=(i,))
+
+
+def _places(x: Array, axis: int, dtype: Any) -> Array:
+    from nxjax.numpy.creation import iota
+
+    return ops.broadcast_in_dim(iota(x.shape[axis], dtype), shape=x.shape, broadcast_dimensions=(axis,))
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """Indices that sort by the last key, ties by the one before it, and so on."""
+    xs = [value(k, "lexsort") for k in keys]
+    if not xs:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    if any(x.shape != xs[0].shape for x in xs):
+        raise ValueError("all keys need to be the same shape")
+    if xs[0].ndim == 0:
+        return wrap(np.asarray(0, dtypes.as_dtype(int)))
+    i = as_axis("lexsort", axis, xs[0].ndim)
+    places = _places(xs[0], i, dtypes.as_dtype(int))
+    return ops.sort(*reversed(xs), places, dimension=i, is_stable=True, num_keys=len(xs))[-1]
+
+
+def sort_complex(a: Any) -> Array:
+    """Sorted by real part, then imaginary part, as complex numbers."""
+    x = sort(value(a, "sort_complex"))
+    return x if x.dtype in dtypes.COMPLEX else convert(x, dtypes.complex_of(dtypes.to_inexact(x.dtype)))
+
+
+def partition(a: Any, kth: int, axis: int = -1) -> Array:
+    """A reordering in which the ``kth`` element is the one of the sorted array; here, the sorted array."""
+    x, i = _along("partition", a, axis)
+    as_axis("partition", kth, x.shape[i])
+    return sort(x, i)
+
+
+def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
+    """Indices of a `partition`."""
+    x, i = _along("argpartition", a, axis)
+    as_axis("argpartition", kth, x.shape[i])
+    return argsort(x, i)
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
+    """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements.
+
+    Every ``method`` of JAX (``scan``, ``scan_unrolled``, ``sort``, ``compare_all``) gives the same result; here they
+    are all one halving search.
+    """
+    if side not in ("left", "right"):
+        raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of ['left', 'right'].")
+    if method not in ("scan", "scan_unrolled", "sort", "compare_all", "default"):
+        raise ValueError(f"{method!r} is an invalid value for keyword 'method'.")
+    x, q = promote("searchsorted", a, v)
+    if x.ndim != 1:
+        raise ShapeError("a should be 1-dimensional", got=x.type)
+    if sorter is not None:
+        from nxjax.numpy.indexing import take
+
+        x = take(x, sorter, mode="clip")
+    index = dtypes.as_dtype(int)
+    from nxjax.numpy.creation import filled
+    from nxjax.numpy.indexing import take
+
+    n = x.shape[0]
+    low = filled(q.shape, 0, index)
+    if n == 0:
+        return low
+    if x.dtype == dtypes.bool_:
+        x, q = convert(x, dtypes.int8), convert(q, dtypes.int8)
+    high = filled(q.shape, n, index)
+    for _ in range(max(1, math.ceil(math.log2(n + 1)))):
+        middle = ops.shift_right_arithmetic(ops.add(low, high), full_like(low, 1))
+        here = take(x, middle, mode="clip")
+        after = _precedes(here, q) if side == "left" else ops.not_(_precedes(q, here))
+        after = ops.and_(after, ops.lt(low, high))
+        low = ops.select_n(after, low, ops.add(middle, full_like(low, 1)))
+        high = ops.select_n(after, middle, high)
+        high = ops.max(low, high)
+    return low
+
+
+def _precedes(x: Array, y: Array) -> Array:
+    """x < y in sorting order: nan after everything; complex numbers by real part, then imaginary part."""
+    from nxjax.numpy.elementwise import less
+
+    if x.dtype not in dtypes.INEXACT:
+        return ops.lt(x, y)
+    if x.dtype in dtypes.COMPLEX:
+        return less(x, y)
+    return ops.or_(ops.lt(x, y), ops.and_(ops.ne(y, y), ops.eq(x, x)))
+
+
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
+    """The bin of each element: ``bins[i - 1] <= x < bins[i]``; ``bins`` rises or falls."""
+    from nxjax.numpy.selection import where
+
+    v, edges = value(x, "digitize"), value(bins, "digitize")
+    if edges.ndim != 1:
+        raise ShapeError("digitize: bins must be a 1-dimensional array", got=edges.type)
+    n = edges.shape[0]
+    if n == 0:
+        from nxjax.numpy.creation import filled
+
+        return filled(v.shape, 0, dtypes.as_dtype(int))
+    side = "right" if not right else "left"
+    rising = searchsorted(edges, v, side)
+    if n == 1:
+        return rising
+    other = "left" if side == "right" else "right"
+    falling = n - searchsorted(ops.rev(edges, dimensions=(0,)), v, other)
+    return where(edges[-1] >= edges[0], rising, falling)
+
+
+# --- counting ---
+
+
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
+) -> Array:
+    """How often each of 0, 1, ... occurs in ``x``, or the sum of its ``weights``; under `jit`, ``length`` is needed."""
+    v = value(x, "bincount")
+    if v.dtype not in dtypes.BITS:
+        raise TypeError(f"x argument to bincount must have an integer type; got {v.dtype.name}")
+    if v.ndim != 1:
+        raise ShapeError("only 1-dimensional input supported.", got=v.type)
+    least = static_int("bincount", minlength)
+    if length is None:
+        data = concrete("bincount", v, "the largest element is the length of the result; or give length=")
+        length = max(least, int(data.max()) + 1 if data.size else 0)
+    else:
+        length = static_int("bincount", length)
+    from nxjax.numpy.creation import filled
+
+    v = convert(v, dtypes.int32) if v.dtype.itemsize < 4 else v
+    if weights is None:
+        w = filled(v.shape, 1, dtypes.as_dtype(int))
+    else:
+        w = value(weights, "bincount")
+        if w.shape != v.shape:
+            raise ShapeError("shape of weights must match shape of x.", got=w.type, expected=v.shape)
+    # Negative elements count as 0, those past the end are dropped.
+    place = ops.max(v, full_like(v, 0))
+    return filled((length,), 0, w.dtype).at[place].add(w, mode="drop")
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
+    """The edges of ``bins`` equal bins over ``range`` (the data's own by default); given edges are handed back."""
+    from nxjax.numpy.creation import linspace
+    from nxjax.numpy.reductions import max, min
+    from nxjax.numpy.selection import where
+
+    if isinstance(bins, str):
+        raise NotImplementedError("string values for `bins` are not implemented.")
+    (x,) = promote_inexact("histogram_bin_edges", a)
+    if np.ndim(bins) == 1 if not isinstance(bins, Tracer) else bins.ndim == 1:
+        from nxjax.numpy.creation import asarray
+
+        return convert(asarray(bins), x.dtype)
+    n = static_int("histogram", bins)
+    if range is None:
+        low, high = (min(x), max(x)) if x.size else (0.0, 0.0)
+    else:
+        if len(range) != 2:
+            raise ValueError(f"`range` must be either None or a sequence of scalars, got {range}")
+        low, high = range
+    if x.size == 0 and range is None:
+        low, high = 0.0, 1.0
+    low, high = promote_inexact("histogram", low, high)
+    flat = ops.eq(low, high)
+    low, high = where(flat, low - 0.5, low), where(flat, high + 0.5, high)
+    return convert(linspace(low, high, n + 1), x.dtype)
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, Array]:
+    """Counts (or sums of ``weights``) in each bin, and the edges."""
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.reductions import sum
+    from nxjax.numpy.selection import where
+    from nxjax.numpy.shapes import ravel
+
+    if weights is None:
+        (x,) = promote_inexact("histogram", ravel(a))
+        w = full_like(x, 1)
+    else:
+        x, w = promote_inexact("histogram", ravel(a), ravel(weights))
+        if x.shape != w.shape:
+            raise ValueError("weights should have the same shape as a.")
+    edges = histogram_bin_edges(x, bins, range)
+    index = searchsorted(edges, x, "right")
+    # The last bin includes its right edge.
+    index = where(x == edges[-1], edges.size - 1, index)
+    counts = bincount(index, convert(w, x.dtype), length=edges.size)[1:]
+    # What is below the first edge was counted in place 0, which is cut off.
+    if density:
+        widths = concatenate([edges[1:] - edges[:-1]])
+        counts = counts / widths / sum(counts)
+    return counts, edges
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, Array, Array]:
+    """Counts over a grid of two variables, and the edges along each."""
+    from nxjax.numpy.joining import stack
+
+    # One vector of edges serves both axes; a pair is one specification each.
+    per_axis = isinstance(bins, (list, tuple)) and len(bins) in (1, 2)
+    spec = list(bins) * (2 // len(bins)) if per_axis else bins if np.ndim(bins) == 0 else [bins, bins]
+    counts, (ex, ey) = histogramdd(stack([x, y], 1), spec, range, weights, density)
+    return counts, ex, ey
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, list[Array]]:
+    """Counts over a grid of as many variables as ``sample`` has columns, and the edges along each."""
+    from nxjax.numpy.reductions import sum
+    from nxjax.numpy.selection import where
+
+    (x,) = promote_inexact("histogramdd", sample)
+    if x.ndim != 2:
+        raise ShapeError("histogramdd: sample is two-dimensional", got=x.type)
+    d = x.shape[1]
+    if range is not None and (len(range) != d or any(r is not None and len(r) != 2 for r in range)):
+        raise ValueError(f"For sample.shape={x.shape}, range must be a sequence of {d} pairs or Nones; got {range}")
+    per_axis: Sequence[Any] = [bins] * d if np.ndim(bins) == 0 else list(bins)
+    if len(per_axis) != d:
+        raise ValueError("should be a bin for each dimension.")
+    edges: list[Array] = []
+    flat: Any = None
+    outside: Any = None
+    for i in np.arange(d).tolist():
+        column = x[:, i]
+        e = histogram_bin_edges(column, per_axis[i], None if range is None else range[i])
+        place = searchsorted(e, column, "right")
+        place = where(column == e[-1], e.size - 1, place) - 1
+        bad = (place < 0) | (place >= e.size - 1)
+        flat = place if flat is None else flat * (e.size - 1) + place
+        outside = bad if outside is None else outside | bad
+        edges.append(e)
+    shape = tuple(e.size - 1 for e in edges)
+    total = math.prod(shape)
+    w = full_like(x[:, 0], 1) if weights is None else convert(value(weights, "histogramdd"), x.dtype)
+    counts = ops.reshape(bincount(where(outside, total, flat), w, length=total), shape=shape)
+    if density:
+        counts = counts / sum(counts)
+        for i, e in enumerate(edges):
+            widths = e[1:] - e[:-1]
+            counts = counts / ops.reshape(
+                widths, shape=tuple(widths.size if k == i else 1 for k in np.arange(d).tolist())
+            )
+    return counts, edges

@@ -1,0 +1,153 @@
+"""Elementwise functions against JAX: values, dtypes, weakness, under jit and grad."""
+
+import numpy as np
+import pytest
+
+import nxjax.numpy as jnp
+
+F = jnp.array(np.linspace(-2, 2, 9, dtype=np.float32) + np.float32(0.01))
+P = jnp.array(np.linspace(0.1, 0.9, 9, dtype=np.float32))
+I = jnp.array([-3, -1, 0, 1, 2, 5, 7])
+U = jnp.array([0, 1, 5, 200], "uint8")
+B = jnp.array([True, False, True])
+C = jnp.array([1 + 2j, -1 - 0.5j, 3j], "complex64")
+H = jnp.array([0.5, -1.5], "bfloat16")
+
+SMOOTH = (
+    "sin cos tan arctan sinh cosh tanh arcsinh exp exp2 expm1 negative square absolute fabs sinc deg2rad rad2deg "
+    "nan_to_num positive real"
+).split()
+STEPS = "sign floor ceil trunc rint isfinite isnan isinf isposinf isneginf signbit imag conj angle logical_not round".split()
+UNIT = "log log1p log2 log10 sqrt cbrt arcsin arccos arctanh reciprocal i0".split()
+COMPLEX = (
+    "sin cos tan sinh cosh tanh exp negative square sign absolute isfinite isnan real imag conj angle sqrt log".split()
+)
+SMOOTH2 = "add subtract multiply divide maximum minimum arctan2 hypot logaddexp logaddexp2 power float_power".split()
+STEPS2 = (
+    "floor_divide remainder fmod fmax fmin equal not_equal less less_equal greater greater_equal logical_and "
+    "logical_or logical_xor copysign heaviside nextafter isclose"
+).split()
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_smooth(check, name):
+    check.all(lambda m, x: getattr(m, name)(x), F)
+
+
+@pytest.mark.parametrize("name", SMOOTH + STEPS)
+@pytest.mark.parametrize("x", [F, I, U, H], ids=["f32", "i32", "u8", "bf16"])
+def test_unary(check, name, x):
+    check.values(lambda m, x: getattr(m, name)(x), x, weak=True, rtol=2e-2 if x is H else 2e-5)
+
+
+@pytest.mark.parametrize("name", SMOOTH + STEPS + ["spacing"])
+def test_unary_of_a_python_scalar(check, name):
+    check.values(lambda m: getattr(m, name)(1.5), weak=name not in ("spacing", "angle"))
+
+
+@pytest.mark.parametrize("name", UNIT)
+def test_on_the_unit_interval(check, name):
+    check.all(lambda m, x: getattr(m, name)(x), P)
+
+
+def test_arccosh(check):
+    check.all(lambda m, x: m.arccosh(x), P + 1)
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex(check, name):
+    check.values(lambda m, x: getattr(m, name)(x), C)
+
+
+@pytest.mark.parametrize("name", SMOOTH2)
+def test_smooth_binary(check, name):
+    check.values(lambda m, x, y: getattr(m, name)(x, y), P, P[::-1] + 1, weak=True)
+    check.grad(lambda m, x, y: getattr(m, name)(x, y), P, P[::-1] + 1, argnums=(0, 1))
+
+
+@pytest.mark.parametrize("name", SMOOTH2 + STEPS2)
+def test_binary(check, name):
+    f = lambda m, x, y: getattr(m, name)(x, y)
+    g = lambda m, x: getattr(m, name)(x, 2.5)
+    check.values(g, P, weak=True)
+    check.values(g, H, weak=True, rtol=2e-2)
+    check.values(lambda m, x: getattr(m, name)(x, 3), U, weak=True)
+    check.values(lambda m, x: getattr(m, name)(x, 3), F[5:], weak=True)
+    check.values(f, I, jnp.array([2, 3, 1, 4, 1, 2, 3]), weak=True)
+    check.values(f, jnp.ones((3, 1)), jnp.ones(4))
+    if name != "power":
+        check.values(lambda m, x: getattr(m, name)(x, 0.5), I)
+
+
+@pytest.mark.parametrize("name", "bitwise_and bitwise_or bitwise_xor left_shift right_shift".split())
+def test_bits(check, name):
+    check.values(lambda m, x: getattr(m, name)(x, 5), I)
+    check.values(lambda m, x: getattr(m, name)(x, 2), U)
+    if "bitwise" in name:
+        check.values(lambda m, x: getattr(m, name)(x, True), B)
+
+
+@pytest.mark.parametrize("x", [I, U, B], ids=["i32", "u8", "bool"])
+def test_bitwise_not(check, x):
+    check.values(lambda m, x: ~x, x)
+
+
+@pytest.mark.parametrize("k", [2, 3, -1, 0, 2.0, 0.5, -2.0])
+def test_power_of_a_constant(check, k):
+    check.all(lambda m, x: x**k, P)
+
+
+def test_power_of_integers(check):
+    check.values(lambda m, x: x**x, jnp.array([1, 2, 3]))
+    check.values(lambda m, x: x**2, B, weak=True)
+    check.values(lambda m, x: 2**x, jnp.array([0, 1, 5]), weak=True)
+    check.all(lambda m, x: 2.0**x, F)
+    check.raises_alike(lambda m, x: x**-1, I)
+
+
+def test_parts_of_numbers(check):
+    check.values(lambda m, x: divmod(x, 0.7), F)
+    check.values(lambda m, x: divmod(x, 3), I)
+    check.values(lambda m, x: m.modf(x), F)
+    check.values(lambda m, x: m.frexp(x), jnp.array([0.0, 1.0, -3.5, 1e-30, np.inf]))
+    check.values(lambda m, x: m.ldexp(x, 3), F)
+
+
+def test_division_by_zero_of_integers(check):
+    check.values(lambda m, x: x // 0, I)
+    check.values(lambda m, x: x % -3, I)
+
+
+def test_rounding_to_places(check):
+    check.values(lambda m, x: m.round(x * 1.234, 2), F)
+    assert jnp.round(I * 1234, -2).tolist() == [-3700, -1200, 0, 1200, 2500, 6200, 8600]
+    check.values(lambda m, x: x.round(1), H)
+
+
+def test_clip(check):
+    check.all(lambda m, x: m.clip(x, -1, 1.0), F)
+    check.values(lambda m, x: x.clip(0), I)
+    check.values(lambda m, x: x.clip(max=3), I)
+    check.raises_alike(lambda m, x: m.clip(x, 0, 1), C)
+
+
+def test_weak_scalars_do_not_widen(check):
+    check.values(lambda m, x: x * 1.5, H, weak=True)
+    check.values(lambda m, x: x * 1.5, I, weak=True)
+    check.values(lambda m, x: x + 300, U, weak=True)
+    check.values(lambda m, x, h: (x * 1.5)[:2] + h, I, H, weak=True)
+    check.values(lambda m, x, y: x * y, H, jnp.ones(2), weak=True)
+
+
+def test_lists_are_refused(check):
+    check.raises_alike(lambda m: m.sin([1.0]))
+    check.raises_alike(lambda m, x: m.add(x, [1.0]), F)
+
+
+def test_shapes_that_do_not_fit(check):
+    check.raises_alike(lambda m: m.ones((2, 3)) + m.ones(4))
+
+
+def test_booleans_have_no_difference(check):
+    check.raises_alike(lambda m, x: x - x, B)
+    check.raises_alike(lambda m, x: -x, B)
