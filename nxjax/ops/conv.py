@@ -24,7 +24,7 @@ from nxjax.ops.base import (
 )
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import PrecisionPair, align_dtypes, narrowed, precision_text, product_type, working_dtype
-from nxjax.ops.shape import reshape, transpose
+from nxjax.ops.shape import reshape, rev, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.dtypes import DType
@@ -309,8 +309,6 @@ class ConvGeneralDilated(Differentiable):
         precision: PrecisionPair = None,
         preferred_element_type: DType | None = None,
     ) -> Array:
-        from nxjax.ops.slicing import rev
-
         if 0 in ct.shape or 0 in lhs.shape:
             return zeros(lhs.type)
         lhs_spec, rhs_spec, out_spec = dimension_numbers
