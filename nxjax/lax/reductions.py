@@ -1,0 +1,164 @@
+"""`jax.lax`'s reductions: by a named operation, by any associative function, running, and of indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.lax import elementwise
+from nxjax.lax._operands import axes_of
+from nxjax.ops import argreduce, cumulative, shape, slicing
+from nxjax.ops import reduce as reduces
+from nxjax.ops.base import check_axis
+from nxjax.ops.convert import convert_element_type
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array, Op, Tracer
+from nxjax.transforms.vmap import vmap
+
+
+def _over_axes(op: Op) -> Callable[..., Array]:
+    def function(operand: Any, axes: Sequence[int], **_: Any) -> Array:
+        x = as_value(operand, op.name)
+        return op(x, axes=axes_of(axes, x.ndim, op.name))
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = type(op).__doc__
+    return function
+
+
+reduce_sum = _over_axes(reduces.reduce_sum)
+reduce_prod = _over_axes(reduces.reduce_prod)
+reduce_max = _over_axes(reduces.reduce_max)
+reduce_min = _over_axes(reduces.reduce_min)
+reduce_and = _over_axes(reduces.reduce_and)
+reduce_or = _over_axes(reduces.reduce_or)
+reduce_xor = _over_axes(reduces.reduce_xor)
+
+_MONOIDS: dict[Any, reduces.Reduce] = {
+    elementwise.add: reduces.reduce_sum,
+    elementwise.mul: reduces.reduce_prod,
+    elementwise.max: reduces.reduce_max,
+    elementwise.min: reduces.reduce_min,
+    elementwise.bitwise_and: reduces.reduce_and,
+    elementwise.bitwise_or: reduces.reduce_or,
+    elementwise.bitwise_xor: reduces.reduce_xor,
+}
+
+
+def _is_identity(op: reduces.Reduce, start: Array) -> bool:
+    if isinstance(start, Tracer):
+        return False
+    return bool(start.numpy() == np.asarray(op.identity(start.dtype)).astype(start.dtype))
+
+
+def reduce(
+    operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int], **_: Any
+) -> Any:
+    """Arrays reduced along ``dimensions`` by an associative function of (accumulated, next).
+
+    Args:
+        operands: a tree of arrays of one shape.
+        init_values: a tree of scalars, the identity of ``computation``.
+        computation: gives the tree of combined scalars; elements are combined in an unspecified order.
+
+    >>> import nxjax as nx
+    >>> float(reduce(nx.arange(4.0), 0.0, lambda x, y: x + y, (0,)))
+    6.0
+    """
+    leaves, treedef = tree.flatten(operands)
+    xs = [as_value(x, "reduce") for x in leaves]
+    starts = [as_value(s, "reduce") for s in tree.flatten_up_to(treedef, init_values, "reduce: init_values")]
+    starts = [
+        convert_element_type(s, dtype=x.dtype) if s.dtype != x.dtype else s for s, x in zip(starts, xs, strict=True)
+    ]
+    axes = axes_of(dimensions, xs[0].ndim, "reduce")
+    monoid = _MONOIDS.get(computation)
+    if monoid is not None and len(xs) == 1 and _is_identity(monoid, starts[0]):
+        return tree.unflatten(treedef, [monoid(xs[0], axes=axes)])
+
+    def combine(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        flat_left, size = _raveled(left)
+        flat_right, _ = _raveled(right)
+
+        def scalars(*pair: Array) -> list[Any]:
+            n = len(pair) // 2
+            a, b = tree.unflatten(treedef, pair[:n]), tree.unflatten(treedef, pair[n:])
+            return tree.flatten_up_to(treedef, computation(a, b), "reduce: computation")
+
+        ys = vmap(scalars, axis_size=size)(*flat_left, *flat_right) if size else flat_left
+        return [shape.reshape(as_value(y), shape=x.shape) for y, x in zip(ys, left, strict=True)]
+
+    kept = tuple(i for i in range(xs[0].ndim) if i not in axes)
+    inner = tuple(xs[0].shape[i] for i in kept)
+    count = math.prod(xs[0].shape[i] for i in axes)
+    order = (*axes, *kept)
+    rows = [shape.reshape(shape.transpose(x, permutation=order), shape=(count, *inner)) for x in xs]
+    total = [shape.broadcast_in_dim(s, shape=inner, broadcast_dimensions=()) for s in starts]
+    if not count:
+        return tree.unflatten(treedef, total)
+    # Halve until one row is left: neighbours stay neighbours, so the function need not be commutative.
+    while count > 1:
+        even = count - count % 2
+        joined = combine([_rows(x, 0, even, 2) for x in rows], [_rows(x, 1, even, 2) for x in rows])
+        if count % 2:
+            joined = [
+                slicing.concatenate(y, _rows(x, even, count), dimension=0) for y, x in zip(joined, rows, strict=True)
+            ]
+        rows, count = joined, count // 2 + count % 2
+    return tree.unflatten(treedef, combine(total, [shape.reshape(x, shape=inner) for x in rows]))
+
+
+def _rows(x: Array, start: int, stop: int, step: int = 1) -> Array:
+    zeros, ones = (0,) * (x.ndim - 1), (1,) * (x.ndim - 1)
+    stop = max(start, stop)
+    return slicing.slice(x, start_indices=(start, *zeros), limit_indices=(stop, *x.shape[1:]), strides=(step, *ones))
+
+
+def _raveled(xs: Sequence[Array]) -> tuple[list[Array], int]:
+    return [shape.reshape(x, shape=(x.size,)) for x in xs], xs[0].size
+
+
+def _running(op: Op) -> Callable[..., Array]:
+    def function(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+        x = as_value(operand, op.name)
+        return op(x, axis=check_axis(op, axis, x.ndim), reverse=bool(reverse))
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = type(op).__doc__
+    return function
+
+
+cumsum = _running(cumulative.cumsum)
+cumprod = _running(cumulative.cumprod)
+cummax = _running(cumulative.cummax)
+cummin = _running(cumulative.cummin)
+cumlogsumexp = _running(cumulative.cumlogsumexp)
+
+
+def _index_of(op: Op, operand: Any, axis: int, index_dtype: Any) -> Array:
+    x = as_value(operand, op.name)
+    dtype = dtypes.as_dtype(index_dtype)
+    if dtype not in dtypes.INTEGER:
+        raise ParameterError(f"{op}: index_dtype is an integer dtype", got=dtype.name)
+    return op(x, axes=(check_axis(op, axis, x.ndim),), index_dtype=dtype)
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """Index of the first largest element along ``axis``."""
+    return _index_of(argreduce.argmax, operand, axis, index_dtype)
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """Index of the first smallest element along ``axis``."""
+    return _index_of(argreduce.argmin, operand, axis, index_dtype)
+
+
+__all__ = [
+    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce", "reduce_and", "reduce_max",
+    "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor",
+]  # fmt: skip
