@@ -15,7 +15,7 @@ _MODULES = ("linalg",)
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
         return _importlib.import_module(f"nxjax.lax.{name}")
-    if not name.startswith("_"):
+    if not name.startswith("_") and name not in (*_PARTS, "reductions"):
         for part in _PARTS:
             module = _importlib.import_module(f"nxjax.lax.{part}")
             if name in module.__all__:

@@ -166,11 +166,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands one after the other along ``dimension``."""
     if not len(operands):
         raise ParameterError("concatenate: needs at least one operand", got="none")
-    values = (
-        aligned("concatenate", *operands)
-        if len({np.ndim(x) for x in operands}) == 1
-        else [as_value(x) for x in operands]
-    )
+    values = aligned_dtypes("concatenate", *operands)
     return slicing.concatenate(*values, dimension=check_axis("concatenate", dimension, values[0].ndim))
 
 
