@@ -64,6 +64,7 @@ def _compiler() -> _Any:
 
 _core.install_execute(_execute)
 _core.install_compiler(_compiler)
+_importlib.import_module("nxjax.numpy")  # gives arrays their operators and methods
 
 
 def __getattr__(name: str) -> _Any:
