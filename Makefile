@@ -1,0 +1,49 @@
+# Two commands: `make demo` and `make test`. Each creates .venv and installs what it needs the first time.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test test-quick lint bench docs clean
+
+$(VENV)/created:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/demo: $(VENV)/created pyproject.toml
+	$(PIP) -e ".[xla,demo]"
+	@touch $@
+
+$(VENV)/test: $(VENV)/created pyproject.toml
+	$(PIP) -e ".[xla,demo,test]"
+	@touch $@ $(VENV)/demo
+
+$(VENV)-core/quick: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-core
+	$(VENV)-core/bin/python -m pip install --quiet --disable-pip-version-check -e . pytest hypothesis
+	@touch $@
+
+demo: $(VENV)/demo
+	$(BIN)/python -m nxjax.demo
+
+test: $(VENV)/test lint
+	$(BIN)/python -m pytest -n auto
+
+# Core dependencies only: no jaxlib, no JAX, nothing to compare with.
+test-quick: $(VENV)-core/quick
+	$(VENV)-core/bin/python -m pytest -m "not peer" tests/core
+
+lint: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/test
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/test
+	$(BIN)/python docs/generate_ops.py
+
+clean:
+	rm -rf $(VENV) $(VENV)-core build dist *.egg-info digits.png

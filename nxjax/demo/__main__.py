@@ -1,0 +1,48 @@
+"""``python -m nxjax.demo``: train, tell what ran where, draw."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import nxjax as nx
+from nxjax.demo import data, figure, model, table
+from nxjax.demo.train import train
+
+BAR = 0.97
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m nxjax.demo", description=__doc__)
+    parser.add_argument("--epochs", type=int, default=12, help="passes over the training images (default 12)")
+    parser.add_argument("--seed", type=int, default=0, help="of initialization and shuffling (default 0)")
+    parser.add_argument("--output", type=Path, default=Path("digits.png"), help="the picture (default digits.png)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    options = parser.parse_args(arguments)
+
+    training, test = data.load()
+    print(f"digits: {len(training.images)} training and {len(test.images)} test images of 8x8 pixels")
+    result = train(training, epochs=options.epochs, seed=options.seed, progress=not options.quiet)
+    print(f"trained {len(result.losses)} steps in {result.seconds:.1f} s on {nx.devices()[0]}\n")
+
+    rows = table.rows(result.params, test)
+    print(table.render(rows))
+    for reason in table.missing():
+        print(f"not available here: {reason}")
+
+    logits = np.asarray(nx.jit(model.predict)(result.params, test.images))
+    figure.save(options.output.absolute(), result.losses, logits, test)
+    print(f"\nloss curve and misclassified digits: {options.output}")
+    worst = min(r.accuracy for r in rows)
+    if worst < BAR and options.epochs >= 12:
+        print(f"accuracy {worst:.2%} is below {BAR:.0%}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What ran where: one row per way of running the trained network, every figure measured on the spot.
+
+This is the place where the whole story is told: a new way of running (another executor, an integer program, a chip)
+adds a function that gives its row.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import nxjax as nx
+from nxjax.backends import registry
+from nxjax.demo import model
+from nxjax.demo.data import Split
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. ``label`` says what the figures mean for the chip (see docs/add_a_backend.md)."""
+
+    device: str
+    executor: str
+    program: str
+    label: str
+    accuracy: float
+    ms_per_batch: float
+    note: str = ""
+
+
+def accuracy(predict: Callable[[Any], Any], data: Split) -> float:
+    """Share of images whose largest logit is the label's."""
+    logits = np.asarray(predict(data.images))
+    return float((logits.argmax(-1) == data.labels).mean())
+
+
+def milliseconds(run: Callable[[], Any], repeats: int = 20) -> float:
+    """Median wall time of one call, results waited for, after one call that is not counted."""
+    nx.block_until_ready(run())
+    times: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        nx.block_until_ready(run())
+        times.append(time.perf_counter() - start)
+    return 1000 * statistics.median(times)
+
+
+def executor_row(name: str, params: Any, data: Split, batch: int) -> Row:
+    """The float32 network on one executor of this machine."""
+    backend = registry.get(name)
+    predict = nx.jit(model.predict, device=name)
+    images = nx.asarray(data.images[:batch])
+    return Row(
+        device=str(backend.devices()[0]),
+        executor=name,
+        program="float32",
+        label=backend.label,
+        accuracy=accuracy(lambda x: predict(params, x), data),
+        ms_per_batch=milliseconds(lambda: predict(params, images)),
+        note=backend.available()[1],
+    )
+
+
+def rows(params: Any, data: Split, batch: int = 64) -> list[Row]:
+    """A row for every executor that is available here."""
+    names = [n for n in registry.names() if registry.get(n).available()[0]]
+    return [executor_row(n, params, data, batch) for n in names]
+
+
+def missing() -> list[str]:
+    """Executors that are not available here, with the reason."""
+    return [f"{n}: {registry.get(n).available()[1]}" for n in registry.names() if not registry.get(n).available()[0]]
+
+
+def render(table: Sequence[Row]) -> str:
+    """The rows as aligned text."""
+    head = ("device", "executor", "program", "label", "accuracy", "ms/batch", "note")
+    body = [
+        (r.device, r.executor, r.program, r.label, f"{100 * r.accuracy:.2f} %", f"{r.ms_per_batch:.3f}", r.note)
+        for r in table
+    ]
+    widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
+    right = (4, 5)
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
+        return "  ".join(padded).rstrip()
+
+    rule = "  ".join("-" * w for w in widths)
+    return "\n".join([line(head), rule, *map(line, body)])

@@ -1,0 +1,77 @@
+"""What is installed and what can run here: the text of ``nxjax info``. Imports no vendor package."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Final
+
+_CORE: Final = ("numpy", "ml_dtypes", "optree", "opt_einsum")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def extras() -> dict[str, dict[str, str | None]]:
+    """Extra -> package -> installed version or None, as the package's own metadata lists them."""
+    found: dict[str, dict[str, str | None]] = {}
+    for requirement in requires("nxjax") or []:
+        if "extra ==" not in requirement:
+            continue
+        package = requirement.split(";")[0].split("[")[0]
+        for mark in "<>=!~ ":
+            package = package.split(mark)[0]
+        extra = requirement.split("extra ==")[1].strip().strip("\"'")
+        found.setdefault(extra, {})[package] = _version(package)
+    return found
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def text() -> str:
+    """Versions, devices, backends and extras with the reason for each that is missing, cache, settings."""
+    import nxjax
+    from nxjax.backends import cache, registry
+    from nxjax.config import config
+
+    lines = [f"nxjax {nxjax.__version__}", "", "versions"]
+    lines += _table(
+        [("python", platform.python_version()), *((p, _version(p) or "missing") for p in _CORE)]
+    )
+    lines += [f"  {platform.platform()}, {os.cpu_count()} CPUs", "", "devices"]
+    lines += _table([(str(d), d.backend.name, d.backend.label) for d in registry.devices()])
+    lines += ["", "backends"]
+    backends = [(n, registry.get(n)) for n in registry.names()]
+    lines += _table(
+        [(n, b.platform, "available" if b.available()[0] else "missing", b.available()[1]) for n, b in backends]
+    )
+    lines += ["", "extras"]
+    rows: list[tuple[str, ...]] = []
+    for extra, packages in extras().items():
+        absent = [p for p, v in packages.items() if v is None]
+        have = ", ".join(f"{p} {v}" for p, v in packages.items() if v is not None)
+        state = f'missing {", ".join(absent)}; pip install "nxjax[{extra}]"' if absent else "complete"
+        rows.append((extra, state, have))
+    lines += _table(rows)
+    files, size = cache.size()
+    lines += ["", "cache", f"  {config.cache_dir or 'off'}: {files} executables, {size / 2**20:.1f} MiB", "", "settings"]
+    lines += _table([(name, repr(getattr(config, name)), f"NXJAX_{name.upper()}") for name in config.__slots__])
+    return "\n".join(lines)
+
+
+def main() -> int:
+    print(text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
