@@ -107,7 +107,7 @@ class DotProductAttention(Composite):
             bias = rest.pop(0)
             bias = bias if bias.dtype == wide else convert_element_type(bias, dtype=wide)
             logits = add(logits, _spread(bias, logits))
-        seen = _seen(t, s, is_causal, local_window_size)
+        seen = visible(t, s, is_causal, local_window_size)
         if seen is not None:
             seen = broadcast_in_dim(seen, shape=logits.shape, broadcast_dimensions=(2, 3))
         if has_mask:
@@ -146,7 +146,7 @@ def _spread(x: Array, logits: Array) -> Array:
     return broadcast_in_dim(x, shape=logits.shape, broadcast_dimensions=(0, 1, 2, 3))
 
 
-def _seen(t: int, s: int, is_causal: bool, window: Window) -> Array | None:
+def visible(t: int, s: int, is_causal: bool, window: Window) -> Array | None:
     """Which keys each query sees, [T, S]; None for all."""
     if not is_causal and window is None:
         return None

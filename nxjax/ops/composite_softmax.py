@@ -1,4 +1,4 @@
-"""softmax and log_softmax along one axis, each one equation: stable, with their short derivatives."""
+"""softmax, log_softmax and logsumexp, each one equation: stable, with their short derivatives."""
 
 from __future__ import annotations
 
@@ -7,10 +7,22 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import div, mul, sub
-from nxjax.ops.base import Composite, Differentiable, NDArray, Tangent, check_axis, eval_by_expand, of_dtype
+from nxjax.ops.arithmetic import add, div, mul, sub
+from nxjax.ops.base import (
+    Composite,
+    Differentiable,
+    NDArray,
+    Tangent,
+    check_axes,
+    check_axis,
+    eval_by_expand,
+    like,
+    of_dtype,
+)
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import reduce_max, reduce_sum
+from nxjax.ops.rounding import is_finite
+from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -83,5 +95,42 @@ class LogSoftmax(AlongAxis):
         return (lambda t: sub(t, along(reduce_sum, mul(p, t), axis)),)
 
 
+@final
+class LogSumExp(Differentiable, Composite):
+    """log(sum(exp(x))) over ``axes``, with the largest element taken out first; -inf for no elements."""
+
+    name = "logsumexp"
+
+    def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
+        of_dtype(self, dtypes.FLOAT, x)
+        check_axes(self, axes, x.ndim)
+        return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
+
+    def _back(self, y: Array, x: Array, axes: tuple[int, ...]) -> Array:
+        kept = tuple(i for i in range(x.ndim) if i not in axes)
+        return broadcast_in_dim(y, shape=x.shape, broadcast_dimensions=kept)
+
+    def expand(self, x: Array, /, *, axes: tuple[int, ...]) -> Array:
+        top = reduce_max(x, axes=axes)
+        # An infinite largest element would make inf - inf of the differences.
+        top = select_n(is_finite(top), like(top, 0), top)
+        total = reduce_sum(exp(sub(x, self._back(top, x, axes))), axes=axes)
+        return add(log(total), top)
+
+    def tangents(self, y: Array, x: Array, *, axes: tuple[int, ...]) -> Sequence[Tangent | None]:
+        level = select_n(is_finite(y), like(y, 0), y)
+        weights = exp(sub(x, self._back(level, x, axes)))
+        return (lambda t: reduce_sum(mul(t, weights), axes=axes),)
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]
+    ) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        moved = tuple(a + (a >= d) for a in axes)
+        return self(args[0], axes=moved), d - sum(a < d for a in moved)
+
+
 softmax = Softmax()
 log_softmax = LogSoftmax()
+logsumexp = LogSumExp()

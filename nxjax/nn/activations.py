@@ -1,0 +1,176 @@
+"""Activation functions. Those that devices have as one instruction are one op, the others compositions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.errors import ShapeError
+from nxjax.numpy.promotion import as_axis, convert, promote_inexact, value
+from nxjax.ops import composite_activation as ops
+from nxjax.ops.elementary import logistic
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+
+def _inexact(name: str, x: Any) -> Array:
+    (v,) = promote_inexact(name, x)
+    return v
+
+
+def identity(x: Any) -> Array:
+    """``x`` as an array."""
+    return value(x, "identity")
+
+
+def relu(x: Any) -> Array:
+    """max(x, 0); the derivative at 0 is 0.
+
+    >>> import nxjax as nx
+    >>> relu(nx.array([-1.0, 0.0, 2.0])).tolist()
+    [0.0, 0.0, 2.0]
+    """
+    v = value(x, "relu")
+    return ops.relu(v) if v.dtype in ops.REAL else jnp.maximum(v, 0)
+
+
+def relu6(x: Any) -> Array:
+    """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float."""
+    v = value(x, "relu6")
+    return ops.relu6(v) if v.dtype in dtypes.FLOAT else jnp.minimum(jnp.maximum(v, 0), 6.0)
+
+
+def sigmoid(x: Any) -> Array:
+    """1 / (1 + exp(-x))"""
+    return logistic(_inexact("sigmoid", x))
+
+
+def silu(x: Any) -> Array:
+    """x * sigmoid(x), also called swish (Ramachandran et al., 2017)."""
+    v = _inexact("silu", x)
+    return ops.silu(v) if v.dtype in dtypes.FLOAT else v * logistic(v)
+
+
+swish = silu
+
+
+def gelu(x: Any, approximate: bool = True) -> Array:
+    """x times the normal distribution function of x (Hendrycks and Gimpel, 2016).
+
+    Args:
+        x: array.
+        approximate: by a hyperbolic tangent; else with the error function.
+    """
+    v = _inexact("gelu", x)
+    return ops.gelu(convert(v, v.dtype), approximate=bool(approximate))
+
+
+def tanh(x: Any, /) -> Array:
+    """Hyperbolic tangent."""
+    return jnp.tanh(x)
+
+
+def softplus(x: Any) -> Array:
+    """log(1 + exp(x)), without overflow."""
+    return jnp.logaddexp(x, 0)
+
+
+def log_sigmoid(x: Any) -> Array:
+    """log(sigmoid(x)), without underflow."""
+    return -softplus(-value(x, "log_sigmoid"))
+
+
+def soft_sign(x: Any) -> Array:
+    """x / (|x| + 1)"""
+    v = value(x, "soft_sign")
+    return v / (jnp.abs(v) + 1)
+
+
+def squareplus(x: Any, b: Any = 4) -> Array:
+    """(x + sqrt(x^2 + b)) / 2 (Barron, 2021)."""
+    v = value(x, "squareplus")
+    return (v + jnp.sqrt(jnp.square(v) + b)) / 2
+
+
+def sparse_plus(x: Any) -> Array:
+    """0 below -1, x above 1, (x + 1)^2 / 4 between."""
+    v = value(x, "sparse_plus")
+    return jnp.where(v <= -1.0, 0.0, jnp.where(v >= 1.0, v, (v + 1.0) ** 2 / 4))
+
+
+def sparse_sigmoid(x: Any) -> Array:
+    """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
+    return 0.5 * jnp.clip(value(x, "sparse_sigmoid") + 1.0, 0.0, 2.0)
+
+
+def mish(x: Any) -> Array:
+    """x * tanh(softplus(x)) (Misra, 2019)."""
+    v = value(x, "mish")
+    return v * jnp.tanh(softplus(v))
+
+
+def elu(x: Any, alpha: Any = 1.0) -> Array:
+    """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015)."""
+    v = value(x, "elu")
+    # The exponential sees no large x, whose infinite derivative would be multiplied by 0.
+    return jnp.where(v > 0, v, alpha * jnp.expm1(jnp.where(v > 0, 0.0, v)))
+
+
+def selu(x: Any) -> Array:
+    """Self-normalizing `elu` (Klambauer et al., 2017)."""
+    return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
+
+
+def celu(x: Any, alpha: Any = 1.0) -> Array:
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1) (Barron, 2017)."""
+    v = value(x, "celu")
+    return jnp.maximum(v, 0.0) + alpha * jnp.expm1(jnp.minimum(v, 0.0) / alpha)
+
+
+def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
+    """x for x >= 0, else negative_slope * x."""
+    v = value(x, "leaky_relu")
+    return jnp.where(v >= 0, v, negative_slope * v)
+
+
+def hard_tanh(x: Any) -> Array:
+    """x, at least -1 and at most 1."""
+    v = value(x, "hard_tanh")
+    return jnp.where(v > 1, 1, jnp.where(v < -1, -1, v))
+
+
+def hard_sigmoid(x: Any) -> Array:
+    """relu6(x + 3) / 6"""
+    return relu6(value(x, "hard_sigmoid") + 3.0) / 6.0
+
+
+def hard_silu(x: Any) -> Array:
+    """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
+    v = value(x, "hard_silu")
+    return v * hard_sigmoid(v)
+
+
+hard_swish = hard_silu
+
+
+def glu(x: Any, axis: int = -1) -> Array:
+    """The first half along ``axis`` times the sigmoid of the second half.
+
+    Raises:
+        ShapeError: the axis has odd size.
+    """
+    v = value(x, "glu")
+    size = v.shape[as_axis("glu", axis, v.ndim)]
+    if size % 2:
+        raise ShapeError("glu: axis size must be divisible by 2", got=v.type)
+    first, second = jnp.split(v, 2, axis)
+    return first * sigmoid(second)
+
+
+def log1mexp(x: Any) -> Array:
+    """log(1 - exp(-x)) for x > 0, accurate at both ends (Maechler, "Accurately computing log(1 - exp(-|a|))", 2012)."""
+    v = _inexact("log1mexp", x)
+    small = v < 0.6931471805599453
+    near = jnp.where(small, v, 1.0)
+    far = jnp.where(small, 1.0, v)
+    return jnp.where(small, jnp.log(-jnp.expm1(-near)), jnp.log1p(-jnp.exp(-far)))

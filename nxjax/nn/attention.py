@@ -1,0 +1,116 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.creation import asarray
+from nxjax.ops.composite_attention import dot_product_attention as op
+from nxjax.scipy.special.reductions import logsumexp
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
+) -> Any:
+    """softmax(query key^T * scale + bias) value, head by head; logits and softmax in float32.
+
+    Args:
+        query: [B, T, N, H]; the batch may be left out.
+        key, value: [B, S, K, H]; N is a multiple of K, and heads share keys in groups.
+        bias: added to the logits; broadcasts to [B, N, T, S].
+        mask: boolean, False is left out; broadcasts to [B, N, T, S].
+        scale: of the logits; 1 / sqrt(H) by default.
+        is_causal: queries see keys at their own position and before only.
+        query_seq_lengths, key_value_seq_lengths: int32 [B], lengths of the sequences without padding.
+        local_window_size: how many keys to the left and right are seen; an int for both.
+        implementation: None or ``"xla"``.
+        return_residual: give ``(result, logsumexp of the logits)``.
+
+    Returns:
+        An array of the shape and dtype of ``query``; with ``return_residual`` also [B, T, N].
+    """
+    if implementation not in (None, "xla"):
+        raise ParameterError(
+            "dot_product_attention: implementation", got=repr(implementation), expected="None or 'xla'"
+        )
+    given = asarray(query)
+    q, k, v = (_with_batch(x) for x in (given, asarray(key), asarray(value)))
+    extras = [None if x is None else _with_batch(asarray(x)) for x in (bias, mask)]
+    bias_, mask_ = extras
+    if q.ndim != 4 or k.ndim != 4:
+        raise ShapeError("dot_product_attention: query and key have 3 or 4 dimensions", got=f"{q.type}, {k.type}")
+    (b, t, n, h), (s, kv) = q.shape, k.shape[1:3]
+    if mask_ is not None and mask_.dtype != dtypes.bool_:
+        raise ParameterError("dot_product_attention: the mask is boolean", got=mask_.type)
+    seen = _padding(b, t, s, query_seq_lengths, key_value_seq_lengths)
+    if seen is not None:
+        mask_ = seen if mask_ is None else jnp.logical_and(mask_, seen)
+    window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
+    factor = 1.0 / math.sqrt(h) if scale is None else float(scale)
+    params: dict[str, Any] = {
+        "scale": factor,
+        "is_causal": bool(is_causal),
+        "local_window_size": None if window is None else (int(window[0]), int(window[1])),
+        "has_bias": bias_ is not None,
+        "has_mask": mask_ is not None,
+    }
+    out = op(q, k, v, *(x for x in (bias_, mask_) if x is not None), **params)
+    if query_seq_lengths is not None:
+        inside = jnp.arange(t)[None, :] < asarray(query_seq_lengths)[:, None]
+        out = out * inside[:, :, None, None].astype(out.dtype)
+    out = out.reshape(given.shape)
+    if not return_residual:
+        return out
+    residual = _residual(q, k, bias_, mask_, params, n // kv)
+    return out, residual.astype(k.dtype).reshape(given.shape[:-1])
+
+
+def _with_batch(x: Array) -> Array:
+    return x.reshape((1,) * (4 - x.ndim) + x.shape) if x.ndim < 4 else x
+
+
+def _padding(b: int, t: int, s: int, query_lengths: Any, key_lengths: Any) -> Array | None:
+    """Mask [B, 1, T, S] of what lies inside the sequences."""
+    seen: Array | None = None
+    for lengths, size, place in ((query_lengths, t, (1, t, 1)), (key_lengths, s, (1, 1, s))):
+        if lengths is None:
+            continue
+        counts = asarray(lengths)
+        if counts.shape != (b,):
+            raise ShapeError("dot_product_attention: one sequence length per batch element", got=counts.type)
+        inside = jnp.arange(size).reshape((1, *place)) < counts.reshape((b, 1, 1, 1))
+        seen = inside if seen is None else jnp.logical_and(seen, inside)
+    return None if seen is None else jnp.broadcast_to(seen, (b, 1, t, s))
+
+
+def _residual(q: Array, k: Array, bias: Any, mask: Any, params: dict[str, Any], group: int) -> Array:
+    """logsumexp of the logits over the keys, [B, T, N]; without derivative."""
+    from nxjax.lax import stop_gradient
+    from nxjax.ops.composite_attention import visible
+
+    wide = dtypes.float64 if q.dtype == dtypes.float64 else dtypes.float32
+    keys = jnp.repeat(k, group, axis=2) if group > 1 else k
+    logits = jnp.einsum("btnh,bsnh->bnts", q.astype(wide), keys.astype(wide)) * params["scale"]
+    logits = logits if bias is None else logits + bias
+    seen = visible(q.shape[1], k.shape[1], params["is_causal"], params["local_window_size"])
+    for rule in (seen, mask):
+        if rule is not None:
+            logits = jnp.where(rule, logits, -0.7 * float(dtypes.float_info(dtypes.float32).max))
+    return stop_gradient(jnp.transpose(logsumexp(logits.astype(dtypes.float32), axis=-1), (0, 2, 1)))

@@ -1,0 +1,37 @@
+"""Integers as vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.errors import ParameterError
+from nxjax.numpy.creation import asarray
+from nxjax.numpy.promotion import static_int
+from nxjax.ops.base import check_axis
+from nxjax.ops.composite_one_hot import one_hot as op
+from nxjax.ops.convert import convert_element_type
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
+    """Vectors of zeros with a 1 at the position that ``x`` says; all zeros for values outside [0, num_classes).
+
+    Args:
+        x: integer array.
+        num_classes: size of the new axis.
+        dtype: of the result; float32 by default.
+        axis: where the new axis stands in the result.
+
+    >>> import nxjax as nx
+    >>> one_hot(nx.array([0, 2]), 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    v = asarray(x)
+    if v.dtype == dtypes.bool_:
+        v = convert_element_type(v, dtype=dtypes.int32)
+    if isinstance(axis, str):
+        raise ParameterError("one_hot: axis is a number", got=repr(axis), expected="an int")
+    found = dtypes.as_dtype(float if dtype is None else dtype)
+    where = check_axis("one_hot", static_int("one_hot", axis), v.ndim + 1)
+    return op(v, num_classes=static_int("one_hot", num_classes), dtype=found, axis=where)

@@ -1,0 +1,240 @@
+"""Initial values of parameters: functions ``init(key, shape, dtype)``; names and values as `jax.nn.initializers`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax import random
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.promotion import as_shape
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+
+Axes = int | Sequence[int]
+
+
+class Initializer(Protocol):
+    """What every function of this module gives, and `zeros` and `ones` are."""
+
+    def __call__(self, key: Any, shape: Any, dtype: Any = None) -> Array: ...
+
+
+def _dtype(dtype: Any, default: Any = None) -> DType:
+    chosen = default if dtype is None else dtype
+    return dtypes.as_dtype(float if chosen is None else chosen)
+
+
+def _scaled(x: Array, factor: Any) -> Array:
+    """``x`` times a number rounded to its dtype."""
+    return x * jnp.asarray(factor, x.dtype)
+
+
+def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
+    """All zeros; ``key`` is not looked at."""
+    return jnp.zeros(shape, _dtype(dtype))
+
+
+def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
+    """All ones; ``key`` is not looked at."""
+    return jnp.ones(shape, _dtype(dtype))
+
+
+def constant(value: Any, dtype: Any = None) -> Initializer:
+    """``value`` everywhere."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return jnp.full(shape, value, _dtype(dtype))
+
+    return init
+
+
+def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """Uniform in [0, scale)."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return _scaled(random.uniform(key, shape, _dtype(dtype)), scale)
+
+    return init
+
+
+def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """Normal with mean 0 and deviation ``stddev``.
+
+    >>> import nxjax as nx
+    >>> normal(0.1)(nx.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return _scaled(random.normal(key, shape, _dtype(dtype)), stddev)
+
+    return init
+
+
+def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
+    """``stddev`` times a normal number given that it lies in (lower, upper)."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return _scaled(random.truncated_normal(key, lower, upper, shape, _dtype(dtype)), stddev)
+
+    return init
+
+
+def _product(shape: Sequence[int], axes: Axes) -> int:
+    return shape[axes] if isinstance(axes, int) else math.prod(shape[i] for i in axes)
+
+
+def _fans(shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
+    """How many inputs reach an output, and outputs an input."""
+    if in_axis == -2 and len(shape) <= 1:
+        raise ShapeError(
+            f"variance_scaling: a {len(shape)}-dimensional weight has no inputs and outputs",
+            got=tuple(shape),
+            expected="at least 2 dimensions",
+            fix="say which axis is which with in_axis and out_axis",
+        )
+    ins, outs, batch = (_product(shape, a) for a in (in_axis, out_axis, batch_axis))
+    receptive = math.prod(shape) / ins / outs / batch
+    return ins * receptive, outs * receptive
+
+
+def variance_scaling(
+    scale: Any,
+    mode: str,
+    distribution: str,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
+    dtype: Any = None,
+) -> Initializer:
+    """Numbers whose variance is ``scale`` over the fan, so that activations keep their size through layers.
+
+    Args:
+        scale: positive number.
+        mode: ``"fan_in"``, ``"fan_out"``, ``"fan_avg"`` or ``"fan_geo_avg"``.
+        distribution: ``"truncated_normal"`` (at two deviations), ``"normal"`` or ``"uniform"``.
+        in_axis, out_axis, batch_axis: axes of inputs, outputs, and of independent weights; the others are the
+            receptive field.
+        dtype: float or complex; float32 by default.
+    """
+    fans = {
+        "fan_in": lambda i, o: i,
+        "fan_out": lambda i, o: o,
+        "fan_avg": lambda i, o: (i + o) / 2,
+        "fan_geo_avg": lambda i, o: (i * o) ** 0.5,
+    }
+    for name, given, allowed in (
+        ("mode", mode, tuple(fans)),
+        ("distribution", distribution, ("truncated_normal", "normal", "uniform")),
+    ):
+        if given not in allowed:
+            raise ParameterError(f"variance_scaling: {name}", got=repr(given), expected=" or ".join(map(repr, allowed)))
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        full, found = as_shape("variance_scaling", shape), _dtype(dtype)
+        fan = fans[mode](*_fans(full, in_axis, out_axis, batch_axis))
+        variance = jnp.asarray(scale / fan if fan else np.inf, found)
+        if distribution == "normal":
+            return random.normal(key, full, found) * jnp.sqrt(variance)
+        if distribution == "uniform":
+            if found in dtypes.COMPLEX:
+                return _disk(key, full, found) * jnp.sqrt(variance)
+            return random.uniform(key, full, found, -1) * jnp.sqrt(3 * variance)
+        if found in dtypes.COMPLEX:
+            # The deviation of a complex normal number given that its absolute value is below 2.
+            return _truncated_disk(key, full, found) * (jnp.sqrt(variance) / jnp.asarray(0.95311164380491208, found))
+        # The deviation of a normal number given that it lies in (-2, 2).
+        stddev = jnp.sqrt(variance) / jnp.asarray(0.87962566103423978, found)
+        return random.truncated_normal(key, -2, 2, full, found) * stddev
+
+    return init
+
+
+def _polar(key: Any, shape: Any, dtype: DType, radius: Any) -> Array:
+    """Complex numbers of random angle; ``radius`` makes their absolute values of uniform numbers."""
+    keys = random.split(key)
+    real = dtypes.real_part(dtype)
+    r = radius(random.uniform(keys[0], shape, real))
+    theta = 2 * np.pi * random.uniform(keys[1], shape, real).astype(dtype)
+    return r.astype(dtype) * jnp.exp(1j * theta)
+
+
+def _disk(key: Any, shape: Any, dtype: DType) -> Array:
+    return _polar(key, shape, dtype, lambda u: jnp.sqrt(2 * u))
+
+
+def _truncated_disk(key: Any, shape: Any, dtype: DType) -> Array:
+    return _polar(key, shape, dtype, lambda u: jnp.sqrt(-jnp.log1p(-(1 - math.exp(-4)) * u)))
+
+
+def glorot_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+    """Glorot and Bengio (2010), uniform."""
+    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def glorot_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+    """Glorot and Bengio (2010), truncated normal."""
+    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+    """LeCun et al. (1998), uniform."""
+    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+    """LeCun et al. (1998), truncated normal."""
+    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+    """He et al. (2015), uniform."""
+    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+    """He et al. (2015), truncated normal."""
+    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal
+
+
+def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """``scale`` times a matrix with orthonormal rows or columns (Saxe et al., 2013), the other axes taken as one."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        full, found = as_shape("orthogonal", shape), _dtype(dtype)
+        if len(full) < 2:
+            raise ShapeError("orthogonal: needs at least 2 dimensions", got=full)
+        if 0 in full:
+            return jnp.zeros(full, found)
+        columns = full[column_axis]
+        q = random.orthogonal(key, math.prod(full) // columns, (), found, columns)
+        rest = [n for i, n in enumerate(full) if i != column_axis % len(full)]
+        return _scaled(jnp.moveaxis(q.reshape((*rest, columns)), -1, column_axis), scale)
+
+    return init
+
+
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """A convolution kernel that is an orthogonal matrix at its centre and 0 elsewhere (Xiao et al., 2018)."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        full, found = as_shape("delta_orthogonal", shape), _dtype(dtype)
+        if len(full) not in (3, 4, 5):
+            raise ShapeError("delta_orthogonal: needs 3, 4 or 5 dimensions", got=full)
+        if full[-1] < full[-2]:
+            raise ShapeError("delta_orthogonal: fan_in must not exceed fan_out", got=full)
+        matrix = orthogonal(scale, column_axis, found)(key, full[-2:])
+        centre = tuple((n - 1) // 2 for n in full[:-2])
+        return jnp.zeros(full, found).at[centre].set(matrix)
+
+    return init

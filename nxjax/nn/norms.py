@@ -1,0 +1,100 @@
+"""Normalization of activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.errors import ParameterError
+from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, value
+from nxjax.ops import composite_norm as ops
+from nxjax.ops.arithmetic import rsqrt
+from nxjax.ops.base import like
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
+
+
+def standardize(
+    x: Any,
+    axis: Any = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+    *,
+    algorithm: str = "fast",
+) -> Array:
+    """(x - mean) / sqrt(variance + epsilon) along ``axis``.
+
+    Args:
+        x: array.
+        axis: an axis or a tuple of them.
+        mean, variance: given statistics; taken from ``x`` by default.
+        epsilon: added to the variance.
+        where: boolean mask of the elements that take part in the statistics.
+        algorithm: ``"fast"`` takes the variance as mean(x^2) - mean(x)^2, ``"stable"`` as mean((x - mean)^2).
+    """
+    if algorithm not in ("fast", "stable"):
+        raise ParameterError("standardize: algorithm", got=repr(algorithm), expected="'fast' or 'stable'")
+    (v,) = promote_inexact("standardize", x)
+    if mean is None:
+        mean = jnp.mean(v, axis, keepdims=True, where=where)
+    if variance is None:
+        if algorithm == "stable":
+            variance = jnp.mean(jnp.square(v - mean), axis, keepdims=True, where=where)
+        else:
+            variance = jnp.mean(jnp.square(v), axis, keepdims=True, where=where) - jnp.square(mean)
+            # Cancellation may leave it below 0, which has no square root.
+            variance = jnp.maximum(variance, 0)
+    return (v - mean) * rsqrt(value(variance + epsilon, "standardize"))
+
+
+def _parameters(name: str, x: Any, axes: tuple[int, ...], given: list[tuple[Any, float]]) -> list[Array]:
+    """Parameters in the dtype of ``x`` and the shape of its ``axes``; None is the neutral value."""
+    shape = tuple(x.shape[a] for a in axes)
+    neutral = ArrayType(shape, x.dtype)
+    return [
+        like(neutral, default) if p is None else jnp.broadcast_to(convert(value(p, name), x.dtype), shape)
+        for p, default in given
+    ]
+
+
+def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Any = -1, epsilon: float = 1e-5) -> Array:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over ``axis`` (Ba et al., 2016).
+
+    Args:
+        x: float array; 16-bit floats are normalized in float32.
+        scale, bias: of the shape of the normalized axes, or None for 1 and 0.
+        axis: an axis or a tuple of them.
+        epsilon: added to the variance.
+    """
+    (v,) = promote_inexact("layer_norm", x)
+    axes = as_axes("layer_norm", axis, v.ndim)
+    parameters = _parameters("layer_norm", v, axes, [(scale, 1), (bias, 0)])
+    return ops.layer_norm(v, *parameters, axis=axes, epsilon=float(epsilon))
+
+
+def rms_norm(x: Any, scale: Any = None, axis: Any = -1, epsilon: float = 1e-6) -> Array:
+    """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`."""
+    (v,) = promote_inexact("rms_norm", x)
+    axes = as_axes("rms_norm", axis, v.ndim)
+    return ops.rms_norm(v, *_parameters("rms_norm", v, axes, [(scale, 1)]), axis=axes, epsilon=float(epsilon))
+
+
+def batch_norm_inference(
+    x: Any, scale: Any, offset: Any, mean: Any, variance: Any, axis: int = -1, epsilon: float = 1e-5
+) -> Array:
+    """(x - mean) / sqrt(variance + epsilon) * scale + offset, one of each per feature along ``axis``.
+
+    Args:
+        x: float array.
+        scale, offset: vectors, or None for 1 and 0.
+        mean, variance: vectors of statistics collected in training.
+        axis: the feature axis.
+        epsilon: added to the variance.
+    """
+    (v,) = promote_inexact("batch_norm_inference", x)
+    a = as_axis("batch_norm_inference", axis, v.ndim)
+    given = [(scale, 1.0), (offset, 0.0), (mean, 0.0), (variance, 1.0)]
+    parameters = _parameters("batch_norm_inference", v, (a,), given)
+    return ops.batch_norm_inference(v, *parameters, axis=a, epsilon=float(epsilon))

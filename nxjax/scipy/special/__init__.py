@@ -1,0 +1,25 @@
+"""`nx.scipy.special`: special functions; names, dtypes and values as `jax.scipy.special`."""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import Any as _Any
+
+_FILES = {
+    "reductions": "log_softmax logsumexp softmax",
+}
+_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> _Any:
+    file = _HOMES.get(name)
+    if file is None:
+        raise AttributeError(f"module 'nxjax.scipy.special' has no attribute {name!r}")
+    found = globals()[name] = getattr(_importlib.import_module(f"nxjax.scipy.special.{file}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

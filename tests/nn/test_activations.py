@@ -1,0 +1,88 @@
+"""Activations: values and derivatives as jax.nn, first and second order."""
+
+import jax
+import numpy as np
+import pytest
+
+import nxjax as nx
+
+X = np.array([-7.0, -3.0, -1.0, -0.3, -0.0, 0.0, 0.4, 1.0, 2.5, 5.0, 6.0, 30.0], np.float32)
+NAMES = [
+    *("relu", "relu6", "sigmoid", "silu", "swish", "gelu", "tanh", "softplus", "log_sigmoid", "soft_sign"),
+    *("squareplus", "sparse_plus", "sparse_sigmoid", "mish", "elu", "selu", "celu", "leaky_relu", "hard_tanh"),
+    *("hard_sigmoid", "hard_silu", "hard_swish", "identity"),
+]
+SIGMOIDS = ("sigmoid", "silu", "swish")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values(name):
+    ours, theirs = getattr(nx.nn, name), getattr(jax.nn, name)
+    np.testing.assert_allclose(np.asarray(ours(X)), np.asarray(theirs(X)), rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(nx.jit(ours)(X)), np.asarray(theirs(X)), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dtypes(name):
+    ours, theirs = getattr(nx.nn, name), getattr(jax.nn, name)
+    # jax.nn refuses integers for the functions made of a sigmoid alone.
+    integers = () if name in SIGMOIDS else (X.astype(np.int32), 1)
+    for x in (X.astype("bfloat16"), X.astype(np.float16), 0.5, *integers):
+        got, want = ours(x), theirs(x)
+        assert got.dtype == want.dtype, x
+        assert got.weak_type == want.weak_type, x
+        np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_derivatives(name):
+    ours, theirs = getattr(nx.nn, name), getattr(jax.nn, name)
+    got = nx.vmap(nx.grad(ours))(X)
+    want = jax.vmap(jax.grad(theirs))(X)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-6)
+    if name not in ("hard_tanh", "leaky_relu", "identity", "soft_sign"):
+        got = nx.vmap(nx.grad(nx.grad(ours)))(X)
+        want = jax.vmap(jax.grad(jax.grad(theirs)))(X)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-4, atol=2e-5)
+
+
+def test_exact_gelu():
+    np.testing.assert_allclose(
+        np.asarray(nx.nn.gelu(X, approximate=False)),
+        np.asarray(jax.nn.gelu(X, approximate=False)),
+        rtol=2e-5,
+        atol=1e-6,
+    )
+    got = nx.vmap(nx.grad(lambda x: nx.nn.gelu(x, False)))(X)
+    want = jax.vmap(jax.grad(lambda x: jax.nn.gelu(x, False)))(X)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-6)
+
+
+def test_relu_has_derivative_zero_at_zero_and_is_one_equation():
+    assert float(nx.grad(nx.nn.relu)(0.0)) == 0.0
+    assert float(nx.grad(nx.nn.relu6)(6.0)) == 0.0
+    assert [e.op.name for e in nx.make_jaxpr(nx.nn.relu)(X).equations] == ["relu"]
+    assert [e.op.name for e in nx.make_jaxpr(nx.vmap(nx.nn.gelu))(X).equations] == ["gelu"]
+
+
+def test_glu():
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    np.testing.assert_allclose(np.asarray(nx.nn.glu(x)), np.asarray(jax.nn.glu(x)), rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(nx.nn.glu(x[:2], 0)), np.asarray(jax.nn.glu(x[:2], 0)), rtol=1e-6)
+    with pytest.raises(nx.errors.ShapeError, match="divisible by 2"):
+        nx.nn.glu(x, 0)
+
+
+def test_log1mexp():
+    x = np.array([1e-4, 0.1, 0.7, 2.0, 20.0], np.float32)
+    np.testing.assert_allclose(np.asarray(nx.nn.log1mexp(x)), np.asarray(jax.nn.log1mexp(x)), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(nx.vmap(nx.grad(nx.nn.log1mexp))(x)), np.asarray(jax.vmap(jax.grad(jax.nn.log1mexp))(x)), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", ["elu", "celu", "leaky_relu"])
+def test_parameters(name):
+    np.testing.assert_allclose(
+        np.asarray(getattr(nx.nn, name)(X, 0.3)), np.asarray(getattr(jax.nn, name)(X, 0.3)), rtol=1e-5, atol=1e-6
+    )

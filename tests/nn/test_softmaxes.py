@@ -1,0 +1,103 @@
+"""softmax, log_softmax, logsumexp, logmeanexp: values and derivatives as jax.nn."""
+
+import jax
+import numpy as np
+import pytest
+
+import nxjax as nx
+
+X = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32) * 5
+MASK = X > -3
+
+
+def both(name, *args, **kwargs):
+    return np.asarray(getattr(nx.nn, name)(*args, **kwargs)), np.asarray(getattr(jax.nn, name)(*args, **kwargs))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 0), None])
+@pytest.mark.parametrize("where", [None, MASK])
+def test_values_and_derivatives(name, axis, where):
+    got, want = both(name, X, axis, where=where)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+    weights = np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
+
+    def loss(nn, np_):
+        def f(x):
+            y = getattr(nn, name)(x, axis, where=where)
+            return (np_.where(MASK, y, 0) * weights).sum()
+
+        return f
+
+    got = nx.grad(loss(nx.nn, nx.numpy))(X)
+    want = jax.grad(loss(jax.nn, jax.numpy))(X)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_one_equation_also_under_vmap(name):
+    f = getattr(nx.nn, name)
+    g = f if name != "logsumexp" else (lambda x: f(x, axis=1))
+    assert [e.op.name for e in nx.make_jaxpr(g)(X).equations] == [name]
+    for d in range(3):
+        mapped = nx.vmap(g, in_axes=d)
+        assert [e.op.name for e in nx.make_jaxpr(mapped)(X).equations if e.op.name != "transpose"] == [name]
+        want = np.stack([np.asarray(g(row)) for row in np.moveaxis(X, d, 0)])
+        np.testing.assert_allclose(np.asarray(mapped(X)), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int32"])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_dtypes(name, dtype):
+    if (name, dtype) == ("log_softmax", "int32"):  # jax.nn.log_softmax of integers casts -inf to one
+        assert nx.nn.log_softmax(X.astype(np.int32)).dtype == np.float32
+        return
+    x = (X * 2).astype(dtype)
+    got = getattr(nx.nn, name)(nx.asarray(x, dtype))
+    with jax.enable_x64(dtype == "float64"):
+        want = getattr(jax.nn, name)(jax.numpy.asarray(x))
+        assert got.dtype == want.dtype
+        rtol = {"float64": 1e-12, "int32": 1e-5}.get(dtype, 3e-2)
+        np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=rtol, atol=rtol)
+
+
+def test_large_and_infinite_logits():
+    x = np.array([[1e4, 1e4 - 1], [-np.inf, 0.0], [np.inf, 0.0], [-np.inf, -np.inf]], np.float32)
+    for name in ("softmax", "log_softmax"):
+        np.testing.assert_allclose(*both(name, x), rtol=1e-5)
+    np.testing.assert_allclose(*both("logsumexp", x, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(*both("logmeanexp", x, axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [None, 0, (0, 2), -1])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_logsumexp_and_logmeanexp(axis, keepdims):
+    for name in ("logsumexp", "logmeanexp"):
+        for where in (None, MASK):
+            got, want = both(name, X, axis=axis, keepdims=keepdims, where=where)
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+    b = np.where(X > 0, 2.0, -0.5).astype(np.float32)
+    got, want = both("logsumexp", X, axis=axis, b=b, keepdims=keepdims)
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+    got = nx.nn.logsumexp(X, axis=axis, b=b, keepdims=keepdims, return_sign=True)
+    want = jax.nn.logsumexp(X, axis=axis, b=b, keepdims=keepdims, return_sign=True)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=1e-4)
+
+
+def test_derivative_of_logsumexp_is_softmax():
+    got = nx.grad(lambda x: nx.nn.logsumexp(x))(X)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(jax.nn.softmax(X, axis=None)), rtol=1e-5, atol=1e-9)
+    x = np.array([-np.inf, -np.inf], np.float32)
+    assert np.asarray(nx.grad(nx.nn.logsumexp)(x)).tolist() == [0.0, 0.0]
+
+
+def test_empty_axis():
+    assert nx.nn.softmax(np.zeros((3, 0), np.float32)).shape == (3, 0)
+    assert np.asarray(nx.nn.logsumexp(np.zeros((2, 0), np.float32), axis=1)).tolist() == [-np.inf, -np.inf]
+
+
+def test_axis_out_of_range():
+    with pytest.raises(nx.errors.AxisError, match="softmax"):
+        nx.nn.softmax(X, 3)
