@@ -144,9 +144,7 @@ class AllGather(LinearOp, Collective):
 
     name = "all_gather"
 
-    def infer(
-        self, x: ArrayType, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int
-    ) -> ArrayType:
+    def infer(self, x: ArrayType, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int) -> ArrayType:
         check_axis(self, all_gather_dimension, x.ndim + 1)
         at = all_gather_dimension
         return x.strong().with_shape((*x.shape[:at], axis_size, *x.shape[at:]))
@@ -181,11 +179,7 @@ class AllGather(LinearOp, Collective):
     def transpose(
         self, ct: Array, x: Linear, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int
     ) -> Sequence[Array | None]:
-        return (
-            reduce_scatter(
-                ct, axis_names=axis_names, axis_size=axis_size, scatter_dimension=all_gather_dimension
-            ),
-        )
+        return (reduce_scatter(ct, axis_names=axis_names, axis_size=axis_size, scatter_dimension=all_gather_dimension),)
 
 
 @final
@@ -234,9 +228,7 @@ class ReduceScatter(LinearOp, Collective):
     def transpose(
         self, ct: Array, x: Linear, /, *, axis_names: Names, axis_size: int, scatter_dimension: int
     ) -> Sequence[Array | None]:
-        return (
-            all_gather(ct, axis_names=axis_names, axis_size=axis_size, all_gather_dimension=scatter_dimension),
-        )
+        return (all_gather(ct, axis_names=axis_names, axis_size=axis_size, all_gather_dimension=scatter_dimension),)
 
 
 @final

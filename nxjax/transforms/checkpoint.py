@@ -18,11 +18,11 @@ from nxjax.ops.base import LinearOp, NDArray
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Linear, Op, current_trace
+from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
-from nxjax.trace.evaluate import evaluate
 from nxjax.transforms.custom_jvp import eager
 from nxjax.transforms.linearize import TangentTrace, linearize_flat, linearized
 from nxjax.transforms.nested import Mask, Nested, jvp_program, needed, picked, present, spread, to_front
@@ -187,10 +187,7 @@ def _make_cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
     types = [*again.in_types, *(t.strong() for t in picked(program.in_types, mask))]
     first_outputs = [*value.outputs[:n], *kept]
     first_wanted = {a for a in first_outputs if isinstance(a, Var)}
-    first = [
-        e
-        for e in _with_effects(value, needed(value.equations, first_wanted, set(value.inputs)))
-    ]
+    first = [e for e in _with_effects(value, needed(value.equations, first_wanted, set(value.inputs)))]
     return _Cut(
         Program(value.inputs, first, first_outputs, value.consts, value.values, program.name),
         inputs,
@@ -317,17 +314,13 @@ def checkpoint(
         def flat(*values: Array) -> Sequence[Any]:
             dynamic, named = tree.unflatten(treedef, values)
             rest = iter(dynamic)
-            ys, out_def = tree.flatten(
-                fun(*[a if i in static else next(rest) for i, a in enumerate(args)], **named)
-            )
+            ys, out_def = tree.flatten(fun(*[a if i in static else next(rest) for i, a in enumerate(args)], **named))
             out_defs.append(out_def)
             return ys
 
         program = stage(flat, [x.type for x in xs], name, tree.path_names((given, kwargs), "arguments"))
         opened, consts = program.close_over()
-        out = checkpoint_op(
-            *consts, *xs, program=opened, prevent_cse=prevent_cse, policy=policy, differentiated=False
-        )
+        out = checkpoint_op(*consts, *xs, program=opened, prevent_cse=prevent_cse, policy=policy, differentiated=False)
         return tree.unflatten(out_defs[0], out)
 
     return recomputed

@@ -107,9 +107,7 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree.map(lambda leaf: ops.pmin(as_value(leaf, "pmin"), axis_names=names), x)
 
 
-def all_gather(
-    x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False
-) -> Any:
+def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
     """The values of all elements along the named axes, in a new dimension ``axis``, or joined in it if ``tiled``.
 
     >>> import nxjax as nx
@@ -125,9 +123,7 @@ def all_gather(
         at = check_axis("all_gather", axis, value.ndim if tiled else value.ndim + 1)
         shape = value.shape
         for name in reversed(names):
-            value = ops.all_gather(
-                value, axis_names=(name,), axis_size=axes.axis_size(name), all_gather_dimension=at
-            )
+            value = ops.all_gather(value, axis_names=(name,), axis_size=axes.axis_size(name), all_gather_dimension=at)
         if tiled:
             return reshape(value, shape=(*shape[:at], size * shape[at], *shape[at + 1 :]))
         return value if len(names) == 1 else reshape(value, shape=(*shape[:at], size, *shape[at:]))

@@ -24,7 +24,7 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate
-from nxjax.transforms.nested import Mask, Nested, present, spread, to_front
+from nxjax.transforms.nested import Mask, Nested, Thread, present, spread, to_front
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched, vmap_flat
 
@@ -50,6 +50,9 @@ class CustomCall(Nested):
         known = [x for x in args if not isinstance(x, Linear)]
         back = transposed(program, linear, present(cts))
         return spread(run(back, [*known, *(ct for ct in cts if ct is not None)]), linear)
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        return {**params, "program": thread(params["program"]), "num_consts": params["num_consts"] + 1}, 0, 0
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, num_consts: int, rule: Any) -> Any:
         return tuple(b.program(program, xs))
@@ -118,9 +121,7 @@ class BatchedJvp:
     dims: Mask
     axis_name: Any
 
-    def __call__(
-        self, primals: Sequence[Array], tangents: Sequence[Array]
-    ) -> tuple[list[Array], list[Array | None]]:
+    def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
         varies: list[Mask] = []
 
         def flat(*xs: Array) -> Sequence[Array]:
@@ -138,9 +139,7 @@ class BatchedJvp:
 def check_results(where: str, program: Program, ys: Sequence[Array]) -> None:
     """The rule must give the results that the function gives."""
     types = [y.type for y in ys]
-    if len(types) != len(program.outputs) or not all(
-        a.same(b) for a, b in zip(types, program.out_types, strict=True)
-    ):
+    if len(types) != len(program.outputs) or not all(a.same(b) for a, b in zip(types, program.out_types, strict=True)):
         raise DtypeError(
             f"{where}: the rule of {program.name or 'the function'} gives other results than the function",
             got=", ".join(map(repr, types)),
@@ -158,9 +157,7 @@ class _UserRule:
         self.in_def = in_def
         self.__qualname__ = f"jvp of {owner.__name__}"
 
-    def __call__(
-        self, primals: Sequence[Array], tangents: Sequence[Array]
-    ) -> tuple[list[Array], list[Array | None]]:
+    def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
         owner = self.owner
         assert owner.jvp is not None
         static = [self.args[i] for i in owner.nondiff]
@@ -340,7 +337,9 @@ class custom_jvp(CustomFunction):
             for rule, t in zip(jvps, tangents, strict=True):
                 if rule is not None:
                     parts = tree.flatten_up_to(y_def, rule(t, y, *primals), "custom_jvp: defjvps")
-                    totals = [p if total is None else add(total, as_value(p)) for total, p in zip(totals, parts, strict=True)]
+                    totals = [
+                        p if total is None else add(total, as_value(p)) for total, p in zip(totals, parts, strict=True)
+                    ]
             ts = [instantiate(t, as_value(v)) if t is None else t for t, v in zip(totals, leaves, strict=True)]
             return y, tree.unflatten(y_def, ts)
 

@@ -287,11 +287,15 @@ class _UserPull:
         subtrees = tree.flatten_up_to(treedef, argument, where) if treedef.num_leaves else []
         result: list[Array | None] = []
         if not treedef.num_leaves and tree.leaves(argument):
-            raise TreeError(f"{where}: a cotangent differs in structure", got=treedef, expected=tree.structure(argument))
+            raise TreeError(
+                f"{where}: a cotangent differs in structure", got=treedef, expected=tree.structure(argument)
+            )
         for p, sub in zip(prefixes, subtrees, strict=True):
             positions = tree.leaves(sub)
             if p is not None and len(positions) != 1:
-                raise TreeError(f"{where}: a cotangent differs in structure", got=treedef, expected=tree.structure(argument))
+                raise TreeError(
+                    f"{where}: a cotangent differs in structure", got=treedef, expected=tree.structure(argument)
+                )
             result += [None if p is None else _cotangent(p, self.types[i], where) for i in positions]
         return result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from nxjax.ops.base import move_batch
@@ -13,6 +13,8 @@ from nxjax.trace.stage import stage
 from nxjax.transforms.jvp import jvp_flat
 
 Mask = tuple[bool, ...]
+# thread(program, place among the inputs, place among the results): the program with a token that orders its effects.
+Thread = Callable[..., Program]
 
 
 class Nested(Op):
@@ -29,6 +31,10 @@ class Nested(Op):
         self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
     ) -> tuple[Any, Any]:
         """As `batch`; collectives over ``axis_name`` in held programs are answered."""
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        """Parameters of the op with a token through its programs, and the token's place in operands and results."""
+        return {**params, "program": thread(params["program"])}, 0, 0
 
 
 def picked(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:

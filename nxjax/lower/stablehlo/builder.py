@@ -13,6 +13,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.passes.dce import dead_code_eliminated
+from nxjax.lower.passes.order import in_order
 from nxjax.lower.stablehlo import types as mlir
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
@@ -310,6 +311,6 @@ def lower(
 ) -> tuple[str, list[Callable[..., Any]]]:
     """The StableHLO module of ``program`` (function ``main``), and the Python functions that it calls back."""
     module = Module(rows)
-    donated = {i: "jax.buffer_donor = true" for i in donate}
-    module.function(dead_code_eliminated(program), "main", public=True, arg_attrs=donated)
+    donated = dict.fromkeys(donate, "jax.buffer_donor = true")
+    module.function(in_order(dead_code_eliminated(program)), "main", public=True, arg_attrs=donated)
     return module.text("".join(c if c.isalnum() else "_" for c in name or program.name or "program")), module.callbacks

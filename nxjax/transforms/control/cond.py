@@ -27,7 +27,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.linearize import TangentTrace, linearized
-from nxjax.transforms.nested import Mask, Nested, either, picked, present, spread
+from nxjax.transforms.nested import Mask, Nested, Thread, either, picked, present, spread
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
@@ -56,9 +56,7 @@ class Cond(Nested):
             raise ProgramError("cond: branches give different types", got=rest, expected=first)
         if any(t.shape[: index.ndim] != index.shape for t in first):
             raise ShapeError("cond: the index has other leading axes than a result", got=index, expected=first)
-        return tuple(
-            ArrayType(t.shape, t.dtype, all(o[i].weak for o in (first, *rest))) for i, t in enumerate(first)
-        )
+        return tuple(ArrayType(t.shape, t.dtype, all(o[i].weak for o in (first, *rest))) for i, t in enumerate(first))
 
     def eval(self, index: NDArray, /, *xs: NDArray, branches: Branches) -> tuple[NDArray, ...]:
         if not index.ndim:
@@ -66,9 +64,7 @@ class Cond(Nested):
         results = [evaluate(b, xs) for b in branches]
         return tuple(_pick(index, columns) for columns in zip(*results, strict=True))
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches) -> tuple[Any, Any]:
         (index, *xs), (_, *ts) = primals, tangents
         mask = present(ts)
         pushed, varies = _jvp_branches(branches, mask)
@@ -143,21 +139,15 @@ class Cond(Nested):
         operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
         return self(*operands, branches=mapped), (0,) * len(force)
 
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        return {"branches": tuple(thread(b) for b in params["branches"])}, 1, 0
+
     def stablehlo(self, b: Any, out: tuple[ArrayType, ...], index: Any, /, *xs: Any, branches: Branches) -> Any:
         if len(branches) == 1:
             return tuple(b.program(branches[0], xs))
         if index.type.shape:
             results = [b.program(branch, xs) for branch in branches]
             return tuple(_emit_choice(b, index, columns) for columns in zip(*results, strict=True))
-        if not out:
-            # StableHLO's case needs a result to be an operation of any use; effects alone still have to run.
-            out = (ArrayType((), dtypes.bool_),)
-            regions = [
-                ((), lambda b, branch=branch: (b.program(branch, xs), [b.constant(False, out[0])])[1])
-                for branch in branches
-            ]
-            b.op("stablehlo.case", (index,), out, regions=regions)
-            return ()
         regions = [((), lambda b, branch=branch: b.program(branch, xs)) for branch in branches]
         return b.op("stablehlo.case", (index,), out, regions=regions)
 
@@ -248,9 +238,7 @@ def _filled(branch: Program, tangent: Program, own: Mask, varies: Mask, mask: Ma
         found = spread(run(tangent, xs), own)
         return [zeros(t) if x is None else x for x, t, v in zip(found, branch.out_types, varies, strict=True) if v]
 
-    return branch.derive(
-        ("cond filled", mask, varies), lambda: stage(flat, tangent.in_types, tangent.name)
-    )
+    return branch.derive(("cond filled", mask, varies), lambda: stage(flat, tangent.in_types, tangent.name))
 
 
 def _slots(values: Branches, n: int) -> tuple[list[ArrayType], list[list[int]]]:

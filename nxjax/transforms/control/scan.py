@@ -28,6 +28,7 @@ from nxjax.transforms.nested import (
     Groups,
     Mask,
     Nested,
+    Thread,
     either,
     needed,
     picked,
@@ -266,6 +267,10 @@ class Scan(Nested):
         )
         carry_dims = tuple(0 if m else None for m in out[:num_carry])
         return ys, (*carry_dims, *(1 if m else None for m in out[num_carry:]))
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        at = params["num_consts"]
+        return {**params, "body": thread(params["body"], at, 0), "num_carry": params["num_carry"] + 1}, at, 0
 
     def stablehlo(
         self,

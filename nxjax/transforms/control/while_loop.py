@@ -19,14 +19,14 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.core import Array, current_trace
 from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program, run
+from nxjax.trace.program import Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.carry import carry_of_one_type
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.linearize import TangentTrace
-from nxjax.transforms.nested import Groups, Mask, Nested, either, picked, present, spread, to_front
+from nxjax.transforms.nested import Groups, Mask, Nested, Thread, either, picked, present, spread, to_front
 from nxjax.transforms.vmap import batched
 
 
@@ -73,9 +73,7 @@ class While(Nested):
         n = len(body.outputs)
         return out[:n], tuple(spread(out[n:], mask))
 
-    def linearize(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def linearize(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
         # How many values the tangents will need is not known, so nothing is kept: the staged loop finds the values
         # again beside the tangents. It can be run forwards, and not transposed.
         results = self(*primals, **params)
@@ -123,6 +121,14 @@ class While(Nested):
             body_nconsts += cond_nconsts
         ys = self(*operands, cond=test, cond_nconsts=cond_nconsts, body=mapped, body_nconsts=body_nconsts)
         return ys, tuple(0 if m else None for m in carry_mask)
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        cond, at = params["cond"], params["cond_nconsts"]
+        inputs = list(cond.inputs)
+        inputs.insert(at, Var(ArrayType((), dtypes.bool_)))
+        test = Program(inputs, cond.equations, cond.outputs, cond.consts, cond.values, cond.name)
+        body = thread(params["body"], params["body_nconsts"], 0)
+        return {**params, "cond": test, "body": body}, at + params["body_nconsts"], 0
 
     def stablehlo(
         self,
@@ -293,7 +299,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     cond = stage(test, [x.type for x in carry], getattr(cond_fun, "__name__", "cond"), names)
     (type,) = cond.out_types
     if type.shape:
-        raise ShapeError("while_loop: cond_fun must give a scalar", got=type, expected="bool[]", fix="use .all() or .any()")
+        raise ShapeError(
+            "while_loop: cond_fun must give a scalar", got=type, expected="bool[]", fix="use .all() or .any()"
+        )
     if type.dtype != dtypes.bool_:
         raise DtypeError("while_loop: cond_fun must give a boolean", got=type, expected="bool[]", fix="compare with 0")
     cond, cond_consts = cond.close_over()

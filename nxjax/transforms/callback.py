@@ -1,0 +1,384 @@
+"""Calling Python from programs: `pure_callback`, `io_callback`, and `debug` callbacks and prints.
+
+Each op has a method ``host`` that takes and gives NumPy arrays; an executor that cannot run Python in the middle of a
+program calls it back (on XLA by a custom call), the reference executor simply calls it.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
+from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.shape import reshape
+from nxjax.trace import tree
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.core import EVAL, Array, Op, use
+from nxjax.trace.program import Program
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType, ShapeDtypeStruct
+from nxjax.transforms.control.scan import scan_op
+
+VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+
+
+@final
+class Host:
+    """A user's function on the flat arguments it was called with."""
+
+    def __init__(self, function: Callable[..., Any], in_def: tree.TreeDef) -> None:
+        self.function = function
+        self.in_def = in_def
+        self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
+        self._key = (function, in_def)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Host) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self.in_def)
+
+    def __call__(self, arrays: Sequence[NDArray]) -> Any:
+        args, kwargs = tree.unflatten(self.in_def, [wrap(np.asarray(a)) for a in arrays])
+        with use(EVAL):
+            return self.function(*args, **kwargs)
+
+
+class Callback(Op):
+    """Runs ``callback`` on the host; ``result_types`` says what it gives."""
+
+    multi = True
+    nested = True  # called eagerly it is compiled like everything else, so that one path runs all callbacks
+
+    def infer(
+        self, *types: ArrayType, result_types: tuple[ArrayType, ...], threaded: bool = False, **_: Any
+    ) -> tuple[ArrayType, ...]:
+        return (types[0], *result_types) if threaded else result_types
+
+    def with_token(self, params: dict[str, Any], thread: Any) -> tuple[dict[str, Any], int, int]:
+        """As `Nested.with_token`: the first operand is handed on as the first result."""
+        return {**params, "threaded": True}, 0, 0
+
+    def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
+        return self.host(*xs, **params)
+
+    def host(self, *xs: NDArray, threaded: bool = False, **params: Any) -> tuple[NDArray, ...]:
+        """What the op gives on NumPy arrays."""
+        return (xs[0], *self.call(xs[1:], **params)) if threaded else self.call(xs, **params)
+
+    def call(
+        self, xs: Sequence[NDArray], *, callback: Host, result_types: tuple[ArrayType, ...], out_def: Any, **_: Any
+    ) -> tuple[NDArray, ...]:
+        """What the callback gives, checked against ``result_types``."""
+        leaves, found_def = tree.flatten(callback(xs))
+        if found_def != out_def.structure:
+            raise TreeError(
+                f"{self.name}: {callback.__qualname__} gives another structure than it said",
+                got=found_def,
+                expected=out_def.structure,
+            )
+        return tuple(self._checked(y, t, callback) for y, t in zip(leaves, result_types, strict=True))
+
+    def _checked(self, y: Any, type: ArrayType, callback: Host) -> NDArray:
+        data = y.numpy() if isinstance(y, Array) else np.asarray(y)
+        if data.shape != type.shape:
+            raise ShapeError(
+                f"{self.name}: {callback.__qualname__} gives another shape than it said",
+                got=f"shape {data.shape}",
+                expected=type,
+            )
+        if data.dtype != type.dtype and not np.can_cast(data.dtype, type.dtype, "same_kind"):
+            raise ShapeError(
+                f"{self.name}: {callback.__qualname__} gives another dtype than it said",
+                got=f"dtype {data.dtype}",
+                expected=type,
+            )
+        return np.asarray(data, type.dtype)
+
+    def sequential(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], unroll: int = 1
+    ) -> tuple[Any, Any]:
+        """One call per element, in order."""
+        fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
+        moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
+
+        def step(*xs: Array) -> Sequence[Array]:
+            shared, own = iter(xs[: len(fixed)]), iter(xs[len(fixed) :])
+            return self(*(next(shared) if d is None else next(own) for d in dims), **params)
+
+        types = [*(x.type for x in fixed), *(x.type.with_shape(x.shape[1:]) for x in moving)]
+        body: Program = stage(step, types, self.name)
+        ys = scan_op(
+            *fixed,
+            *moving,
+            body=body,
+            num_consts=len(fixed),
+            num_carry=0,
+            length=size,
+            reverse=False,
+            unroll=unroll,
+        )
+        return ys, (0,) * len(ys)
+
+
+@final
+class Structure:
+    """A pytree structure as an op parameter: prints alike in every process."""
+
+    def __init__(self, structure: tree.TreeDef) -> None:
+        self.structure = structure
+        self.__qualname__ = str(structure)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self.structure == other.structure
+
+    def __hash__(self) -> int:
+        return hash(self.structure)
+
+
+@final
+class PureCallback(Callback):
+    """A function without side effects: it may be called any number of times, or not at all."""
+
+    name = "pure_callback"
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        raise GradientError(
+            "pure_callback: has no derivative",
+            got=params["callback"].__qualname__,
+            fix="give the function that calls it a rule with nx.custom_jvp or nx.custom_vjp",
+        )
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        callback: Host,
+        result_types: tuple[ArrayType, ...],
+        out_def: Structure,
+        vmap_method: str | None,
+    ) -> tuple[Any, Any]:
+        params: dict[str, Any] = {"callback": callback, "out_def": out_def, "vmap_method": vmap_method}
+        if vmap_method is None:
+            raise ParameterError(
+                "pure_callback: vmap needs to know how to call the function on batches",
+                got="vmap_method=None",
+                expected=", ".join(VMAP_METHODS),
+                fix='pass vmap_method="sequential" for one call per element',
+            )
+        if vmap_method.startswith("sequential"):
+            unroll = size if vmap_method == "sequential_unrolled" else 1
+            return self.sequential(size, args, dims, {**params, "result_types": result_types}, max(unroll, 1))
+        values: list[Array] = []
+        for x, d in zip(args, dims, strict=True):
+            if d is not None or vmap_method == "broadcast_all":
+                values.append(move_batch(x, d, size))
+            elif vmap_method == "expand_dims":
+                values.append(reshape(x, shape=(1, *x.shape)))
+            else:
+                values.append(x)
+        types = tuple(t.with_shape((size, *t.shape)) for t in result_types)
+        ys = self(*values, result_types=types, **params)
+        return ys, (0,) * len(types)
+
+
+@final
+class IoCallback(Callback):
+    """A function with side effects: called exactly once each time the program comes to it."""
+
+    name = "io_callback"
+    effect = True
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        raise GradientError(
+            "io_callback: has no derivative",
+            got=params["callback"].__qualname__,
+            fix="pass nx.lax.stop_gradient(x), or give the function that calls it a rule with nx.custom_jvp",
+        )
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        if params["ordered"]:
+            raise ParameterError("io_callback: an ordered callback has no order under vmap", fix="pass ordered=False")
+        return self.sequential(size, args, dims, params)
+
+
+@final
+class DebugCallback(Callback):
+    """A look at values: it changes nothing, has no results, and runs wherever the program computes its operands."""
+
+    name = "debug_callback"
+    effect = True
+
+    def call(self, xs: Sequence[NDArray], *, callback: Host, **_: Any) -> tuple[NDArray, ...]:
+        callback(xs)
+        return ()
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        return self(*primals, **params), ()
+
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
+        return (None,) * len(args)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        if params["ordered"]:
+            raise ParameterError(
+                "debug_callback: an ordered callback has no order under vmap", fix="pass ordered=False"
+            )
+        return self.sequential(size, args, dims, params)
+
+
+pure_callback_op = PureCallback()
+io_callback_op = IoCallback()
+debug_callback_op = DebugCallback()
+
+
+def _flat(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
+) -> tuple[Host, list[Array]]:
+    if not callable(function):
+        raise ParameterError(f"{where}: needs a function", got=type(function).__name__)
+    leaves, in_def = tree.flatten((args, kwargs))
+    return Host(function, in_def), [as_value(x, where) for x in leaves]
+
+
+def _results(result_shape_dtypes: Any, where: str) -> tuple[tuple[ArrayType, ...], Structure]:
+    leaves, out_def = tree.flatten(result_shape_dtypes)
+    types: list[ArrayType] = []
+    for leaf in leaves:
+        if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+            raise ParameterError(
+                f"{where}: results are described by shape and dtype",
+                got=f"{type(leaf).__name__}",
+                expected="nx.ShapeDtypeStruct(shape, dtype), or arrays like the results",
+            )
+        struct = ShapeDtypeStruct(leaf.shape, leaf.dtype)
+        types.append(ArrayType(struct.shape, struct.dtype))
+    return tuple(types), Structure(out_def)
+
+
+def pure_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    vmap_method: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Call a Python function without side effects from inside a program.
+
+    Args:
+        callback: takes arrays, gives a pytree of arrays (NumPy or nxjax).
+        result_shape_dtypes: pytree of `ShapeDtypeStruct`, or of arrays, that says what it gives.
+        *args, **kwargs: pytrees handed to the callback.
+        vmap_method: how `vmap` calls it: ``sequential`` (once per element), ``expand_dims`` (once, with a leading axis
+            on every argument, of size 1 where it is shared), ``broadcast_all`` (once, with the axis repeated).
+
+    >>> import nxjax as nx, numpy as np
+    >>> f = nx.jit(lambda x: nx.pure_callback(np.cbrt, nx.ShapeDtypeStruct((), nx.float32), x))
+    >>> float(f(27.0))
+    3.0
+    """
+    if vmap_method is not None and vmap_method not in VMAP_METHODS:
+        raise ParameterError("pure_callback: vmap_method", got=vmap_method, expected=", ".join(VMAP_METHODS))
+    host, xs = _flat(callback, args, kwargs, "pure_callback")
+    types, out_def = _results(result_shape_dtypes, "pure_callback")
+    ys = pure_callback_op(*xs, callback=host, result_types=types, out_def=out_def, vmap_method=vmap_method)
+    return tree.unflatten(out_def.structure, ys)
+
+
+def io_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Call a Python function that may have side effects; it runs even if its results are not used.
+
+    Args:
+        callback, result_shape_dtypes, *args, **kwargs: as in `pure_callback`; ``None`` stands for no result.
+        ordered: keep the order among ordered callbacks of the program.
+    """
+    host, xs = _flat(callback, args, kwargs, "io_callback")
+    types, out_def = _results(result_shape_dtypes, "io_callback")
+    ys = io_callback_op(*xs, callback=host, result_types=types, out_def=out_def, ordered=bool(ordered))
+    return tree.unflatten(out_def.structure, ys)
+
+
+def debug_callback(
+    callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
+) -> None:
+    """Call ``callback(*args, **kwargs)`` with the values, each time the program computes them. `nx.debug.callback`."""
+    host, xs = _flat(callback, args, kwargs, "debug.callback")
+    debug_callback_op(
+        *xs, callback=host, result_types=(), out_def=Structure(tree.structure(None)), ordered=bool(ordered)
+    )
+
+
+@final
+class _Printer:
+    """Prints a format string; equal for equal formats, so that programs that print alike are alike."""
+
+    def __init__(self, fmt: str) -> None:
+        self.fmt = fmt
+        self.__qualname__ = f"print {fmt!r}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Printer) and self.fmt == other.fmt
+
+    def __hash__(self) -> int:
+        return hash(self.fmt)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        values = [_plain(a) for a in args]
+        print(self.fmt.format(*values, **{k: _plain(v) for k, v in kwargs.items()}), flush=True)
+
+
+def _plain(x: Any) -> Any:
+    return tree.map(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf, x)
+
+
+def debug_print(
+    fmt: str,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Print values while a program runs: ``nx.debug.print("x = {x}", x=x)``.
+
+    Args:
+        fmt: as for ``str.format``; not an f-string, which would show the traced value instead of the number.
+        ordered: keep the order among ordered prints.
+
+    Under `vmap` each element prints; under `grad` a value prints once.
+    """
+    if not isinstance(fmt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParameterError("debug.print: the format is a string", got=type(fmt).__name__)
+    if not skip_format_check:
+        _check_format(fmt, args, kwargs)
+    debug_callback(_Printer(fmt), *args, ordered=ordered, **kwargs)
+
+
+def _check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    fields = [name for _, name, _, _ in string.Formatter().parse(fmt) if name is not None]
+    roots = [f.split(".")[0].split("[")[0] for f in fields]
+    numbered = [int(r) for r in roots if r.isdigit()]
+    used = max([len([r for r in roots if not r]), *(n + 1 for n in numbered)], default=0)
+    missing = [r for r in roots if r and not r.isdigit() and r not in kwargs]
+    unused = sorted(kwargs.keys() - set(roots))
+    if missing or unused or used != len(args):
+        raise ParameterError(
+            "debug.print: format and arguments do not fit",
+            got=f"{len(args)} positional, keywords {sorted(kwargs)}",
+            expected=f"{used} positional, keywords {sorted({r for r in roots if r and not r.isdigit()})}",
+            fix="write {} or {name} for each argument",
+        )

@@ -1,0 +1,134 @@
+"""`map` and `associative_scan`: loops made of `scan` and `vmap`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nxjax.errors import AxisError, ParameterError, ShapeError
+from nxjax.ops.base import check_axis
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import concatenate
+from nxjax.ops.slicing import slice as slice_op
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.vmap import vmap
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """``f`` of every element along the leading axis of ``xs``, one after the other, results stacked.
+
+    Args:
+        f: function of one element (a pytree).
+        xs: pytree of arrays of one leading size.
+        batch_size: how many elements are worked on at once, as by `vmap`.
+
+    >>> import nxjax as nx
+    >>> map(lambda x: x * x, nx.arange(3.0)).tolist()
+    [0.0, 1.0, 4.0]
+    """
+
+    def step(_: None, x: Any) -> tuple[None, Any]:
+        return None, f(x)
+
+    if batch_size is None:
+        return scan(step, None, xs)[1]
+    if batch_size < 1:
+        raise ParameterError("map: batch_size", got=batch_size, expected="a positive int")
+    leaves, treedef = tree.flatten(xs)
+    values = [as_value(x, "map") for x in leaves]
+    if not values or any(not x.shape for x in values) or len({x.shape[0] for x in values}) != 1:
+        raise ShapeError("map: needs arrays of one leading size", got=", ".join(repr(x.type) for x in values))
+    n = values[0].shape[0]
+    turns, rest = divmod(n, batch_size)
+    parts: list[Any] = []
+    if turns:
+        blocks = [reshape(_part(x, 0, 0, turns * batch_size), shape=(turns, batch_size, *x.shape[1:])) for x in values]
+        ys = map(vmap(f), tree.unflatten(treedef, blocks))
+        parts.append(tree.map(lambda y: reshape(y, shape=(turns * batch_size, *y.shape[2:])), ys))
+    if rest or not turns:
+        parts.append(vmap(f)(tree.unflatten(treedef, [_part(x, 0, turns * batch_size, n) for x in values])))
+    return parts[0] if len(parts) == 1 else tree.map(lambda *ys: concatenate(*ys, dimension=0), *parts)
+
+
+def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """All prefixes of ``elems`` combined by an associative ``fn``, in a logarithmic number of steps.
+
+    The recursion of Blelloch, "Prefix sums and their applications" (1990): combine neighbours, scan the half-length
+    result, then fill in the even places.
+
+    Args:
+        fn: associative; takes two pytrees like ``elems`` and works along ``axis`` element by element.
+        elems: pytree of arrays of one size along ``axis``.
+        reverse: combine from the end.
+
+    >>> import nxjax as nx
+    >>> associative_scan(nx.add, nx.arange(5.0)).tolist()
+    [0.0, 1.0, 3.0, 6.0, 10.0]
+    """
+    if not callable(fn):
+        raise ParameterError("associative_scan: needs a function", got=type(fn).__name__)
+    leaves, treedef = tree.flatten(elems)
+    values = [as_value(x, "associative_scan") for x in leaves]
+    if not values:
+        return elems
+    if any(not x.shape for x in values):
+        raise AxisError("associative_scan: an element is a scalar", got=", ".join(repr(x.type) for x in values))
+    dims = [check_axis("associative_scan", axis, x.ndim) for x in values]
+    if len({d for d in dims}) != 1 or len({x.shape[d] for x, d in zip(values, dims, strict=True)}) != 1:
+        raise ShapeError(
+            "associative_scan: elements differ in size along the axis", got=", ".join(repr(x.type) for x in values)
+        )
+    d = dims[0]
+
+    def combine(a: Sequence[Array], b: Sequence[Array]) -> list[Array]:
+        c = fn(tree.unflatten(treedef, a), tree.unflatten(treedef, b))
+        return [as_value(x, "associative_scan") for x in tree.flatten_up_to(treedef, c, "associative_scan: result")]
+
+    if reverse:
+        values = [_flipped(x, d) for x in values]
+    found = _prefixes(combine, values, d)
+    return tree.unflatten(treedef, [_flipped(x, d) for x in found] if reverse else found)
+
+
+def _prefixes(
+    combine: Callable[[Sequence[Array], Sequence[Array]], list[Array]], xs: Sequence[Array], d: int
+) -> list[Array]:
+    n = xs[0].shape[d]
+    if n < 2:
+        return list(xs)
+    evens = [_part(x, d, 0, n, 2) for x in xs]
+    odds = [_part(x, d, 1, n, 2) for x in xs]
+    pairs = combine([_part(x, d, 0, n // 2) for x in evens], odds)
+    at_odds = _prefixes(combine, pairs, d)
+    firsts = [_part(x, d, 0, 1) for x in xs]
+    if n == 2:
+        at_evens = firsts
+    else:
+        before = [_part(x, d, 0, (n - 1) // 2) for x in at_odds]
+        later = combine(before, [_part(x, d, 1, (n + 1) // 2) for x in evens])
+        at_evens = [concatenate(a, b, dimension=d) for a, b in zip(firsts, later, strict=True)]
+    return [_interleaved(a, b, d) for a, b in zip(at_evens, at_odds, strict=True)]
+
+
+def _interleaved(a: Array, b: Array, d: int) -> Array:
+    """a0 b0 a1 b1 ...; ``a`` has as many elements as ``b``, or one more."""
+    m = b.shape[d]
+    lead, tail = a.shape[:d], a.shape[d + 1 :]
+    columns = [reshape(_part(x, d, 0, m), shape=(*lead, m, 1, *tail)) for x in (a, b)]
+    joined = reshape(concatenate(*columns, dimension=d + 1), shape=(*lead, 2 * m, *tail))
+    return joined if a.shape[d] == m else concatenate(joined, _part(a, d, m, m + 1), dimension=d)
+
+
+def _part(x: Array, d: int, start: int, stop: int, step: int = 1) -> Array:
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[d], stops[d], steps[d] = start, stop, step
+    return slice_op(x, start_indices=tuple(starts), limit_indices=tuple(stops), strides=tuple(steps))
+
+
+def _flipped(x: Array, d: int) -> Array:
+    from nxjax.ops.shape import rev
+
+    return rev(x, dimensions=(d,))
