@@ -187,7 +187,7 @@ def _make_cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
     types = [*again.in_types, *(t.strong() for t in picked(program.in_types, mask))]
     first_outputs = [*value.outputs[:n], *kept]
     first_wanted = {a for a in first_outputs if isinstance(a, Var)}
-    first = [e for e in _with_effects(value, needed(value.equations, first_wanted, set(value.inputs)))]
+    first = _with_effects(value, needed(value.equations, first_wanted, set(value.inputs)))
     return _Cut(
         Program(value.inputs, first, first_outputs, value.consts, value.values, program.name),
         inputs,
@@ -218,8 +218,6 @@ def _without_calls(program: Program) -> Program:
 
 
 def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
-    from nxjax.trace.program import Equation
-
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
     env.update(zip(program.consts, program.values, strict=True))
     trace = current_trace()
@@ -228,9 +226,8 @@ def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
         return env[a] if isinstance(a, Var) else a.value
 
     for e in program.equations:
-        assert isinstance(e, Equation)
         xs = [value(a) for a in e.inputs]
-        y = _run_flat(e.params["program"], xs) if e.op.name == "jit" else trace.process(e.op, xs, e.params)
+        y: Any = _run_flat(e.params["program"], xs) if e.op.name == "jit" else trace.process(e.op, xs, e.params)
         env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
     return [value(a) for a in program.outputs]
 

@@ -387,7 +387,7 @@ class _Closure:
 
 
 tree.register_pytree_node(
-    _Closure, lambda c: (c.consts, (c.program, c.out_def)), lambda aux, consts: _Closure(*aux, consts)
+    _Closure, lambda c: (c.consts, (c.program, c.out_def)), lambda aux, consts: _Closure(aux[0], aux[1], consts)
 )
 
 

@@ -31,20 +31,13 @@ def carry_of_one_type(
     leaves, carry_def = tree.flatten(init)
     values = [as_value(x, f"{where}: carry") for x in leaves]
     names = tree.path_names(init, "carry")
+    count = len(values)
+    arg_names = [*names, *("x",) * len(extra)]
     while True:
-        found: list[tree.TreeDef] = []
-
-        def flat(*xs: Array) -> Sequence[Any]:
-            carry, more = step(tree.unflatten(carry_def, xs[: len(values)]), xs[len(values) :])
-            out, out_def = tree.flatten(carry)
-            found.append(out_def)
-            return [*out, *more]
-
-        arg_names = [*names, *("x",) * len(extra)]
-        program = stage(flat, [*(x.type for x in values), *extra], name, arg_names)
-        if found[0] != carry_def:
-            raise error(f"{where}: the function changes the structure of the carry", got=found[0], expected=carry_def)
-        out_types = program.out_types[: len(values)]
+        program, found = _attempt(step, carry_def, [*(x.type for x in values), *extra], count, name, arg_names)
+        if found != carry_def:
+            raise error(f"{where}: the function changes the structure of the carry", got=found, expected=carry_def)
+        out_types = program.out_types[:count]
         wanted = [_widened(x.type, t) for x, t in zip(values, out_types, strict=True)]
         if all(w == x.type for w, x in zip(wanted, values, strict=True)):
             break
@@ -61,6 +54,26 @@ def carry_of_one_type(
             fix=_fix(*wrong[0]),
         )
     return values, carry_def, program
+
+
+def _attempt(
+    step: Step,
+    carry_def: tree.TreeDef,
+    types: Sequence[ArrayType],
+    count: int,
+    name: str,
+    arg_names: Sequence[str],
+) -> tuple[Program, tree.TreeDef]:
+    """The program of one step, and the structure of the carry it gives."""
+    found: list[tree.TreeDef] = []
+
+    def flat(*xs: Array) -> Sequence[Any]:
+        carry, more = step(tree.unflatten(carry_def, xs[:count]), xs[count:])
+        out, out_def = tree.flatten(carry)
+        found.append(out_def)
+        return [*out, *more]
+
+    return stage(flat, types, name, arg_names), found[0]
 
 
 def _widened(before: ArrayType, after: ArrayType) -> ArrayType:

@@ -77,7 +77,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     if any(not x.shape for x in values):
         raise AxisError("associative_scan: an element is a scalar", got=", ".join(repr(x.type) for x in values))
     dims = [check_axis("associative_scan", axis, x.ndim) for x in values]
-    if len({d for d in dims}) != 1 or len({x.shape[d] for x, d in zip(values, dims, strict=True)}) != 1:
+    if len(set(dims)) != 1 or len({x.shape[d] for x, d in zip(values, dims, strict=True)}) != 1:
         raise ShapeError(
             "associative_scan: elements differ in size along the axis", got=", ".join(repr(x.type) for x in values)
         )
