@@ -1,0 +1,45 @@
+"""What all tests share: golden texts, executors, hypothesis' profile, and programs checked as they are made."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from nxjax.config import config
+from nxjax.testing import executors
+
+settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("suite")
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the texts in tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest):
+    """``golden(name, text)``: ``text`` equals tests/golden/name."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"no golden text {name}; run pytest --update-golden"
+        assert text == path.read_text(), f"{name} differs; run pytest --update-golden and read the diff"
+
+    return compare
+
+
+@pytest.fixture(params=executors())
+def executor(request: pytest.FixtureRequest) -> str:
+    """Every executor of this machine in turn."""
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _checked():
+    with config.using(check=True):
+        yield

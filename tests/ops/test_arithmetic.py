@@ -1,0 +1,111 @@
+"""Arithmetic: every law, over dtypes, against JAX."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops import arithmetic as ops
+from nxjax.testing import bad, check_op, sample
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-3, 3, (2, 3)).astype(np.float32)
+Y = RNG.uniform(0.7, 3, (2, 3)).astype(np.float32)
+EMPTY = np.zeros((0, 2), np.float32)
+FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32]
+INTS = [np.int8, np.int32, np.uint8, np.uint32]
+
+
+def of(name):
+    return getattr(ops, name), getattr(jax.lax, name)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "rem", "max", "min"])
+def test_binary(name):
+    op, peer = of(name)
+    check_op(
+        op,
+        [sample(X.astype(d), Y.astype(d), differentiable=d is np.float32) for d in FLOATS]
+        + [sample((X * 9).astype(d), (Y * 2).astype(d)) for d in INTS]
+        + [
+            sample(np.float32(1.5), np.float32(0.7)),
+            sample(EMPTY, EMPTY),
+        ],
+        [
+            bad(X, Y[0], error=ShapeError, says="equal shapes"),
+            bad(X, Y.astype(np.float16), error=DtypeError, says="equal dtypes"),
+        ],
+        reference=peer,
+    )
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "pow"])
+def test_complex_binary(name):
+    op, peer = of(name)
+    z = (X + 1j * Y).astype(np.complex64)
+    check_op(op, [sample(z, (Y - 0.3j * X).astype(np.complex64))], reference=peer, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["pow", "atan2"])
+def test_float_binary(name):
+    op, peer = of(name)
+    check_op(op, [sample(Y, X)], [bad(np.int32(1), np.int32(1), error=DtypeError, says="i32")], reference=peer)
+
+
+@pytest.mark.parametrize("name", ["neg", "abs", "sign", "square"])
+def test_unary(name):
+    op, peer = of(name)
+    samples = [sample(X.astype(d), differentiable=d is np.float32) for d in FLOATS]
+    samples += [sample((X * 9).astype(d)) for d in (np.int8, np.int32)]
+    samples += [sample((X + 1j * Y).astype(np.complex64))]
+    check_op(op, samples, reference=peer)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "rsqrt", "cbrt"])
+def test_roots(name):
+    op, peer = of(name)
+    check_op(op, [sample(Y), sample(Y.astype(np.float16), differentiable=False)], reference=peer)
+
+
+@pytest.mark.parametrize("power", [-3, -1, 0, 1, 2, 5])
+def test_integer_pow(power):
+    check_op(ops.integer_pow, [sample(X, y=power)], reference=lambda x, y: jax.lax.integer_pow(x, y))
+    if power >= 0:
+        check_op(ops.integer_pow, [sample((X * 3).astype(np.int32), y=power)])
+    else:
+        check_op(ops.integer_pow, [], [bad(X.astype(np.int32), error=DtypeError, says="negative powers", y=power)])
+
+
+def test_nextafter():
+    x = np.array([0.0, 0.0, 1.0, -1.0, np.inf, 1.0, np.nan], np.float32)
+    y = np.array([1.0, -1.0, 2.0, 2.0, 0.0, 1.0, 1.0], np.float32)
+    for d in (np.float32, np.float64):
+        check_op(ops.nextafter, [sample(x.astype(d), y.astype(d), differentiable=False)], reference=np.nextafter)
+
+
+def test_integer_division_rounds_toward_zero_and_survives_zero():
+    x = np.array([7, -7, 7, -7, 5, -128], np.int8)
+    y = np.array([2, 2, -2, -2, 0, -1], np.int8)
+    check_op(ops.div, [sample(x[:5], y[:5])], reference=lambda x, y: np.array([3, -3, -3, 3, -1], np.int8))
+    check_op(ops.rem, [sample(x[:5], y[:5])], reference=lambda x, y: np.array([1, -1, 1, -1, 5], np.int8))
+
+
+def test_extrema_share_the_gradient_of_ties_and_spread_nan():
+    x = np.array([1.0, 2.0, np.nan], np.float32)
+    y = np.array([1.0, 3.0, 0.0], np.float32)
+    check_op(ops.max, [sample(x, y, differentiable=False)], reference=jax.lax.max)
+    import nxjax as nx
+
+    gradient = nx.grad(lambda a, b: nx.sum(ops.max(a, b)), argnums=(0, 1))(nx.asarray(x[:2]), nx.asarray(y[:2]))
+    np.testing.assert_array_equal(gradient[0], [0.5, 0])
+    np.testing.assert_array_equal(gradient[1], [0.5, 1])
+
+
+def test_pow_has_finite_gradients_at_zero():
+    import nxjax as nx
+
+    for base, exponent in ((0.0, 2.0), (0.0, 1.0), (2.0, 0.0)):
+        ours = nx.grad(lambda x, y: ops.pow(x, y), argnums=(0, 1))(base, exponent)
+        theirs = jax.grad(lambda x, y: jax.lax.pow(x, y), argnums=(0, 1))(base, exponent)
+        np.testing.assert_allclose(ours, theirs)

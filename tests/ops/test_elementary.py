@@ -1,0 +1,50 @@
+"""Elementary functions: every law, real and complex, against JAX."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nxjax.errors import DtypeError
+from nxjax.ops import elementary as ops
+from nxjax.testing import bad, check_op, sample
+
+RNG = np.random.default_rng(0)
+ANY = RNG.uniform(-3, 3, (2, 3)).astype(np.float32)
+DOMAIN = {
+    "log": RNG.uniform(0.2, 3, (2, 3)),
+    "log1p": RNG.uniform(-0.8, 3, (2, 3)),
+    "asin": RNG.uniform(-0.9, 0.9, (2, 3)),
+    "acos": RNG.uniform(-0.9, 0.9, (2, 3)),
+    "atanh": RNG.uniform(-0.9, 0.9, (2, 3)),
+    "acosh": RNG.uniform(1.2, 4, (2, 3)),
+}
+NAMES = [
+    "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+    "asinh", "acosh", "atanh", "logistic",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_real(name):
+    x = DOMAIN.get(name, ANY)
+    samples = [sample(x.astype(np.float32)), sample(np.float32(x[0, 0]))]
+    samples += [sample(x.astype(d), differentiable=False) for d in (np.float16, ml_dtypes.bfloat16)]
+    errors = [bad(np.int32(1), error=DtypeError, says="float or complex")]
+    check_op(getattr(ops, name), samples, errors, reference=getattr(jax.lax, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_complex(name):
+    z = (DOMAIN.get(name, ANY) + 0.3j * ANY).astype(np.complex64)
+    check_op(getattr(ops, name), [sample(z)], reference=getattr(jax.lax, name), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float64_is_exact(name):
+    x = np.asarray(DOMAIN.get(name, ANY), np.float64)
+    import nxjax as nx
+
+    ours = nx.jit(lambda v: getattr(ops, name)(v))(nx.asarray(x, nx.float64))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(ours, getattr(jax.lax, name)(x), rtol=1e-13)

@@ -1,0 +1,69 @@
+"""Special functions: every law, against SciPy in float32 and float64."""
+
+import numpy as np
+import pytest
+import scipy.special as peer
+
+from nxjax.errors import DtypeError
+from nxjax.ops import special as ops
+from nxjax.testing import bad, check_op, sample
+
+LINE = np.linspace(-4.7, 4.7, 12) + 0.013
+POSITIVE = np.linspace(0.3, 20, 12)
+UNARY = {
+    "erf": (LINE, peer.erf),
+    "erfc": (LINE, peer.erfc),
+    "erf_inv": (np.linspace(-0.999, 0.999, 12), peer.erfinv),
+    "lgamma": (LINE, peer.gammaln),
+    "digamma": (LINE, peer.digamma),
+    "bessel_i0e": (np.linspace(-50, 50, 12), peer.i0e),
+    "bessel_i1e": (np.linspace(-50, 50, 12), peer.i1e),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unary(name, dtype):
+    x, reference = UNARY[name]
+    check_op(
+        getattr(ops, name),
+        [sample(x.astype(dtype))],
+        [bad(np.int32(1), error=DtypeError, says="i32")],
+        reference=lambda v: reference(v.astype(np.float64)).astype(dtype),
+        rtol=3e-5 if dtype is np.float32 else 1e-10,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeta_and_polygamma(dtype):
+    rtol = 3e-5 if dtype is np.float32 else 1e-10
+    s = np.full_like(POSITIVE, 2.5).astype(dtype)
+    zeta = lambda s, q: peer.zeta(s.astype(float), q.astype(float)).astype(dtype)
+    check_op(ops.zeta, [sample(s, POSITIVE.astype(dtype), differentiable=False)], reference=zeta, rtol=rtol)
+    for order in (0, 1, 3):
+        m = np.full_like(POSITIVE, order).astype(dtype)
+        reference = lambda m, x: peer.polygamma(m.astype(int), x.astype(float)).astype(dtype)
+        check_op(
+            ops.polygamma, [sample(m, POSITIVE.astype(dtype), differentiable=False)], reference=reference, rtol=rtol
+        )
+
+
+def test_edges():
+    import nxjax as nx
+
+    x = nx.array([-1.0, 1.0, 2.0])
+    np.testing.assert_array_equal(ops.erf_inv(x), [-np.inf, np.inf, np.nan])
+    assert np.isposinf(ops.lgamma(nx.array(0.0)))
+    assert np.isposinf(ops.lgamma(nx.array(-2.0)))
+    assert np.isnan(ops.digamma(nx.array(-2.0)))
+    assert np.isposinf(ops.zeta(nx.array(1.0), nx.array(2.0)))
+
+
+def test_second_operands_have_derivatives():
+    import nxjax as nx
+
+    q = nx.array(2.5, nx.float64)
+    one = nx.array(1.0, nx.float64)
+    np.testing.assert_allclose(nx.grad(lambda v: ops.polygamma(one, v))(q), peer.polygamma(2, 2.5), rtol=1e-10)
+    slope = nx.grad(lambda v: ops.zeta(nx.array(3.0, nx.float64), v))(q)
+    np.testing.assert_allclose(slope, -3 * peer.zeta(4, 2.5), rtol=1e-10)
