@@ -52,7 +52,10 @@ class BroadcastInDim(LinearOp):
         stretched = tuple(d for n, d in zip(x.shape, broadcast_dimensions, strict=True) if n == 1 != shape[d])
         axes = tuple(sorted((*new, *stretched)))
         reduced = reduce_sum(ct, axes=axes) if axes else ct
-        return (reshape(reduced, shape=x.shape) if stretched or reduced.shape != x.shape else reduced,)
+        left = [d for d in broadcast_dimensions if d not in stretched]
+        if left != sorted(left):
+            reduced = transpose(reduced, permutation=tuple(sorted(left).index(d) for d in left))
+        return (reshape(reduced, shape=x.shape) if reduced.shape != x.shape else reduced,)
 
     def batch(
         self,

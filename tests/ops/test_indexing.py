@@ -1,0 +1,109 @@
+"""gather and scatter: every law in every mode, against JAX."""
+
+import jax
+import numpy as np
+import pytest
+
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops import scatter as scatters
+from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+from nxjax.ops.scatter import ScatterDimensionNumbers
+from nxjax.testing import bad, check_op, sample
+from nxjax.trace import dtypes
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4, 5, 6)).astype(np.float32)
+INDICES = RNG.integers(-3, 9, (3, 2, 2)).astype(np.int32)
+# offset (window) dims, collapsed (inserted) dims, index map, slice sizes
+CONFIGS = [((2,), (0, 1), (0, 1), (1, 1, 6)), ((0, 2, 3), (), (2, 0), (2, 3, 1)), ((1, 3), (1,), (1, 2), (4, 1, 2))]
+MODES = ["clip", "fill", "promise_in_bounds"]
+
+
+def indices(mode):
+    return np.abs(INDICES) % 2 if mode == "promise_in_bounds" else INDICES
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("offset", "collapsed", "index_map", "sizes"), CONFIGS)
+def test_gather(mode, offset, collapsed, index_map, sizes):
+    peer = jax.lax.GatherDimensionNumbers(offset, collapsed, index_map)
+    numbers = GatherDimensionNumbers(offset, collapsed, index_map)
+    params = {"dimension_numbers": numbers, "slice_sizes": sizes, "mode": GatherScatterMode.from_any(mode)}
+    params["fill_value"] = 0 if mode == "fill" else None
+    reference = lambda x, i, **p: jax.lax.gather(x, i, peer, sizes, mode=mode, fill_value=p["fill_value"])
+    errors = [
+        bad(X, INDICES.astype(np.float32), error=DtypeError, says="integers", **params),
+        bad(X, INDICES[..., :1].copy(), error=ShapeError, says="index vector", **params),
+        bad(X, INDICES, error=ShapeError, says="larger", **{**params, "slice_sizes": (9, 9, 9)}),
+    ]
+    samples = [sample(x, indices(mode), **params) for x in (X, (X * 9).astype(np.int32))]
+    check_op(gather, samples, errors, reference=reference)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8, np.complex64, np.bool_])
+def test_what_lies_outside_reads_as_the_fill_value(dtype):
+    x = np.arange(3).astype(dtype)
+    params = {"dimension_numbers": GatherDimensionNumbers((), (0,), (0,)), "slice_sizes": (1,)}
+    peer = jax.lax.GatherDimensionNumbers((), (0,), (0,))
+    reference = lambda x, i, **_: jax.lax.gather(x, i, peer, (1,), mode="fill")
+    params["mode"] = GatherScatterMode.FILL_OR_DROP
+    check_op(gather, [sample(x, np.array([[1], [7]], np.int32), differentiable=False, **params)], reference=reference)
+
+
+def test_keys_and_wide_indices():
+    keys = np.arange(8, dtype=np.uint32).view(dtypes.key)
+    numbers = GatherDimensionNumbers((), (0,), (0,))
+    params = {"dimension_numbers": numbers, "slice_sizes": (1,), "mode": GatherScatterMode.CLIP}
+    words = (np.int8, np.uint32, np.int64, np.uint64)
+    check_op(gather, [sample(keys, np.array([[3], [0]], d), **params) for d in words])
+    fill = {**params, "mode": GatherScatterMode.FILL_OR_DROP, "fill_value": 0}
+    wide = np.arange(300, dtype=np.float32)
+    outside = np.array([[-1], [127]], np.int8), np.array([[2**63]], np.uint64)
+    check_op(gather, [sample(wide, at, **fill) for at in outside])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_sub", "scatter_mul", "scatter_max", "scatter_min"])
+@pytest.mark.parametrize(("window", "inserted", "index_map", "sizes"), CONFIGS)
+def test_scatter_and_combine(mode, name, window, inserted, index_map, sizes):
+    op, peer_op = getattr(scatters, name), getattr(jax.lax, name)
+    peer = jax.lax.ScatterDimensionNumbers(window, inserted, index_map)
+    numbers = ScatterDimensionNumbers(window, inserted, index_map)
+    at = indices(mode)
+    like = jax.lax.GatherDimensionNumbers(window, inserted, index_map)
+    updates = RNG.normal(size=jax.lax.gather(X, at, like, sizes, mode="clip").shape).astype(np.float32)
+    params = {"dimension_numbers": numbers, "mode": GatherScatterMode.from_any(mode)}
+    reference = lambda x, i, u, **_: peer_op(x, i, u, peer, mode=mode)
+    errors = [
+        bad(X, at, updates.astype(np.float16), error=DtypeError, says="equal dtypes", **params),
+        bad(X, at[:1], updates, error=ShapeError, says="differ", **params),
+    ]
+    check_op(op, [sample(X, at, updates, **params)], errors, reference=reference, rtol=1e-4)
+
+
+@pytest.mark.parametrize("unique", [True, False])
+def test_scatter_overwrites(unique):
+    peer = jax.lax.ScatterDimensionNumbers((0, 1), (2,), (2,))
+    numbers = ScatterDimensionNumbers((0, 1), (2,), (2,))
+    at = np.array([[3], [0], [5]], np.int32)
+    updates = RNG.normal(size=(4, 5, 3)).astype(np.float32)
+    params = {"dimension_numbers": numbers, "mode": GatherScatterMode.CLIP, "unique_indices": unique}
+    reference = lambda x, i, u, **_: jax.lax.scatter(x, i, u, peer, mode="clip")
+    check_op(scatters.scatter, [sample(X, at, updates, **params)], reference=reference)
+
+
+def test_gradient_of_overwritten_duplicates_goes_to_the_winner():
+    import nxjax as nx
+
+    numbers = ScatterDimensionNumbers((), (0,), (0,))
+    at = nx.array([[1], [1], [0]])
+
+    def f(x, u):
+        y = scatters.scatter(x, at, u, dimension_numbers=numbers, mode=GatherScatterMode.CLIP)
+        return nx.sum(y * nx.arange(1.0, 4.0)), y
+
+    x, u = nx.zeros(3), nx.array([5.0, 7.0, 9.0])
+    (gx, gu), y = nx.grad(f, argnums=(0, 1), has_aux=True)(x, u)
+    winner = 0 if y[1] == 5.0 else 1
+    np.testing.assert_array_equal(gx, [0, 0, 3])
+    np.testing.assert_array_equal(gu, [2.0 * (winner == 0), 2.0 * (winner == 1), 1.0])

@@ -1,0 +1,92 @@
+"""Reductions, running reductions and positions of extrema: every law, against JAX."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nxjax.errors import AxisError, DtypeError, ShapeError
+from nxjax.ops import argreduce, cumulative
+from nxjax.ops import reduce as ops
+from nxjax.testing import bad, check_op, sample
+from nxjax.trace import dtypes
+
+X = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+AXES = [(0,), (1, 2), (0, 1, 2), ()]
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("axes", AXES)
+def test_numeric(name, axes):
+    op = getattr(ops, f"reduce_{name}")
+    peer = lambda x, axes: getattr(jnp, name)(x, axes).astype(x.dtype) if axes else x
+    x = X.copy()
+    if name == "prod":
+        x[0, 0, 0] = x[1, 1, 1] = 0  # gradients must survive zeros
+    samples = [sample(x, axes=axes), sample((x * 5).astype(np.int32), axes=axes)]
+    samples += [sample(x.astype(d), axes=axes, differentiable=False) for d in (np.float16, ml_dtypes.bfloat16)]
+    errors = [
+        bad(x, error=AxisError, says="out of range", axes=(3,)),
+        bad(x, error=AxisError, says="twice", axes=(0, 0)),
+    ]
+    check_op(op, samples, errors, reference=peer)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_complex(name):
+    z = (X + 1j * X[::-1]).astype(np.complex64)
+    check_op(
+        getattr(ops, f"reduce_{name}"), [sample(z, axes=(1,))], reference=lambda x, axes: getattr(jnp, name)(x, axes)
+    )
+
+
+def test_nothing_reduces_to_the_identity():
+    empty = np.zeros((0, 2), np.float32)
+    for name, value in (("sum", 0), ("prod", 1), ("max", -np.inf), ("min", np.inf)):
+        expected = np.full(2, value, np.float32)
+        check_op(
+            getattr(ops, f"reduce_{name}"),
+            [sample(empty, axes=(0,), differentiable=False)],
+            reference=lambda x, axes, y=expected: y,
+        )
+
+
+@pytest.mark.parametrize(("name", "ufunc"), [("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor)])
+def test_bits(name, ufunc):
+    x = np.random.default_rng(0).integers(-99, 99, (3, 4)).astype(np.int16)
+    errors = [bad(X, error=DtypeError, says="f32", axes=(0,))]
+    reference = lambda x, axes: ufunc.reduce(x, axis=axes)
+    check_op(
+        getattr(ops, f"reduce_{name}"), [sample(x, axes=(1,)), sample(x > 0, axes=(0, 1))], errors, reference=reference
+    )
+
+
+def test_ties_share_the_gradient():
+    import nxjax as nx
+
+    assert nx.grad(lambda x: ops.reduce_max(x, axes=(0,)))(nx.array([1.0, 3.0, 3.0])).tolist() == [0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running(name, reverse):
+    x = X.copy()
+    if name == "cumlogsumexp":
+        x[0, 0, 1] = -np.inf
+    peer = lambda x, axis, reverse: getattr(jax.lax, name)(x, axis, reverse)
+    smooth = name != "cumlogsumexp"
+    samples = [sample(x, axis=i, reverse=reverse, differentiable=smooth) for i in range(3)]
+    samples.append(sample(X, axis=1, reverse=reverse))
+    check_op(getattr(cumulative, name), samples, [bad(x, error=AxisError, says="out of range", axis=3)], reference=peer)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions(name):
+    x = np.array([[1, 3, 3, 0], [np.nan, 1, np.nan, 2], [0, -1, -1, 5]], np.float32)
+    peer = lambda x, axes, index_dtype: getattr(jax.lax, name)(x, axes[0], index_dtype)
+    kinds = (x, np.nan_to_num(x).astype(np.int8), x > 1)
+    samples = [sample(v, axes=(i,), index_dtype=dtypes.int32) for v in kinds for i in (0, 1)]
+    nothing = np.zeros((2, 0), np.float32)
+    errors = [bad(nothing, error=ShapeError, says="extremum of nothing", axes=(1,), index_dtype=dtypes.int32)]
+    check_op(getattr(argreduce, name), samples, errors, reference=peer)
