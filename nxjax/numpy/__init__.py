@@ -47,6 +47,14 @@ _FILES: dict[str, str] = {
         concatenate concat stack vstack hstack dstack column_stack block split array_split vsplit hsplit dsplit
         append delete insert trim_zeros ediff1d
         """,
+    "statistics": "quantile nanquantile percentile nanpercentile median nanmedian cov corrcoef unwrap",
+    "calculus": """
+        diff gradient trapezoid interp convolve correlate bartlett blackman hamming hanning kaiser
+        """,
+    "padding": "pad",
+    "polynomials": "polyval polyadd polysub polymul polydiv polyder polyint polyfit poly roots",
+    "functional": "vectorize apply_along_axis apply_over_axes frompyfunc",
+    "ufuncs": "ufunc",
     "integers": """
         left_shift right_shift bitwise_left_shift bitwise_right_shift bitwise_count gcd lcm packbits unpackbits
         """,

@@ -79,7 +79,7 @@ def _from_object(x: Any, wanted: DType | None) -> Array:
     if isinstance(x, (list, tuple)):
         return _from_sequence(x, wanted)
     if x is None:
-        raise TypeError("array: None is not a valid value for array creation")
+        raise ParameterError("array: None is not a valid value for array creation")
     if hasattr(x, "__array__") and not isinstance(x, type):
         return _from_numpy(np.asarray(x), wanted)
     try:

@@ -51,6 +51,27 @@ def _plain2(name: str, op: str, doc: str) -> Binary:
     return function
 
 
+def _ufunc(identity: Any) -> Callable[[Binary], Any]:
+    """Give a binary function a ufunc's methods; `ufuncs` is loaded when one is first called."""
+
+    def mark(function: Any) -> Any:
+        def forward(method: str) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                from nxjax.numpy.ufuncs import ufunc_of
+
+                return getattr(ufunc_of(function, identity), method)(*args, **kwargs)
+
+            call.__name__ = method
+            return call
+
+        for method in ("reduce", "accumulate", "outer", "at", "reduceat"):
+            setattr(function, method, forward(method))
+        function.nin, function.nout, function.nargs, function.identity = 2, 1, 3, identity
+        return function
+
+    return mark
+
+
 # --- float functions ---
 
 sin = _inexact("sin", "sin", "Sine of x, in radians.")
@@ -80,16 +101,16 @@ nextafter = _inexact2("nextafter", "nextafter", "The next float after x in the d
 # --- arithmetic ---
 
 negative = _plain("negative", "neg", "-x.")
-add = _plain2("add", "add", "x + y.")
-subtract = _plain2("subtract", "sub", "x - y.")
-multiply = _plain2("multiply", "mul", "x * y.")
-maximum = _plain2("maximum", "max", "The larger of x and y; nan if either is.")
-minimum = _plain2("minimum", "min", "The smaller of x and y; nan if either is.")
+add = _ufunc(0)(_plain2("add", "add", "x + y."))
+subtract = _ufunc(None)(_plain2("subtract", "sub", "x - y."))
+multiply = _ufunc(1)(_plain2("multiply", "mul", "x * y."))
+maximum = _ufunc(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is."))
+minimum = _ufunc(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is."))
 divide = _inexact2("divide", "div", "x / y, always inexact.")
 true_divide = divide
-bitwise_and = _plain2("bitwise_and", "and_", "x & y, bit by bit.")
-bitwise_or = _plain2("bitwise_or", "or_", "x | y, bit by bit.")
-bitwise_xor = _plain2("bitwise_xor", "xor", "x ^ y, bit by bit.")
+bitwise_and = _ufunc(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit."))
+bitwise_or = _ufunc(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit."))
+bitwise_xor = _ufunc(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit."))
 bitwise_not = _plain("bitwise_not", "not_", "~x, bit by bit.")
 bitwise_invert = invert = bitwise_not
 
@@ -198,9 +219,9 @@ def _logical(name: str, op: str, doc: str) -> Binary:
     return function
 
 
-logical_and = _logical("logical_and", "and_", "x and y.")
-logical_or = _logical("logical_or", "or_", "x or y.")
-logical_xor = _logical("logical_xor", "xor", "Either x or y.")
+logical_and = _ufunc(True)(_logical("logical_and", "and_", "x and y."))
+logical_or = _ufunc(False)(_logical("logical_or", "or_", "x or y."))
+logical_xor = _ufunc(False)(_logical("logical_xor", "xor", "Either x or y."))
 
 
 def logical_not(x: Any, /) -> Array:

@@ -84,12 +84,6 @@ def _general_power(x: Any, y: Any) -> Array:
             dtype = dtypes.int32
         a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
         return convert(_integer_power(a, b), dtype, weak)
-    own, _ = dtype_of(y, "power")
-    if own in dtypes.INTEGER and isinstance(y, Array) and not y.type.weak:
-        # XLA takes an integer exponent as it is, and so does the op.
-        a = promote_to("power", (x,), dtype, weak)[0]
-        a, b = broadcast("power", a, y)
-        return ops.pow(a, b)
     a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
     return ops.pow(a, b)
 

@@ -101,9 +101,9 @@ def transpose(a: Any, axes: Any = None) -> Array:
     if axes is None:
         order = tuple(range(x.ndim - 1, -1, -1))
     else:
-        order = as_axes("transpose", tuple(axes), x.ndim)
-        if len(order) != x.ndim:
-            raise AxisError("transpose: needs every axis once", got=tuple(axes), expected=f"{x.ndim} axes")
+        order = tuple(as_axis("transpose", i, x.ndim) for i in axes)
+        if sorted(order) != list(range(x.ndim)):
+            raise ParameterError("transpose: needs every axis once", got=tuple(axes), expected=f"{x.ndim} axes")
     return x if order == tuple(range(x.ndim)) else ops.transpose(x, permutation=order)
 
 

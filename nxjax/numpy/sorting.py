@@ -315,7 +315,7 @@ def histogramdd(
         edges.append(e)
     shape = tuple(e.size - 1 for e in edges)
     total = math.prod(shape)
-    w = full_like(x[:, 0], 1) if weights is None else convert(value(weights, "histogramdd"), x.dtype)
+    w = None if weights is None else convert(value(weights, "histogramdd"), x.dtype)
     counts = ops.reshape(bincount(where(outside, total, flat), w, length=total), shape=shape)
     if density:
         counts = counts / sum(counts)

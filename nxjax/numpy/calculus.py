@@ -1,0 +1,259 @@
+"""Differences, integrals, interpolation and convolution of sampled functions, and window functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact, static_int, value
+from nxjax.numpy.selection import where
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+
+
+def _cut(x: Array, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Array:
+    return x[(*(slice(None),) * axis, slice(start, stop, step))]
+
+
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+    """Differences of neighbours along ``axis``, ``n`` times over."""
+    from nxjax.numpy.elementwise import not_equal, subtract
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.shapes import broadcast_to
+
+    x = value(a, "diff")
+    n = static_int("diff", n)
+    if n == 0:
+        return x
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
+    if x.ndim == 0:
+        raise ValueError("diff requires input that is at least one dimensional; got " + str(x.type))
+    i = as_axis("diff", axis, x.ndim)
+    parts: list[Any] = [x]
+    for extra, at in ((prepend, 0), (append, len(parts) + 1)):
+        if extra is not None:
+            e = value(extra, "diff")
+            if e.ndim == 0:
+                e = broadcast_to(e, tuple(1 if d == i else s for d, s in enumerate(x.shape)))
+            parts.insert(at, e)
+    x = concatenate(parts, i) if len(parts) > 1 else x
+    f = not_equal if x.dtype == dtypes.bool_ else subtract
+    for _ in range(n):
+        x = f(_cut(x, i, 1, None), _cut(x, i, None, -1))
+    return x
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    """Central differences inside, one-sided ones at the edges; one array per axis.
+
+    ``varargs`` are the distances of the samples: one for all axes, or one (or coordinates) per axis.
+    """
+    from nxjax.numpy.joining import concatenate
+
+    if edge_order is not None:
+        raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
+    (x,) = promote_inexact("gradient", f)
+    axes = as_axes("gradient", axis, x.ndim)
+    if not axes:
+        return []
+    if len(varargs) > 1 and len(varargs) != len(axes):
+        raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for {axis=}")
+    if any(x.shape[i] < 2 for i in axes):
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient: at least 2 elements are required."
+        )
+    spacing = list(varargs) or [1.0]
+    spacing = spacing * len(axes) if len(spacing) == 1 else spacing
+    out: list[Array] = []
+    for i, h in zip(axes, spacing, strict=True):
+        first = _cut(x, i, 1, 2) - _cut(x, i, 0, 1)
+        last = _cut(x, i, -1, None) - _cut(x, i, -2, -1)
+        if np.ndim(h) == 0:
+            middle = (_cut(x, i, 2, None) - _cut(x, i, None, -2)) * 0.5
+            out.append(concatenate([first, middle, last], i) / h)
+            continue
+        c = value(h, "gradient")
+        if c.shape != (x.shape[i],):
+            raise ValueError(
+                "Spacing arrays must have the same length as the dimension along which the gradient is calculated."
+            )
+        d = ops.reshape(diff(c), shape=tuple(x.shape[i] - 1 if k == i else 1 for k in range(x.ndim)))
+        left, right = _cut(d, i, None, -1), _cut(d, i, 1, None)
+        middle = (
+            _cut(x, i, None, -2) * (-right / (left * (left + right)))
+            + _cut(x, i, 1, -1) * ((right - left) / (left * right))
+            + _cut(x, i, 2, None) * (left / (right * (left + right)))
+        )
+        out.append(concatenate([first / _cut(d, i, 0, 1), middle, last / _cut(d, i, -1, None)], i))
+    return out[0] if len(out) == 1 else out
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+    """The integral of samples by the trapezoidal rule."""
+    from nxjax.numpy.reductions import sum
+    from nxjax.numpy.shapes import moveaxis
+
+    if x is None:
+        v, step = promote_inexact("trapezoid", y, dx)
+        v = moveaxis(v, axis, -1)
+    else:
+        v, c = promote_inexact("trapezoid", y, x)
+        v = moveaxis(v, axis, -1)
+        step = diff(c if c.ndim == 1 else moveaxis(c, axis, -1))
+    return 0.5 * sum(step * (v[..., 1:] + v[..., :-1]), -1)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
+    """Values at ``x`` of the function through the points (xp, fp), straight between them.
+
+    Outside: ``left`` and ``right`` (the end values by default, ``"extrapolate"`` for straight on).
+    """
+    from nxjax.numpy.floating import clip, remainder
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.sorting import argsort, searchsorted
+
+    q, c, f = promote_inexact("interp", x, xp, fp)
+    if c.ndim != 1 or f.ndim != 1 or c.shape != f.shape:
+        raise ShapeError("xp and fp must be one-dimensional arrays of equal size", got=f"{c.type} and {f.type}")
+    if c.dtype in dtypes.COMPLEX:
+        raise ValueError("jnp.interp: complex x values not supported.")
+    if period is not None:
+        if np.ndim(period) != 0:
+            raise ValueError(f"period must be a scalar; got {period}")
+        period = abs(period)
+        q, c = remainder(q, period), remainder(c, period)
+        order = argsort(c)
+        c, f = take(c, order, mode="clip"), take(f, order, mode="clip")
+        c = concatenate([c[-1:] - period, c, c[:1] + period])
+        f = concatenate([f[-1:], f, f[:1]])
+    n = c.shape[0]
+    if n == 0:
+        raise ValueError("array of sample points is empty")
+    i = clip(searchsorted(c, q, "right"), 1, max(n - 1, 1))
+    c0, c1 = take(c, i - 1, mode="clip"), take(c, i, mode="clip")
+    f0, f1 = take(f, i - 1, mode="clip"), take(f, i, mode="clip")
+    dx, df = c1 - c0, f1 - f0
+    # Points that coincide have no slope; the tiny distance keeps the derivative finite too.
+    flat = abs(dx) <= float(np.spacing(dtypes.float_info(c.dtype).eps))
+    y = where(flat, f0, f0 + (q - c0) / where(flat, 1, dx) * df)
+    if period is None:
+        for name, side, outside in (("left", left, q < c[0]), ("right", right, q > c[-1])):
+            if isinstance(side, str):
+                if side != "extrapolate":
+                    raise ValueError(f"the only valid string value of `{name}` is 'extrapolate', but got: {side!r}")
+                continue
+            end = (f[0] if name == "left" else f[-1]) if side is None else side
+            y = where(outside, end, y)
+    return y
+
+
+# --- convolution ---
+
+
+def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """The convolution of two vectors."""
+    x, y = _vectors("convolve", a, v)
+    return _convolution(x, y, mode, precision, preferred_element_type, min(x.size, y.size) // 2)
+
+
+def _vectors(name: str, a: Any, v: Any) -> list[Array]:
+    x, y = promote_inexact(name, a, v)
+    if x.ndim != 1 or y.ndim != 1:
+        raise ShapeError(f"{name}() only support 1-dimensional inputs.", got=f"{x.type} and {y.type}")
+    if not x.size or not y.size:
+        raise ValueError(f"{name}: inputs cannot be empty, got shapes {x.shape} and {y.shape}.")
+    return [x, y]
+
+
+def _convolution(x: Array, y: Array, mode: str, precision: Any, preferred: Any, before: int) -> Array:
+    """``before``: how many zeros ``same`` puts in front."""
+    if x.size < y.size:
+        x, y = y, x
+    m = y.size
+    margins = {"full": (m - 1, m - 1), "same": (before, m - 1 - before), "valid": (0, 0)}
+    if mode not in margins:
+        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+    padded = ops.pad(x, wrap(np.zeros((), x.dtype)), padding_config=((*margins[mode], 0),))
+    return _windows_dot(padded, ops.rev(y, dimensions=(0,)), precision, preferred)
+
+
+def correlate(
+    a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
+    """The correlation of two vectors: the convolution with the second one reversed and conjugated."""
+    from nxjax.numpy.floating import conjugate
+
+    x, y = _vectors("correlate", a, v)
+    kernel = ops.rev(conjugate(y), dimensions=(0,))
+    # An even number of taps has no middle; which of the two it is depends on the order of the operands.
+    before = y.size // 2 if x.size >= y.size else (x.size - 1) // 2
+    return _convolution(x, kernel, mode, precision, preferred_element_type, before)
+
+
+def _windows_dot(x: Array, kernel: Array, precision: Any, preferred: Any) -> Array:
+    """The dot product of every window of ``x`` with ``kernel``."""
+    from nxjax.numpy.contractions import precision_of
+    from nxjax.ops.conv import ConvDimensionNumbers
+
+    y = ops.conv_general_dilated(
+        ops.reshape(x, shape=(1, 1, x.size)),
+        ops.reshape(kernel, shape=(1, 1, kernel.size)),
+        window_strides=(1,),
+        padding=((0, 0),),
+        lhs_dilation=(1,),
+        rhs_dilation=(1,),
+        feature_group_count=1,
+        batch_group_count=1,
+        dimension_numbers=ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2)),
+        precision=precision_of(precision),
+        preferred_element_type=None if preferred is None else dtypes.as_dtype(preferred),
+    )
+    return ops.reshape(y, shape=(y.size,))
+
+
+# --- windows ---
+
+
+def _window(name: str, M: Any) -> int:
+    return max(0, static_int(name, M))
+
+
+def _finished(x: np.ndarray[Any, Any]) -> Array:
+    return wrap(x.astype(dtypes.as_dtype(float)))
+
+
+def bartlett(M: int) -> Array:
+    """The triangular window that is zero at both ends."""
+    return _finished(np.bartlett(_window("bartlett", M)))
+
+
+def blackman(M: int) -> Array:
+    """The Blackman window: three terms of cosines."""
+    return _finished(np.blackman(_window("blackman", M)))
+
+
+def hamming(M: int) -> Array:
+    """The Hamming window: 0.54 - 0.46 cos."""
+    return _finished(np.hamming(_window("hamming", M)))
+
+
+def hanning(M: int) -> Array:
+    """The von Hann window: 0.5 - 0.5 cos."""
+    return _finished(np.hanning(_window("hanning", M)))
+
+
+def kaiser(M: int, beta: Any) -> Array:
+    """The Kaiser window: a ratio of Bessel functions of shape ``beta``."""
+    from nxjax.numpy.floating import i0
+
+    n = _window("kaiser", M)
+    if n == 1:
+        return _finished(np.ones(1))
+    t = wrap(((2 * np.arange(n) - n + 1) / max(n - 1, 1)).astype(dtypes.as_dtype(float)))
+    return i0(beta * ops.sqrt(ops.sub(wrap(np.ones(n, t.dtype)), ops.square(t)))) / i0(beta)

@@ -1,0 +1,236 @@
+"""Discrete Fourier transforms, as `numpy.fft`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+
+
+def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
+    """Transform ``kind`` over ``axes``, after cutting or zero-padding them to the sizes ``s``."""
+    from nxjax.numpy.shapes import moveaxis
+    from nxjax.ops.fft import FftType
+
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f'jnp.fft.{name}: norm must be "backward", "ortho" or "forward", not {norm!r}')
+    (x,) = promote_inexact(name, a)
+    x = convert(x, dtypes.float32) if x.dtype.itemsize < 4 else x
+    if kind == "RFFT":
+        if x.dtype in dtypes.COMPLEX:
+            raise ValueError("only real valued inputs supported for rfft")
+    else:
+        x = convert(x, dtypes.complex_of(x.dtype))
+    if s is not None:
+        s = tuple(static_int(name, n) for n in s)
+        if any(n < 1 for n in s):
+            raise ParameterError(f"jnp.fft.{name}: sizes are positive", got=s)
+    if axes is None:
+        axes = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
+    where = as_axes(name, tuple(axes), x.ndim)
+    if not where:
+        return x if kind in ("FFT", "IFFT") else convert(x, dtypes.complex_of(x.dtype))
+    if s is not None and len(s) != len(where):
+        raise ParameterError(f"jnp.fft.{name}: one size per axis", got=f"{len(s)} sizes, {len(where)} axes")
+    n = len(where)
+    x = moveaxis(x, where, tuple(range(x.ndim - n, x.ndim)))
+    sizes = list(x.shape[x.ndim - n :]) if s is None else list(s)
+    if kind == "IRFFT":
+        if s is None:
+            sizes[-1] = max(0, 2 * (sizes[-1] - 1))
+        held = [*sizes[:-1], sizes[-1] // 2 + 1]
+    else:
+        held = sizes
+    if any(k == 0 for k in sizes):
+        raise ParameterError(f"jnp.fft.{name}: an axis has no elements", got=tuple(sizes))
+    x = _sized(x, held)
+    out = _runs(x, FftType[kind], kind, sizes)
+    scale = _scale(norm, kind in ("IFFT", "IRFFT"), math.prod(sizes))
+    if scale != 1:
+        out = out * np.asarray(scale, dtypes.real_part(out.dtype))
+    return moveaxis(out, tuple(range(out.ndim - n, out.ndim)), where)
+
+
+def _scale(norm: str | None, inverse: bool, n: int) -> float:
+    """What the ops' own scaling (1 forwards, 1 / n backwards) is multiplied by."""
+    if norm == "ortho":
+        return math.sqrt(n) if inverse else 1 / math.sqrt(n)
+    if norm == "forward":
+        return n if inverse else 1 / n
+    return 1.0
+
+
+def _sized(x: Array, sizes: Sequence[int]) -> Array:
+    """The trailing axes cut or padded with zeros at the end."""
+    lead = x.ndim - len(sizes)
+    if tuple(sizes) == x.shape[lead:]:
+        return x
+    config = ((0, 0, 0),) * lead + tuple((0, want - have, 0) for want, have in zip(sizes, x.shape[lead:], strict=True))
+    return ops.pad(x, wrap(np.zeros((), x.dtype)), padding_config=config)
+
+
+def _runs(x: Array, kind: Any, name: str, sizes: Sequence[int]) -> Array:
+    """One op over up to three axes; more of them in turns, the real one last (or first, backwards)."""
+    from nxjax.numpy.shapes import moveaxis
+    from nxjax.ops.fft import FftType
+
+    if len(sizes) <= 3:
+        return ops.fft(x, fft_type=kind, fft_lengths=tuple(sizes))
+    complex_kind = FftType.IFFT if name in ("IFFT", "IRFFT") else FftType.FFT
+    n = len(sizes)
+
+    def others(y: Array) -> Array:
+        for k in range(n - 1):
+            i = y.ndim - n + k
+            moved = moveaxis(y, i, -1)
+            y = moveaxis(ops.fft(moved, fft_type=complex_kind, fft_lengths=(moved.shape[-1],)), -1, i)
+        return y
+
+    if name == "RFFT":
+        return others(ops.fft(x, fft_type=kind, fft_lengths=(sizes[-1],)))
+    return ops.fft(others(x), fft_type=kind, fft_lengths=(sizes[-1],))
+
+
+def _one(name: str, kind: str, a: Any, n: int | None, axis: int, norm: str | None) -> Array:
+    if isinstance(axis, (list, tuple)):
+        raise ValueError(f"jax.numpy.fft.{name} does not support multiple axes. Use jax.numpy.fft.{name}n.")
+    x = value(a, name)
+    return _transform(name, kind, x, None if n is None else (n,), (as_axis(name, axis, x.ndim),), norm)
+
+
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The discrete Fourier transform along ``axis``."""
+    return _one("fft", "FFT", a, n, axis, norm)
+
+
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse of `fft`."""
+    return _one("ifft", "IFFT", a, n, axis, norm)
+
+
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """`fft` of real input: the frequencies that are not mirrored."""
+    return _one("rfft", "RFFT", a, n, axis, norm)
+
+
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse of `rfft`."""
+    return _one("irfft", "IRFFT", a, n, axis, norm)
+
+
+def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+    """The discrete Fourier transform along several axes."""
+    return _transform("fftn", "FFT", a, s, axes, norm)
+
+
+def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+    """The inverse of `fftn`."""
+    return _transform("ifftn", "IFFT", a, s, axes, norm)
+
+
+def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+    """`fftn` of real input."""
+    return _transform("rfftn", "RFFT", a, s, axes, norm)
+
+
+def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+    """The inverse of `rfftn`."""
+    return _transform("irfftn", "IRFFT", a, s, axes, norm)
+
+
+def _two(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
+    if len(axes) != 2:
+        raise ValueError(f"jax.numpy.fft.{name} only supports 2 axes. Got axes = {axes}.")
+    return _transform(name, kind, a, s, axes, norm)
+
+
+def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+    """`fftn` over two axes."""
+    return _two("fft2", "FFT", a, s, axes, norm)
+
+
+def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+    """`ifftn` over two axes."""
+    return _two("ifft2", "IFFT", a, s, axes, norm)
+
+
+def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+    """`rfftn` over two axes."""
+    return _two("rfft2", "RFFT", a, s, axes, norm)
+
+
+def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+    """`irfftn` over two axes."""
+    return _two("irfft2", "IRFFT", a, s, axes, norm)
+
+
+_OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The transform of a signal with Hermitian symmetry: real."""
+    from nxjax.numpy.floating import conjugate
+
+    x = value(a, "hfft")
+    m = 2 * (x.shape[axis] - 1) if n is None else n
+    return irfft(conjugate(x), m, axis, _OTHER_WAY.get(norm, norm))
+
+
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse of `hfft`."""
+    from nxjax.numpy.floating import conjugate
+
+    return conjugate(rfft(a, n, axis, _OTHER_WAY.get(norm, norm)))
+
+
+def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """The frequencies of `fft`'s results, for samples ``d`` apart."""
+    return _frequencies("fftfreq", n, d, dtype, device, np.fft.fftfreq)
+
+
+def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """The frequencies of `rfft`'s results."""
+    return _frequencies("rfftfreq", n, d, dtype, device, np.fft.rfftfreq)
+
+
+def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any) -> Array:
+    from nxjax.numpy.creation import placed
+
+    if isinstance(n, (list, tuple)) or isinstance(d, (list, tuple)):
+        raise ValueError(f"The n and d arguments of jax.numpy.fft.{name} only take an int and a number")
+    wanted = dtypes.as_dtype(float if dtype is None else dtype)
+    n = static_int(name, n)
+    unit = wrap((plain(n) * n).astype(wanted))
+    return placed(convert(unit / (d * n), wanted), device)
+
+
+def fftshift(x: Any, axes: Any = None) -> Array:
+    """The zero frequency moved to the middle."""
+    return _shifted("fftshift", x, axes, lambda n: n // 2)
+
+
+def ifftshift(x: Any, axes: Any = None) -> Array:
+    """The inverse of `fftshift`."""
+    return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
+
+
+def _shifted(name: str, x: Any, axes: Any, by: Any) -> Array:
+    from nxjax.numpy.shapes import roll
+
+    v = value(x, name)
+    where = as_axes(name, axes, v.ndim)
+    return roll(v, tuple(by(v.shape[i]) for i in where), where) if where else v

@@ -1,0 +1,515 @@
+"""Linear algebra, as `numpy.linalg`: matrices in the last two axes, leading axes are a batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy import contractions as _products
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.contractions import matmul, outer, tensordot, vecdot
+from nxjax.numpy.contractions import cross as _cross
+from nxjax.numpy.floating import conjugate, isnan, real
+from nxjax.numpy.grids import diagonal as _diagonal
+from nxjax.numpy.promotion import (
+    as_axes,
+    as_axis,
+    broadcast_shape,
+    broadcast_to_shape,
+    convert,
+    promote_inexact,
+    static_int,
+    value,
+)
+from nxjax.numpy.selection import where
+from nxjax.numpy.shapes import matrix_transpose, moveaxis
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+__all__ = [
+    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",
+    "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+class EigResult(NamedTuple):
+    """Result of `eig`."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EighResult(NamedTuple):
+    """Result of `eigh`."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """Result of `qr`."""
+
+    Q: Array
+    R: Array
+
+
+class SVDResult(NamedTuple):
+    """Result of `svd`."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+class SlogdetResult(NamedTuple):
+    """Result of `slogdet`."""
+
+    sign: Array
+    logabsdet: Array
+
+
+def _matrix(where_: str, a: Any, square: bool = True) -> Array:
+    """``a`` in an inexact dtype of at least single precision, checked to be (square) matrices."""
+    (x,) = promote_inexact(where_, a)
+    if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
+        kind = "square matrices" if square else "matrices"
+        raise ShapeError(
+            f"linalg.{where_}: needs {kind}", got=x.type, expected="[..., n, n]" if square else "[..., m, n]"
+        )
+    return convert(x, dtypes.float32) if x.dtype.itemsize < 4 else x if not x.type.weak else convert(x, x.dtype)
+
+
+def _eye(n: int, dtype: Any) -> Array:
+    from nxjax.numpy.creation import eye
+
+    return eye(n, dtype=dtype)
+
+
+def _adjoint(x: Array) -> Array:
+    return conjugate(matrix_transpose(x))
+
+
+# --- decompositions ---
+
+
+def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+    """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite."""
+    x = _matrix("cholesky", a)
+    if symmetrize_input:
+        x = (x + _adjoint(x)) / 2
+    y = ops.cholesky(x)
+    return _adjoint(y) if upper else y
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """Orthonormal Q and upper triangular R with Q R = a. Modes: reduced, complete, r, raw, full."""
+    x = _matrix("qr", a, square=False)
+    if mode == "raw":
+        packed, taus = ops.geqrf(x)
+        return matrix_transpose(packed), taus
+    if mode not in ("reduced", "complete", "r", "full"):
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    q, r = ops.qr(x, full_matrices=mode in ("complete",))
+    return r if mode == "r" else QRResult(q, r)
+
+
+def svd(
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index: Any = None
+) -> Any:
+    """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a."""
+    x = _matrix("svd", a, square=hermitian)
+    if subset_by_index is not None:
+        raise NotImplementedError("svd: subset_by_index is not supported")
+    if hermitian:
+        w, v = eigh(x)
+        s = ops.abs(w)
+        from nxjax.numpy.indexing import take_along_axis
+        from nxjax.numpy.sorting import argsort
+
+        order = argsort(-s, axis=-1)
+        s = take_along_axis(s, order, -1)
+        if not compute_uv:
+            return s
+        w = take_along_axis(w, order, -1)
+        u = take_along_axis(v, order[..., None, :], -1)
+        signs = convert(ops.sign(w) + (w == 0), u.dtype)
+        return SVDResult(u, s, _adjoint(u * signs[..., None, :]))
+    out = ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
+    if not compute_uv:
+        return out[0]
+    s, u, vh = out
+    return SVDResult(u, s, vh)
+
+
+def svdvals(x: Any, /) -> Array:
+    """Singular values in falling order."""
+    return svd(x, compute_uv=False)
+
+
+def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+    """Eigenvalues in rising order and eigenvectors of a symmetric or Hermitian matrix; reads the triangle ``UPLO``."""
+    if UPLO not in (None, "L", "U"):
+        raise ParameterError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
+    x = _matrix("eigh", a)
+    if symmetrize_input:
+        x = (x + _adjoint(x)) / 2
+    v, w = ops.eigh(x, lower=UPLO in (None, "L"))
+    return EighResult(w, v)
+
+
+def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
+    """Eigenvalues of a symmetric or Hermitian matrix in rising order."""
+    return eigh(a, UPLO, symmetrize_input)[0]
+
+
+def eig(a: Any) -> EigResult:
+    """Eigenvalues and right eigenvectors, complex."""
+    return EigResult(*ops.eig(_matrix("eig", a), left=False, right=True, derivative=False))
+
+
+def eigvals(a: Any) -> Array:
+    """Eigenvalues, complex."""
+    return ops.eig(_matrix("eigvals", a), left=False, right=False, derivative=False)[0]
+
+
+# --- systems of equations ---
+
+
+def _triangular(a: Array, b: Array, *, lower: bool, transpose_a: bool = False, unit: bool = False) -> Array:
+    return ops.triangular_solve(
+        a, b, left_side=True, lower=lower, transpose_a=transpose_a, conjugate_a=False, unit_diagonal=unit
+    )
+
+
+def _solve_matrix(a: Array, b: Array) -> Array:
+    """``a x = b`` for batched square matrices ``a`` and matrices ``b`` of one batch shape."""
+    from nxjax.numpy.indexing import take_along_axis
+
+    lu, _, permutation = ops.lu(a)
+    rows = permutation[..., None]
+    b = take_along_axis(b, broadcast_to_shape(rows, b.shape), -2, mode="clip")
+    return _triangular(lu, _triangular(lu, b, lower=True, unit=True), lower=False)
+
+
+def solve(a: Any, b: Any) -> Array:
+    """The solution x of a x = b; a vector ``b`` gives a vector."""
+    x, y = promote_inexact("solve", a, b)
+    x, y = _matrix("solve", x), y
+    y = convert(y, x.dtype)
+    n = x.shape[-1]
+    if y.ndim < 1:
+        raise ShapeError("linalg.solve: b is a vector or matrices", got=y.type)
+    vector = y.ndim == 1
+    if vector:
+        y = ops.reshape(y, shape=(y.shape[0], 1))
+    if y.shape[-2] != n:
+        raise ShapeError(
+            "linalg.solve: a and b differ in size", got=f"{x.type} and {y.type}", expected=f"{n} rows in b"
+        )
+    lead = broadcast_shape("linalg.solve", x.shape[:-2], y.shape[:-2])
+    x = broadcast_to_shape(x, (*lead, n, n))
+    y = broadcast_to_shape(y, (*lead, *y.shape[-2:]))
+    out = _solve_matrix(x, y)
+    return ops.reshape(out, shape=out.shape[:-1]) if vector else out
+
+
+def inv(a: Any) -> Array:
+    """The inverse of square matrices."""
+    x = _matrix("inv", a)
+    n = x.shape[-1]
+    return solve(x, broadcast_to_shape(_eye(n, x.dtype), x.shape))
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
+    """The x of least norm that minimizes |a x - b|; residuals, rank and singular values of ``a``."""
+    from nxjax.numpy.creation import filled
+    from nxjax.numpy.reductions import sum
+
+    x, y = promote_inexact("lstsq", a, b)
+    if x.ndim != 2:
+        raise TypeError(f"{x.ndim}-dimensional array given. Array must be two-dimensional")
+    if y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
+        raise ValueError("Leading dimensions of input arrays must match")
+    x = _matrix("lstsq", x, square=False)
+    y = convert(y, x.dtype)
+    m, n = x.shape
+    vector = y.ndim == 1
+    y = ops.reshape(y, shape=(m, 1)) if vector else y
+    real_dtype = dtypes.real_part(x.dtype)
+    if rcond is None:
+        rcond = float(dtypes.float_info(x.dtype).eps) * max(n, m)
+    elif isinstance(rcond, (int, float)) and rcond < 0:
+        rcond = float(dtypes.float_info(x.dtype).eps)
+    if m == 0 or n == 0:
+        s = filled((0,), 0, real_dtype)
+        out, rank = filled((n, y.shape[1]), 0, x.dtype), filled((), 0, dtypes.int32)
+    else:
+        u, s, vh = svd(x, full_matrices=False)
+        kept = s >= s[0] * rcond
+        rank = sum(convert(kept, dtypes.int32))
+        inverse = convert(where(kept, 1 / where(kept, s, 1), 0), x.dtype)
+        out = matmul(_adjoint(vh), inverse[:, None] * matmul(_adjoint(u), y))
+    misfit = y - matmul(x, out)
+    residuals = sum(real(misfit * conjugate(misfit)), 0)
+    if numpy_resid:
+        residuals = where(rank < n, math.nan, residuals) if m > n else filled((0,), 0, real_dtype)
+    if vector:
+        out = ops.reshape(out, shape=(n,))
+    return out, residuals, rank, s
+
+
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
+    """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero.
+
+    The derivative is that of Golub and Pereyra (1973), valid where the rank is constant.
+    """
+    from nxjax.transforms.custom_jvp import custom_jvp
+
+    x = _matrix("pinv", a, square=hermitian)
+    cut = rcond if rtol is None else rtol
+    rule = custom_jvp(lambda v: _pinv(v, cut, hermitian))
+
+    def push(primals: Any, tangents: Any) -> Any:
+        (v,), (t,) = primals, tangents
+        p = rule(v)
+        ph, th = _adjoint(p), _adjoint(t)
+        # dP = -P dA P + P P^H dA^H (1 - A P) + (1 - P A) dA^H P^H P
+        first = -matmul(matmul(p, t), p)
+        second = matmul(matmul(p, ph), th - matmul(matmul(th, v), p))
+        third = matmul(th - matmul(matmul(p, v), th), matmul(ph, p))
+        return p, first + second + third
+
+    rule.defjvp(push)
+    return rule(x)
+
+
+def _pinv(x: Array, cut: Any, hermitian: bool) -> Array:
+    m, n = x.shape[-2:]
+    if m == 0 or n == 0:
+        return matrix_transpose(x)
+    if cut is None:
+        cut = 10.0 * max(m, n) * float(dtypes.float_info(x.dtype).eps)
+    u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
+    limit = value(cut, "pinv")
+    limit = convert(limit, s.dtype)[..., None] * s[..., :1]
+    inverse = where(s > limit, 1 / where(s > limit, s, 1), 0)
+    return matmul(_adjoint(vh) * convert(inverse, x.dtype)[..., None, :], _adjoint(u))
+
+
+# --- numbers of a matrix ---
+
+
+def _lu_sign(lu: Array, pivots: Array) -> Array:
+    """1 or -1: the sign of the permutation."""
+    from nxjax.numpy.creation import iota
+    from nxjax.numpy.reductions import sum
+
+    swaps = sum(convert(pivots != iota(pivots.shape[-1], pivots.dtype), dtypes.int32), -1)
+    return convert(1 - 2 * (swaps % 2), lu.dtype)
+
+
+def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
+    """Sign and logarithm of the absolute value of the determinant."""
+    from nxjax.numpy.reductions import prod, sum
+
+    x = _matrix("slogdet", a)
+    if method not in (None, "lu", "qr"):
+        raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' and 'qr'.")
+    lu, pivots, _ = ops.lu(x)
+    d = _diagonal(lu, 0, -2, -1)
+    sign = _lu_sign(lu, pivots) * prod(ops.sign(d), -1)
+    return SlogdetResult(sign, sum(ops.log(ops.abs(d)), -1))
+
+
+def det(a: Any) -> Array:
+    """The determinant. Its derivative is finite at singular matrices of size 2 and 3, and det * tr(inv(a) da) beyond."""
+    from nxjax.numpy.reductions import prod
+
+    x = _matrix("det", a)
+    n = x.shape[-1]
+    if n == 2:
+        return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
+    if n == 3:
+        return (
+            x[..., 0, 0] * (x[..., 1, 1] * x[..., 2, 2] - x[..., 1, 2] * x[..., 2, 1])
+            - x[..., 0, 1] * (x[..., 1, 0] * x[..., 2, 2] - x[..., 1, 2] * x[..., 2, 0])
+            + x[..., 0, 2] * (x[..., 1, 0] * x[..., 2, 1] - x[..., 1, 1] * x[..., 2, 0])
+        )
+    lu, pivots, _ = ops.lu(x)
+    return _lu_sign(lu, pivots) * prod(_diagonal(lu, 0, -2, -1), -1)
+
+
+def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Array:
+    """The number of singular values above ``rtol`` times the largest (or above ``tol``)."""
+    from nxjax.numpy.reductions import any, max, sum
+
+    (x,) = promote_inexact("matrix_rank", M)
+    if x.ndim < 2:
+        return convert(any(x != 0), dtypes.int32)
+    x = _matrix("matrix_rank", x, square=False)
+    s = svdvals(x)
+    if tol is None:
+        if rtol is None:
+            rtol = float(dtypes.float_info(x.dtype).eps) * np.max(x.shape[-2:])
+        tol = max(s, -1) * rtol
+    return sum(convert(s > value(tol, "matrix_rank")[..., None], dtypes.int32), -1)
+
+
+def cond(x: Any, p: Any = None) -> Array:
+    """The condition number: the norm of x times that of its inverse; for 2-norms, a ratio of singular values."""
+    v = _matrix("cond", x, square=p not in (None, 2, -2))
+    if p in (None, 2, -2):
+        s = svdvals(v)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    r = norm(v, p, (-2, -1)) * norm(inv(v), p, (-2, -1))
+    nan_inside = ops.reduce_or(isnan(v), axes=(v.ndim - 2, v.ndim - 1))
+    return where(isnan(r) & ~nan_inside, math.inf, r)
+
+
+# --- norms ---
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+    """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default."""
+    from nxjax.numpy.reductions import max, min, sum
+    from nxjax.numpy.shapes import expand_dims
+
+    (v,) = promote_inexact("norm", x)
+    if axis is None and ord is None:
+        y = ops.sqrt(sum(real(v * conjugate(v)), keepdims=keepdims))
+        return y
+    if axis is None:
+        axes = tuple(range(v.ndim))
+    else:
+        axes = as_axes("norm", axis, v.ndim)
+    if len(axes) == 1:
+        return vector_norm(v, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
+    if len(axes) != 2:
+        raise ValueError(f"Improper number of axes for norm: {len(axes)}")
+    row, column = axes
+    if ord is None or ord in ("f", "fro"):
+        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
+    if ord in (1, -1, np.inf, -np.inf):
+        first, second = (row, column) if ord in (1, -1) else (column, row)
+        extremum = max if ord in (1, np.inf) else min
+        return extremum(sum(ops.abs(v), first, keepdims=True), (first, second), keepdims=keepdims)
+    if ord in (2, -2, "nuc"):
+        s = svdvals(moveaxis(v, axes, (-2, -1)))
+        y = sum(s, -1) if ord == "nuc" else max(s, -1) if ord == 2 else min(s, -1)
+        return expand_dims(y, axes) if keepdims else y
+    raise ValueError(f"Invalid order '{ord}' for matrix norm.")
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
+    """The ``ord``-norm of vectors along ``axis`` (axes are taken together)."""
+    from nxjax.numpy.reductions import max, min, sum
+
+    (v,) = promote_inexact("vector_norm", x)
+    axes = as_axes("vector_norm", axis, v.ndim)
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid order '{ord}' for vector norm.")
+    if ord is None or ord == 2:
+        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
+    if ord == np.inf:
+        return max(ops.abs(v), axes, keepdims=keepdims)
+    if ord == -np.inf:
+        return min(ops.abs(v), axes, keepdims=keepdims)
+    size = ops.abs(v)
+    if ord == 0:
+        return sum(convert(v != 0, size.dtype), axes, keepdims=keepdims)
+    if ord == 1:
+        return sum(size, axes, keepdims=keepdims)
+    return sum(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """A norm of matrices in the last two axes."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+# --- products ---
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """The vector product of vectors of three components along ``axis``."""
+    a, b = value(x1, "cross"), value(x2, "cross")
+    if a.shape[axis] != 3 or b.shape[axis] != 3:
+        raise ShapeError("linalg.cross: both inputs must have 3 components", got=f"{a.type} and {b.type}")
+    return _cross(a, b, axis=axis)
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Array:
+    """Diagonals of matrices in the last two axes."""
+    return _diagonal(x, offset, -2, -1)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
+    """Sums of the diagonals of matrices in the last two axes."""
+    return _products.trace(x, offset, -2, -1, dtype)
+
+
+def matrix_power(a: Any, n: int) -> Array:
+    """``a`` times itself ``n`` times, by squaring; negative powers by the inverse."""
+    x = value(a, "matrix_power")
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError("linalg.matrix_power: needs square matrices", got=x.type)
+    n = static_int("matrix_power", n)
+    if n == 0:
+        return broadcast_to_shape(_eye(x.shape[-1], x.dtype), x.shape)
+    if n < 0:
+        x, n = inv(x), -n
+    out: Array | None = None
+    while n:
+        if n % 2:
+            out = x if out is None else matmul(out, x)
+        n //= 2
+        x = matmul(x, x) if n else x
+    assert out is not None
+    return out
+
+
+def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
+    """The product of several matrices, in the cheapest order; the first and last may be vectors."""
+    xs = [value(x, "multi_dot") for x in arrays]
+    if len(xs) < 2:
+        raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(xs)}")
+    if any(x.ndim != 2 for x in xs[1:-1]) or any(x.ndim not in (1, 2) for x in (xs[0], xs[-1])):
+        raise ValueError("multi_dot: arrays must all be two-dimensional, except the first and last array")
+    names = [chr(97 + i) + chr(98 + i) for i in range(len(xs))]
+    names[0] = names[0][-xs[0].ndim :]
+    names[-1] = names[-1][: xs[-1].ndim]
+    output = (names[0][0] if xs[0].ndim == 2 else "") + (names[-1][-1] if xs[-1].ndim == 2 else "")
+    for left, right in zip(xs, xs[1:], strict=False):
+        if left.shape[-1] != right.shape[0]:
+            raise ShapeError("multi_dot: neighbours do not fit", got=f"{left.type} and {right.type}")
+    return _products.einsum(f"{','.join(names)}->{output}", *xs, optimize="auto", precision=precision)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Array:
+    """The inverse in the sense of `tensordot(x, y, ind)`."""
+    x = value(a, "tensorinv")
+    ind = static_int("tensorinv", ind)
+    if ind <= 0:
+        raise ValueError(f"ind must be a positive integer; got {ind=}")
+    left, right = x.shape[:ind], x.shape[ind:]
+    n, m = math.prod(left), math.prod(right)
+    if n != m:
+        raise ValueError(f"product of dimensions before ind and after ind must agree; got {n} and {m}")
+    return ops.reshape(inv(ops.reshape(x, shape=(n, m))), shape=(*right, *left))
+
+
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
+    """The x with tensordot(a, x, x.ndim) = b."""
+    x, y = promote_inexact("tensorsolve", a, b)
+    if axes is not None:
+        where_ = [as_axis("tensorsolve", i, x.ndim) for i in axes]
+        x = moveaxis(x, tuple(where_), tuple(range(x.ndim - len(where_), x.ndim)))
+    shape = x.shape[y.ndim :]
+    if math.prod(x.shape[: y.ndim]) != math.prod(shape) or math.prod(shape) != y.size:
+        raise ValueError("After moving axes to end, leading shape of a must match shape of b, and be square")
+    flat = ops.reshape(x, shape=(y.size, math.prod(shape)))
+    return ops.reshape(solve(flat, ops.reshape(y, shape=(y.size,))), shape=shape)

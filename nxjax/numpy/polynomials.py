@@ -1,0 +1,248 @@
+"""Polynomials as vectors of coefficients, the highest power first."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import broadcast_to_shape, concrete, convert, promote, promote_inexact, static_int, value
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+
+
+def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
+    """The value at ``x``, by Horner's rule."""
+    from nxjax.numpy.creation import filled
+
+    c, v = promote("polyval", p, x)
+    if c.ndim != 1:
+        raise ShapeError("polyval: p is one-dimensional", got=c.type)
+    y = broadcast_to_shape(filled((), 0, c.dtype), v.shape)
+    n = c.shape[0]
+    if n <= 64:
+        for k in range(n):
+            y = ops.add(ops.mul(y, v), broadcast_to_shape(c[k], v.shape))
+        return y
+    from nxjax.lax.control import scan
+
+    return scan(lambda carry, k: (ops.add(ops.mul(carry, v), broadcast_to_shape(k, v.shape)), None), y, c)[0]
+
+
+def _padded(x: Array, n: int) -> Array:
+    return ops.pad(x, wrap(np.zeros((), x.dtype)), padding_config=((n - x.shape[0], 0, 0),))
+
+
+def polyadd(a1: Any, a2: Any) -> Array:
+    """The sum."""
+    from nxjax.numpy.shapes import ravel
+
+    x, y = promote("polyadd", a1, a2)
+    x, y = ravel(x), ravel(y)
+    n = max(x.shape[0], y.shape[0])
+    return ops.add(_padded(x, n), _padded(y, n))
+
+
+def polysub(a1: Any, a2: Any) -> Array:
+    """The difference."""
+    x, y = promote("polysub", a1, a2)
+    return polyadd(x, ops.neg(y))
+
+
+def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
+    """The product; ``trim_leading_zeros`` needs concrete input."""
+    from nxjax.numpy.calculus import convolve
+    from nxjax.numpy.joining import trim_zeros
+
+    x, y = promote_inexact("polymul", a1, a2)
+    if trim_leading_zeros and (x.size > 1 or y.size > 1):
+        x, y = trim_zeros(x, "f"), trim_zeros(y, "f")
+    one = wrap(np.zeros(1, x.dtype))
+    return convolve(x if x.size else one, y if y.size else one, "full")
+
+
+def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+    """Quotient and remainder."""
+    from nxjax.numpy.joining import trim_zeros
+
+    x, y = promote_inexact("polydiv", u, v)
+    m, n = x.shape[0] - 1, y.shape[0] - 1
+    q = wrap(np.zeros(max(m - n + 1, 1), x.dtype))
+    for k in range(m - n + 1):
+        d = x[k] / y[0]
+        q = q.at[k].set(d)
+        x = x.at[k : k + n + 1].add(-d * y)
+    if trim_leading_zeros:
+        x = trim_zeros(x, "f")
+    return q, x
+
+
+def polyder(p: Any, m: int = 1) -> Array:
+    """The ``m``-th derivative."""
+    (c,) = promote_inexact("polyder", p)
+    m = static_int("polyder", m)
+    if m < 0:
+        raise ValueError("Order of derivative must be positive")
+    if m == 0:
+        return c
+    powers = np.arange(c.shape[0] - 1, -1, -1)
+    factors = np.ones(len(powers))
+    for k in range(m):
+        factors = factors * (powers - k)
+    return c[: max(c.shape[0] - m, 0)] * wrap(factors[: max(c.shape[0] - m, 0)].astype(c.dtype))
+
+
+def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
+    """The ``m``-th integral, with the constants ``k``."""
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.shapes import atleast_1d
+
+    m = static_int("polyint", m)
+    if m < 0:
+        raise ValueError("Order of integral must be positive (see polyder)")
+    c, constants = promote_inexact("polyint", p, 0 if k is None else np.asarray(k) if isinstance(k, list) else k)
+    if m == 0:
+        return c
+    constants = atleast_1d(constants)
+    if constants.shape == (1,):
+        constants = broadcast_to_shape(constants, (m,))
+    if constants.shape != (m,):
+        raise ValueError("k must be a scalar or a rank-1 array of length 1 or m.")
+    n = c.shape[0] + m
+    powers = np.arange(n - 1, -1, -1)
+    # A coefficient that ends at power q was integrated min(m, q) times: constants less often than `p`.
+    divisors = np.asarray([math.prod(range(max(q - m, 0) + 1, q + 1)) for q in powers.tolist()])
+    full = concatenate([c, constants])
+    return full / wrap(divisors.astype(full.dtype))
+
+
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
+) -> Any:
+    """Coefficients of the polynomial of degree ``deg`` nearest to the points in the least squares sense.
+
+    With ``full``, also residuals, rank, singular values and ``rcond``; with ``cov``, also the covariance.
+    """
+    from nxjax.numpy import linalg
+    from nxjax.numpy.contractions import dot, outer
+    from nxjax.numpy.creation import vander
+    from nxjax.numpy.reductions import sum
+
+    deg = static_int("polyfit", deg)
+    if deg < 0:
+        raise ValueError("expected deg >= 0")
+    a, b = promote_inexact("polyfit", x, y)
+    if a.ndim != 1 or a.size == 0:
+        raise TypeError("expected 1D vector for x" if a.ndim != 1 else "expected non-empty vector for x")
+    if b.ndim not in (1, 2):
+        raise TypeError("expected 1D or 2D array for y")
+    if a.shape[0] != b.shape[0]:
+        raise TypeError("expected x and y to have same length")
+    if rcond is None:
+        rcond = a.shape[0] * float(dtypes.float_info(a.dtype).eps)
+    left = vander(a, deg + 1)
+    right = b
+    if w is not None:
+        weights = promote_inexact("polyfit", w)[0]
+        if weights.ndim != 1 or weights.shape[0] != b.shape[0]:
+            raise TypeError("expected a 1-d array for weights of the length of y")
+        left = left * weights[:, None]
+        right = right * (weights[:, None] if right.ndim == 2 else weights)
+    scale = ops.sqrt(sum(left * left, 0))
+    c, residuals, rank, s = linalg.lstsq(left / scale[None, :], right, rcond)
+    c = (c.T / scale).T
+    if full:
+        return c, residuals, rank, s, wrap(np.asarray(rcond))
+    if not cov:
+        return c
+    base = linalg.inv(dot(left.T, left) / outer(scale, scale)) / outer(scale, scale)
+    if cov == "unscaled":
+        factor: Any = 1
+    else:
+        if b.shape[0] <= deg + 1:
+            raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+        factor = residuals / (b.shape[0] - deg - 1)
+    if b.ndim == 1:
+        return c, base * factor
+    return c, base[:, :, None] * factor
+
+
+def poly(seq_of_zeros: Any) -> Array:
+    """The coefficients of the polynomial with these roots (for a matrix: its eigenvalues)."""
+    from nxjax.numpy import linalg
+    from nxjax.numpy.floating import real
+
+    (z,) = promote_inexact("poly", seq_of_zeros)
+    if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
+        z = linalg.eigvals(z)
+        zeros_are_real = dtypes.real_part(z.dtype) if value(seq_of_zeros, "poly").dtype not in dtypes.COMPLEX else None
+    elif z.ndim == 1:
+        zeros_are_real = None
+    else:
+        raise ValueError("input must be 1d or non-empty square 2d array.")
+    out = wrap(np.ones(1, z.dtype))
+    for k in range(z.shape[0]):
+        shifted = ops.pad(out, wrap(np.zeros((), z.dtype)), padding_config=((0, 1, 0),))
+        moved = ops.pad(out, wrap(np.zeros((), z.dtype)), padding_config=((1, 0, 0),))
+        out = shifted - z[k] * moved
+    return convert(real(out), zeros_are_real) if zeros_are_real is not None else out
+
+
+def roots(p: Any, *, strip_zeros: bool = True) -> Array:
+    """The roots, as eigenvalues of the companion matrix; under `jit` give ``strip_zeros=False``."""
+    from nxjax.numpy import linalg
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.shapes import atleast_1d
+
+    (c,) = promote_inexact("roots", p)
+    c = atleast_1d(c)
+    if c.ndim != 1:
+        raise ValueError("Input must be a rank-1 array.")
+    complex_ = dtypes.complex_of(c.dtype)
+    if c.size < 2:
+        return wrap(np.zeros(0, complex_))
+    zeros = 0
+    if strip_zeros:
+        nonzero = np.flatnonzero(concrete("roots", c, "leading zeros are looked for; or give strip_zeros=False") != 0)
+        if not len(nonzero):
+            return wrap(np.zeros(0, complex_))
+        zeros = c.shape[0] - 1 - int(nonzero[-1])
+        c = c[int(nonzero[0]) : int(nonzero[-1]) + 1]
+        n = c.shape[0] - 1
+        if n == 0:
+            return wrap(np.zeros(zeros, complex_))
+        found = linalg.eigvals(_companion(c, n))
+        return concatenate([convert(found, complex_), wrap(np.zeros(zeros, complex_))]) if zeros else found
+    return _roots_traced(c)
+
+
+def _companion(c: Array, n: int) -> Array:
+    below = wrap(np.eye(n, k=-1).astype(c.dtype))
+    return below.at[0].set(-c[1:] / c[0])
+
+
+def _roots_traced(c: Array) -> Array:
+    """With leading zeros, the missing roots are nan; trailing zeros are roots 0."""
+    from nxjax.numpy import linalg
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.reductions import argmax
+    from nxjax.numpy.selection import where
+    from nxjax.numpy.shapes import roll
+
+    n = c.shape[0] - 1
+    first = argmax(c != 0)
+    trailing = argmax(c[::-1] != 0)
+    moved = roll(c, -first)
+    found = linalg.eigvals(_companion(moved, n))
+    # The companion matrix of the moved coefficients has `first` extra roots 0, which are put last.
+    from nxjax.numpy.elementwise import absolute
+    from nxjax.numpy.sorting import argsort
+
+    found = take(found, argsort(-absolute(found)), mode="clip")
+    places = wrap(np.arange(n))
+    found = where(places < n - first - trailing, found, 0)
+    return where(places < n - first, found, complex(math.nan, math.nan))

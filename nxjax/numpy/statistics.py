@@ -1,0 +1,276 @@
+"""Order statistics and correlations: median, quantiles, covariance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.promotion import (
+    as_axes,
+    broadcast_to_shape,
+    convert,
+    full_like,
+    no_out,
+    promote_inexact,
+    promote_to,
+    value,
+)
+from nxjax.numpy.selection import where
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Tracer
+
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array:
+    """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two."""
+    return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False)
+
+
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array:
+    """As `quantile`, nan left out."""
+    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True)
+
+
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array:
+    """As `quantile`, with ``q`` in percent."""
+    (share,) = promote_inexact("percentile", q)
+    return _quantile("percentile", a, share / 100, axis, out, overwrite_input, method, keepdims, False)
+
+
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array:
+    """As `percentile`, nan left out."""
+    (share,) = promote_inexact("nanpercentile", q)
+    return _quantile("nanpercentile", a, share / 100, axis, out, overwrite_input, method, keepdims, True)
+
+
+def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
+    """The middle element, or the mean of the middle two."""
+    return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, False)
+
+
+def nanmedian(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
+    """As `median`, nan left out."""
+    return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, True)
+
+
+def _quantile(
+    name: str, a: Any, q: Any, axis: Any, out: Any, overwrite: bool, method: str, keepdims: bool, skip_nan: bool
+) -> Array:
+    from nxjax.numpy.indexing import take_along_axis
+    from nxjax.numpy.shapes import moveaxis
+    from nxjax.numpy.sorting import sort
+
+    no_out(name, out)
+    if overwrite:
+        raise ValueError(f"{name}: arrays are immutable, so overwrite_input=True is not possible")
+    if method not in _METHODS:
+        raise ValueError(f"method can only be {', '.join(map(repr, _METHODS))}")
+    x, share = promote_inexact(name, a, q)
+    if x.dtype in dtypes.COMPLEX:
+        raise ValueError(f"{name} does not support complex input, as the operation is poorly defined.")
+    if share.ndim > 1:
+        raise ShapeError(f"{name}: q must be have rank <= 1", got=share.type)
+    shape = x.shape
+    axes = as_axes(name, axis, x.ndim)
+    rest = [i for i in range(x.ndim) if i not in axes]
+    n = math.prod(shape[i] for i in axes)
+    lead = tuple(shape[i] for i in rest)
+    x = ops.reshape(moveaxis(x, tuple(rest), tuple(range(len(rest)))), shape=(*lead, n))
+    work = dtypes.float32 if x.dtype.itemsize < 4 else x.dtype
+    ordered = sort(x, -1)
+    nan_somewhere = ops.reduce_or(ops.ne(x, x), axes=(x.ndim - 1,))
+    m = share.size
+    points = ops.reshape(convert(share, work), shape=(1,) * len(lead) + (m,))
+    points = broadcast_to_shape(points, (*lead, m))
+    if skip_nan:
+        present = ops.reduce_sum(convert(ops.eq(x, x), work), axes=(x.ndim - 1,))
+        count = broadcast_to_shape(ops.reshape(present, shape=(*lead, 1)), (*lead, m))
+    else:
+        count = full_like(points, n)
+    at = ops.mul(points, ops.sub(count, full_like(count, 1)))
+    zero = full_like(at, 0)
+    top = ops.max(ops.sub(count, full_like(count, 1)), zero)
+    low = ops.max(zero, ops.min(ops.floor(at), top))
+    high = ops.max(zero, ops.min(ops.ceil(at), top))
+    weight = ops.sub(at, ops.floor(at))
+    index = dtypes.as_dtype(int)
+    x_low = convert(take_along_axis(ordered, convert(low, index), -1, mode="clip"), work)
+    x_high = convert(take_along_axis(ordered, convert(high, index), -1, mode="clip"), work)
+    half = full_like(weight, 0.5)
+    if method == "linear":
+        y = ops.add(ops.mul(x_low, ops.sub(full_like(weight, 1), weight)), ops.mul(x_high, weight))
+    elif method == "lower":
+        y = x_low
+    elif method == "higher":
+        y = x_high
+    elif method == "nearest":
+        y = ops.select_n(ops.le(weight, half), x_high, x_low)
+    else:
+        y = ops.mul(ops.add(x_low, x_high), half)
+    nan = full_like(y, math.nan)
+    if skip_nan:
+        y = ops.select_n(ops.eq(count, zero), y, nan)
+    else:
+        bad = broadcast_to_shape(ops.reshape(nan_somewhere, shape=(*lead, 1)), y.shape)
+        y = ops.select_n(bad, y, nan)
+    y = convert(y, x.dtype)
+    if keepdims:
+        kept = tuple(1 if i in axes else s for i, s in enumerate(shape))
+        y = ops.reshape(moveaxis(y, -1, 0), shape=(m, *kept)) if m else ops.reshape(y, shape=(0, *kept))
+    else:
+        y = moveaxis(y, -1, 0)
+    return ops.reshape(y, shape=y.shape[1:]) if share.ndim == 0 else y
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Array:
+    """The covariance matrix of variables in rows (columns, if not ``rowvar``)."""
+    from nxjax.numpy.contractions import dot
+    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.reductions import average, sum
+    from nxjax.numpy.shapes import atleast_2d
+
+    xs = promote_inexact("cov", m) if y is None else promote_inexact("cov", m, y)
+    if dtype is not None:
+        xs = promote_to("cov", xs, dtypes.as_dtype(dtype))
+    x = xs[0]
+    if any(v.ndim > 2 for v in xs):
+        raise ShapeError("cov: m and y have at most two dimensions", got=", ".join(str(v.type) for v in xs))
+    if ddof is not None and (isinstance(ddof, Tracer) or not float(ddof).is_integer()):
+        raise ValueError("ddof must be integer")
+    x = atleast_2d(x)
+    if not rowvar and np.ndim(m) != 1:
+        x = ops.transpose(x, permutation=(1, 0))
+    if x.shape[0] == 0:
+        return ops.reshape(x[:0, :0], shape=(0, 0))
+    if y is not None:
+        other = atleast_2d(xs[1])
+        if not rowvar and other.shape[0] != 1:
+            other = ops.transpose(other, permutation=(1, 0))
+        x = concatenate([x, other], 0)
+    ddof = (1 if not bias else 0) if ddof is None else int(ddof)
+    weights: Any = None
+    if fweights is not None:
+        f = value(fweights, "cov")
+        if f.dtype not in dtypes.INTEGER:
+            raise TypeError("fweights must be integer.")
+        weights = _checked_weights("fweights", f, x.shape[1])
+    if aweights is not None:
+        w = _checked_weights("aweights", value(aweights, "cov"), x.shape[1])
+        weights = w if weights is None else weights * w
+    mean, total = average(x, 1, weights, returned=True)
+    total = total[0]
+    if weights is None:
+        factor = x.shape[1] - ddof
+    elif ddof == 0:
+        factor = total
+    elif aweights is None:
+        factor = total - ddof
+    else:
+        factor = total - ddof * sum(weights * value(aweights, "cov")) / total
+    centered = x - mean[:, None]
+    right = ops.transpose(centered if weights is None else centered * weights, permutation=(1, 0))
+    out = dot(centered, conjugate(right)) / factor
+    return ops.reshape(out, shape=tuple(n for n in out.shape if n != 1))
+
+
+def _checked_weights(name: str, w: Array, n: int) -> Array:
+    if w.ndim > 1:
+        raise RuntimeError(f"cannot handle multidimensional {name}")
+    if w.shape[0] != n:
+        raise RuntimeError(f"incompatible numbers of samples and {name}")
+    return w
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
+    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
+    from nxjax.numpy.floating import clip, imag, real
+    from nxjax.numpy.grids import diagonal
+
+    c = cov(x, y, rowvar, dtype=dtype)
+    if c.ndim == 0:
+        return c / c
+    d = ops.sqrt(real(diagonal(c)))
+    c = c / d[:, None] / d[None, :]
+    if c.dtype in dtypes.COMPLEX:
+        return ops.complex(clip(real(c), -1, 1), clip(imag(c), -1, 1))
+    return clip(c, -1, 1)
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
+    """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it."""
+    from nxjax.numpy.calculus import diff
+    from nxjax.numpy.floating import floor_divide, remainder
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.reductions import cumsum
+
+    x = value(p, "unwrap")
+    if x.dtype in dtypes.COMPLEX:
+        raise DtypeError("unwrap: does not take complex input", got=x.type)
+    whole = x.dtype in dtypes.INTEGER and isinstance(period, int)
+    if x.ndim == 0 or x.size == 0:
+        return x
+    i = axis % x.ndim
+    d = diff(x, axis=i)
+    half = floor_divide(period, 2) if whole else period / 2
+    shifted = remainder(d + half, period) - half
+    even = not whole or period % 2 == 0
+    if even:
+        shifted = where((shifted == -half) & (d > 0), half, shifted)
+    correction = shifted - d
+    if discont is not None:
+        correction = where(abs(d) < discont, 0, correction)
+    elif even:
+        correction = where(abs(d) < half, 0, correction)
+    first = x[(*(slice(None),) * i, slice(0, 1))]
+    rest = x[(*(slice(None),) * i, slice(1, None))] + cumsum(correction, i)
+    return concatenate([first, rest], i)

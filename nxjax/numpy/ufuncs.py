@@ -1,0 +1,223 @@
+"""Ufuncs: binary functions with `reduce`, `accumulate`, `outer`, `at` and `reduceat`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.functional import vectorize
+from nxjax.numpy.promotion import as_axes, as_axis, convert, no_out, value
+from nxjax.numpy.selection import where as _where
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+
+@final
+class ufunc:
+    """A function of ``nin`` scalars with ``nout`` results, applied element by element with broadcasting.
+
+    Args:
+        func: traceable function of scalars; or, with ``call``, only what names it.
+        identity: the value that changes nothing, for `reduce` of nothing.
+        call, reduce, accumulate: faster ways of doing the same.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        /,
+        nin: int,
+        nout: int,
+        *,
+        name: str | None = None,
+        nargs: int | None = None,
+        identity: Any = None,
+        call: Callable[..., Any] | None = None,
+        reduce: Callable[..., Any] | None = None,
+        accumulate: Callable[..., Any] | None = None,
+        at: Callable[..., Any] | None = None,
+        reduceat: Callable[..., Any] | None = None,
+    ) -> None:
+        self.func = func
+        self.nin = operator.index(nin)
+        self.nout = operator.index(nout)
+        self.nargs = operator.index(nargs or nin)
+        self.identity = identity
+        self.__name__ = name or getattr(func, "__name__", "ufunc")
+        self.__doc__ = func.__doc__
+        self._call = call or vectorize(func)
+        self._reduce = reduce
+        self._accumulate = accumulate
+
+    def __repr__(self) -> str:
+        return f"<jnp.ufunc '{self.__name__}'>"
+
+    def __call__(self, *args: Any) -> Any:
+        if len(args) != self.nin:
+            raise TypeError(f"{self.__name__}: takes {self.nin} arguments, got {len(args)}")
+        return self._call(*args)
+
+    def _binary(self, method: str) -> None:
+        if self.nin != 2 or self.nout != 1:
+            raise ValueError(f"{method} only supported for functions of two arguments with one result")
+
+    def reduce(
+        self,
+        a: Any,
+        /,
+        *,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        """All elements along ``axis`` combined."""
+        self._binary("reduce")
+        no_out(f"{self.__name__}.reduce", out)
+        if self._reduce is not None:
+            return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        x = value(a, self.__name__)
+        x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
+        axes = as_axes(self.__name__, axis, x.ndim)
+        if len(axes) > 1 and self.identity is None:
+            raise ValueError(f"reduction operation {self.__name__!r} is not reorderable: at most one axis may be given")
+        if where is not None and self.identity is None and initial is None:
+            raise ValueError("reduction operation has no identity: to use a where mask one has to specify 'initial'")
+        shape = x.shape
+        rest = tuple(i for i in range(x.ndim) if i not in axes)
+        flat = ops.transpose(x, permutation=(*axes, *rest))
+        n = int(np.prod([shape[i] for i in axes], dtype=int))
+        flat = ops.reshape(flat, shape=(n, *(shape[i] for i in rest)))
+        start = self.identity if initial is None else initial
+        if where is not None:
+            from nxjax.numpy.shapes import broadcast_to
+
+            m = ops.reshape(ops.transpose(broadcast_to(where, shape), permutation=(*axes, *rest)), shape=flat.shape)
+        else:
+            m = None
+        if start is None:
+            if n == 0:
+                raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
+            total, first = flat[0], 1
+        else:
+            from nxjax.numpy.creation import full
+
+            total, first = full(flat.shape[1:], start, x.dtype), 0
+        total = self._folded(total, flat[first:], None if m is None else m[first:])
+        return (
+            ops.reshape(total, shape=tuple(1 if i in axes else s for i, s in enumerate(shape))) if keepdims else total
+        )
+
+    def _folded(self, total: Array, rows: Array, mask: Any) -> Array:
+        from nxjax.lax.control import scan
+
+        if not rows.shape[0]:
+            return total
+
+        def step(carry: Any, row: Any) -> Any:
+            v, m = row if mask is not None else (row, None)
+            y = convert(self._call(carry, v), carry.dtype)
+            return (y if m is None else _where(m, y, carry)), None
+
+        return scan(step, total, rows if mask is None else (rows, mask))[0]
+
+    def accumulate(self, a: Any, /, *, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+        """The combinations of the first element, the first two, the first three, ... along ``axis``."""
+        self._binary("accumulate")
+        no_out(f"{self.__name__}.accumulate", out)
+        if self._accumulate is not None:
+            return self._accumulate(a, axis=axis, dtype=dtype)
+        from nxjax.lax.control import scan
+        from nxjax.numpy.joining import concatenate
+        from nxjax.numpy.shapes import moveaxis
+
+        x = value(a, self.__name__)
+        x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
+        i = as_axis(self.__name__, axis, x.ndim)
+        rows = moveaxis(x, i, 0)
+        if rows.shape[0] == 0:
+            return x
+
+        def step(carry: Any, row: Any) -> Any:
+            y = convert(self._call(carry, row), carry.dtype)
+            return y, y
+
+        _, rest = scan(step, rows[0], rows[1:])
+        return moveaxis(concatenate([rows[:1], rest]), 0, i)
+
+    def outer(self, a: Any, b: Any, /) -> Array:
+        """Every element of ``a`` with every element of ``b``."""
+        self._binary("outer")
+        x, y = value(a, self.__name__), value(b, self.__name__)
+        return self._call(ops.reshape(x, shape=x.shape + (1,) * y.ndim), y)
+
+    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
+        """``a`` with ``b`` combined into the elements at ``indices``, one after the other; needs ``inplace=False``."""
+        if inplace:
+            raise NotImplementedError("ufunc.at: arrays are immutable, so inplace=False is needed")
+        x = value(a, self.__name__)
+        if self.nin == 1:
+            return x.at[indices].apply(self._call)
+        from nxjax.lax.control import fori_loop
+        from nxjax.numpy.shapes import broadcast_to, ravel
+
+        spots = ops.reshape(_numbers(x), shape=x.shape)[indices]
+        y = ravel(broadcast_to(b, spots.shape))
+        flat = ravel(x)
+        places = ravel(spots)
+
+        def step(k: Any, v: Any) -> Any:
+            at = places[k]
+            return v.at[at].set(convert(self._call(v[at], y[k]), v.dtype))
+
+        return ops.reshape(fori_loop(0, places.size, step, flat), shape=x.shape)
+
+    def reduceat(self, a: Any, indices: Any, *, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+        """The reductions of the pieces that begin at ``indices``."""
+        self._binary("reduceat")
+        from nxjax.numpy.joining import stack
+        from nxjax.numpy.promotion import concrete
+        from nxjax.numpy.shapes import moveaxis
+
+        rows = moveaxis(value(a, self.__name__), as_axis(self.__name__, axis, np.ndim(a)), 0)
+        starts = [int(i) for i in concrete("reduceat", indices)]
+        ends = [*starts[1:], rows.shape[0]]
+        parts = [self.reduce(rows[s:e], dtype=dtype) if s < e else rows[s] for s, e in zip(starts, ends, strict=True)]
+        return moveaxis(stack(parts), 0, axis)
+
+
+def _numbers(x: Array) -> Array:
+    from nxjax.numpy.creation import iota
+
+    return iota(x.size, dtypes.int32)
+
+
+@functools.lru_cache(None)
+def ufunc_of(function: Callable[..., Any], identity: Any) -> ufunc:
+    """The ufunc of a binary function of the face; known reductions are taken instead of a scan."""
+    from nxjax.numpy import reductions as r
+
+    name = function.__name__
+    reduce = {"add": r.sum, "multiply": r.prod}.get(name)
+    accumulate = {"add": r.cumsum, "multiply": r.cumprod}.get(name)
+    plain = {"maximum": r.max, "minimum": r.min, "logical_and": r.all, "logical_or": r.any}.get(name)
+    if plain is not None:
+        reduce = _without_dtype(plain, name.startswith("logical"))
+    return ufunc(function, 2, 1, identity=identity, call=function, reduce=reduce, accumulate=accumulate)
+
+
+def _without_dtype(function: Callable[..., Any], boolean: bool) -> Callable[..., Any]:
+    def reduce(a: Any, *, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+        x = a if dtype is None else convert(value(a, "reduce"), dtypes.as_dtype(dtype))
+        if boolean:
+            return function(x, axis, keepdims=keepdims, where=where)
+        return function(x, axis, keepdims=keepdims, initial=initial, where=where)
+
+    return reduce

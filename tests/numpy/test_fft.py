@@ -1,0 +1,47 @@
+"""Fourier transforms, against JAX."""
+
+import numpy as np
+import pytest
+
+import nxjax.numpy as jnp
+
+R = np.random.RandomState(0)
+X = jnp.array(R.randn(3, 4, 6).astype(np.float32))
+Z = (X + 1j * X[::-1]).astype("complex64")
+
+
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+@pytest.mark.parametrize(
+    "options", [{}, {"n": 5}, {"n": 8, "axis": 1}, {"norm": "ortho"}, {"norm": "forward"}], ids=str
+)
+def test_one_axis(check, name, options):
+    x = X if name in ("rfft", "ihfft") else Z
+    check.values(lambda m, x: getattr(m.fft, name)(x, **options), x, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "rfft2", "irfft2"])
+def test_several_axes(check, name):
+    x = X if name[0] == "r" else Z
+    check.values(lambda m, x: getattr(m.fft, name)(x), x, rtol=1e-4)
+    check.values(lambda m, x: getattr(m.fft, name)(x, s=(3, 8), axes=(0, 1), norm="ortho"), x, rtol=1e-4)
+    check.vmap(lambda m, x: getattr(m.fft, name)(x, axes=(0, 1)), x, rtol=1e-4)
+
+
+def test_gradient(check):
+    check.grad(lambda m, x: m.abs(m.fft.rfft(x)), X, rtol=1e-3, atol=1e-4)
+    check.grad(lambda m, x: m.fft.irfft(m.fft.rfft(x) * 2), X, rtol=1e-3, atol=1e-4)
+
+
+def test_frequencies(check):
+    check.values(lambda m: [m.fft.fftfreq(6, 0.5), m.fft.rfftfreq(7), m.fft.fftfreq(5)])
+    check.values(lambda m, x: [m.fft.fftshift(x), m.fft.ifftshift(x, 1), m.fft.fftshift(x, (0, 2))], X)
+
+
+def test_integers_become_complex(check):
+    check.values(lambda m: m.fft.fft(np.arange(6)), rtol=1e-4)
+
+
+def test_refusals(check):
+    check.raises_alike(lambda m, x: m.fft.rfft(x), Z)
+    check.raises_alike(lambda m, x: m.fft.fft(x, norm="bad"), X)
+    check.raises_alike(lambda m, x: m.fft.fft(x, n=0), X)

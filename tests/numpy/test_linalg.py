@@ -1,0 +1,104 @@
+"""Linear algebra, against JAX."""
+
+import numpy as np
+import pytest
+
+import nxjax.numpy as jnp
+
+R = np.random.RandomState(0)
+
+
+def rand(*shape):
+    return jnp.array(R.randn(*shape).astype(np.float32))
+
+
+A, T, M = rand(3, 3), rand(2, 4, 4), rand(4, 3)
+S = A @ A.T + 3 * jnp.eye(3)
+V = rand(3)
+Z = (rand(3, 3) + 1j * rand(3, 3)).astype("complex64")
+
+CASES = {
+    "inv": (lambda m, x: m.linalg.inv(x), T),
+    "det": (lambda m, x: [m.linalg.det(x), m.linalg.det(x[:, :3, :3]), m.linalg.det(x[:, :2, :2])], T),
+    "slogdet": (lambda m, x: m.linalg.slogdet(x), T),
+    "cholesky": (lambda m, x: [m.linalg.cholesky(x), m.linalg.cholesky(x, upper=True)], S),
+    "solve": (lambda m, x: [m.linalg.solve(x, x[0, :, 0]), m.linalg.solve(x, x[:, :, :2])], T),
+    "eigvalsh": (lambda m, x: m.linalg.eigvalsh(x), S),
+    "svdvals": (lambda m, x: m.linalg.svdvals(x), M),
+    "pinv": (lambda m, x: m.linalg.pinv(x), M),
+    "lstsq": (lambda m, x: m.linalg.lstsq(x, x[:, 0])[:2], M),
+    "matrix_power": (lambda m, x: [m.linalg.matrix_power(x, k) for k in (0, 1, 3, -2)], A),
+    "multi_dot": (lambda m, x: m.linalg.multi_dot([x, x.T, x]), M),
+    "norm": (
+        lambda m, x: [m.linalg.norm(x), m.linalg.norm(x, axis=1), m.linalg.norm(x, axis=(1, 2), keepdims=True)],
+        T,
+    ),
+    "norms": (lambda m, x: [m.linalg.norm(x, k) for k in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)], A),
+    "vector norms": (lambda m, x: [m.linalg.norm(x, k) for k in (1, 2, 3, np.inf, -np.inf, 0.5)], V),
+    "vector_norm": (lambda m, x: [m.linalg.vector_norm(x, ord=3), m.linalg.matrix_norm(x)], A),
+    "cond": (lambda m, x: [m.linalg.cond(x), m.linalg.cond(x, 1), m.linalg.cond(x, -2)], A),
+    "cross": (lambda m, x: m.linalg.cross(x, x[::-1]), A),
+    "trace": (lambda m, x: [m.linalg.trace(x), m.linalg.diagonal(x, offset=1)], T),
+    "tensorinv": (lambda m, x: m.linalg.tensorinv(x.reshape(4, 2, 2), 1), T[0]),
+    "tensorsolve": (lambda m, x: m.linalg.tensorsolve(x.reshape(2, 2, 4), x[:2, :2]), T[0]),
+    "polyfit": (lambda m, x: m.polyfit(m.arange(4.0), x[:, 0], 2), M),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(check, name):
+    call, x = CASES[name]
+    check.values(call, x, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in ("lstsq", "polyfit", "cond")])
+def test_gradient(check, name):
+    call, x = CASES[name]
+    check.grad(call, x, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["inv", "cholesky", "pinv", "norm", "matrix_power", "svdvals"])
+def test_batched(check, name):
+    call, x = CASES[name]
+    check.vmap(call, jnp.stack([x, x * 2]), rtol=1e-3, atol=1e-4)
+
+
+def test_decompositions_multiply_out():
+    q, r = jnp.linalg.qr(M)
+    np.testing.assert_allclose(q @ r, M, atol=1e-5)
+    u, s, vh = jnp.linalg.svd(M, full_matrices=False)
+    np.testing.assert_allclose((u * s) @ vh, M, atol=1e-5)
+    assert jnp.linalg.svd(M)[0].shape == (4, 4)
+    w, v = jnp.linalg.eigh(S)
+    np.testing.assert_allclose((v * w) @ v.T, S, atol=1e-4)
+    w, v = jnp.linalg.eig(A)
+    np.testing.assert_allclose(A @ v, v * w, atol=1e-4)
+    u, s, vh = jnp.linalg.svd(A + A.T, hermitian=True)
+    np.testing.assert_allclose((u * s) @ vh, A + A.T, atol=1e-4)
+
+
+def test_qr_modes(check):
+    check.values(lambda m, x: m.abs(m.linalg.qr(x, mode="r")), M, rtol=1e-4)
+    assert jnp.linalg.qr(M, mode="complete").Q.shape == (4, 4)
+
+
+def test_complex(check):
+    check.values(lambda m, x: [m.linalg.inv(x), m.linalg.det(x), m.linalg.norm(x), *m.linalg.slogdet(x)], Z, rtol=1e-3)
+
+
+def test_rank(check):
+    check.values(lambda m, x: [m.linalg.matrix_rank(x), m.linalg.matrix_rank(x[:, :1] * x[0])], M)
+
+
+def test_roots(check):
+    check.values(
+        lambda m: m.sort_complex(m.roots(m.array([1.0, -6.0, 11.0, -6.0, 0.0]))), jit=False, rtol=1e-3, atol=1e-3
+    )
+    check.values(lambda m, x: m.poly(x), V)
+
+
+def test_refusals(check):
+    check.raises_alike(lambda m: m.linalg.inv(m.ones((2, 3))))
+    check.raises_alike(lambda m: m.linalg.solve(m.ones((2, 2)), m.ones(3)))
+    check.raises_alike(lambda m: m.linalg.norm(m.ones((2, 2)), "bad"))
+    check.raises_alike(lambda m: m.linalg.det(m.ones(3)))

@@ -1,0 +1,124 @@
+"""Reductions, running reductions, moments and order statistics, against JAX."""
+
+import numpy as np
+import pytest
+
+import nxjax.numpy as jnp
+
+X = jnp.array(np.random.RandomState(0).randn(3, 4, 5).astype(np.float32))
+I = jnp.array(np.random.RandomState(1).randint(-5, 6, (3, 4)).astype(np.int32))
+N = X.at[0, 1, 2].set(np.nan).at[2].set(np.nan)
+B = I > 0
+C = jnp.array((np.random.RandomState(2).randn(3, 4) + 1j * np.random.RandomState(3).randn(3, 4)).astype(np.complex64))
+H = X.astype("bfloat16")
+MASK = np.random.RandomState(4).rand(3, 4, 5) > 0.3
+
+PLAIN = "sum prod max min mean var std any all count_nonzero ptp median amax amin".split()
+NANS = "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanmedian nanargmax".split()
+SMOOTH = "sum prod max min mean var std ptp median".split()
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("axis", [None, 1, (0, -1), ()])
+def test_over_axes(check, name, axis):
+    if axis == () and name in ("ptp", "median", "var", "std"):
+        return
+    check.values(lambda m, x: getattr(m, name)(x, axis=axis), X, weak=True)
+    check.values(lambda m, x: getattr(m, name)(x, axis=axis, keepdims=True), X)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("x", [I, B, H, I.astype("uint8"), jnp.asarray(1.5)], ids=["i32", "bool", "bf16", "u8", "weak"])
+def test_dtypes(check, name, x):
+    if x is B and name in ("ptp", "median"):
+        return
+    check.values(lambda m, x: getattr(m, name)(x), x, rtol=3e-2 if x is H else 2e-5)
+
+
+@pytest.mark.parametrize("name", "sum prod mean var std any all max min".split())
+def test_complex(check, name):
+    check.values(lambda m, x: getattr(m, name)(x, axis=0), C)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_gradient(check, name):
+    check.grad(lambda m, x: getattr(m, name)(x, axis=1), X)
+    check.vmap(lambda m, x: getattr(m, name)(x, axis=1), X)
+
+
+@pytest.mark.parametrize("name", "sum prod mean var std any all".split())
+def test_where(check, name):
+    check.values(lambda m, x: getattr(m, name)(x, axis=1, where=MASK), X)
+
+
+def test_where_and_initial(check):
+    check.values(lambda m, x: m.max(x, axis=1, where=MASK, initial=-9.0), X)
+    check.values(lambda m, x: m.min(x, axis=1, initial=-1.0), X)
+    check.values(lambda m, x: m.sum(x, axis=1, initial=10.0), X)
+    check.values(lambda m, x: m.prod(x, initial=2.0), X)
+    check.raises_alike(lambda m, x: m.max(x, where=MASK), X)
+    check.raises_alike(lambda m: m.max(m.zeros((0,))))
+    check.raises_alike(lambda m, x: m.sum(x, axis=7), X)
+    check.raises_alike(lambda m, x: m.sum(x, axis=(0, 0)), X)
+    check.raises_alike(lambda m: m.sum([1, 2]))
+    check.raises_alike(lambda m, x: m.sum(x, out=x), X)
+
+
+def test_given_dtype(check):
+    check.values(lambda m, x: [m.sum(x, dtype="float32"), m.mean(x, dtype="float32"), m.cumsum(x, dtype="int16")], I)
+    check.values(lambda m, x: m.sum(x, promote_integers=False), I.astype("int8"))
+
+
+def test_moments(check):
+    check.values(lambda m, x: [m.var(x, ddof=1), m.std(x, 0, correction=1), m.average(x, 1)], X)
+    w = np.arange(1.0, 5.0, dtype=np.float32)
+    check.values(lambda m, x: m.average(x, 1, weights=w, returned=True), X)
+
+
+@pytest.mark.parametrize("name", NANS)
+@pytest.mark.parametrize("axis", [None, 1, 0])
+def test_without_nans(check, name, axis):
+    check.values(lambda m, x: getattr(m, name)(x, axis=axis), N)
+    check.values(lambda m, x: getattr(m, name)(x, axis=0 if axis == 1 else axis), I)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_places_of_extrema(check, name):
+    for axis in (None, 0, -1):
+        check.values(lambda m, x, axis=axis: getattr(m, name)(x, axis=axis), X)
+        check.values(lambda m, x, axis=axis: getattr(m, name)(x, axis=axis, keepdims=True), N)
+    check.values(lambda m, x: getattr(m, name)(x, 1), B)
+    check.vmap(lambda m, x: getattr(m, name)(x, 1), X)
+
+
+@pytest.mark.parametrize("name", "cumsum cumprod nancumsum nancumprod".split())
+def test_running(check, name):
+    for axis in (None, 1, -1):
+        check.values(lambda m, x, axis=axis: getattr(m, name)(x, axis=axis), N)
+    check.grad(lambda m, x: getattr(m, name)(x, axis=1), X)
+    check.values(lambda m, x: getattr(m, name)(x), B)
+    check.values(lambda m, x: getattr(m, name)(x, 0), I)
+
+
+def test_cumulative(check):
+    check.values(lambda m, x: m.cumulative_sum(x, axis=1, include_initial=True), I)
+    check.values(lambda m, x: m.cumulative_prod(x, axis=0), X)
+
+
+@pytest.mark.parametrize("method", ["linear", "lower", "higher", "midpoint", "nearest"])
+def test_quantile(check, method):
+    q = np.array([0.0, 0.3, 0.5, 1.0], np.float32)
+    check.values(lambda m, x: m.quantile(x, q, axis=1, method=method), X)
+    check.values(lambda m, x: m.nanquantile(x, 0.4, axis=0, method=method), N)
+    check.values(lambda m, x: m.percentile(x, 30, axis=(0, 2), method=method, keepdims=True), X)
+
+
+def test_quantile_gradient(check):
+    check.grad(lambda m, x: m.quantile(x, 0.3, axis=1), X)
+    check.values(lambda m, x: m.quantile(x, 0.5), N)
+
+
+def test_correlation(check):
+    check.values(lambda m, x: [m.cov(x[0]), m.cov(x[0], bias=True), m.corrcoef(x[0]), m.cov(x[0, 0])], X)
+    check.values(lambda m, x: m.cov(x[0], x[1], rowvar=False), X)
+    check.values(lambda m, x: m.cov(x[0], fweights=np.array([1, 2, 1, 3, 1]), aweights=np.arange(1.0, 6)), X)

@@ -1,0 +1,96 @@
+"""Sorting, searching, counting and sets, against JAX."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+
+X = jnp.array(np.random.RandomState(0).randn(3, 5).astype(np.float32)).at[1, 2].set(np.nan)
+I = jnp.array(np.random.RandomState(1).randint(0, 6, (20,)).astype(np.int32))
+J = jnp.array([5, 3, 9, 3, 1])
+S = jnp.sort(jnp.array(np.random.RandomState(2).randn(7).astype(np.float32)))
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort"])
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": None}, {"descending": True}], ids=str)
+def test_sort(check, name, options):
+    check.values(lambda m, x: getattr(m, name)(x, **options), X)
+    check.values(lambda m, x: getattr(m, name)(x.reshape(4, 5), **options), I)
+
+
+def test_sort_transforms(check):
+    check.grad(lambda m, x: m.sort(x), X[0:1])
+    check.vmap(lambda m, x: m.sort(x), X)
+    check.vmap(lambda m, x: m.argsort(x), X)
+    check.values(lambda m, x: m.lexsort((x, x % 3)), I)
+    check.values(lambda m, x: m.sort_complex(x), J)
+    check.values(lambda m, x: m.partition(x, 2)[2], J)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searchsorted(check, side):
+    check.values(lambda m, s, x: m.searchsorted(s, x, side=side), S, X)
+    check.values(lambda m, s: m.searchsorted(s, s[2], side=side), S)
+    check.values(
+        lambda m, x: m.searchsorted(x, np.array([-1, 3, 4, 99]), side=side, sorter=np.argsort(np.asarray(J))), J
+    )
+    check.values(lambda m, s: m.digitize(np.array([-9.0, 0.1, 9.0]), s, right=side == "left"), S)
+    check.values(lambda m, s: m.digitize(np.array([-9.0, 0.1, 9.0]), s[::-1], right=side == "left"), S)
+
+
+def test_counting(check):
+    check.values(lambda m, x: m.bincount(x, length=8), I)
+    check.values(lambda m, x: m.bincount(x, weights=m.ones(20), minlength=9), I, jit=False)
+    check.values(lambda m, x: m.bincount(x), I, jit=False)
+    check.values(lambda m, x: m.histogram(x, bins=5), S)
+    check.values(lambda m, x: m.histogram(x, bins=5, range=(-1, 1), density=True), S)
+    check.values(lambda m, x: m.histogram(x, bins=np.array([-1.0, 0.0, 0.5, 2.0]), weights=np.arange(7.0)), S)
+    check.values(lambda m, x: m.histogram_bin_edges(x, 4), S)
+    check.values(lambda m, x: m.histogram2d(x, x[::-1], bins=3), S)
+    check.values(lambda m, x: m.histogramdd(m.stack([x, x[::-1], x * 2], 1), bins=2), S)
+    with pytest.raises(nx.errors.ConcretizationTypeError, match="length"):
+        nx.jit(jnp.bincount)(I)
+
+
+def test_where_it_holds(check):
+    check.values(lambda m, x: [m.nonzero(x > 2), m.flatnonzero(x), m.argwhere(x > 2), m.where(x > 2)], I, jit=False)
+    check.values(lambda m, x: m.nonzero(x.reshape(4, 5) > 2, size=12, fill_value=-1), I)
+    check.values(lambda m, x: m.nonzero(x > 2, size=4), I)
+    check.values(lambda m, x: m.argwhere(x > 2, size=30, fill_value=99), I)
+    check.values(lambda m, x: m.extract(x > 2, x), I, jit=False)
+    check.values(lambda m, x: m.compress(np.array([True, False, True]), x, axis=0), X)
+    check.values(lambda m, x: m.compress(x[0] > 0, x, axis=1, size=4, fill_value=7), X)
+    check.values(lambda m, x: m.choose(x % 3, [x, x * 10, x * 100], mode="clip"), I)
+    check.vmap(lambda m, x: m.nonzero(x > 0, size=4, fill_value=9), X)
+    with pytest.raises(nx.errors.ConcretizationTypeError, match="size"):
+        nx.jit(jnp.nonzero)(I)
+
+
+FULL = {"return_index": True, "return_inverse": True, "return_counts": True}
+
+
+@pytest.mark.parametrize("x", [I, J, X, I.reshape(10, 2)], ids=["repeated", "few", "nan", "matrix"])
+def test_unique(check, x):
+    check.values(lambda m, x: m.unique(x), x, jit=False)
+    check.values(lambda m, x: m.unique(x, **FULL), x, jit=False)
+    check.values(lambda m, x: m.unique(x, size=3, **FULL), x)
+    check.values(lambda m, x: m.unique(x, size=25, fill_value=-7, **FULL), x)
+    check.values(lambda m, x: m.unique(x, equal_nan=False), x, jit=False)
+
+
+def test_unique_slices(check):
+    check.values(lambda m, x: m.unique(x.reshape(10, 2) % 2, axis=0, **FULL), I, jit=False)
+    check.values(lambda m, x: m.unique(x.reshape(2, 10) % 2, axis=1, size=6, **FULL), I)
+    check.values(lambda m, x: m.unique_counts(x), I, jit=False)
+    check.values(lambda m, x: m.unique_all(x), I, jit=False)
+
+
+def test_sets(check):
+    check.values(
+        lambda m, x, y: [m.union1d(x, y), m.intersect1d(x, y), m.setdiff1d(x, y), m.setxor1d(x, y)], I, J, jit=False
+    )
+    check.values(lambda m, x, y: [m.union1d(x, y, size=9), m.setdiff1d(x, y, size=6, fill_value=-1)], I, J)
+    check.values(lambda m, x, y: m.intersect1d(x, y, return_indices=True), I, J, jit=False)
+    check.values(lambda m, x, y: m.isin(x, y), I, J)
+    check.values(lambda m, x, y: m.isin(x.reshape(4, 5), y, invert=True), I, J)
