@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -36,8 +36,42 @@ class Precision(Enum):
     HIGH = 1
     HIGHEST = 2
 
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        return _PRECISIONS.get(value) if isinstance(value, str) else None
 
+
+_PRECISIONS: Final = {
+    "default": Precision.DEFAULT,
+    "fastest": Precision.DEFAULT,
+    "bfloat16": Precision.DEFAULT,
+    "high": Precision.HIGH,
+    "bfloat16_3x": Precision.HIGH,
+    "tensorfloat32": Precision.HIGH,
+    "highest": Precision.HIGHEST,
+    "float32": Precision.HIGHEST,
+}
 PrecisionPair = tuple[Precision, Precision] | None
+
+
+def canonical_precision(precision: Any) -> PrecisionPair:
+    """What users give as ``precision=`` (None, a member, its name, or a pair of them) as ops take it.
+
+    >>> canonical_precision("highest") == (Precision.HIGHEST, Precision.HIGHEST)
+    True
+    """
+    if precision is None:
+        return None
+    pair: Any = precision if isinstance(precision, (tuple, list)) else (precision, precision)
+    try:
+        first, second = map(Precision, pair)
+    except (ValueError, TypeError):
+        raise ParameterError(
+            "precision: not understood",
+            got=repr(precision),
+            expected=f"None, a Precision, one of {', '.join(_PRECISIONS)}, or a pair of them",
+        ) from None
+    return first, second
 
 
 def precision_text(precision: PrecisionPair) -> str:

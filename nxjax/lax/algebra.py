@@ -1,0 +1,192 @@
+"""`jax.lax`'s products, convolutions, windows and transforms, each thin over one op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.lax import linalg
+from nxjax.lax.convolution import (
+    ConvGeneralDilatedDimensionNumbers,
+    conv,
+    conv_general_dilated,
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_shape_tuple,
+    conv_transpose,
+    conv_transpose_shape_tuple,
+    conv_with_general_padding,
+    padtype_to_pads,
+)
+from nxjax.lax.windows import reduce_window, reduce_window_shape_tuple
+from nxjax.ops import dot as dot_ops
+from nxjax.ops import fft as fft_ops
+from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dot import DotDimensionNumbers, Precision, canonical_precision
+from nxjax.ops.fft import FftType
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+
+PrecisionLike = Any
+
+__all__ = (
+    "ConvDimensionNumbers",
+    "ConvGeneralDilatedDimensionNumbers",
+    "DotDimensionNumbers",
+    "FftType",
+    "Precision",
+    "PrecisionLike",
+    "batch_matmul",
+    "conv",
+    "conv_dimension_numbers",
+    "conv_general_dilated",
+    "conv_general_dilated_local",
+    "conv_general_dilated_patches",
+    "conv_general_permutations",
+    "conv_general_shape_tuple",
+    "conv_shape_tuple",
+    "conv_transpose",
+    "conv_transpose_shape_tuple",
+    "conv_with_general_padding",
+    "dot",
+    "dot_general",
+    "fft",
+    "linalg",
+    "padtype_to_pads",
+    "reduce_window",
+    "reduce_window_shape_tuple",
+)
+
+
+def _axes(values: Any) -> tuple[int, ...]:
+    return tuple(int(v) for v in values)
+
+
+def dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: Any,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Array:
+    """Sum of products over contracting dimensions, for each index of the batch dimensions.
+
+    Args:
+        lhs, rhs: arrays; of one dtype, or promoted to one.
+        dimension_numbers: ``((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))``.
+        precision: None, a `Precision`, its name, or a pair of them.
+        preferred_element_type: dtype of accumulator and result.
+
+    Returns:
+        Batch dimensions, then free dimensions of ``lhs``, then those of ``rhs``.
+
+    Raises:
+        ShapeError: paired dimensions differ in size.
+
+    >>> import nxjax as nx
+    >>> dot_general(nx.ones((2, 3)), nx.ones((4, 3)), (((1,), (1,)), ((), ()))).shape
+    (2, 4)
+    """
+    x, y = as_value(lhs, "dot_general"), as_value(rhs, "dot_general")
+    if x.dtype != y.dtype:
+        dtype, weak = dtypes.promote((x.dtype, x.weak_type), (y.dtype, y.weak_type))
+        x, y = (v if v.dtype == dtype else convert_element_type(v, dtype=dtype, weak=weak) for v in (x, y))
+    try:
+        (xc, yc), (xb, yb) = dimension_numbers
+        numbers = ((_axes(xc), _axes(yc)), (_axes(xb), _axes(yb)))
+    except (TypeError, ValueError):
+        raise ParameterError(
+            "dot_general: not dimension numbers",
+            got=repr(dimension_numbers),
+            expected="((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)), each a sequence of ints",
+        ) from None
+    return dot_ops.dot_general(
+        x,
+        y,
+        dimension_numbers=numbers,
+        precision=canonical_precision(precision),
+        preferred_element_type=None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type),
+    )
+
+
+def dot(
+    lhs: Any,
+    rhs: Any,
+    *,
+    dimension_numbers: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Product of vectors and matrices, or `dot_general` if ``dimension_numbers`` are given.
+
+    >>> import nxjax as nx
+    >>> float(dot(nx.arange(3.0), nx.arange(3.0)))
+    5.0
+    """
+    x, y = as_value(lhs, "dot"), as_value(rhs, "dot")
+    if dimension_numbers is None:
+        if x.ndim not in (1, 2) or y.ndim not in (1, 2) or x.shape[-1] != y.shape[0]:
+            raise ShapeError(
+                "dot: not a product of matrices or vectors",
+                got=f"{x.type} and {y.type}",
+                expected="1 or 2 dimensions each, the last of lhs as large as the first of rhs",
+                fix="give dimension_numbers, or use nx.numpy.matmul",
+            )
+        dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
+    return dot_general(x, y, dimension_numbers, precision, preferred_element_type)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
+    """Matrix products over equal leading dimensions: ``[..., m, k]`` and ``[..., k, n]`` to ``[..., m, n]``.
+
+    >>> import nxjax as nx
+    >>> batch_matmul(nx.ones((5, 2, 3)), nx.ones((5, 3, 4))).shape
+    (5, 2, 4)
+    """
+    x, y = as_value(lhs, "batch_matmul"), as_value(rhs, "batch_matmul")
+    if x.ndim != y.ndim or x.ndim < 2:
+        raise ShapeError(
+            "batch_matmul: operands differ in rank, or are no matrices",
+            got=f"{x.type} and {y.type}",
+            expected="the same number of dimensions, at least 2",
+        )
+    batch = tuple(range(x.ndim - 2))
+    return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch)), precision)
+
+
+def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+    """Fourier transform of the last ``len(fft_lengths)`` dimensions (at most 3).
+
+    Args:
+        x: array; brought to a real (RFFT) or complex dtype.
+        fft_type: an `FftType` or its name.
+        fft_lengths: sizes of the (real) transformed dimensions.
+
+    >>> import nxjax as nx
+    >>> fft(nx.ones(4), "rfft", (4,)).shape
+    (3,)
+    """
+    value = as_value(x, "fft")
+    if isinstance(fft_type, str):
+        if fft_type.upper() not in FftType.__members__:
+            raise ParameterError("fft: no such transform", got=repr(fft_type), expected=", ".join(FftType.__members__))
+        fft_type = FftType[fft_type.upper()]
+    if not isinstance(fft_type, FftType):
+        raise ParameterError("fft: fft_type", got=repr(fft_type), expected="a FftType or its name")
+    real = fft_type is FftType.RFFT
+    dtype = value.dtype
+    if not (real and dtype in dtypes.COMPLEX):
+        wide = dtypes.to_inexact(dtype)
+        dtype = (wide if dtypes.bit_width(wide) >= 32 else dtypes.float32) if real else dtypes.complex_of(wide)
+    if dtype != value.dtype:
+        value = convert_element_type(value, dtype=dtype)
+    lengths = _axes(fft_lengths)
+    return fft_ops.fft(value, fft_type=fft_type, fft_lengths=lengths) if lengths else value

@@ -1,0 +1,408 @@
+"""`jax.lax`'s convolutions: paddings by name, layouts by letters, transposed convolutions and patches, over one op."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.ops import conv as conv_ops
+from nxjax.ops.base import require
+from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers, dilated
+from nxjax.ops.dot import canonical_precision, dot_general
+from nxjax.ops.shape import rev, transpose
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
+
+ConvGeneralDilatedDimensionNumbers = None | ConvDimensionNumbers | tuple[str, str, str]
+Padding = str | Sequence[tuple[int, int]]
+
+
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
+) -> list[tuple[int, int]]:
+    """The (low, high) padding per dimension that a name stands for.
+
+    ``"VALID"`` pads nothing. ``"SAME"`` pads so that there are ``ceil(size / stride)`` windows, an odd element at the
+    end; ``"SAME_LOWER"`` puts it at the start.
+
+    >>> padtype_to_pads((5, 6), (3, 4), (1, 2), "SAME")
+    [(1, 1), (1, 1)]
+    """
+    name = padding.upper() if isinstance(padding, str) else padding
+    if name == "VALID":
+        return [(0, 0)] * len(in_shape)
+    if name not in ("SAME", "SAME_LOWER"):
+        raise ParameterError("padding: no such padding", got=repr(padding), expected="'SAME', 'SAME_LOWER' or 'VALID'")
+    pads: list[tuple[int, int]] = []
+    for n, k, s in zip(in_shape, window_shape, window_strides, strict=True):
+        total = max((-(-n // s) - 1) * s + k - n, 0)
+        low = total // 2 if name == "SAME" else total - total // 2
+        pads.append((low, total - low))
+    return pads
+
+
+def pairs(padding: Any, name: str) -> tuple[tuple[int, int], ...]:
+    """Explicit padding as pairs of ints."""
+    try:
+        return tuple((int(low), int(high)) for low, high in padding)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"{name}: padding", got=repr(padding), expected="'SAME', 'VALID' or a (low, high) pair per dimension"
+        ) from None
+
+
+def conv_general_dilated(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Convolution (correlation) with any layout, strides, dilations and groups.
+
+    Args:
+        lhs: input ``[batch, features, spatial...]``, in the order that ``dimension_numbers`` says.
+        rhs: kernel ``[output features, input features / feature_group_count, window...]``, likewise.
+        window_strides: step of the window per spatial dimension.
+        padding: ``"SAME"``, ``"SAME_LOWER"``, ``"VALID"``, or (low, high) per spatial dimension; negative cuts off.
+        lhs_dilation: distance of input elements after zeros are put between them.
+        rhs_dilation: distance of kernel elements.
+        dimension_numbers: None, three strings such as ``("NHWC", "HWIO", "NHWC")``, or `ConvDimensionNumbers`.
+        feature_group_count: groups of features that do not mix; the number of input features for a depthwise one.
+        batch_group_count: groups of the batch, each with its own output features.
+        precision: as in `dot_general`.
+        preferred_element_type: dtype of accumulator and result.
+
+    Raises:
+        ShapeError: the input's features do not fit the kernel; ParameterError: bad parameters.
+
+    >>> import nxjax as nx
+    >>> x, kernel = nx.ones((1, 8, 8, 3)), nx.ones((3, 3, 3, 16))
+    >>> conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
+    (1, 4, 4, 16)
+    """
+    name = "conv_general_dilated"
+    x, y = as_value(lhs, name), as_value(rhs, name)
+    numbers = conv_dimension_numbers(x.shape, y.shape, dimension_numbers)
+    spatial = max(0, x.ndim - 2)
+    strides = tuple(int(s) for s in window_strides)
+    base = (1,) * spatial if lhs_dilation is None else tuple(int(d) for d in lhs_dilation)
+    holes = (1,) * spatial if rhs_dilation is None else tuple(int(d) for d in rhs_dilation)
+    if isinstance(padding, str):
+        require(
+            name,
+            all(d == 1 for d in base),
+            "padding by name has no meaning for a dilated input",
+            f"padding={padding!r}, lhs_dilation={base}",
+            "(low, high) pairs",
+            "give the padding, or use conv_transpose",
+        )
+        for what, values in (("window_strides", strides), ("rhs_dilation", holes)):
+            require(name, len(values) == spatial, what, values, f"{spatial} entries, one per spatial dimension")
+        window = [dilated(y.shape[i], d) for i, d in zip(numbers.rhs_spec[2:], holes, strict=True)]
+        padding = padtype_to_pads([x.shape[i] for i in numbers.lhs_spec[2:]], window, strides, padding)
+    return conv_ops.conv_general_dilated(
+        x,
+        y,
+        window_strides=strides,
+        padding=pairs(padding, name),
+        lhs_dilation=base,
+        rhs_dilation=holes,
+        feature_group_count=int(feature_group_count),
+        batch_group_count=int(batch_group_count),
+        dimension_numbers=numbers,
+        precision=canonical_precision(precision),
+        preferred_element_type=None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type),
+    )
+
+
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """`conv_general_dilated` in the layout NCHW, OIHW, without dilation."""
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
+
+
+def conv_with_general_padding(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """`conv_general_dilated` in the layout NCHW, OIHW."""
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def _transpose_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
+    """Padding of the fractionally strided convolution that belongs to a forward convolution of this padding."""
+    if isinstance(padding, str):
+        if padding == "SAME":
+            total = k + s - 2
+            low = k - 1 if s > k - 1 else -(-total // 2)
+        elif padding == "VALID":
+            total = k + s - 2 + max(k - s, 0)
+            low = k - 1
+        else:
+            raise ParameterError("conv_transpose: padding", got=repr(padding), expected="'SAME', 'VALID' or pairs")
+        return low, total - low
+    low, high = padding
+    return k - 1 - low, k - 1 - high
+
+
+_TRANSPOSE_LAYOUTS = {
+    2: ("NC", "IO", "NC"),
+    3: ("NHC", "HIO", "NHC"),
+    4: ("NHWC", "HWIO", "NHWC"),
+    5: ("NHWDC", "HWDIO", "NHWDC"),
+}
+
+
+def conv_transpose(
+    lhs: Any,
+    rhs: Any,
+    strides: Sequence[int],
+    padding: Padding,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    transpose_kernel: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    use_consistent_padding: bool = False,
+) -> Array:
+    """Fractionally strided ("transposed") convolution; channels last unless ``dimension_numbers`` says otherwise.
+
+    Args:
+        lhs, rhs: input and kernel.
+        strides: by how much the result is finer than the input.
+        padding: ``"SAME"`` or ``"VALID"``, as of the forward convolution; or (low, high) pairs as of this one.
+        rhs_dilation: distance of kernel elements.
+        dimension_numbers: as in `conv_general_dilated`.
+        transpose_kernel: mirror the kernel and swap its feature dimensions, as Keras' ``Conv2DTranspose`` does.
+        use_consistent_padding: pairs, too, are those of the forward convolution.
+
+    >>> import nxjax as nx
+    >>> conv_transpose(nx.ones((1, 4, 4, 3)), nx.ones((3, 3, 3, 8)), (2, 2), "SAME").shape
+    (1, 8, 8, 8)
+    """
+    x, y = as_value(lhs, "conv_transpose"), as_value(rhs, "conv_transpose")
+    if x.ndim != y.ndim or x.ndim < 2:
+        raise ShapeError("conv_transpose: input and kernel differ in rank", got=f"{x.type} and {y.type}")
+    if dimension_numbers is None:
+        require("conv_transpose", x.ndim <= 5, "no default layout for this rank", x.type, fix="give dimension_numbers")
+        dimension_numbers = _TRANSPOSE_LAYOUTS[x.ndim]
+    numbers = conv_dimension_numbers(x.shape, y.shape, dimension_numbers)
+    spatial = x.ndim - 2
+    holes = (1,) * spatial if rhs_dilation is None else tuple(rhs_dilation)
+    require("conv_transpose", len(strides) == spatial, "strides", tuple(strides), f"{spatial} entries")
+    if use_consistent_padding or isinstance(padding, str):
+        each = [padding] * spatial if isinstance(padding, str) else padding
+        sizes = [dilated(y.shape[i], d) for i, d in zip(numbers.rhs_spec[2:], holes, strict=True)]
+        padding = [_transpose_padding(k, s, p) for k, s, p in zip(sizes, strides, each, strict=True)]
+    if transpose_kernel:
+        y = rev(y, dimensions=numbers.rhs_spec[2:])
+        order = list(range(y.ndim))
+        i, j = numbers.rhs_spec[:2]
+        order[i], order[j] = j, i
+        y = transpose(y, permutation=tuple(order))
+    return conv_general_dilated(
+        x,
+        y,
+        (1,) * spatial,
+        padding,
+        tuple(strides),
+        holes,
+        numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_general_dilated_patches(
+    lhs: Any,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Padding,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """The windows that a convolution sees, flattened into its output features: features first, then window.
+
+    >>> import nxjax as nx
+    >>> conv_general_dilated_patches(nx.ones((1, 3, 8, 8)), (2, 2), (2, 2), "VALID").shape
+    (1, 12, 4, 4)
+    """
+    x = as_value(lhs, "conv_general_dilated_patches")
+    window = tuple(int(k) for k in filter_shape)
+    numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
+    size, channels = math.prod(window), x.shape[numbers.lhs_spec[1]]
+    # One output feature per place in the window, whose kernel is one there.
+    kernel = np.tile(np.eye(size), (channels, 1)).reshape(channels * size, 1, *window).astype(x.dtype)
+    kernel = kernel.transpose(sorted(range(x.ndim), key=numbers.rhs_spec.__getitem__))
+    pair = canonical_precision(precision)
+    return conv_general_dilated(
+        x,
+        wrap(np.ascontiguousarray(kernel)),
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        numbers,
+        feature_group_count=channels,
+        precision=pair and (pair[0], "default"),
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_general_dilated_local(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Padding,
+    filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: Any = None,
+) -> Array:
+    """A convolution with its own kernel at each place of the result (a locally connected layer).
+
+    Args:
+        lhs: as in `conv_general_dilated`.
+        rhs: kernels; spatial dimensions are those of the result, and the input features hold features and window.
+        filter_shape: sizes of the window.
+    """
+    x, y = as_value(lhs, "conv_general_dilated_local"), as_value(rhs, "conv_general_dilated_local")
+    pair = canonical_precision(precision)
+    patches = conv_general_dilated_patches(
+        x,
+        filter_shape,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        pair and pair[0],
+    )
+    _, rhs_spec, out_spec = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)
+    both = sorted(zip(out_spec[2:], rhs_spec[2:], strict=True))
+    batch = tuple(i for i, _ in both), tuple(j for _, j in both)
+    out = dot_general(patches, y, dimension_numbers=(((out_spec[1],), (rhs_spec[1],)), batch), precision=pair)
+    # out: spatial dimensions in order, batch, output features.
+    places = [*batch[0], *out_spec[:2]]
+    return transpose(out, permutation=tuple(sorted(range(out.ndim), key=places.__getitem__)))
+
+
+# --- shapes ---
+
+
+def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], ...]:
+    """The three specs of string dimension numbers."""
+    ones = (1,) * len(dimension_numbers[0])
+    return tuple(conv_dimension_numbers(ones, ones, dimension_numbers))
+
+
+def conv_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    strides: Sequence[int],
+    pads: Any,
+    batch_group_count: int = 1,
+) -> tuple[int, ...]:
+    """Shape of a convolution of shapes in the order NC..., OI..."""
+    if isinstance(pads, str):
+        pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
+    return _shape(lhs_shape, rhs_shape, strides, pads, None, batch_group_count)
+
+
+def conv_general_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Any,
+    dimension_numbers: Any,
+) -> tuple[int, ...]:
+    """Shape of a convolution in any layout."""
+    numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    if isinstance(padding, str):
+        inner = [lhs_shape[i] for i in numbers.lhs_spec[2:]]
+        padding = padtype_to_pads(inner, [rhs_shape[i] for i in numbers.rhs_spec[2:]], window_strides, padding)
+    return _shape(lhs_shape, rhs_shape, window_strides, padding, numbers)
+
+
+def conv_transpose_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Any,
+    dimension_numbers: Any,
+) -> tuple[int, ...]:
+    """Shape of a transposed convolution in any layout."""
+    numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    window = [rhs_shape[i] for i in numbers.rhs_spec[2:]]
+    if isinstance(padding, str):
+        padding = [_transpose_padding(k, s, padding) for k, s in zip(window, window_strides, strict=True)]
+    return _shape(lhs_shape, rhs_shape, (1,) * len(window), padding, numbers, dilation=window_strides)
+
+
+def _shape(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    strides: Sequence[int],
+    padding: Any,
+    numbers: ConvDimensionNumbers | None,
+    batch_group_count: int = 1,
+    dilation: Sequence[int] | None = None,
+) -> tuple[int, ...]:
+    numbers = numbers or conv_dimension_numbers(lhs_shape, rhs_shape)
+    ones = (1,) * (len(lhs_shape) - 2)
+    # Only sizes are asked for: let the features fit.
+    fitting = list(lhs_shape)
+    fitting[numbers.lhs_spec[1]] = rhs_shape[numbers.rhs_spec[1]]
+    out = conv_ops.conv_general_dilated.infer(
+        ArrayType(tuple(fitting), dtypes.float32),
+        ArrayType(tuple(rhs_shape), dtypes.float32),
+        window_strides=tuple(strides),
+        padding=pairs(padding, "conv_shape_tuple"),
+        lhs_dilation=tuple(dilation) if dilation is not None else ones,
+        rhs_dilation=ones,
+        feature_group_count=1,
+        batch_group_count=batch_group_count,
+        dimension_numbers=numbers,
+    )
+    return out.shape

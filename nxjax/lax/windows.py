@@ -1,0 +1,212 @@
+"""`jax.lax.reduce_window`: sums and extrema are ops; any other associative function is a tree of its own calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.lax.convolution import padtype_to_pads, pairs
+from nxjax.ops import window
+from nxjax.ops.arithmetic import add, max, min
+from nxjax.ops.base import require
+from nxjax.ops.conv import dilated
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import pad
+from nxjax.ops.slicing import slice as slice_
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.core import Array
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.vmap import vmap
+
+
+def reduce_window(
+    operand: Any,
+    init_value: Any,
+    computation: Callable[..., Any],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Any:
+    """Reduce each window of an array, or of a tree of arrays of one shape, with an associative function.
+
+    Args:
+        operand: array or tree of arrays.
+        init_value: scalar, or tree of scalars like ``operand``; also the value of padding.
+        computation: ``(accumulated, element) -> accumulated`` on scalars, or on trees of them.
+        window_dimensions: size of the window per dimension.
+        window_strides: step per dimension; 1 if left out.
+        padding: ``"SAME"``, ``"SAME_LOWER"``, ``"VALID"`` or (low, high) per dimension.
+        base_dilation, window_dilation: distance of elements of the operand, of the window.
+
+    Returns:
+        One element per window, in the structure of ``operand``.
+
+    >>> import nxjax as nx
+    >>> reduce_window(nx.arange(6.0), -nx.inf, nx.lax.max, (2,), (2,)).tolist()
+    [1.0, 3.0, 5.0]
+    """
+    name = "reduce_window"
+    leaves, treedef = tree.flatten(operand)
+    xs = [as_value(x, name) for x in leaves]
+    require(name, bool(xs), "no operand")
+    inits = [
+        as_value(i, name) if i is not None else i
+        for i in tree.flatten_up_to(treedef, init_value, f"{name}: init_value")
+    ]
+    shape = xs[0].shape
+    for x, init in zip(xs, inits, strict=True):
+        if x.shape != shape or init.shape:
+            raise ShapeError(
+                f"{name}: operands have one shape and their initial values are scalars", got=f"{x.type}, {init.type}"
+            )
+    inits = [
+        i if i.dtype == x.dtype else convert_element_type(i, dtype=x.dtype) for x, i in zip(xs, inits, strict=True)
+    ]
+    ones = (1,) * len(shape)
+    ints = lambda values: ones if values is None else tuple(int(v) for v in values)
+    sizes, strides = ints(window_dimensions), ints(window_strides)
+    base, holes = ints(base_dilation), ints(window_dilation)
+    if isinstance(padding, str):
+        require(name, all(len(v) == len(shape) for v in (sizes, strides, base, holes)), "one entry per dimension")
+        inner = [dilated(n, d) for n, d in zip(shape, base, strict=True)]
+        padding = padtype_to_pads(inner, [dilated(k, d) for k, d in zip(sizes, holes, strict=True)], strides, padding)
+    params: dict[str, Any] = {
+        "window_dimensions": sizes,
+        "window_strides": strides,
+        "padding": pairs(padding, name),
+        "base_dilation": base,
+        "window_dilation": holes,
+    }
+    if len(xs) == 1:
+        found = _monoid(xs[0], inits[0], computation, treedef, params)
+        if found is not None:
+            return tree.unflatten(treedef, [found])
+    window.window_shape(window.reduce_window_sum, xs[0].type, **params)
+    return tree.unflatten(treedef, _by_doubling(xs, inits, computation, treedef, **params))
+
+
+def reduce_window_shape_tuple(
+    operand_shape: Sequence[int],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Any,
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> tuple[int, ...]:
+    """Number of windows per dimension.
+
+    >>> reduce_window_shape_tuple((8,), (3,), (2,), ((0, 0),))
+    (3,)
+    """
+    ones = (1,) * len(operand_shape)
+    return window.window_shape(
+        window.reduce_window_sum,
+        ArrayType(tuple(operand_shape), dtypes.float32),
+        window_dimensions=tuple(window_dimensions),
+        window_strides=tuple(window_strides),
+        padding=pairs(padding, "reduce_window"),
+        base_dilation=tuple(base_dilation or ones),
+        window_dilation=tuple(window_dilation or ones),
+    )
+
+
+def _name_of(computation: Callable[..., Any], treedef: Any, type: ArrayType) -> str | None:
+    """The op that ``computation`` is, if it is one op on its two arguments."""
+
+    def flat(x: Array, y: Array) -> Sequence[Any]:
+        return tree.flatten(computation(tree.unflatten(treedef, [x]), tree.unflatten(treedef, [y])))[0]
+
+    program = stage(flat, [type, type], "reduce_window")
+    while len(program.equations) == 1:
+        (equation,) = program.equations
+        if set(equation.inputs) != set(program.inputs) or program.outputs != equation.outputs:
+            return None
+        inner = equation.params.get("program")
+        if equation.op.name != "jit" or inner is None:
+            return equation.op.name
+        program = inner
+    return None
+
+
+def _monoid(
+    x: Array, init: Array, computation: Callable[..., Any], treedef: Any, params: dict[str, Any]
+) -> Array | None:
+    """The reduction by an op, where ``computation`` is one that has it."""
+    kind = _name_of(computation, treedef, ArrayType((), x.dtype))
+    if kind in ("max", "min") and x.dtype not in dtypes.COMPLEX:
+        op, combine = (window.reduce_window_max, max) if kind == "max" else (window.reduce_window_min, min)
+        y = op(x, **params)
+        # Padding and start are one value, and an extremum does not mind how often it takes part.
+        return y if _is(init, op.identity(x.dtype)) else combine(y, _spread(init, y))
+    if kind == "add" and x.dtype in dtypes.NUMBER:
+        if _is(init, 0):
+            return window.reduce_window_sum(x, **params)
+        if all(p <= 0 for pair in params["padding"] for p in pair) and all(d == 1 for d in params["base_dilation"]):
+            y = window.reduce_window_sum(x, **params)
+            return add(y, _spread(init, y))
+    return None
+
+
+def _is(init: Array, value: Any) -> bool:
+    return isinstance(init, DeviceArray) and bool(init.numpy() == np.asarray(value).astype(init.dtype))
+
+
+def _spread(init: Array, y: Array) -> Array:
+    return broadcast_in_dim(init, shape=y.shape, broadcast_dimensions=())
+
+
+def _by_doubling(
+    xs: list[Array],
+    inits: list[Array],
+    computation: Callable[..., Any],
+    treedef: Any,
+    *,
+    window_dimensions: tuple[int, ...],
+    window_strides: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+    base_dilation: tuple[int, ...],
+    window_dilation: tuple[int, ...],
+) -> list[Array]:
+    """Dimension by dimension, runs of 1, 2, 4, ... elements, from which every window is put together."""
+    config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
+    ys = [pad(x, i, padding_config=config) for x, i in zip(xs, inits, strict=True)]
+
+    def combined(a: list[Array], b: list[Array]) -> list[Array]:
+        shape = a[0].shape
+        flat = lambda vs: tree.unflatten(treedef, [reshape(v, shape=(v.size,)) for v in vs])
+        found = tree.flatten(vmap(computation)(flat(a), flat(b)))[0]
+        return [reshape(as_value(v), shape=shape) for v in found]
+
+    def part(values: list[Array], axis: int, start: int, length: int, step: int = 1) -> list[Array]:
+        starts, limits, steps = [0] * len(config), list(values[0].shape), [1] * len(config)
+        starts[axis], limits[axis], steps[axis] = start, start + length, step
+        at = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": tuple(steps)}
+        return [slice_(v, **at) for v in values]
+
+    for axis, (k, s, d) in enumerate(zip(window_dimensions, window_strides, window_dilation, strict=True)):
+        n = ys[0].shape[axis] - dilated(k, d) + 1
+        if n <= 0:
+            ys = part(ys, axis, 0, 0)
+            continue
+        run, length, total, done = ys, 1, None, 0
+        while True:
+            if k & length:
+                taken = part(run, axis, done * d, n)
+                total = taken if total is None else combined(total, taken)
+                done += length
+            length *= 2
+            if length > k:
+                break
+            half = run[0].shape[axis] - (length // 2) * d
+            run = combined(part(run, axis, 0, half), part(run, axis, (length // 2) * d, half))
+        assert total is not None
+        ys = part(total, axis, 0, n, s)
+    return combined([_spread(i, y) for i, y in zip(inits, ys, strict=True)], ys) if ys[0].size else ys
