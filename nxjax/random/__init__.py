@@ -10,48 +10,32 @@ give what `jax.random` gives, compiled or not, alone or under `vmap`.
 
 from __future__ import annotations
 
-from nxjax.random.keys import (
-    PRNGKey as PRNGKey,
-)
-from nxjax.random.keys import (
-    clone as clone,
-)
-from nxjax.random.keys import (
-    fold_in as fold_in,
-)
-from nxjax.random.keys import (
-    key as key,
-)
-from nxjax.random.keys import (
-    key_data as key_data,
-)
-from nxjax.random.keys import (
-    key_dtype as key_dtype,
-)
-from nxjax.random.keys import (
-    key_impl as key_impl,
-)
-from nxjax.random.keys import (
-    split as split,
-)
-from nxjax.random.keys import (
-    wrap_key_data as wrap_key_data,
-)
-from nxjax.random.normals import lognormal as lognormal
-from nxjax.random.normals import normal as normal
-from nxjax.random.normals import truncated_normal as truncated_normal
-from nxjax.random.uniforms import (
-    bernoulli as bernoulli,
-)
-from nxjax.random.uniforms import (
-    bits as bits,
-)
-from nxjax.random.uniforms import (
-    rademacher as rademacher,
-)
-from nxjax.random.uniforms import (
-    randint as randint,
-)
-from nxjax.random.uniforms import (
-    uniform as uniform,
-)
+import importlib as _importlib
+from typing import Any as _Any
+
+_FILES = {
+    "keys": "PRNGKey clone fold_in key key_data key_dtype key_impl split wrap_key_data",
+    "uniforms": "bernoulli bits rademacher randint uniform",
+    "normals": "lognormal normal truncated_normal",
+    "continuous": "cauchy double_sided_maxwell exponential gumbel laplace logistic maxwell pareto rayleigh triangular "
+    "wald weibull_min",
+    "gammas": "ball beta chisquare dirichlet f gamma generalized_normal loggamma t",
+    "discrete": "binomial categorical geometric multinomial poisson",
+    "orders": "choice permutation",
+    "matrices": "multivariate_normal orthogonal",
+}
+_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> _Any:
+    file = _HOMES.get(name)
+    if file is None:
+        raise AttributeError(f"module 'nxjax.random' has no attribute {name!r}")
+    found = globals()[name] = getattr(_importlib.import_module(f"nxjax.random.{file}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -88,13 +88,17 @@ def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, d
 
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """exp(sigma * n) with n normal."""
-    from nxjax.ops.arithmetic import mul
-    from nxjax.ops.elementary import exp
-
     typed, _ = as_key("lognormal", key)
     found = dtypes.as_dtype(float if dtype is None else dtype)
     if found not in dtypes.INEXACT:
         raise DtypeError("random.lognormal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
     full = checked_shape("lognormal", shape, sigma)
-    spread_sigma = spread(as_dtype_value("lognormal", sigma, found), full)
-    return exp(mul(_normal(typed, shape=full, dtype=found), spread_sigma))
+    return _lognormal(typed, as_dtype_value("lognormal", sigma, found), shape=full)
+
+
+@compiled
+def _lognormal(key: Array, sigma: Array, *, shape: Shape) -> Array:
+    from nxjax.ops.arithmetic import mul
+    from nxjax.ops.elementary import exp
+
+    return exp(mul(_normal(key, shape=shape, dtype=sigma.dtype), spread(sigma, shape)))

@@ -1,0 +1,222 @@
+"""Continuous distributions that are functions of uniform or normal numbers.
+
+Each draws with the formula JAX draws with, so that equal keys give equal numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax.ops.arithmetic import integer_pow, sign, sqrt, sub
+from nxjax.ops.elementary import exp, log, log1p, tan
+from nxjax.ops.select import select_n
+from nxjax.random.keys import as_key
+from nxjax.random.normals import standard_normal
+from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, one_of, spread
+from nxjax.random.uniforms import pick, split_key, uniform_in, unit
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+_SHAPED = """
+
+    Args:
+        key: a single key.
+        shape: of the result.
+        dtype: a float dtype; float32 by default.
+    """
+
+
+def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array]) -> Callable[..., Array]:
+    """A sampler without parameters."""
+
+    @compiled
+    def drawn(key: Array, *, shape: Shape, dtype: DType) -> Array:
+        return draw(key, shape, dtype)
+
+    def sampler(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+        typed, _ = as_key(name, key)
+        return drawn(typed, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
+
+    sampler.__name__ = sampler.__qualname__ = name
+    sampler.__doc__ = doc + _SHAPED
+    return sampler
+
+
+@compiled
+def _parametric(key: Array, parameters: tuple[Array, ...], *, draw: Any, shape: Shape, dtype: DType) -> Array:
+    return draw(key, shape, dtype, *(spread(v, shape) for v in parameters))
+
+
+def _drawn(name: str, draw: Callable[..., Array], key: Any, parameters: Sequence[Any], shape: Any, dtype: Any) -> Array:
+    """A sampler whose parameters broadcast to its shape."""
+    typed, _ = as_key(name, key)
+    found = float_dtype(name, dtype)
+    full = checked_shape(name, shape, *parameters)
+    values = tuple(as_dtype_value(name, v, found) for v in parameters)
+    return _parametric(typed, values, draw=draw, shape=full, dtype=found)
+
+
+def standard_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
+    # 1 - u, as the logarithm needs (0, 1] and u is in [0, 1).
+    return -log1p(-unit(key, shape, dtype))
+
+
+def _cauchy(key: Array, shape: Shape, dtype: DType) -> Array:
+    u = uniform_in(key, shape, dtype, float(dtypes.float_info(dtype).eps), 1.0)
+    return tan(sub(u, 0.5) * np.pi)
+
+
+def _laplace(key: Array, shape: Shape, dtype: DType) -> Array:
+    low = -1.0 + float(dtypes.float_info(dtype).epsneg)
+    u = uniform_in(key, shape, dtype, low, 1.0)
+    return sign(u) * log1p(-abs(u))
+
+
+def _logistic(key: Array, shape: Shape, dtype: DType) -> Array:
+    x = uniform_in(key, shape, dtype, float(dtypes.float_info(dtype).tiny), 1.0)
+    return log(x) - log1p(-x)
+
+
+def _maxwell(key: Array, shape: Shape, dtype: DType) -> Array:
+    x = standard_normal(key, (*shape, 3), dtype)
+    return jnp.sqrt(jnp.sum(x * x, axis=-1))
+
+
+exponential = _standard("exponential", "Exponential with rate 1: density exp(-x) for x >= 0.", standard_exponential)
+cauchy = _standard("cauchy", "Cauchy: density 1 / (pi (1 + x^2)).", _cauchy)
+laplace = _standard("laplace", "Laplace: density exp(-|x|) / 2.", _laplace)
+logistic = _standard("logistic", "Logistic: density exp(-x) / (1 + exp(-x))^2.", _logistic)
+maxwell = _standard("maxwell", "Maxwell: the length of a vector of three normal numbers.", _maxwell)
+
+
+def _pareto(key: Array, shape: Shape, dtype: DType, b: Array) -> Array:
+    return exp(standard_exponential(key, shape, dtype) / b)
+
+
+def _rayleigh(key: Array, shape: Shape, dtype: DType, scale: Array) -> Array:
+    return scale * sqrt(log(unit(key, shape, dtype)) * -2.0)
+
+
+def _triangular(key: Array, shape: Shape, dtype: DType, left: Array, mode: Array, right: Array) -> Array:
+    u = unit(key, shape, dtype)
+    low = left + sqrt(u * (right - left) * (mode - left))
+    high = right - sqrt((1 - u) * (right - left) * (right - mode))
+    return select_n(u < (mode - left) / (right - left), high, low)
+
+
+def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
+    # Michael, Schucany and Haas, "Generating random variates using transformations with multiple roots" (1976)
+    k1, k2 = split_key(key)
+    v = standard_normal(k1, shape, dtype)
+    z = unit(k2, shape, dtype)
+    y = integer_pow(v, y=2)
+    squared = integer_pow(mean, y=2)
+    root = sqrt(4 * mean * y + squared * integer_pow(y, y=2))
+    x = mean + squared * y / 2 - mean / 2 * root
+    return select_n(z <= mean / (mean + x), squared / x, x)
+
+
+def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Pareto: density b / x^(b + 1) for x >= 1.
+
+    Args:
+        key: a single key.
+        b: exponent, a number or an array.
+        shape: of the result; that of ``b`` by default.
+        dtype: a float dtype; float32 by default.
+    """
+    return _drawn("pareto", _pareto, key, (b,), shape, dtype)
+
+
+def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Rayleigh: ``scale`` times the length of a vector of two normal numbers; other arguments as `pareto`."""
+    return _drawn("rayleigh", _rayleigh, key, (scale,), shape, dtype)
+
+
+def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Triangular between ``left`` and ``right`` with the top at ``mode``; other arguments as `pareto`."""
+    return _drawn("triangular", _triangular, key, (left, mode, right), shape, dtype)
+
+
+def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1; other arguments as `pareto`."""
+    return _drawn("wald", _wald, key, (mean,), shape, dtype)
+
+
+def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
+    """Gumbel: density exp(-(x + exp(-x))).
+
+    Args:
+        key: a single key.
+        shape: of the result.
+        dtype: a float dtype; float32 by default.
+        mode: ``"low"`` (the default) draws one uniform number, ``"high"`` two, which reach further into the tail.
+    """
+    one_of("gumbel", "mode", mode, (None, "low", "high"))
+    typed, _ = as_key("gumbel", key)
+    return _gumbel(typed, shape=as_shape("gumbel", shape), dtype=float_dtype("gumbel", dtype), mode=mode or "low")
+
+
+@compiled
+def _gumbel(key: Array, *, shape: Shape, dtype: DType, mode: str) -> Array:
+    return standard_gumbel(key, shape, dtype, mode)
+
+
+def standard_gumbel(key: Array, shape: Shape, dtype: DType, mode: str | None = None) -> Array:
+    info = dtypes.float_info(dtype)
+    if mode != "high":
+        return -log(-log(uniform_in(key, shape, dtype, float(info.tiny), 1.0)))
+    both = unit(key, (2, *shape), dtype)
+    high, low = pick(both, 0), pick(both, 1)
+    # Above one half the fine bits would only round up to 1.
+    x = jnp.where(high >= 0.5, high, high + 2.0 ** -int(info.nmant) * low + float(info.tiny))
+    return -log(-log1p(-x))
+
+
+def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Weibull: density proportional to (x / scale)^(c - 1) exp(-(x / scale)^c) with c the ``concentration``.
+
+    Args:
+        key: a single key.
+        scale, concentration: numbers or arrays that broadcast with ``shape``.
+        shape: of the uniform numbers drawn.
+        dtype: a float dtype; float32 by default.
+    """
+    typed, _ = as_key("weibull_min", key)
+    found = float_dtype("weibull_min", dtype)
+    values = [as_dtype_value("weibull_min", v, found) for v in (scale, concentration)]
+    return _weibull_min(typed, *values, shape=as_shape("weibull_min", shape), dtype=found)
+
+
+@compiled
+def _weibull_min(key: Array, scale: Array, concentration: Array, *, shape: Shape, dtype: DType) -> Array:
+    u = unit(key, shape, dtype)
+    return jnp.power(-log1p(-u), 1.0 / concentration) * scale
+
+
+def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """A Maxwell number with a random sign, times ``scale`` plus ``loc``.
+
+    Args:
+        key: a single key.
+        loc, scale: numbers or arrays.
+        shape: prefix of the result's shape, before that of the parameters; if empty, theirs twice, as in JAX.
+        dtype: a float dtype; float32 by default.
+    """
+    from nxjax.random.uniforms import rademacher
+
+    typed, _ = as_key("double_sided_maxwell", key)
+    found = float_dtype("double_sided_maxwell", dtype)
+    common = checked_shape("double_sided_maxwell", None, loc, scale)
+    full = (as_shape("double_sided_maxwell", shape) or common) + common
+    k1, k2 = split_key(typed)
+    size, signs = maxwell(k1, full, found), rademacher(k2, full, found)
+    return signs * size * as_dtype_value("double_sided_maxwell", scale, found) + as_dtype_value(
+        "double_sided_maxwell", loc, found
+    )

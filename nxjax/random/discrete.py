@@ -1,0 +1,335 @@
+"""Discrete distributions: categorical, poisson, geometric, binomial, multinomial."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy.promotion import as_axis, promote_inexact
+from nxjax.ops.base import like
+from nxjax.ops.elementary import log, log1p
+from nxjax.ops.rounding import floor
+from nxjax.ops.select import select_n
+from nxjax.random.continuous import standard_gumbel
+from nxjax.random.keys import as_key
+from nxjax.random.sampler import as_dtype_value, checked_shape, compiled, float_dtype, int_dtype, one_of, spread
+from nxjax.random.uniforms import split_key, unit
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.control.while_loop import while_loop
+
+
+def categorical(
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
+) -> Array:
+    """Numbers of categories, drawn with probabilities softmax(logits).
+
+    Args:
+        key: a single key.
+        logits: unnormalized log-probabilities; float.
+        axis: the axis of the categories.
+        shape: of the result; ends with the shape of ``logits`` without ``axis``, which is the default.
+        replace: draw each category any number of times; else the leading part of ``shape`` is drawn without repetition.
+        mode: of the Gumbel numbers, see `gumbel`.
+
+    Returns:
+        int32 array.
+
+    >>> import nxjax as nx
+    >>> nx.random.categorical(nx.random.key(0), nx.zeros((4, 10))).shape
+    (4,)
+    """
+    one_of("categorical", "mode", mode, (None, "low", "high"))
+    typed, _ = as_key("categorical", key)
+    (values,) = promote_inexact("random.categorical", logits)
+    if not values.shape:
+        raise ShapeError("random.categorical: logits need at least one axis", got=values.type)
+    where = as_axis("random.categorical", axis, values.ndim)
+    rest = values.shape[:where] + values.shape[where + 1 :]
+    full = rest if shape is None else checked_shape("categorical", shape, np.broadcast_to(np.uint8(0), rest))
+    prefix = full[: len(full) - len(rest)]
+    if not replace and math.prod(prefix) > values.shape[where]:
+        raise ParameterError(
+            "random.categorical: more draws without replacement than categories",
+            got=math.prod(prefix),
+            expected=f"at most {values.shape[where]}",
+        )
+    return _categorical(typed, values, axis=where, shape=full, replace=bool(replace), mode=mode)
+
+
+@compiled
+def _categorical(key: Array, logits: Array, *, axis: int, shape: Shape, replace: bool, mode: str | None) -> Array:
+    n = logits.ndim - 1
+    prefix, rest = shape[: len(shape) - n], list(shape[len(shape) - n :])
+    if replace:
+        rest.insert(axis, logits.shape[axis])
+        noise = standard_gumbel(key, (*prefix, *rest), logits.dtype, mode)
+        return jnp.argmax(noise + spread(logits, noise.shape), axis=axis + len(prefix))
+    from nxjax import lax
+
+    noisy = jnp.moveaxis(logits + standard_gumbel(key, logits.shape, logits.dtype, mode), axis, -1)
+    chosen = lax.top_k(noisy, math.prod(prefix))[1]
+    return jnp.moveaxis(chosen, -1, 0).reshape(shape)
+
+
+def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """The number of tosses up to the first success of probability ``p``.
+
+    Args:
+        key: a single key.
+        p: float or array of probabilities.
+        shape: of the result; that of ``p`` by default.
+        dtype: an integer dtype; int32 by default.
+    """
+    typed, _ = as_key("geometric", key)
+    (chance,) = promote_inexact("random.geometric", p)
+    found = int_dtype("geometric", dtype)
+    return _geometric(typed, chance, shape=checked_shape("geometric", shape, chance), dtype=found)
+
+
+@compiled
+def _geometric(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
+    u = unit(key, shape, p.dtype)
+    u = jnp.where(u == 0, 1, u)  # log 0 would be infinite
+    return (floor(log(u) / spread(log1p(-p), shape)) + 1).astype(dtype)
+
+
+def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Poisson with mean ``lam``.
+
+    Below 10 by Knuth's products of uniform numbers, above by Hörmann's transformed rejection (1993).
+
+    Args:
+        key: a single key.
+        lam: number or array.
+        shape: of the result; that of ``lam`` by default.
+        dtype: an integer dtype; int32 by default.
+    """
+    typed, _ = as_key("poisson", key)
+    found = int_dtype("poisson", dtype)
+    full = checked_shape("poisson", shape, lam)
+    return _poisson(typed, as_dtype_value("poisson", lam, dtypes.float32), shape=full, dtype=found)
+
+
+@compiled
+def _poisson(key: Array, lam: Array, *, shape: Shape, dtype: DType) -> Array:
+    lam = spread(lam, shape)
+    small = (lam != lam) | (lam < 10)
+    steps = int(dtypes.integer_info(dtype).max)
+    counted = _poisson_by_products(key, select_n(small, like(lam, 0), lam), shape, dtype, steps)
+    rejected = _poisson_by_rejection(key, select_n(small, lam, like(lam, 1e5)), shape, dtype, steps)
+    drawn = select_n(small, rejected, counted)
+    return select_n(lam == 0, drawn, like(drawn, 0))
+
+
+def _poisson_by_products(key: Array, lam: Array, shape: Shape, dtype: DType, steps: int) -> Array:
+    def unfinished(state: Any) -> Array:
+        i, _, _, product = state
+        return jnp.any(product > -lam) & (i < steps)
+
+    def step(state: Any) -> Any:
+        i, count, k, product = state
+        k, use = split_key(k)
+        count = select_n(product > -lam, count, count + 1)
+        return i + 1, count, k, product + log(unit(use, shape, dtypes.float32))
+
+    start = (_zero(dtype), jnp.zeros(shape, dtype), key, jnp.zeros(shape, dtypes.float32))
+    return while_loop(unfinished, step, start)[1] - 1
+
+
+def _poisson_by_rejection(key: Array, lam: Array, shape: Shape, dtype: DType, steps: int) -> Array:
+    from nxjax.ops.special import lgamma
+
+    log_lam = log(lam)
+    b = 0.931 + 2.53 * jnp.sqrt(lam)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    v_r = 0.9277 - 3.6224 / (b - 2)
+
+    def unfinished(state: Any) -> Array:
+        i, _, done, _ = state
+        return jnp.any(~done) & (i < steps)
+
+    def step(state: Any) -> Any:
+        i, found, done, k = state
+        k, k0, k1 = split_key(k, 3)
+        u = unit(k0, shape, lam.dtype) - 0.5
+        v = unit(k1, shape, lam.dtype)
+        us = 0.5 - abs(u)
+        n = floor((2 * a / us + b) * u + lam + 0.43)
+        s = log(v * inverse_alpha / (a / (us * us) + b))
+        bound = -lam + n * log_lam - lgamma(n + 1)
+        quick = (us >= 0.07) & (v <= v_r)
+        never = (n < 0) | ((us < 0.013) & (v > us))
+        accept = quick | (~never & (s <= bound))
+        return i + 1, select_n(accept, found, n), done | accept, k
+
+    start = (_zero(dtype), like(lam, -1), jnp.zeros(shape, bool), key)
+    return while_loop(unfinished, step, start)[1].astype(dtype)
+
+
+def _zero(dtype: DType) -> Array:
+    return jnp.zeros((), dtypes.int32 if dtypes.bit_width(dtype) < 64 else dtype)
+
+
+# --- binomial ---
+
+
+def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """The number of successes among ``n`` tosses of probability ``p``, as a float.
+
+    Sums of geometric numbers where n p <= 10, else transformed rejection (Hörmann, 1993).
+
+    Args:
+        key: a single key.
+        n, p: numbers or arrays.
+        shape: of the result; that of the parameters by default.
+        dtype: a float dtype; float32 by default.
+    """
+    typed, _ = as_key("binomial", key)
+    found = float_dtype("binomial", dtype)
+    full = checked_shape("binomial", shape, n, p)
+    (chance,) = promote_inexact("random.binomial", p)
+    count = as_dtype_value("binomial", n, chance.dtype)
+    return _binomial(typed, count, chance, shape=full, dtype=found)
+
+
+@compiled
+def _binomial(key: Array, count: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
+    count, p = spread(count, shape), spread(p, shape)
+    low = p < 0.5
+    q = select_n(low, 1.0 - p, p)
+    no_count = (count != count) | (count < 0.0)
+    endless = jnp.isinf(count)
+    q_nan, q_negative = q != q, q < 0.0
+    q = select_n(q_nan | q_negative, q, like(q, 0.01))
+    few = no_count | (count * q <= 10.0)
+    count = floor(count)
+    steps = np.iinfo(np.int32).max
+    summed = _binomial_by_sums(key, select_n(few, like(count, 0), count), q, shape, dtype, steps)
+    rejected = _binomial_by_rejection(
+        key, select_n(few, count, like(count, 1e4)), select_n(few, q, like(q, 0.5)), shape, dtype, steps
+    )
+    drawn = select_n(few, rejected, summed)
+    invalid = q_negative | q_nan | no_count
+    drawn = select_n(invalid, drawn, like(drawn, np.nan))
+    drawn = select_n(endless & ~invalid, drawn, like(drawn, np.inf))
+    as_it_is = low | no_count | q_nan | endless
+    return select_n(as_it_is, count.astype(dtype) - drawn, drawn)
+
+
+def _binomial_by_sums(key: Array, count: Array, p: Array, shape: Shape, dtype: DType, steps: int) -> Array:
+    log_q = log1p(-p)
+
+    def unfinished(state: Any) -> Array:
+        return jnp.any(state[2] <= count) & (state[0] < steps)
+
+    def step(state: Any) -> Any:
+        i, number, total, k = state
+        use, k = split_key(k)
+        number = select_n(total <= count, number, number + 1)
+        return i + 1, number, total + jnp.ceil(log(unit(use, shape, p.dtype)) / log_q), k
+
+    start = (_zero(dtypes.int32), like(p, 0), like(p, 0), key)
+    return (while_loop(unfinished, step, start)[1] - 1).astype(dtype)
+
+
+_TAILS = np.array(
+    [
+        0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509, 0.0166446911898211,
+        0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287,
+    ]
+)  # fmt: skip
+
+
+def _stirling_tail(k: Array) -> Array:
+    """log k! less Stirling's approximation: from a table up to 9, by its series above."""
+    table = jnp.asarray(_TAILS.astype(k.dtype))
+    known = k <= 9
+    k = jnp.clip(k, 0.0, 9.0)
+    square = (k + 1) * (k + 1)
+    series = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1)
+    return select_n(known, series, table[floor(k).astype(dtypes.int32)])
+
+
+def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dtype: DType, steps: int) -> Array:
+    deviation = jnp.sqrt(count * p * (1 - p))
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    c = count * p + 0.5
+    v_r = 0.92 - 4.2 / b
+    r = p / (1 - p)
+    alpha = (2.83 + 5.1 / b) * deviation
+    m = floor((count + 1) * p)
+
+    def unfinished(state: Any) -> Array:
+        return jnp.any(~state[2]) & (state[0] < steps)
+
+    def step(state: Any) -> Any:
+        i, found, done, key = state
+        key, k0, k1 = split_key(key, 3)
+        u = unit(k0, shape, p.dtype)
+        v = unit(k1, shape, p.dtype)
+        u = u - 0.5
+        us = 0.5 - abs(u)
+        quick = (us >= 0.07) & (v <= v_r)
+        k = floor((2 * a / us + b) * u + c)
+        never = (k < 0) | (k > count)
+        v = log(v * alpha / (a / (us * us) + b))
+        bound = (
+            (m + 0.5) * log((m + 1) / (r * (count - m + 1)))
+            + (count + 1) * log((count - m + 1) / (count - k + 1))
+            + (k + 0.5) * log(r * (count - k + 1) / (k + 1))
+            + _stirling_tail(m)
+            + _stirling_tail(count - m)
+            - _stirling_tail(k)
+            - _stirling_tail(count - k)
+        )
+        accept = quick | (~never & (v <= bound))
+        return i + 1, select_n(accept, found, k), done | accept, key
+
+    start = (_zero(dtypes.int32), like(p, -1), jnp.zeros(shape, bool), key)
+    return while_loop(unfinished, step, start)[1].astype(dtype)
+
+
+def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
+    """How often each outcome of probabilities ``p`` comes up in ``n`` draws, as floats along the last axis.
+
+    Args:
+        key: a single key.
+        n: number of draws; broadcasts to ``p.shape[:-1]``.
+        p: [..., outcomes].
+        shape: of the result; that of ``p`` by default.
+        dtype: a float dtype; float32 by default.
+        unroll: steps of the scan over outcomes to write out.
+    """
+    from nxjax.random.keys import split
+
+    typed, _ = as_key("multinomial", key)
+    found = float_dtype("multinomial", dtype)
+    count, chance = promote_inexact("random.multinomial", n, p)
+    if not chance.shape:
+        raise ShapeError("random.multinomial: p needs at least one axis", got=chance.type)
+    if chance.dtype not in dtypes.FLOAT:
+        raise DtypeError("random.multinomial: p is real", got=chance.type)
+    full = checked_shape("multinomial", shape, chance)
+    chance = jnp.moveaxis(spread(chance, full), -1, 0)
+    left = jnp.flip(jnp.cumsum(jnp.flip(chance, 0), 0), 0)
+    ratios = chance / jnp.where(left == 0, 1, left)
+
+    def one(remaining: Array, given: tuple[Array, Array]) -> tuple[Array, Array]:
+        ratio, k = given
+        taken = binomial(k, remaining, jnp.clip(ratio, 0, 1), dtype=remaining.dtype)
+        return remaining - taken, taken
+
+    start = spread(as_value(count), full[:-1])
+    _, counts = scan(one, start, (ratios, split(typed, full[-1])), unroll=unroll)
+    return jnp.moveaxis(counts, 0, -1).astype(found)

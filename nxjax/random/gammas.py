@@ -1,0 +1,292 @@
+"""The gamma distribution, and those made of it: beta, dirichlet, chisquare, f, t, generalized normal, ball.
+
+Samples are differentiable in the parameters, by implicit reparameterization (Figurnov et al., 2018).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.errors import ShapeError
+from nxjax.ops.arithmetic import pow, sqrt
+from nxjax.ops.base import like
+from nxjax.ops.elementary import exp, log
+from nxjax.ops.random import random_split
+from nxjax.ops.select import select_n
+from nxjax.random.continuous import standard_exponential
+from nxjax.random.keys import as_key
+from nxjax.random.normals import standard_normal
+from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, spread
+from nxjax.random.uniforms import rademacher, split_key, unit
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+from nxjax.transforms.control.while_loop import while_loop
+
+
+def _columns(keys: Array, num: int) -> list[Array]:
+    """``num`` keys from each key of a vector."""
+    from nxjax.ops.shape import reshape
+    from nxjax.ops.slicing import slice
+
+    n = keys.shape[0]
+    new = random_split(keys, shape=(num,))
+    return [
+        reshape(slice(new, start_indices=(0, i), limit_indices=(n, i + 1), strides=None), shape=(n,))
+        for i in range(num)
+    ]
+
+
+def _rejection(keys: Array, alpha: Array, log_space: bool) -> Array:
+    """One gamma number per key; both operands are vectors.
+
+    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000). Below 1, alpha + 1 is drawn for and
+    the result multiplied by u^(1 / alpha); its logarithm is the sum of theirs, which does not underflow.
+    """
+    dtype = alpha.dtype
+    large = alpha >= 1
+    raised = select_n(large, alpha + 1, alpha)
+    third = 1.0 / 3.0
+    d = raised - third
+    c = like(d, third) / sqrt(d)
+
+    def proposal(x_keys: Array, going: Array) -> tuple[Array, Array]:
+        """Normal x and 1 + c x, drawn again until the latter is positive."""
+
+        def again(state: tuple[Array, Array, Array]) -> Array:
+            return jnp.any(state[2] <= 0)
+
+        def draw(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            k, x, v = state
+            next_k, use = _columns(k, 2)
+            new = standard_normal(use, (), dtype)
+            redo = v <= 0
+            return select_n(redo, k, next_k), select_n(redo, x, new), select_n(redo, v, 1 + new * c)
+
+        # Those that are done wait at a positive v.
+        start = select_n(going, like(alpha, 1), like(alpha, -1))
+        _, x, v = while_loop(again, draw, (x_keys, like(alpha, 0), start))
+        return x, v
+
+    def rejected(x2: Array, v: Array, u: Array) -> Array:
+        squeeze = u >= 1 - 0.0331 * (x2 * x2)
+        return squeeze & (log(u) >= x2 * 0.5 + d * (1 - v + log(v)))
+
+    def unfinished(state: tuple[Array, Array, Array, Array]) -> Array:
+        return jnp.any(rejected(*state[1:]))
+
+    def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        k, x2, v3, u = state
+        going = rejected(x2, v3, u)
+        next_k, x_keys, u_keys = _columns(k, 3)
+        x, v = proposal(x_keys, going)
+        new = (next_k, x * x, v * v * v, unit(u_keys, (), dtype))
+        return tuple(select_n(going, old, fresh) for old, fresh in zip(state, new, strict=True))  # type: ignore[return-value]
+
+    keys, boost_keys = _columns(keys, 2)
+    start = (keys, like(alpha, 0), like(alpha, 1), like(alpha, 2))
+    v = while_loop(unfinished, step, start)[2]
+    if log_space:
+        tail = -standard_exponential(boost_keys, (), dtype)
+        boost = select_n(large | (tail == 0), tail * (1 / alpha), like(alpha, 0))
+        return log(d) + log(v) + boost
+    boost = select_n(large, pow(1 - unit(boost_keys, (), dtype), 1 / alpha), like(alpha, 1))
+    return d * v * boost
+
+
+def _differentiable(log_space: bool) -> Any:
+    from nxjax.transforms.custom_jvp import custom_jvp
+
+    @custom_jvp
+    def sample(key: Array, a: Array) -> Array:
+        flat = _rejection(random_split(key, shape=(a.size,)), a.reshape(-1), log_space)
+        return flat.reshape(a.shape)
+
+    def with_tangent(primals: Any, tangents: Any) -> Any:
+        from nxjax.scipy.special.incomplete import gamma_sample_slope
+
+        (key, a), (_, t) = primals, tangents
+        y = sample(key, a)
+        if not log_space:
+            return y, t * gamma_sample_slope(a, y)
+        tiny = float(dtypes.float_info(a.dtype).tiny)
+        x = exp(y)
+        x = select_n(x == 0, x, like(x, tiny))
+        return y, t * (gamma_sample_slope(a, x) / x)
+
+    sample.defjvp(with_tangent)
+    return sample
+
+
+_samplers: dict[bool, Any] = {}
+
+
+def gamma_values(key: Array, a: Array, shape: Shape, log_space: bool) -> Array:
+    if log_space not in _samplers:
+        _samplers[log_space] = _differentiable(log_space)
+    return _samplers[log_space](key, spread(a, shape))
+
+
+@compiled
+def _gamma(key: Array, a: Array, *, shape: Shape, log_space: bool) -> Array:
+    return gamma_values(key, a, shape, log_space)
+
+
+def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Gamma with shape parameter ``a`` and scale 1: density proportional to x^(a - 1) exp(-x).
+
+    Args:
+        key: a single key.
+        a: positive number or array.
+        shape: of the result; that of ``a`` by default.
+        dtype: a float dtype; float32 by default.
+
+    Samples are differentiable in ``a``. Very small ``a`` underflow; see `loggamma`.
+    """
+    typed, _ = as_key("gamma", key)
+    found = float_dtype("gamma", dtype)
+    return _gamma(typed, as_dtype_value("gamma", a, found), shape=checked_shape("gamma", shape, a), log_space=False)
+
+
+def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """The logarithm of `gamma`, accurate for small ``a``."""
+    typed, _ = as_key("loggamma", key)
+    found = float_dtype("loggamma", dtype)
+    full = checked_shape("loggamma", shape, a)
+    return _gamma(typed, as_dtype_value("loggamma", a, found), shape=full, log_space=True)
+
+
+def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Beta: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1].
+
+    Args:
+        key: a single key.
+        a, b: positive numbers or arrays.
+        shape: of the result; that of the parameters by default.
+        dtype: a float dtype; float32 by default.
+    """
+    typed, _ = as_key("beta", key)
+    found = float_dtype("beta", dtype)
+    values = [as_dtype_value("beta", v, found) for v in (a, b)]
+    return _beta(typed, *values, shape=checked_shape("beta", shape, a, b))
+
+
+@compiled
+def _beta(key: Array, a: Array, b: Array, *, shape: Shape) -> Array:
+    ka, kb = split_key(key)
+    x, y = gamma_values(ka, a, shape, True), gamma_values(kb, b, shape, True)
+    top = jnp.maximum(x, y)
+    x, y = exp(x - top), exp(y - top)
+    return x / (x + y)
+
+
+def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Dirichlet: vectors of positive numbers with sum 1.
+
+    Args:
+        key: a single key.
+        alpha: positive, [..., n].
+        shape: of the result without its last axis; that of ``alpha`` by default.
+        dtype: a float dtype; float32 by default.
+    """
+    typed, _ = as_key("dirichlet", key)
+    found = float_dtype("dirichlet", dtype)
+    value = as_dtype_value("dirichlet", alpha, found)
+    if not value.shape:
+        raise ShapeError("random.dirichlet: alpha needs at least one axis", got=value.type)
+    full = checked_shape("dirichlet", shape, jnp.zeros(value.shape[:-1]))
+    return _dirichlet(typed, value, shape=(*full, value.shape[-1]))
+
+
+@compiled
+def _dirichlet(key: Array, alpha: Array, *, shape: Shape) -> Array:
+    from nxjax.ops.composite_softmax import softmax
+
+    return softmax(gamma_values(key, alpha, shape, True), axis=len(shape) - 1)
+
+
+def _chi2(key: Array, df: Array, shape: Shape) -> Array:
+    return exp(gamma_values(key, df / 2, shape, True)) * 2
+
+
+def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Chi-square with ``df`` degrees of freedom; arguments as `gamma`."""
+    typed, _ = as_key("chisquare", key)
+    value = as_dtype_value("chisquare", df, float_dtype("chisquare", dtype))
+    return _chisquare(typed, value, shape=checked_shape("chisquare", shape, df))
+
+
+@compiled
+def _chisquare(key: Array, df: Array, *, shape: Shape) -> Array:
+    return _chi2(key, df, shape)
+
+
+def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom."""
+    typed, _ = as_key("f", key)
+    values = [as_dtype_value("f", v, float_dtype("f", dtype)) for v in (dfnum, dfden)]
+    return _f(typed, *values, shape=checked_shape("f", shape, dfnum, dfden))
+
+
+@compiled
+def _f(key: Array, dfnum: Array, dfden: Array, *, shape: Shape) -> Array:
+    below, above = split_key(key)
+    return (_chi2(above, dfnum, shape) / dfnum) / (_chi2(below, dfden, shape) / dfden)
+
+
+def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Student's t with ``df`` degrees of freedom; arguments as `gamma`."""
+    typed, _ = as_key("t", key)
+    value = as_dtype_value("t", df, float_dtype("t", dtype))
+    return _t(typed, value, shape=checked_shape("t", shape, df))
+
+
+@compiled
+def _t(key: Array, df: Array, *, shape: Shape) -> Array:
+    kn, kg = split_key(key)
+    half = df / 2
+    return standard_normal(kn, shape, df.dtype) * jnp.sqrt(half / gamma_values(kg, half, shape, False))
+
+
+def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Density proportional to exp(-|x|^p).
+
+    Args:
+        key: a single key.
+        p: positive number.
+        shape: of the result.
+        dtype: a float dtype; float32 by default.
+    """
+    typed, _ = as_key("generalized_normal", key)
+    found = float_dtype("generalized_normal", dtype)
+    return _generalized_normal(typed, as_value(p), shape=as_shape("generalized_normal", shape), dtype=found)
+
+
+@compiled
+def _generalized_normal(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
+    k1, k2 = split_key(key)
+    g = gamma(k1, 1 / p, shape, dtype)
+    return rademacher(k2, shape, dtype) * g ** (1 / p)
+
+
+def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
+    """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d).
+
+    Barthe, Guedon, Mendelson and Naor, "A probabilistic approach to the geometry of the l_p^n-ball" (2005).
+    """
+    from nxjax.numpy.promotion import static_int
+
+    typed, _ = as_key("ball", key)
+    full, found = as_shape("ball", shape), float_dtype("ball", dtype)
+    return _ball(typed, as_value(p), d=static_int("random.ball", d), shape=full, dtype=found)
+
+
+@compiled
+def _ball(key: Array, p: Array, *, d: int, shape: Shape, dtype: DType) -> Array:
+    k1, k2 = split_key(key)
+    g = generalized_normal(k1, p, (*shape, d), dtype)
+    e = standard_exponential(k2, shape, dtype)
+    return g / (((abs(g) ** p).sum(-1) + e) ** (1 / p))[..., None]

@@ -1,0 +1,79 @@
+"""Random vectors with a covariance, and random orthogonal matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.numpy.promotion import promote_inexact, static_int
+from nxjax.random.keys import as_key
+from nxjax.random.normals import normal
+from nxjax.random.sampler import as_shape, broadcast_shapes, one_of
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+
+def multivariate_normal(
+    key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
+) -> Array:
+    """Normal vectors.
+
+    Args:
+        key: a single key.
+        mean: [..., n].
+        cov: [..., n, n], positive definite (``"svd"`` and ``"eigh"``: semidefinite).
+        shape: of the result without its last axis; that of the parameters by default.
+        dtype: a float dtype; that of the parameters by default.
+        method: how the root of ``cov`` is found: ``"cholesky"``, ``"svd"`` or ``"eigh"``.
+    """
+    one_of("multivariate_normal", "method", method, ("cholesky", "svd", "eigh"))
+    typed, _ = as_key("multivariate_normal", key)
+    mu, sigma = promote_inexact("random.multivariate_normal", mean, cov)
+    found = mu.dtype if dtype is None else dtypes.as_dtype(dtype)
+    if found not in dtypes.FLOAT:
+        raise DtypeError("random.multivariate_normal: dtype must be a float dtype", got=dtypes.short_name(found))
+    if mu.ndim < 1 or sigma.ndim < 2 or sigma.shape[-2:] != (mu.shape[-1],) * 2:
+        raise ShapeError(
+            "random.multivariate_normal: mean and cov do not fit",
+            got=f"{mu.type}, {sigma.type}",
+            expected="[n], [n, n]",
+        )
+    common = broadcast_shapes("multivariate_normal", mu.shape[:-1], sigma.shape[:-2])
+    full = common if shape is None else as_shape("multivariate_normal", shape)
+    if broadcast_shapes("multivariate_normal", full, common) != full:
+        raise ShapeError("random.multivariate_normal: the parameters do not fit the shape", got=common, expected=full)
+    if method == "cholesky":
+        root = jnp.linalg.cholesky(sigma)
+    elif method == "svd":
+        u, s, _ = jnp.linalg.svd(sigma)
+        root = u * jnp.sqrt(s[..., None, :])
+    else:
+        w, v = jnp.linalg.eigh(sigma)
+        root = v * jnp.sqrt(w[..., None, :])
+    return mu + jnp.einsum("...ij,...j->...i", root, normal(typed, (*full, mu.shape[-1]), found))
+
+
+def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
+    """Uniform orthogonal (for complex dtypes unitary) matrices, [*shape, n, m].
+
+    QR of a normal matrix, with the signs of R's diagonal moved into Q (Mezzadri, 2007).
+
+    Args:
+        key: a single key.
+        n: rows.
+        shape: how many matrices.
+        dtype: float or complex; float32 by default.
+        m: columns; ``n`` by default. The shorter side is orthonormal.
+    """
+    typed, _ = as_key("orthogonal", key)
+    rows = static_int("random.orthogonal", n)
+    columns = rows if m is None else static_int("random.orthogonal", m)
+    found = dtypes.as_dtype(float if dtype is None else dtype)
+    if rows < 0 or columns < 0:
+        raise ShapeError("random.orthogonal: negative size", got=(rows, columns))
+    size = (*as_shape("orthogonal", shape), max(rows, columns), min(rows, columns))
+    q, r = jnp.linalg.qr(normal(typed, size, found))
+    d = jnp.diagonal(r, axis1=-2, axis2=-1)
+    x = q * jnp.expand_dims(jnp.sign(d), -2)
+    return jnp.swapaxes(x, -1, -2) if rows < columns else x
