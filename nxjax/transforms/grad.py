@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import GradientError, ParameterError
 from nxjax.ops.base import constant, zeros
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
@@ -166,7 +167,11 @@ def _check_output(y: Any, holomorphic: bool) -> Array:
 def _gradient(x: Array, ct: Array | None) -> Array:
     if x.dtype not in dtypes.INEXACT:
         return wrap(np.zeros(x.shape, dtypes.float0))
-    return zeros(x.type) if ct is None else ct
+    gradient = zeros(x.type) if ct is None else ct
+    if x.type.weak and not gradient.type.weak:
+        # What came from a Python number yields in promotion, and so does its gradient.
+        return convert_element_type(gradient, dtype=gradient.dtype, weak=True)
+    return gradient
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:

@@ -91,9 +91,7 @@ def custom_reverse(m: Any, x: Any) -> Any:
     def f(x: Any, y: Any) -> Any:
         return m.np.sin(x) * y
 
-    f.defvjp(
-        lambda x, y: (f(x, y), (x, y)), lambda r, ct: (ct * m.np.cos(r[0]) * r[1] * 2.0, ct * m.np.sin(r[0]))
-    )
+    f.defvjp(lambda x, y: (f(x, y), (x, y)), lambda r, ct: (ct * m.np.cos(r[0]) * r[1] * 2.0, ct * m.np.sin(r[0])))
     return f(x, x * x)
 
 

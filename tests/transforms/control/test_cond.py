@@ -1,0 +1,112 @@
+"""`cond` and `switch` against JAX; branches that are not taken; errors that name the difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from faces import close, ours, peer
+
+import nxjax as nx
+from nxjax.config import config
+from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ShapeError
+
+X = np.array([0.2, 1.7, -0.4], np.float32)
+
+
+def f(m: Any, x: Any, w: Any) -> Any:
+    """Branches with residuals of different number and type, and one that ignores an operand."""
+    return m.lax.switch(
+        (x * 2).astype(int), [lambda y, v: m.np.sin(y) * v, lambda y, v: y * y * y, lambda y, v: v * w], x, w
+    )
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)])
+def test_values_gradients_and_batches(axes: Any, executor: str) -> None:
+    them = peer()
+    args = [X if a == 0 else X[i] for i, a in enumerate(axes)]
+    with config.using(executor=executor):
+        for x in X:
+            close(nx.jit(lambda x: f(ours, x, X[1]))(x), f(them, x, X[1]))
+            close(
+                nx.grad(lambda x, w: f(ours, x, w), (0, 1))(x, X[1]),
+                jax.grad(lambda x, w: f(them, x, w), (0, 1))(x, X[1]),
+            )
+        close(nx.vmap(lambda x, w: f(ours, x, w), axes)(*args), jax.vmap(lambda x, w: f(them, x, w), axes)(*args))
+        got = nx.vmap(nx.grad(lambda x, w: f(ours, x, w), (0, 1)), axes)(*args)
+        close(got, jax.vmap(jax.grad(lambda x, w: f(them, x, w), (0, 1)), axes)(*args))
+        got = nx.jit(nx.grad(lambda *a: nx.vmap(lambda x, w: f(ours, x, w), axes)(*a).sum(), (0, 1)))(*args)
+        close(got, jax.grad(lambda *a: jax.vmap(lambda x, w: f(them, x, w), axes)(*a).sum(), (0, 1))(*args))
+        twice = [np.stack([a, 2 * a]) if d == 0 else a for a, d in zip(args, axes, strict=True)]
+        close(
+            nx.vmap(nx.vmap(lambda x, w: f(ours, x, w), axes), axes)(*twice),
+            jax.vmap(jax.vmap(lambda x, w: f(them, x, w), axes), axes)(*twice),
+        )
+
+
+def test_a_branch_that_is_not_taken_cannot_spoil_a_gradient() -> None:
+    def safe_log(x: Any) -> Any:
+        return nx.cond(x > 0, lambda y: nx.log(y), lambda y: 0.0 * y, x)
+
+    x = np.array([-1.0, 0.0, 2.0], np.float32)
+    expected = [0.0, 0.0, 0.5]
+    assert nx.vmap(nx.grad(safe_log))(x).tolist() == expected
+    # Here JAX gives NaN: its batched cond becomes a select.
+    assert nx.grad(lambda x: nx.vmap(safe_log)(x).sum())(x).tolist() == expected
+    assert nx.jit(nx.grad(lambda x: nx.vmap(safe_log)(x).sum()))(x).tolist() == expected
+
+
+def test_only_the_chosen_branch_runs(executor: str) -> None:
+    seen: list[str] = []
+
+    def branch(name: str) -> Any:
+        def run(x: Any) -> Any:
+            nx.debug.callback(lambda _: seen.append(name), x)
+            return x
+
+        return run
+
+    with config.using(executor=executor):
+        for flag in (True, False, True):
+            nx.jit(lambda p, x: nx.cond(p, branch("yes"), branch("no"), x))(flag, 1.0).block_until_ready()
+    assert seen == ["yes", "no", "yes"]
+
+
+def test_the_index_is_clamped() -> None:
+    branches = [lambda x: x, lambda x: x * 10, lambda x: x * 100]
+    assert [float(nx.switch(i, branches, 1.0)) for i in (-5, 0, 1, 2, 9)] == [1, 1, 10, 100, 100]
+    assert float(nx.switch(np.uint8(200), branches, 1.0)) == 100
+    assert float(nx.switch(7, branches[:1], 1.0)) == 1
+
+
+def test_numbers_as_predicates_old_operand_and_no_operands() -> None:
+    assert float(nx.cond(2, lambda x: x, lambda x: -x, 3.0)) == 3.0
+    assert float(nx.cond(0.0, lambda x: x, lambda x: -x, operand=3.0)) == -3.0
+    assert nx.cond(True, lambda: 1, lambda: 2).dtype == nx.int32
+
+
+def test_weak_results_yield() -> None:
+    one = np.float32(1)
+    got = nx.cond(True, lambda x: 0, lambda x: x, one)
+    assert (got.dtype, float(got)) == (nx.float32, 0.0)
+    expected = jax.lax.cond(True, lambda x: 0.0, lambda x: x, one)
+    assert got.dtype == expected.dtype
+
+
+def test_errors_name_the_difference() -> None:
+    with pytest.raises(BranchTypeError, match=r"different types at result\['b'\](.|\n)*true_fun: f32\[2\]"):
+        nx.cond(True, lambda x: {"a": x, "b": nx.zeros(2)}, lambda x: {"a": x, "b": x}, np.float32(1))
+    with pytest.raises(BranchTypeError, match="differ in structure"):
+        nx.switch(0, [lambda x: x, lambda x: (x, x)], 1.0)
+    with pytest.raises(BranchTypeError, match="i32"):
+        nx.cond(True, lambda x: x.astype("int32"), lambda x: x, np.float32(1))
+    with pytest.raises(TypeError):
+        nx.cond(True, lambda x: x.astype("int32"), lambda x: x, np.float32(1))
+    with pytest.raises(ShapeError, match="pred must be a scalar"):
+        nx.cond(np.array([True, False]), lambda: 1, lambda: 2)
+    with pytest.raises(DtypeError, match="index must be an integer"):
+        nx.switch(1.5, [lambda: 1, lambda: 2])
+    with pytest.raises(ParameterError, match="two functions"):
+        nx.cond(True, 1.0, 2.0)

@@ -1,0 +1,88 @@
+"""`while_loop` and `fori_loop` against JAX; forward mode, batches whose elements stop apart, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from faces import close, ours, peer
+
+import nxjax as nx
+from nxjax.config import config
+from nxjax.errors import CarryTypeError, DtypeError, GradientError, ParameterError, ShapeError
+
+X = np.array([0.5, 2.0, 30.0], np.float32)
+
+
+def grow(m: Any, x: Any, factor: Any = 1.7) -> Any:
+    return m.lax.while_loop(lambda c: c[0] < 10.0, lambda c: (c[0] * factor, c[1] + m.np.sin(c[0])), (x, x * 0.0))
+
+
+def test_values_tangents_and_batches(executor: str) -> None:
+    them = peer()
+    with config.using(executor=executor):
+        close(grow(ours, X[0]), grow(them, X[0]))
+        close(nx.jit(lambda x: grow(ours, x))(X[0]), grow(them, X[0]))
+        close(nx.jvp(lambda x: grow(ours, x), (X[0],), (X[1],)), jax.jvp(lambda x: grow(them, x), (X[0],), (X[1],)))
+        close(nx.vmap(lambda x: grow(ours, x))(X), jax.vmap(lambda x: grow(them, x))(X))
+        factors = np.array([1.2, 1.5, 2.0], np.float32)
+        close(
+            nx.jit(nx.vmap(lambda x, f: grow(ours, x, f), (None, 0)))(X[0], factors),
+            jax.vmap(lambda x, f: grow(them, x, f), (None, 0))(X[0], factors),
+        )
+        close(
+            nx.vmap(lambda x: nx.jvp(lambda y: grow(ours, y)[1], (x,), (x,))[1])(X),
+            jax.vmap(lambda x: jax.jvp(lambda y: grow(them, y)[1], (x,), (x,))[1])(X),
+        )
+
+
+def test_linearize_works_and_reverse_mode_says_what_to_do() -> None:
+    def f(x: Any) -> Any:
+        return grow(ours, x)[1]
+
+    y, push = nx.linearize(f, X[0])
+    close((y, push(X[1])), jax.jvp(lambda x: grow(peer(), x)[1], (X[0],), (X[1],)))
+    with pytest.raises(GradientError, match=r"while has no reverse-mode derivative(.|\n)*fori_loop"):
+        nx.grad(f)(X[0])
+
+
+def test_fori_loop_with_known_bounds_has_a_gradient() -> None:
+    def f(m: Any) -> Any:
+        return lambda x: m.lax.fori_loop(1, 4, lambda i, c: m.np.sin(c) * i, x)
+
+    close(nx.grad(f(ours))(X[0]), jax.grad(f(peer()))(X[0]))
+    close(nx.jit(nx.grad(f(ours)))(X[0]), jax.grad(f(peer()))(X[0]))
+    names = [e.op.name for e in nx.make_jaxpr(f(ours))(X[0]).equations]
+    assert "scan" in names
+    assert "while" not in names
+
+
+def test_fori_loop_with_traced_bounds() -> None:
+    def f(n: Any) -> Any:
+        return nx.fori_loop(0, n, lambda i, c: c + i, 0)
+
+    assert [int(nx.jit(f)(n)) for n in (0, 1, 5)] == [0, 0, 10]
+    assert nx.vmap(f)(np.arange(4)).tolist() == [0, 0, 1, 3]
+    assert int(nx.fori_loop(3, 0, lambda i, c: c + 1, 7)) == 7
+
+
+def test_the_counter_is_weak_as_in_jax() -> None:
+    x = nx.ones((), "bfloat16")
+    assert nx.fori_loop(0, 3, lambda i, c: c * i, x).dtype == nx.bfloat16
+
+
+def test_errors() -> None:
+    with pytest.raises(CarryTypeError, match=r"carry\[1\] is f32\[2\] after a step"):
+        nx.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, nx.zeros(2)), (np.float32(0), np.float32(0)))
+    with pytest.raises(DtypeError, match="must give a boolean"):
+        nx.while_loop(lambda c: c, lambda c: c, 1.0)
+    with pytest.raises(ShapeError, match="must give a scalar"):
+        nx.while_loop(lambda c: c < 1, lambda c: c, np.zeros(2, np.float32))
+    with pytest.raises(ParameterError, match="one boolean"):
+        nx.while_loop(lambda c: (c < 1, c), lambda c: c, 1.0)
+    with pytest.raises(DtypeError, match="bounds are integer"):
+        nx.fori_loop(0, 2.5, lambda i, c: c, 1.0)
+    with pytest.raises(ParameterError, match="unroll needs bounds"):
+        nx.jit(lambda n: nx.fori_loop(0, n, lambda i, c: c, 1.0, unroll=4))(3)
