@@ -2,7 +2,7 @@
 
 Stackless tracing: one *current* trace, kept in a context variable. Binding an op hands it to that trace; the trace
 either interprets it with its own rule, with its parent as the current trace, or passes it on to the parent. A value
-belongs to a trace when ``x.trace is trace``; there are no levels and no tags. The outermost trace computes.
+belongs to a trace when ``x.owner is trace``; there are no levels and no tags. The outermost trace computes.
 
 This file names no op, transform or device. Two things are set from outside, by the package's ``__init__``: the
 `execute` hook that the outermost trace calls, and the operators of `Array`.
@@ -69,8 +69,9 @@ class Array:
 class Tracer(Array):
     """A value that stands for one inside a trace."""
 
-    __slots__ = ("trace", "type")
-    trace: Trace
+    # Named so as not to hide the array methods `trace` and `var`.
+    __slots__ = ("owner", "type")
+    owner: Trace
 
     def origin(self) -> str:
         """Where the value came from, for error messages."""

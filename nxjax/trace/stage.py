@@ -18,21 +18,21 @@ from nxjax.trace.types import ArrayType
 class StageTracer(Tracer):
     """Stands for a variable of a program in the making."""
 
-    __slots__ = ("name", "var")
+    __slots__ = ("name", "variable")
 
     def __init__(self, trace: StageTrace, var: Var, name: str = "") -> None:
-        self.trace = trace
-        self.var = var
+        self.owner = trace
+        self.variable = var
         self.type = var.type
         self.name = name
 
     def origin(self) -> str:
-        trace = self.trace
+        trace = self.owner
         assert isinstance(trace, StageTrace)
         if self.name:
             return f"argument {self.name} of {trace.name or 'the traced function'}"
         for equation in trace.equations:
-            if self.var in equation.outputs:
+            if self.variable in equation.outputs:
                 at = f" at {equation.source}" if equation.source else ""
                 return f"made by {equation.op.name}{at} in {trace.name or 'the traced function'}"
         return f"of {trace.name or 'the traced function'}"
@@ -70,13 +70,13 @@ class StageTrace(Trace):
 
     def atom(self, x: Array, where: str = "result") -> Atom:
         """The variable, literal or captured const for ``x``."""
-        if isinstance(x, StageTracer) and x.trace is self:
-            return x.var
+        if isinstance(x, StageTracer) and x.owner is self:
+            return x.variable
         if isinstance(x, DeviceArray) and not x.type.shape and x.type.dtype in dtypes.NUMERIC:
             return Literal(x)
         var = self._captured.get(id(x))
         if var is None:
-            if isinstance(x, Tracer) and x.trace not in self.lineage():
+            if isinstance(x, Tracer) and x.owner not in self.lineage():
                 raise escaped(x, where)
             var = self._captured[id(x)] = Var(x.type)
             self.consts.append(var)

@@ -159,7 +159,7 @@ class _Entry:
     def alive(self) -> bool:
         """True when every borrowed tracer belongs to a trace we are in."""
         around = current_trace().lineage()
-        return all(c.trace in around for c in self.consts if isinstance(c, Tracer))
+        return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
 
 
 class Jitted:

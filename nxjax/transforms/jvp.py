@@ -27,7 +27,7 @@ class JVPTracer(Tracer):
     __slots__ = ("primal", "tangent")
 
     def __init__(self, trace: JVPTrace, primal: Array, tangent: Array) -> None:
-        self.trace = trace
+        self.owner = trace
         self.type = primal.type
         self.primal = primal
         self.tangent = tangent
@@ -46,7 +46,7 @@ class JVPTrace(Trace):
         self.parent = self.outer = parent
 
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
-        mine = [isinstance(x, JVPTracer) and x.trace is self for x in args]
+        mine = [isinstance(x, JVPTracer) and x.owner is self for x in args]
         if True not in mine:
             return self.outer.process(op, args, params)
         primals = [x.primal if m else x for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
@@ -73,7 +73,7 @@ class JVPTrace(Trace):
 
     def split(self, y: Array) -> tuple[Array, Array | None]:
         """Primal and tangent of a result."""
-        if isinstance(y, JVPTracer) and y.trace is self:
+        if isinstance(y, JVPTracer) and y.owner is self:
             return y.primal, y.tangent
         return y, None
 

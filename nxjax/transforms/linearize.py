@@ -26,12 +26,12 @@ class TangentTrace(StageTrace):
 
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
         for x in args:
-            if isinstance(x, StageTracer) and x.trace is self:
+            if isinstance(x, StageTracer) and x.owner is self:
                 split = getattr(op, "split", None)
                 if split is None:
                     return super().process(op, args, params)
                 # A held program may still have parts that can be computed now.
-                return split(self, args, [isinstance(x, StageTracer) and x.trace is self for x in args], params)
+                return split(self, args, [isinstance(x, StageTracer) and x.owner is self for x in args], params)
         assert self.parent is not None
         with use(self.parent):
             return self.parent.process(op, args, params)

@@ -29,7 +29,7 @@ class BatchTracer(Tracer):
     __slots__ = ("dim", "value")
 
     def __init__(self, trace: BatchTrace, value: Array, dim: int) -> None:
-        self.trace = trace
+        self.owner = trace
         self.value = value
         self.dim = dim
         full = value.type
@@ -52,7 +52,7 @@ class BatchTrace(Trace):
         self.name = name
 
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
-        dims = [x.dim if isinstance(x, BatchTracer) and x.trace is self else None for x in args]
+        dims = [x.dim if isinstance(x, BatchTracer) and x.owner is self else None for x in args]
         named = self.name is not None and self.name in axis_names(params)
         if not named and all(d is None for d in dims):
             return self.outer.process(op, args, params)
@@ -82,7 +82,7 @@ class BatchTrace(Trace):
         return value if dim is None else BatchTracer(self, value, dim)
 
     def split(self, y: Array) -> tuple[Array, int | None]:
-        if isinstance(y, BatchTracer) and y.trace is self:
+        if isinstance(y, BatchTracer) and y.owner is self:
             return y.value, y.dim
         return y, None
 
