@@ -102,6 +102,12 @@ class Equation:
         """The programs this equation holds, in parameter order."""
         return held_programs(self.params)
 
+    @property
+    def effect(self) -> bool:
+        """True when it must run even if nothing uses its results."""
+        op = self.op
+        return op.effect or (op.nested and any(p.effect for p in held_programs(self.params)))
+
     def replaced(
         self, inputs: tuple[Atom, ...], outputs: tuple[Var, ...], params: dict[str, Any] | None = None
     ) -> Equation:
@@ -164,7 +170,7 @@ class Program(_Lazy):
     @cached_property
     def effect(self) -> bool:
         """True when some equation, at any depth, must run even if nothing uses its results."""
-        return any(e.op.effect or any(p.effect for p in e.programs()) for e in self.equations)
+        return any(e.effect for e in self.equations)
 
     @cached_property
     def axis_names(self) -> frozenset[Any]:

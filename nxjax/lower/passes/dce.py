@@ -14,8 +14,7 @@ def _dce(program: Program) -> Program:
     live: set[Var] = {v for v in program.outputs if isinstance(v, Var)}
     kept: list[Equation] = []
     for e in reversed(program.equations):
-        effect = e.op.effect or any(p.effect for p in e.programs())
-        if effect or any(v in live for v in e.outputs):
+        if e.effect or not live.isdisjoint(e.outputs):
             kept.append(e)
             live.update(a for a in e.inputs if isinstance(a, Var))
     if len(kept) == len(program.equations):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ def element(dtype: DType) -> str:
     return _ELEMENT[dtype]
 
 
+@lru_cache(65536)
 def tensor(type: ArrayType) -> str:
     """``tensor<3x4xf32>``"""
     return f"tensor<{''.join(f'{n}x' for n in type.shape)}{_ELEMENT[type.dtype]}>"
