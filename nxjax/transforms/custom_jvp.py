@@ -178,6 +178,12 @@ class _UserRule:
 def _tangent(name: str, y: Array, t: Any) -> Array | None:
     if t is None or not dtypes.is_differentiable(y.dtype):
         return None
+    if isinstance(t, (tuple, list, dict)):
+        raise TreeError(
+            f"custom_jvp: tangents that the rule of {name} gives differ in structure from the result",
+            got=tree.structure(t),
+            expected=y.type,
+        )
     value = as_value(t, "custom_jvp: tangent")
     if value.dtype == dtypes.float0:
         return None
