@@ -32,7 +32,7 @@ _FILES: dict[str, str] = {
         abs fabs floor ceil trunc equal not_equal less less_equal greater greater_equal logical_and logical_or
         logical_xor logical_not
         """,
-    "floating": """
+    "floats": """
         power pow float_power reciprocal log2 log10 logaddexp logaddexp2 hypot floor_divide remainder mod fmod divmod
         modf round around rint fix isfinite isnan isinf isposinf isneginf isreal iscomplex iscomplexobj isrealobj
         isscalar isclose allclose array_equal array_equiv real imag conjugate conj angle signbit copysign frexp ldexp

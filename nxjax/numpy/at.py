@@ -96,7 +96,7 @@ class Place:
 
     def power(self, values: Any, **options: Any) -> Array:
         """``x[index] **= values``."""
-        from nxjax.numpy.floating import power
+        from nxjax.numpy.floats import power
 
         return convert(
             power(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", **options)),

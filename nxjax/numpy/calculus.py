@@ -113,7 +113,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
     Outside: ``left`` and ``right`` (the end values by default, ``"extrapolate"`` for straight on).
     """
-    from nxjax.numpy.floating import clip, remainder
+    from nxjax.numpy.floats import clip, remainder
     from nxjax.numpy.indexing import take
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.sorting import argsort, searchsorted
@@ -187,7 +187,7 @@ def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
     """The correlation of two vectors: the convolution with the second one reversed and conjugated."""
-    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.floats import conjugate
 
     x, y = _vectors("correlate", a, v)
     kernel = ops.rev(conjugate(y), dimensions=(0,))
@@ -250,7 +250,7 @@ def hanning(M: int) -> Array:
 
 def kaiser(M: int, beta: Any) -> Array:
     """The Kaiser window: a ratio of Bessel functions of shape ``beta``."""
-    from nxjax.numpy.floating import i0
+    from nxjax.numpy.floats import i0
 
     n = _window("kaiser", M)
     if n == 1:

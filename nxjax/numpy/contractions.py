@@ -142,7 +142,7 @@ def matvec(x1: Any, x2: Any, /) -> Array:
 
 def vecmat(x1: Any, x2: Any, /) -> Array:
     """Conjugated vectors times matrices; leading axes broadcast."""
-    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.floats import conjugate
 
     x, y = _operands("vecmat", x1, x2, None)
     if x.ndim < 1 or y.ndim < 2:
@@ -153,7 +153,7 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
 
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of conj(a) * b over all elements."""
-    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.floats import conjugate
     from nxjax.numpy.shapes import ravel
 
     return dot(conjugate(ravel(a)), ravel(b), precision=precision, preferred_element_type=preferred_element_type)
@@ -161,7 +161,7 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast."""
-    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.floats import conjugate
     from nxjax.numpy.shapes import moveaxis
 
     x, y = _operands("vecdot", x1, x2, None)

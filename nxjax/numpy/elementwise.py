@@ -1,6 +1,6 @@
 """Functions of one and two arrays, element by element: promote, broadcast, one op.
 
-Plain functions come from four factories; those with a rule of their own are in `floating`, `integers` and `logic`.
+Plain functions come from four factories; those with a rule of their own are in `floats` and `integers`.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ _OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward", "or
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The transform of a signal with Hermitian symmetry: real."""
-    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.floats import conjugate
 
     x = value(a, "hfft")
     m = 2 * (x.shape[axis] - 1) if n is None else n
@@ -192,7 +192,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `hfft`."""
-    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.floats import conjugate
 
     return conjugate(rfft(a, n, axis, _OTHER_WAY.get(norm, norm)))
 

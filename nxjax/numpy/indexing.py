@@ -511,12 +511,12 @@ def take(
     if n == 0 and index.size:
         raise IndexError("take: cannot do a non-empty take from an empty axis.")
     if mode == "wrap":
-        from nxjax.numpy.floating import remainder
+        from nxjax.numpy.floats import remainder
 
         index, mode = remainder(index, n), "clip"
     elif mode == "clip":
         # Clipping looks at the index as written: -1 is below the range.
-        from nxjax.numpy.floating import clip
+        from nxjax.numpy.floats import clip
 
         index = clip(index, 0, n - 1)
     return read(
@@ -603,7 +603,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``."""
     if inplace:
         raise ValueError("put: arrays are immutable, so inplace=False is needed")
-    from nxjax.numpy.floating import clip, remainder
+    from nxjax.numpy.floats import clip, remainder
     from nxjax.numpy.shapes import ravel, resize
 
     x, index = value(a, "put"), ravel(ind)
@@ -643,7 +643,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array."""
-    from nxjax.numpy.floating import clip
+    from nxjax.numpy.floats import clip
     from nxjax.numpy.promotion import as_shape
 
     sizes = as_shape("unravel_index", shape)
@@ -661,7 +661,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
 
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Array:
     """Flat indices of coordinates."""
-    from nxjax.numpy.floating import clip, remainder
+    from nxjax.numpy.floats import clip, remainder
     from nxjax.numpy.promotion import as_shape, broadcast, concrete
 
     sizes = as_shape("ravel_multi_index", dims)

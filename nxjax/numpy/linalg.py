@@ -12,7 +12,7 @@ from nxjax.numpy import contractions as _products
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.contractions import matmul, outer, tensordot, vecdot
 from nxjax.numpy.contractions import cross as _cross
-from nxjax.numpy.floating import conjugate, isnan, real
+from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.promotion import (
     as_axes,

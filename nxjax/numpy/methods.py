@@ -32,7 +32,18 @@ def _traced(error: type[ConcretizationTypeError], x: Tracer, what: str, fix: str
     return error(what, got=f"{x.type} {x.origin()}", expected="a concrete value", fix=fix)
 
 
+def _known(x: Any) -> Any:
+    """The concrete array behind tracers that carry one, as those of `grad` outside of `jit` do."""
+    while isinstance(x, Tracer):
+        inner = getattr(x, "primal", None)
+        if inner is None:
+            return x
+        x = inner
+    return x
+
+
 def _bool(self: Any) -> bool:
+    self = _known(self)
     if isinstance(self, Tracer):
         raise _traced(
             TracerBoolConversionError,
@@ -52,6 +63,7 @@ def _scalar(kind: Callable[[Any], Any]) -> Any:
     name = kind.__name__
 
     def method(self: Any) -> Any:
+        self = _known(self)
         if isinstance(self, Tracer):
             raise _traced(
                 ConcretizationTypeError,
@@ -67,6 +79,7 @@ def _scalar(kind: Callable[[Any], Any]) -> Any:
 
 
 def _index(self: Any) -> int:
+    self = _known(self)
     if isinstance(self, Tracer):
         raise _traced(
             TracerIntegerConversionError,
@@ -80,6 +93,7 @@ def _index(self: Any) -> int:
 
 
 def _item(self: Any, *args: int) -> Any:
+    self = _known(self)
     if isinstance(self, Tracer):
         raise _traced(ConcretizationTypeError, self, "item() of a traced value", "return it from the function")
     return self.numpy().item(*args)
@@ -193,7 +207,7 @@ def _repr(self: Any) -> str:
         return f"Array({self.shape}, dtype=key<fry>) overlaying:\n{np.asarray(data['threefry'])}"
     end = f"dtype={self.dtype.name}" + (", weak_type=True" if self.type.weak else "") + ")"
     if data.size == 0:
-        return f"Array([], {end}" if data.ndim == 1 else f"Array([], shape={self.shape}, {end}"
+        return f"Array([], shape={self.shape}, {end}"
     head = f"Array({np.array2string(data, separator=', ', prefix='Array(', suffix=',')},"
     last = len(head) - (head.rfind("\n") + 1)
     wide = last + 1 + len(end) > np.get_printoptions()["linewidth"]

@@ -169,7 +169,7 @@ def _rdivmod(self: Any, other: Any) -> Any:
 
 
 def _pow(self: Any, other: Any) -> Any:
-    from nxjax.numpy.floating import power
+    from nxjax.numpy.floats import power
 
     if not _accepts(other):
         _refused("**", other)
@@ -178,7 +178,7 @@ def _pow(self: Any, other: Any) -> Any:
 
 
 def _rpow(self: Any, other: Any) -> Any:
-    from nxjax.numpy.floating import power
+    from nxjax.numpy.floats import power
 
     return power(other, self) if _accepts(other) else NotImplemented
 

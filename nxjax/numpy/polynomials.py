@@ -174,7 +174,7 @@ def polyfit(
 def poly(seq_of_zeros: Any) -> Array:
     """The coefficients of the polynomial with these roots (for a matrix: its eigenvalues)."""
     from nxjax.numpy import linalg
-    from nxjax.numpy.floating import real
+    from nxjax.numpy.floats import real
 
     (z,) = promote_inexact("poly", seq_of_zeros)
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:

@@ -371,7 +371,7 @@ argmin = _arg("argmin", "argmin", "Index of the smallest element along ``axis``.
 
 def _nan_mask(x: Array) -> Array:
     from nxjax.numpy.elementwise import logical_not
-    from nxjax.numpy.floating import isnan
+    from nxjax.numpy.floats import isnan
 
     return logical_not(isnan(x))
 

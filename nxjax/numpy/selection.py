@@ -87,7 +87,7 @@ def _cast_like(y: Any, v: Array) -> Array:
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """``choices[a[i]][i]`` for every i; all broadcast together."""
-    from nxjax.numpy.floating import remainder
+    from nxjax.numpy.floats import remainder
     from nxjax.numpy.indexing import take_along_axis
     from nxjax.numpy.joining import stack
 
@@ -104,7 +104,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     elif mode == "wrap":
         index = remainder(index, n)
     elif mode == "clip":
-        from nxjax.numpy.floating import clip
+        from nxjax.numpy.floats import clip
 
         index = clip(index, 0, n - 1)
     else:

@@ -174,7 +174,7 @@ def cov(
 ) -> Array:
     """The covariance matrix of variables in rows (columns, if not ``rowvar``)."""
     from nxjax.numpy.contractions import dot
-    from nxjax.numpy.floating import conjugate
+    from nxjax.numpy.floats import conjugate
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.reductions import average, sum
     from nxjax.numpy.shapes import atleast_2d
@@ -233,7 +233,7 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
     """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
-    from nxjax.numpy.floating import clip, imag, real
+    from nxjax.numpy.floats import clip, imag, real
     from nxjax.numpy.grids import diagonal
 
     c = cov(x, y, rowvar, dtype=dtype)
@@ -249,7 +249,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it."""
     from nxjax.numpy.calculus import diff
-    from nxjax.numpy.floating import floor_divide, remainder
+    from nxjax.numpy.floats import floor_divide, remainder
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.reductions import cumsum
 

@@ -30,8 +30,9 @@ def to_peer(x: Any) -> Any:
     import jax.numpy
 
     if isinstance(x, nx.Array):
-        y = jax.numpy.asarray(np.asarray(x))
-        return y
+        if x.weak_type and not x.shape:
+            return jax.numpy.asarray(x.item())
+        return jax.numpy.asarray(np.asarray(x))
     if isinstance(x, (list, tuple)):
         return type(x)(to_peer(item) for item in x)
     return x
@@ -113,6 +114,11 @@ class Check:
     values = staticmethod(compare)
     grad = staticmethod(compare_grad)
     vmap = staticmethod(compare_vmap)
+
+    @staticmethod
+    def peer(face: Any, x: Any) -> Any:
+        """``x`` for that face."""
+        return x if face is jnp else to_peer(x)
 
     def all(self, call: Callable[..., Any], *args: Any, **tolerance: Any) -> None:
         """Values eagerly and under jit, and the gradient in the first argument."""

@@ -1,0 +1,239 @@
+"""Operators, methods, conversion and printing of arrays; the errors of tracers."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax import errors
+
+X = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+I = jnp.array([1, 2, 3])
+B = jnp.array([True, False])
+
+OPERATORS = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "**": lambda a, b: a**b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "divmod": divmod,
+}
+
+
+@pytest.mark.parametrize("symbol", OPERATORS)
+@pytest.mark.parametrize("left", [X, I, jnp.asarray(2.0), jnp.asarray(3), jnp.arange(3, dtype="uint8")], ids=str)
+def test_operator_with_everything(check, symbol, left):
+    op = OPERATORS[symbol]
+    for right in (2, 2.5, True, np.float32(1.5), np.arange(1, 4), jnp.array([1.0, 2.0, 3.0]), jnp.array([1, 2, 3])):
+        if right is True and symbol == "**":
+            continue
+        check.values(lambda m, x, right=right: op(x, check.peer(m, right)), left, weak=True)
+        if not isinstance(right, (np.ndarray, np.generic)):
+            check.values(lambda m, x, right=right: op(check.peer(m, right), x), left, weak=True)
+
+
+@pytest.mark.parametrize("symbol", ["&", "|", "^", "<<", ">>"])
+def test_bit_operators(check, symbol):
+    op = {"&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ b, "<<": lambda a, b: a << b, ">>": lambda a, b: a >> b}[symbol]
+    check.values(lambda m, x: [op(x, 1), op(5, x), op(x, x)], I)
+
+
+def test_unary_operators(check):
+    check.values(lambda m, x: [-x, +x, abs(x), round(x * 1.26, 1)], X)
+    check.values(lambda m, x: [~x, -x], I)
+
+
+def test_eager_result_is_that_of_the_op():
+    big = jnp.array([3e38, 1.0], "float32")
+    assert np.isinf((big + big).numpy()[0])
+    assert np.isnan((jnp.zeros(1) / jnp.zeros(1)).numpy()[0])
+    assert (jnp.arange(3, dtype="int32") + 2**31 - 0).dtype == np.int32
+    assert (X + 1).dtype == np.float32
+    assert (jnp.asarray(1.0) + 1).weak_type
+    assert not (jnp.asarray(1.0) + X).weak_type
+    assert (X + X).shape == (2, 3)
+    assert (X + I).dtype == np.float32
+    assert (jnp.float32(1) + jnp.float32(1)).shape == ()
+
+
+METHODS = {
+    "sum": lambda x: x.sum(axis=0),
+    "mean": lambda x: x.mean(),
+    "max": lambda x: [x.max(1), x.min(), x.argmax(), x.argmin(1), x.ptp(0)],
+    "moments": lambda x: [x.std(), x.var(0), x.prod()],
+    "tests": lambda x: [x.all(), x.any(0)],
+    "running": lambda x: [x.cumsum(0), x.cumprod(1)],
+    "shape": lambda x: [x.reshape(3, 2), x.reshape((6,)), x.T, x.mT, x.ravel(), x.flatten(), x.squeeze(), x.swapaxes(0, 1)],
+    "order": lambda x: [x.sort(0), x.argsort(), x.transpose(1, 0), x.transpose((1, 0)), x.searchsorted is not None],
+    "pick": lambda x: [x.take(1), x.diagonal(), x.trace(), x.repeat(2), x.clip(2, 4), x.round()],
+    "type": lambda x: [x.astype(int), x.astype("bfloat16").astype("float32"), x.real, x.imag, x.conj(), x.copy()],
+    "product": lambda x: [x.dot(x.T), x @ x.T],
+    "view": lambda x: [x.view("int32"), x.view("uint8"), x.astype("int16").view("uint16")],
+    "iteration": lambda x: [row * 2 for row in x],
+    "facts": lambda x: np.array([x.ndim, x.size, len(x), x.nbytes, x.itemsize]),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method(check, name):
+    check.values(lambda m, x: METHODS[name](x), X, jit=name != "facts")
+
+
+def test_to_python():
+    assert float(jnp.float32(1.5)) == 1.5
+    assert int(jnp.array(3)) == 3
+    assert complex(jnp.array(1j)) == 1j
+    assert bool(jnp.array(True)) is True
+    assert [10, 20, 30][jnp.array(1)] == 20
+    assert X.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert X[0, 1].item() == 2.0
+    assert f"{jnp.float32(1.5):.2f}" == "1.50"
+    assert 2.0 in X
+    assert 9.0 not in X
+    assert round(jnp.float32(2.6)) == 3
+    for bad in (float, int, complex):
+        with pytest.raises(TypeError):
+            bad(X)
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(X)
+    with pytest.raises(ValueError, match="empty"):
+        bool(jnp.zeros(0))
+    with pytest.raises(TypeError):
+        len(jnp.float32(1))
+    with pytest.raises(TypeError):
+        iter(jnp.float32(1))
+    with pytest.raises(TypeError):
+        hash(X)
+    with pytest.raises(TypeError):
+        range(jnp.float32(3))
+
+
+def test_printing_is_that_of_jax():
+    import jax.numpy
+
+    for make in (
+        lambda m: m.array([0.0, 1.0]),
+        lambda m: m.asarray(1.0),
+        lambda m: m.zeros((0, 3)),
+        lambda m: m.array([]),
+        lambda m: m.arange(40),
+        lambda m: m.arange(12.0).reshape(3, 4),
+        lambda m: m.array([True]),
+        lambda m: m.array([1, 2], "bfloat16"),
+        lambda m: m.array([1 + 2j]),
+        lambda m: m.arange(5000),
+    ):
+        assert repr(make(jnp)) == repr(make(jax.numpy))
+        assert str(make(jnp)) == str(make(jax.numpy))
+
+
+def test_numpy_and_others():
+    data = np.asarray(X)
+    assert data.dtype == np.float32
+    assert not data.flags.writeable
+    assert isinstance(np.ones((2, 3), np.float32) + X, nx.Array)
+    np.testing.assert_array_equal(np.from_dlpack(X), X)
+    np.testing.assert_array_equal(jnp.from_dlpack(np.ones(3)), np.ones(3))
+    assert X.__array_namespace__() is jnp
+    again = pickle.loads(pickle.dumps(X))
+    assert again.dtype == X.dtype
+    np.testing.assert_array_equal(again, X)
+    assert pickle.loads(pickle.dumps(jnp.asarray(1.0))).weak_type
+    np.testing.assert_array_equal(copy.deepcopy([X])[0], X)
+    source = np.ones(3, np.float32)
+    x = jnp.asarray(source)
+    source[0] = 7
+    assert x[0] == 1
+
+
+def test_protocol_of_jax_arrays():
+    class Wrapped:
+        def __jax_array__(self):
+            return I
+
+    assert (jnp.add(Wrapped(), 1)).tolist() == [2, 3, 4]
+    assert (I + Wrapped()).tolist() == [2, 4, 6]
+
+
+def test_operators_ask_the_other_operand():
+    class Other:
+        def __radd__(self, x):
+            return "mine"
+
+    assert X + Other() == "mine"
+    with pytest.raises(TypeError):
+        X + [1.0]
+    assert (X == None) is False  # noqa: E711
+    assert (X != "a") is True
+
+
+@pytest.mark.parametrize("transform", [nx.jit, nx.grad, nx.vmap], ids=["jit", "grad", "vmap"])
+def test_tracers_say_what_is_wrong(transform):
+    x = jnp.arange(3.0) if transform is nx.vmap else jnp.float32(1)
+
+    def attempt(error, use, *words):
+        with pytest.raises(error) as caught:
+            transform(lambda v: (use(v), v)[1])(x)
+        for word in words:
+            assert word in str(caught.value)
+
+    if transform is nx.grad:
+        # Outside of jit, the value that is differentiated is known.
+        assert transform(lambda v: v * 3 if v > 0 and float(v) == int(v) else v)(x) == 3.0
+    else:
+        attempt(errors.TracerBoolConversionError, lambda v: 1 if v > 0 else 2, "nx.where", "static_argnums", "test_methods")
+        attempt(errors.ConcretizationTypeError, float, "astype")
+        attempt(errors.ConcretizationTypeError, int)
+        attempt(errors.TracerIntegerConversionError, range, "fori_loop")
+        attempt(errors.ConcretizationTypeError, lambda v: v.item())
+    attempt(errors.TracerArrayConversionError, np.asarray, "pure_callback")
+    attempt(errors.ConcretizationTypeError, lambda v: v.tolist())
+    attempt(errors.ImmutableArrayError, lambda v: v.__setitem__(0, 1.0), ".at[")
+    seen = []
+    transform(lambda v: (seen.append(repr(v)), v)[1])(x)
+    assert "f32[]" in seen[0]
+
+
+def test_scalar_types_are_dtypes():
+    assert jnp.float32 == np.float32
+    assert X.dtype == jnp.float32
+    assert np.dtype(jnp.int8) == np.int8
+    assert jnp.zeros(2, jnp.bfloat16).dtype == jnp.bfloat16
+    assert hash(jnp.float32) == hash(np.dtype("float32"))
+    assert len({jnp.float32, jnp.int32, jnp.float32}) == 2
+    assert jnp.issubdtype(jnp.bfloat16, jnp.floating)
+    assert not jnp.issubdtype(jnp.int32, jnp.floating)
+    assert jnp.isdtype(jnp.int8, ("real floating", "integral"))
+    assert jnp.finfo(jnp.bfloat16).bits == 16
+    assert jnp.iinfo(jnp.int8).max == 127
+    assert jnp.result_type(I, 1.5) == np.float32
+    assert jnp.result_type(jnp.bfloat16, jnp.float16) == np.float32
+    assert jnp.promote_types("int32", "bfloat16") == jnp.bfloat16
+    assert jnp.can_cast("int8", "int32")
+
+
+def test_every_public_name_exists():
+    for name in jnp.__all__:
+        assert getattr(jnp, name) is not None or name == "newaxis"
+        assert name in dir(jnp)
+    with pytest.raises(AttributeError):
+        jnp.no_such_function  # noqa: B018
+
+
+def test_files(tmp_path):
+    jnp.save(tmp_path / "x.npy", X)
+    np.testing.assert_array_equal(jnp.load(tmp_path / "x.npy"), X)
+    jnp.savez(tmp_path / "x.npz", a=X)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["a"], X)
