@@ -1,0 +1,1 @@
+"""nxjax beside its peers, interleaved in one run: only ratios are quoted, because machines are noisy."""
