@@ -180,21 +180,26 @@ def _rotate_columns(i: Array, a: Array, v: Array) -> Sequence[Array]:
 def _singular(a: Array, v: Array) -> tuple[Array, Array, Array]:
     """Singular values, U and V from orthogonal columns a = U diag(s) and the rotations v."""
     from nxjax.ops.arithmetic import sqrt
-    from nxjax.ops.compare import eq
-    from nxjax.ops.reduce import reduce_sum
-    from nxjax.ops.shape import reshape
+    from nxjax.ops.compare import le, lt
+    from nxjax.ops.reduce import reduce_max, reduce_sum
+    from nxjax.ops.shape import broadcast_in_dim, reshape
 
     s = sqrt(real(reduce_sum(mul(conj(a), a), axes=(a.ndim - 2,))))
     order = ascending(neg(s))
     a, v = ordered(a, order), ordered(v, order)
     s = reshape(ordered(reshape(s, shape=(*s.shape[:-1], 1, s.shape[-1])), order), shape=s.shape)
-    zero = eq(s, like(s, 0))
-    scale = cast(where(zero, like(s, 1), s), a.dtype)
-    u = div(a, along_rows(scale, a.shape))
-    # A zero singular value leaves its column of U open: take those of Q, which are orthogonal to the others.
+    # What is zero but for rounding leaves its column of U open: take those of Q, which are orthogonal to the others.
+    rounding = float(dtypes.float_info(s.dtype).eps) * a.shape[-2]
+    top = broadcast_in_dim(
+        reduce_max(s, axes=(s.ndim - 1,)), shape=s.shape, broadcast_dimensions=tuple(range(s.ndim - 1))
+    )
+    zero = le(s, mul(top, like(top, rounding)))
+    u = where(
+        along_rows(zero, a.shape), zeros(a.type), div(a, along_rows(cast(where(zero, like(s, 1), s), a.dtype), a.shape))
+    )
     q, r = qr(u, full_matrices=False)
-    d = diagonal(r)
-    sign = where(eq(d, like(d, 0)), like(d, 1), d)
+    d = real(diagonal(r))
+    sign = cast(where(lt(d, like(d, 0)), like(d, -1), like(d, 1)), a.dtype)
     return s, mul(q, along_rows(sign, q.shape)), v
 
 

@@ -308,15 +308,18 @@ def test_eigh_reads_one_triangle_and_gives_part():
 @pytest.mark.parametrize("shape", SQUARE)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_eig(shape, dtype):
-    import jax
-
     x = matrix(shape, dtype)
-    with jax.enable_x64(True):
-        expected = [np.asarray(v) for v in jax.lax.linalg.eig(x)]
+    expected = np.sort_complex(np.linalg.eigvals(x))
     for found in (linalg.eig(array(x)), nx.jit(linalg.eig)(array(x))):
-        for a, b in zip(found, expected, strict=True):
-            assert a.dtype == b.dtype
-            np.testing.assert_allclose(a.numpy(), b, rtol=5e-3, atol=5e-4)
+        w, left, right = (v.numpy() for v in found)
+        assert w.dtype == left.dtype == right.dtype == np.result_type(dtype, np.complex64)
+        np.testing.assert_allclose(np.sort_complex(w), expected, rtol=5e-3, atol=5e-4)
+        np.testing.assert_allclose(x @ right, right * w[..., None, :], **tol(dtype))
+        np.testing.assert_allclose(adjoint(left) @ x, w[..., None] * adjoint(left), **tol(dtype))
+        for v in (left, right):
+            np.testing.assert_allclose(np.linalg.norm(v, axis=-2), 1, rtol=1e-4)
+            largest = np.take_along_axis(v, np.argmax(np.abs(v), -2)[..., None, :], -2)
+            np.testing.assert_allclose(largest.imag, 0, atol=1e-4)
     f = lambda a: linalg.eig(a, enable_eigvec_derivs=True)
     check_jvp(f, x, matrix(shape, dtype, 3), dtype)
     check_adjoint(f, x, dtype)
