@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,9 +12,11 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Trace, current_trace
 from nxjax.trace.dtypes import DType
+from nxjax.trace.stage import StageTrace
 from nxjax.trace.types import Shape
+from nxjax.transforms.jit import jit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,15 +24,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(function: F) -> F:
     """``function`` of arrays, with the keyword-only parameters ``shape``, ``dtype``, ... static, compiled as a whole.
 
-    Under a trace nothing is left of the call but its equations.
+    While a program is being staged nothing is left of the call but its equations; under `vmap` and `grad` of concrete
+    values it stays one compiled call, so that the same numbers come out as without them.
     """
-    import inspect
-
-    from nxjax.transforms.jit import jit
-
     parameters = inspect.signature(function).parameters.values()
     static = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-    return jit(function, static_argnames=static, inline=True)
+    whole = jit(function, static_argnames=static)
+    inlined = jit(function, static_argnames=static, inline=True)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        trace: Trace | None = current_trace()
+        while trace is not None:
+            if type(trace) is StageTrace:
+                return inlined(*args, **kwargs)
+            trace = trace.parent
+        return whole(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
 
 
 def as_shape(where: str, shape: Any) -> Shape:
