@@ -14,7 +14,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import reshape
 from nxjax.trace import axes, dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Op
 
 
 def _names(axis_name: Any) -> tuple[Any, ...]:
@@ -144,7 +144,7 @@ def psum_scatter(
         at = check_axis("psum_scatter", scatter_dimension, value.ndim)
         if tiled:
             value = _divided("psum_scatter", value, at, size)
-        return ops.reduce_scatter(value, axis_names=names, axis_size=size, scatter_dimension=at)
+        return _checked(ops.reduce_scatter, value, axis_names=names, axis_size=size, scatter_dimension=at)
 
     return tree.map(one, x)
 
@@ -173,9 +173,9 @@ def all_to_all(
         concat = check_axis("all_to_all", concat_axis, value.ndim)
         params = {"axis_names": names, "axis_size": size}
         if not tiled:
-            return ops.all_to_all(value, split_axis=split, concat_axis=concat, **params)
+            return _checked(ops.all_to_all, value, split_axis=split, concat_axis=concat, **params)
         blocks = _divided("all_to_all", value, split, size)
-        y = ops.all_to_all(blocks, split_axis=split, concat_axis=concat, **params)
+        y = _checked(ops.all_to_all, blocks, split_axis=split, concat_axis=concat, **params)
         shape = y.shape
         return reshape(y, shape=(*shape[:concat], size * shape[concat + 1], *shape[concat + 2 :]))
 
@@ -211,6 +211,11 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
     """Exchange the named axis with the positional ``axis``."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def _checked(op: Op, x: Array, **params: Any) -> Array:
+    op.infer(x.type, **params)  # the trace that answers sees whole values and would not notice
+    return op(x, **params)
 
 
 def _one_name(where: str, axis_name: Any) -> tuple[Any, ...]:

@@ -119,9 +119,9 @@ def test_wrong_rules_are_refused() -> None:
         with_rule(lambda p, t: (nx.zeros(3), nx.zeros(3)))(1.0)
     with pytest.raises(TreeError, match="tangents that the rule"):
         with_rule(lambda p, t: (p[0], (t[0], t[0])))(1.0)
+    f = nx.custom_jvp(lambda x, *, k: x)
+    f.defjvp(lambda p, t: (p[0], t[0]))
     with pytest.raises(ParameterError, match="keyword-only"):
-        f = nx.custom_jvp(lambda x, *, k: x)
-        f.defjvp(lambda p, t: (p[0], t[0]))
         f(1.0, k=2)
 
 

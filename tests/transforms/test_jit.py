@@ -1,0 +1,179 @@
+"""`jit`: caching, static and donated arguments, closures over traced values, stages, and memory."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import tracemalloc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.errors import DtypeError, ParameterError, StaticArgumentError, UnexpectedTracerError
+
+X = np.arange(3, dtype=np.float32)
+
+
+def test_one_trace_per_type() -> None:
+    f = nx.jit(lambda x: x * 2)
+    for x in (X, X + 1, nx.asarray(X), 1.0, 2.0, 3, np.float32(1), np.float32(2)):
+        f(x)
+    assert f.trace_count == 4
+    f.clear_cache()
+    f(X)
+    assert f.trace_count == 5
+
+
+def test_jit_changes_no_type() -> None:
+    def f(x: Any) -> Any:
+        return x * 2, x + 1.5, (x, None)
+
+    for x in (1, 1.0, True, 1j, np.int8(1), np.float16(1), X, np.float64(2.0)):
+        a, b = nx.tree.leaves(f(nx.asarray(x) if isinstance(x, np.generic) else x)), nx.tree.leaves(nx.jit(f)(x))
+        for eager, compiled in zip(a, b, strict=True):
+            eager = nx.asarray(eager) if not isinstance(eager, nx.Array) else eager
+            assert (eager.dtype, eager.shape) == (compiled.dtype, compiled.shape)
+
+
+def test_static_arguments() -> None:
+    seen: list[Any] = []
+
+    @functools.partial(nx.jit, static_argnames=("n", "mode"))
+    def f(x: Any, n: int = 2, *, mode: str = "a") -> Any:
+        seen.append((n, mode))
+        return x * n
+
+    assert [float(f(1.0)), float(f(1.0, 3)), float(f(1.0, n=3)), float(f(1.0, mode="b"))] == [2, 3, 3, 2]
+    assert seen == [(2, "a"), (3, "a"), (3, "a"), (2, "b")]
+    g = nx.jit(lambda x, n: type(n).__name__, static_argnums=-1)
+    with pytest.raises(DtypeError):
+        g(1.0, 1)
+    assert [float(nx.jit(lambda x, n: x + (n is True), static_argnums=1)(0.0, n)) for n in (1, True, 1.0)] == [0, 1, 0]
+    with pytest.raises(StaticArgumentError, match="not hashable"):
+        nx.jit(lambda x, n: x, static_argnums=1)(1.0, [1])
+    with pytest.raises(StaticArgumentError, match="names no parameter"):
+        nx.jit(lambda x: x, static_argnames="n")
+    with pytest.raises(StaticArgumentError, match="names no parameter"):
+        nx.jit(lambda x: x, static_argnums=3)
+
+
+def test_methods() -> None:
+    class Scaler:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        @functools.partial(nx.jit, static_argnums=0)
+        def __call__(self, x: Any) -> Any:
+            return x * self.k
+
+    assert [float(Scaler(k)(2.0)) for k in (1.0, 3.0)] == [2.0, 6.0]
+
+
+def test_donated_arguments_are_gone() -> None:
+    f = nx.jit(lambda x, y: x + y, donate_argnums=0)
+    x, y = nx.asarray(X), nx.asarray(X)
+    assert f(x, y).tolist() == [0, 2, 4]
+    assert x.is_deleted()
+    assert not y.is_deleted()
+    with pytest.raises(RuntimeError, match="donated"):
+        x.numpy()
+    assert nx.jit(lambda x: f(x, x) + x)(X).tolist() == [0, 3, 6]  # inside a trace nothing is donated
+
+
+def test_stages() -> None:
+    f = nx.jit(lambda p, *, k: {"y": p["x"] * k})
+    shape = nx.ShapeDtypeStruct((3,), np.float32)
+    traced = f.trace({"x": shape}, k=2.0)
+    assert traced.out_info["y"].shape == (3,)
+    lowered = traced.lower()
+    assert "mul" in lowered.as_text()
+    compiled = lowered.compile()
+    assert compiled({"x": X}, k=2.0)["y"].tolist() == [0, 2, 4]
+    with pytest.raises(ParameterError, match="other argument types"):
+        compiled({"x": X[:2]}, k=2.0)
+    assert f.eval_shape({"x": shape}, k=1.0)["y"].shape == (3,)
+
+
+def test_closing_over_values_of_enclosing_transforms() -> None:
+    def outer(x: Any) -> Any:
+        f = nx.jit(lambda y: y * x)
+        return f(2.0) + f(3.0)
+
+    assert float(nx.grad(outer)(2.0)) == 5.0
+    assert float(nx.jit(nx.grad(outer))(2.0)) == 5.0
+    assert nx.vmap(outer)(X).tolist() == [0, 5, 10]
+    assert nx.vmap(nx.grad(outer))(X).tolist() == [5, 5, 5]
+    assert float(nx.jvp(lambda x: nx.jvp(outer, (x,), (x,))[1], (2.0,), (1.0,))[1]) == 5.0
+
+
+def test_a_function_is_traced_anew_for_another_enclosing_trace() -> None:
+    cell: list[Any] = []
+    f = nx.jit(lambda y: y * cell[0])
+
+    def outer(x: Any) -> Any:
+        cell[:] = [x]
+        return f(2.0)
+
+    assert [float(nx.grad(outer)(v)) for v in (1.0, 5.0)] == [2.0, 2.0]
+    assert [float(nx.jit(outer)(v)) for v in (1.0, np.int32(5))] == [2.0, 10.0]
+
+
+def test_a_value_that_left_its_trace_is_named() -> None:
+    left: list[Any] = []
+
+    def f(x: Any) -> Any:
+        left.append(nx.sin(x))
+        return x
+
+    for transform in (nx.jit, nx.grad, nx.vmap):
+        transform(f)(X if transform is nx.vmap else 1.0)
+        with pytest.raises(UnexpectedTracerError, match="has left the function"):
+            nx.cos(left[-1])
+        with pytest.raises(UnexpectedTracerError, match="has left the function"):
+            nx.jit(lambda y: y + left[-1])(1.0)
+
+
+def test_gradients_of_python_numbers_stay_weak() -> None:
+    gradient = nx.grad(lambda x: x**3)(2.0)
+    assert gradient.weak_type
+    assert (gradient * nx.ones(2, "bfloat16")).dtype == nx.bfloat16
+
+
+def test_ten_thousand_calls_leave_nothing_behind() -> None:
+    f = nx.jit(lambda p: {"a": p["a"] * 2 + p["b"]})
+    p = {"a": nx.asarray(X), "b": nx.asarray(X)}
+    for _ in range(500):
+        f(p)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(10_000):
+            f(p)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 50_000
+    assert f.trace_count == 1
+
+
+def test_a_thousand_traces_die_with_their_functions() -> None:
+    def once() -> weakref.ref[Any]:
+        f = nx.jit(lambda x: nx.grad(lambda y: (nx.sin(y) * x).sum())(x))
+        program = f.trace(X).program
+        return weakref.ref(program)
+
+    def deaths() -> int:
+        refs = [once() for _ in range(1000)]
+        gc.collect()
+        return sum(r() is None for r in refs)
+
+    once()
+    gc.collect()
+    before = len(gc.get_objects())
+    assert deaths() == 1000
+    assert len(gc.get_objects()) - before < 1000
