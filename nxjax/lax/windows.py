@@ -11,9 +11,11 @@ from nxjax.errors import ShapeError
 from nxjax.lax.convolution import padtype_to_pads, pairs
 from nxjax.ops import window
 from nxjax.ops.arithmetic import add, max, min
-from nxjax.ops.base import require
+from nxjax.ops.base import constant, require
+from nxjax.ops.bitwise import and_, or_
 from nxjax.ops.conv import dilated
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
@@ -39,7 +41,7 @@ def reduce_window(
 
     Args:
         operand: array or tree of arrays.
-        init_value: scalar, or tree of scalars like ``operand``; also the value of padding.
+        init_value: scalar, or tree of scalars like ``operand``, that each window starts from. Padding takes no part.
         computation: ``(accumulated, element) -> accumulated`` on scalars, or on trees of them.
         window_dimensions: size of the window per dimension.
         window_strides: step per dimension; 1 if left out.
@@ -89,7 +91,10 @@ def reduce_window(
         found = _monoid(xs[0], inits[0], computation, treedef, params)
         if found is not None:
             return tree.unflatten(treedef, [found])
-    window.window_shape(window.reduce_window_sum, xs[0].type, **params)
+    out_shape = window.window_shape(window.reduce_window_sum, xs[0].type, **params)
+    if not xs[0].size:
+        spread = (broadcast_in_dim(i, shape=out_shape, broadcast_dimensions=()) for i in inits)
+        return tree.unflatten(treedef, list(spread))
     return tree.unflatten(treedef, _by_doubling(xs, inits, computation, treedef, **params))
 
 
@@ -144,14 +149,10 @@ def _monoid(
     if kind in ("max", "min") and x.dtype not in dtypes.COMPLEX:
         op, combine = (window.reduce_window_max, max) if kind == "max" else (window.reduce_window_min, min)
         y = op(x, **params)
-        # Padding and start are one value, and an extremum does not mind how often it takes part.
         return y if _is(init, op.identity(x.dtype)) else combine(y, _spread(init, y))
     if kind == "add" and x.dtype in dtypes.NUMBER:
-        if _is(init, 0):
-            return window.reduce_window_sum(x, **params)
-        if all(p <= 0 for pair in params["padding"] for p in pair) and all(d == 1 for d in params["base_dilation"]):
-            y = window.reduce_window_sum(x, **params)
-            return add(y, _spread(init, y))
+        y = window.reduce_window_sum(x, **params)
+        return y if _is(init, 0) else add(y, _spread(init, y))
     return None
 
 
@@ -175,15 +176,38 @@ def _by_doubling(
     base_dilation: tuple[int, ...],
     window_dilation: tuple[int, ...],
 ) -> list[Array]:
-    """Dimension by dimension, runs of 1, 2, 4, ... elements, from which every window is put together."""
-    config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
-    ys = [pad(x, i, padding_config=config) for x, i in zip(xs, inits, strict=True)]
+    """Dimension by dimension, runs of 1, 2, 4, ... elements, from which every window is put together.
 
-    def combined(a: list[Array], b: list[Array]) -> list[Array]:
+    Beside the values goes a mask of the places that hold an element and not padding. Padding is filled with an element
+    of the operand, since ``computation`` may have no derivative at the initial value.
+    """
+    config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
+    number = len(xs)
+    ys = xs
+    if any(c != (0, 0, 0) for c in config):
+        corner = {"start_indices": (0,) * len(config), "limit_indices": (1,) * len(config)}
+        fill = (reshape(slice_(x, **corner), shape=()) for x in xs)
+        ys = [pad(x, v, padding_config=config) for x, v in zip(xs, fill, strict=True)]
+        here, nothing = constant(True, dtypes.bool_, xs[0].shape), constant(False, dtypes.bool_)
+        ys.append(pad(here, nothing, padding_config=config))
+
+    def computed(a: list[Array], b: list[Array]) -> list[Array]:
         shape = a[0].shape
         flat = lambda vs: tree.unflatten(treedef, [reshape(v, shape=(v.size,)) for v in vs])
         found = tree.flatten(vmap(computation)(flat(a), flat(b)))[0]
         return [reshape(as_value(v), shape=shape) for v in found]
+
+    def combined(a: list[Array], b: list[Array]) -> list[Array]:
+        """Values, and the mask if there is one."""
+        if len(a) == number:
+            return computed(a, b)
+        (*a, has_a), (*b, has_b) = a, b
+        a, b = (
+            [select_n(has_a, y, x) for x, y in zip(a, b, strict=True)],
+            [select_n(has_b, x, y) for x, y in zip(a, b, strict=True)],
+        )
+        both = and_(has_a, has_b)
+        return [*(select_n(both, x, z) for x, z in zip(a, computed(a, b), strict=True)), or_(has_a, has_b)]
 
     def part(values: list[Array], axis: int, start: int, length: int, step: int = 1) -> list[Array]:
         starts, limits, steps = [0] * len(config), list(values[0].shape), [1] * len(config)
@@ -209,4 +233,8 @@ def _by_doubling(
             run = combined(part(run, axis, 0, half), part(run, axis, (length // 2) * d, half))
         assert total is not None
         ys = part(total, axis, 0, n, s)
-    return combined([_spread(i, y) for i, y in zip(inits, ys, strict=True)], ys) if ys[0].size else ys
+    start = [_spread(i, y) for i, y in zip(inits, ys)]
+    if not ys[0].size:
+        return start
+    out = computed(start, ys[:number])
+    return out if len(ys) == number else [select_n(ys[-1], i, y) for i, y in zip(start, out, strict=True)]

@@ -1,0 +1,79 @@
+"""`lax`'s products and transforms against `jax.lax`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax import lax
+from nxjax.errors import ParameterError, ShapeError
+
+
+def test_dot_of_vectors_and_matrices():
+    import jax
+
+    rng = np.random.default_rng(0)
+    for xs, ys in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4))):
+        x, y = rng.standard_normal(xs).astype(np.float32), rng.standard_normal(ys).astype(np.float32)
+        np.testing.assert_allclose(lax.dot(x, y).numpy(), np.asarray(jax.lax.dot(x, y)), rtol=1e-5)
+
+
+def test_dot_general_promotes_and_takes_lists():
+    x, y = np.ones((2, 3), np.float32), np.arange(12, dtype=np.int32).reshape(3, 4)
+    z = lax.dot_general(x, y, dimension_numbers=[[[1], [0]], [[], []]], precision="highest")
+    assert z.dtype == np.float32
+    np.testing.assert_array_equal(z.numpy(), x @ y)
+
+
+def test_batch_matmul():
+    x, y = np.ones((5, 2, 3), np.float32), np.ones((5, 3, 4), np.float32)
+    np.testing.assert_array_equal(lax.batch_matmul(x, y).numpy(), x @ y)
+    with pytest.raises(ShapeError, match="batch_matmul"):
+        lax.batch_matmul(x, y[0])
+
+
+def test_bad_dimension_numbers_and_shapes():
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(ParameterError, match="dot_general: not dimension numbers"):
+        lax.dot_general(x, x, ((1,), (1,)))
+    with pytest.raises(ShapeError, match="dot: not a product"):
+        lax.dot(x, x)
+
+
+@pytest.mark.parametrize("precision", [None, "high", "float32", lax.Precision.HIGHEST, ("default", lax.Precision.HIGH)])
+def test_precision_in_every_form(precision):
+    x = np.ones((2, 2), np.float32)
+    np.testing.assert_array_equal(lax.dot(x, x, precision=precision).numpy(), x @ x)
+
+
+@pytest.mark.parametrize("precision", ["lowest", 3, ("high",)])
+def test_no_such_precision(precision):
+    with pytest.raises(ParameterError, match="precision: not understood"):
+        lax.dot(np.ones(2, np.float32), np.ones(2, np.float32), precision=precision)
+
+
+@pytest.mark.parametrize("kind", ["FFT", "ifft", "RFFT", "irfft", lax.FftType.FFT])
+def test_fft_takes_names_and_brings_to_a_complex_dtype(kind):
+    import jax
+
+    x = np.arange(12, dtype=np.int32).reshape(2, 6)
+    lengths = (10,) if kind == "irfft" else (6,)
+    peer = kind if isinstance(kind, str) else kind.name
+    y, expected = lax.fft(x, kind, lengths), np.asarray(jax.lax.fft(x, peer, lengths))
+    assert y.dtype == expected.dtype
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ParameterError, match="fft: no such transform"):
+        lax.fft(x, "dct", (6,))
+    assert lax.fft(x, kind, ()).shape == x.shape
+
+
+def test_every_public_name_of_jax_is_here():
+    import jax
+
+    from nxjax.lax import algebra
+
+    missing = {name for name in algebra.__all__ if not hasattr(jax.lax, name)}
+    assert missing == set()
+    assert all(hasattr(lax, name) for name in algebra.__all__)
+    assert nx.lax.linalg.cholesky is lax.linalg.cholesky
