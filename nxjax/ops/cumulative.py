@@ -1,21 +1,27 @@
 """Running reductions along one axis: cumsum, cumprod, cummax, cummin, cumlogsumexp.
 
-The lowering is Hillis and Steele's scan: log2(n) rounds, each combining every element with the one 2^k places before.
+A long axis is cut into groups of four (Blelloch, "Prefix sums and their applications", 1990): every group is combined,
+the groups' totals are run over by the same op, and each result is the total before its group combined with the part of
+the group up to it. That is linear work in log4(n) steps. A short axis is doubled up (Hillis and Steele, 1986), or one
+window reduction where the compiler has them.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.ops.base import LinearOp, NDArray, check_axis, constant, like, of_dtype
+from nxjax.ops.base import LinearOp, NDArray, check_axis, like, of_dtype
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
+
+GROUP: Final = 4
+SHORT: Final = 16  # up to here a direct form is cheaper than another step
 
 
 class Cumulative(Op):
@@ -40,30 +46,75 @@ class Cumulative(Op):
         """The reduction along ``axis``, in NumPy."""
 
     def eval(self, x: NDArray, /, *, axis: int, reverse: bool = False) -> NDArray:
-        wide = x.astype(np.float32) if x.dtype in dtypes.FLOAT and x.dtype.itemsize < 4 else x
+        wide = x.astype(np.float32) if _is_half(x.dtype) else x
         if reverse:
             wide = np.flip(wide, axis)
         y = self.accumulate(wide, axis)
         return np.asarray(np.flip(y, axis) if reverse else y).astype(x.dtype)
 
     def expand(self, x: Array, /, *, axis: int, reverse: bool = False) -> Array:
-        from nxjax.ops.slicing import pad, slice
+        if _is_half(x.dtype):
+            from nxjax.ops.convert import convert_element_type
 
-        n = x.shape[axis]
-        step = 1
+            y = self(convert_element_type(x, dtype=dtypes.float32), axis=axis, reverse=reverse)
+            return convert_element_type(y, dtype=x.dtype)
+        if x.shape[axis] <= SHORT:
+            return self._doubled(x, axis, reverse)
+        return self._grouped(x, axis, reverse)
+
+    def _doubled(self, x: Array, axis: int, reverse: bool) -> Array:
+        """log2(n) rounds, each combining every element with the one 2^k places before it."""
+        from nxjax.ops.slicing import concatenate
+
+        n, step = x.shape[axis], 1
         while step < n:
-            config = [(0, 0, 0)] * x.ndim
-            config[axis] = (0, step, 0) if reverse else (step, 0, 0)
-            starts, limits = [0] * x.ndim, list(x.shape)
             if reverse:
-                starts[axis] = step
+                joined = self.combine(part(x, axis, step, n), part(x, axis, 0, n - step))
+                x = concatenate(joined, part(x, axis, n - step, n), dimension=axis)
             else:
-                limits[axis] = n - step
-            shifted = slice(x, start_indices=tuple(starts), limit_indices=tuple(limits))
-            shifted = pad(shifted, constant(self.identity(x.dtype), x.dtype), padding_config=tuple(config))
-            x = self.combine(shifted, x)
+                joined = self.combine(part(x, axis, 0, n - step), part(x, axis, step, n))
+                x = concatenate(part(x, axis, 0, step), joined, dimension=axis)
             step *= 2
         return x
+
+    def _grouped(self, x: Array, axis: int, reverse: bool) -> Array:
+        """One step: totals of the groups from this op itself, then every place of all groups at once."""
+        from nxjax.ops.shape import broadcast_in_dim, reshape
+        from nxjax.ops.slicing import concatenate
+
+        n = x.shape[axis]
+        groups = n // GROUP
+        whole = groups * GROUP
+        # Left over, at the far end of the direction: fewer than a group.
+        start, stop = (n - whole, n) if reverse else (0, whole)
+        columns = [part(x, axis, start + i, stop, GROUP) for i in range(GROUP)]
+        if reverse:
+            columns.reverse()
+        inside = [columns[0]]
+        for column in columns[1:]:
+            inside.append(self.combine(inside[-1], column))
+        totals = self(inside[-1], axis=axis, reverse=reverse)
+        places: list[Array] = []
+        for place in inside[:-1]:
+            if reverse:
+                later = self.combine(part(totals, axis, 1, groups), part(place, axis, 0, groups - 1))
+                places.append(concatenate(later, part(place, axis, groups - 1, groups), dimension=axis))
+            else:
+                later = self.combine(part(totals, axis, 0, groups - 1), part(place, axis, 1, groups))
+                places.append(concatenate(part(place, axis, 0, 1), later, dimension=axis))
+        places.append(totals)
+        if reverse:
+            places.reverse()
+        apart = (*x.shape[:axis], groups, 1, *x.shape[axis + 1 :])
+        woven = concatenate(*(reshape(p, shape=apart) for p in places), dimension=axis + 1)
+        y = reshape(woven, shape=(*x.shape[:axis], whole, *x.shape[axis + 1 :]))
+        if whole == n:
+            return y
+        rest = self._doubled(part(x, axis, 0, start) if reverse else part(x, axis, whole, n), axis, reverse)
+        end = part(totals, axis, 0, 1) if reverse else part(totals, axis, groups - 1, groups)
+        before = broadcast_in_dim(end, shape=rest.shape, broadcast_dimensions=tuple(range(x.ndim)))
+        rest = self.combine(before, rest)
+        return concatenate(rest, y, dimension=axis) if reverse else concatenate(y, rest, dimension=axis)
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, reverse: bool = False
@@ -72,8 +123,35 @@ class Cumulative(Op):
         assert d is not None
         return self(args[0], axis=axis + (axis >= d), reverse=reverse), d
 
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **params: Any) -> Any:
-        return b.inline(self.expand, (x,), params)
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, axis: int, reverse: bool = False) -> Any:
+        n = out.shape[axis]
+        if n > SHORT or 0 in out.shape or _is_half(out.dtype):
+            return b.inline(self.expand, (x,), {"axis": axis, "reverse": reverse})
+        sizes = [n if d == axis else 1 for d in range(out.ndim)]
+        before, after = (0, n - 1) if reverse else (n - 1, 0)
+        edges = ", ".join(f"[{before}, {after}]" if d == axis else "[0, 0]" for d in range(out.ndim))
+        attrs = f"window_dimensions = {b.ints(sizes)}, padding = dense<[{edges}]> : tensor<{out.ndim}x2xi64>"
+        element = ArrayType((), out.dtype)
+        start = b.constant(self.identity(out.dtype), element)
+        body = lambda inner, old, new: inner.inline(self.combine, (old, new))
+        return b.op("stablehlo.reduce_window", (x, start), out, attrs, [((element, element), body)])
+
+
+def _is_half(dtype: DType) -> bool:
+    """Accumulated in float32."""
+    return dtype in dtypes.FLOAT and dtype.itemsize < 4
+
+
+def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
+    """``x[start:stop:stride]`` along ``axis``."""
+    from nxjax.ops.slicing import slice
+
+    return slice(
+        x,
+        start_indices=tuple(start if d == axis else 0 for d in range(x.ndim)),
+        limit_indices=tuple(stop if d == axis else n for d, n in enumerate(x.shape)),
+        strides=None if stride == 1 else tuple(stride if d == axis else 1 for d in range(x.ndim)),
+    )
 
 
 @final

@@ -11,6 +11,7 @@ from nxjax.errors import ShapeError
 from nxjax.ops.base import NDArray, check_axis, equal_shapes, move_batch, of_dtype, require
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
+from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
@@ -110,6 +111,12 @@ class Sort(Op):
     def stablehlo(
         self, b: Any, out: Any, /, *xs: Any, dimension: int, is_stable: bool = True, num_keys: int = 1
     ) -> Any:
+        if not (num_keys == len(xs) == 1 and out[0].dtype in dtypes.INTEGER):
+            packed = _packed_word(out[:num_keys], dimension)
+            if packed is not None:
+                params = {"word": packed, "dimension": dimension, "num_keys": num_keys}
+                return b.inline(_sort_packed, xs, params, True)
+
         def body(inner: Any, *pairs: Any) -> Any:
             from nxjax.ops.bitwise import and_, or_
             from nxjax.ops.compare import eq, lt
@@ -132,6 +139,47 @@ class Sort(Op):
         arg_types = [ArrayType((), x.type.dtype) for x in xs for _ in range(2)]
         attrs = f"dimension = {dimension} : i64, is_stable = {str(is_stable).lower()}"
         return b.op("stablehlo.sort", xs, tuple(out), attrs, [(arg_types, body)])
+
+
+def _key_bits(t: ArrayType) -> int:
+    return 1 if t.dtype == dtypes.bool_ else dtypes.bit_width(t.dtype)
+
+
+def _packed_word(keys: Sequence[ArrayType], axis: int) -> DType | None:
+    """The unsigned type that holds all keys of an element together with its index, if there is one."""
+    n = keys[0].shape[axis]
+    if n < 2 or any(t.dtype in dtypes.COMPLEX or dtypes.bit_width(t.dtype) < 8 for t in keys):
+        return None
+    bits = sum(map(_key_bits, keys)) + (n - 1).bit_length()
+    return dtypes.uint32 if bits <= 32 else dtypes.uint64 if bits <= 64 else None
+
+
+def _sort_packed(*xs: Array, word: DType, dimension: int, num_keys: int) -> tuple[Array, ...]:
+    """Keys and index as digits of one integer, which compilers sort several times faster than by a function of pairs.
+
+    Stable, as the index decides between equal keys.
+    """
+    from nxjax.ops.base import constant, like
+    from nxjax.ops.bitwise import and_, or_, shift_left, xor
+    from nxjax.ops.convert import bitcast_convert_type, convert_element_type
+    from nxjax.ops.create import iota
+
+    n = xs[0].shape[dimension]
+    low = (n - 1).bit_length()
+    packed = iota(dtype=word, shape=xs[0].shape, dimension=dimension)
+    shift = low
+    for x in reversed(xs[:num_keys]):
+        width = _key_bits(x.type)
+        key = ordered_bits(x) if x.dtype in dtypes.FLOAT else x
+        if key.dtype in dtypes.SIGNED:
+            plain = np.dtype(f"uint{width}")
+            key = xor(bitcast_convert_type(key, dtype=plain), constant(1 << (width - 1), plain, key.shape))
+        digit = convert_element_type(key, dtype=word)
+        packed = or_(packed, shift_left(digit, like(digit, shift)))
+        shift += width
+    (ordered,) = sort(packed, dimension=dimension)
+    index = convert_element_type(and_(ordered, like(ordered, (1 << low) - 1)), dtype=dtypes.uint32)
+    return tuple(take_along(x, index, dimension) for x in xs)
 
 
 def _parts(b: Any, x: Any) -> list[Any]:
