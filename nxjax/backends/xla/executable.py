@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -29,15 +30,19 @@ def parse(text: str) -> Any:
     """The text as a module object, the only form in which jaxlib takes callbacks."""
     from jaxlib.mlir import ir  # type: ignore[import-not-found]
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext  # type: ignore[import-not-found]
-    from jaxlib.mlir.dialects import stablehlo  # type: ignore[import-not-found]
+    from jaxlib.mlir.dialects import chlo, stablehlo  # type: ignore[import-not-found]
 
     context: Any = ir.Context()
     dialects: Any = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(dialects)
     context.append_dialect_registry(dialects)
     context.load_all_available_dialects()
-    stablehlo.register_dialect(context)
+    for dialect in (chlo, stablehlo):
+        dialect.register_dialect(context)
     return ir.Module.parse(text, context)
+
+
+_next_call = itertools.count(1).__next__
 
 
 @final
@@ -48,7 +53,7 @@ class XlaExecutable(Executable):
     it is; NumPy memory is lent to XLA without a copy, and the buffer kept with the array.
     """
 
-    __slots__ = ("_callbacks", "_execute", "_handlers", "_put", "out_types", "raw", "stablehlo")
+    __slots__ = ("_callbacks", "_collect", "_execute", "_handlers", "_put", "out_types", "raw", "stablehlo")
 
     def __init__(
         self, raw: Any, stablehlo: str, out_types: Sequence[ArrayType], callbacks: Sequence[Callable[..., Any]] = ()
@@ -61,6 +66,7 @@ class XlaExecutable(Executable):
         self._handlers = [c.handler(t) for t in out_types]
         self._execute = raw.execute_sharded
         self._put = c.put
+        self._collect = c.jaxlib.collect_garbage
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         buffers: list[Any] = []
@@ -83,6 +89,9 @@ class XlaExecutable(Executable):
                 raise ExecutionError(what, got=f"{type(raised).__name__}: {raised}") from raised
             raise ExecutionError("xla: the compiled program failed", got=str(error)[:2000]) from None
         raws = results.consume_with_handlers(self._handlers)
+        if not _next_call() % 1024:
+            # jaxlib queues objects that it drops, and frees them only when asked.
+            self._collect()
         return [DeviceArray(None, t, XlaBuffer(raw, t)) for raw, t in zip(raws, self.out_types, strict=True)]
 
     @property
