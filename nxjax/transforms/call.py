@@ -40,7 +40,8 @@ class JitCall(Nested):
     ) -> tuple[Any, Any]:
         varying = tuple(t is not None for t in tangents)
         pushed, varies = jvp_program(program, varying)
-        out = self(*primals, *(t for t in tangents if t is not None), program=pushed, name=f"jvp({name})")
+        pushed, consts = pushed.close_over()
+        out = self(*consts, *primals, *(t for t in tangents if t is not None), program=pushed, name=f"jvp({name})")
         n = len(program.outputs)
         rest = iter(out[n:])
         return out[:n], tuple(next(rest) if v else None for v in varies)
@@ -51,7 +52,8 @@ class JitCall(Nested):
         value, tangent, varies = linearized(program, present(tangents))
         n = len(program.outputs)
         value, sources = without_forwarded(value, n)
-        out = self(*primals, program=value, name=name)
+        value, consts = value.close_over()
+        out = self(*consts, *primals, program=value, name=name)
         made = iter(out[n:])
         residuals = [next(made) if i is None else primals[i] for i in sources]
         trace = current_trace()
@@ -86,7 +88,8 @@ class JitCall(Nested):
         name: str,
     ) -> tuple[Any, Any]:
         mapped, out = batched(program, size, present(dims), name=axis_name)
-        ys = self(*to_front(args, dims, size), program=mapped, name=f"vmap({name})")
+        mapped, consts = mapped.close_over()
+        ys = self(*consts, *to_front(args, dims, size), program=mapped, name=f"vmap({name})")
         return ys, tuple(0 if b else None for b in out)
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, name: str) -> Any:

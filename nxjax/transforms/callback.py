@@ -280,9 +280,9 @@ def pure_callback(
             on every argument, of size 1 where it is shared), ``broadcast_all`` (once, with the axis repeated).
 
     >>> import nxjax as nx, numpy as np
-    >>> f = nx.jit(lambda x: nx.pure_callback(np.cbrt, nx.ShapeDtypeStruct((), nx.float32), x))
-    >>> float(f(27.0))
-    3.0
+    >>> f = nx.jit(lambda x: nx.pure_callback(lambda v: np.square(v), nx.ShapeDtypeStruct((), nx.float32), x))
+    >>> float(f(3.0))
+    9.0
     """
     if vmap_method is not None and vmap_method not in VMAP_METHODS:
         raise ParameterError("pure_callback: vmap_method", got=vmap_method, expected=", ".join(VMAP_METHODS))

@@ -54,7 +54,8 @@ class Checkpoint(Nested):
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, program: Program, **options: Any
     ) -> tuple[Any, Any]:
         pushed, varies = jvp_program(program, present(tangents))
-        out = self(*primals, *(t for t in tangents if t is not None), program=pushed, **options)
+        pushed, consts = pushed.close_over()
+        out = self(*consts, *primals, *(t for t in tangents if t is not None), program=pushed, **options)
         n = len(program.outputs)
         return out[:n], tuple(spread(out[n:], varies))
 
@@ -75,8 +76,9 @@ class Checkpoint(Nested):
             return tuple(out[:n]), (None,) * n
         trace = current_trace()
         assert isinstance(trace, TangentTrace)
-        operands = [*(primals[i] for i in cut.inputs), *out[n:], *(t for t in tangents if t is not None)]
-        params = {"program": cut.tangent, "prevent_cse": prevent_cse, "policy": policy, "differentiated": True}
+        tangent, consts = cut.tangent.close_over()
+        operands = [*consts, *(primals[i] for i in cut.inputs), *out[n:], *(t for t in tangents if t is not None)]
+        params = {"program": tangent, "prevent_cse": prevent_cse, "policy": policy, "differentiated": True}
         found = trace.write(self, operands, params)
         return tuple(out[:n]), tuple(spread(found, cut.varies))
 
@@ -114,7 +116,8 @@ class Checkpoint(Nested):
         **options: Any,
     ) -> tuple[Any, Any]:
         mapped, out = batched(program, size, present(dims), name=axis_name)
-        ys = self(*to_front(args, dims, size), program=mapped, **options)
+        mapped, consts = mapped.close_over()
+        ys = self(*consts, *to_front(args, dims, size), program=mapped, **options)
         return ys, tuple(0 if b else None for b in out)
 
     def stablehlo(

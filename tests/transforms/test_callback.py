@@ -22,7 +22,9 @@ def test_pure_callback_with_trees(executor: str) -> None:
         return np.asarray(a["x"]) * 2, {"n": np.int32(b)}
 
     def f(x: Any) -> Any:
-        return nx.pure_callback(host, (nx.ShapeDtypeStruct((3,), np.float32), {"n": np.zeros((), np.int32)}), {"x": x}, b=7)
+        return nx.pure_callback(
+            host, (nx.ShapeDtypeStruct((3,), np.float32), {"n": np.zeros((), np.int32)}), {"x": x}, b=7
+        )
 
     with config.using(executor=executor):
         for g in (f, nx.jit(f)):

@@ -68,7 +68,8 @@ class Cond(Nested):
         (index, *xs), (_, *ts) = primals, tangents
         mask = present(ts)
         pushed, varies = _jvp_branches(branches, mask)
-        out = self(index, *xs, *(t for t in ts if t is not None), branches=pushed)
+        pushed, captured = _opened(pushed)
+        out = self(index, *captured, *xs, *(t for t in ts if t is not None), branches=pushed)
         n = len(varies)
         return out[:n], tuple(spread(out[n:], varies))
 
@@ -86,7 +87,8 @@ class Cond(Nested):
             made = iter([x for r in runs for x in r[n:]])
         else:
             joined, n_slots = _shared_slots(values, n)
-            out = self(index, *xs, branches=joined)
+            joined, captured = _opened(joined)
+            out = self(index, *captured, *xs, branches=joined)
             results, made = list(out[:n]), iter(out[n:])
             pushed = _slotted_tangents(values, pushed, sources, n, mask, n_slots)
         if not any(varies):
@@ -103,14 +105,9 @@ class Cond(Nested):
     def transpose(self, cts: Sequence[Array | None], index: Any, /, *args: Any, branches: Branches) -> Any:
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = present(cts)
-        back: list[Program] = []
-        consts: list[Array] = []
-        opened = [transposed(b, linear, nonzero).close_over() for b in branches]
-        for program, values in opened:
-            back.append(_taking(program, len(consts), len(values), [v for _, vs in opened for v in vs]))
-            consts += values
+        back, consts = _opened([transposed(b, linear, nonzero) for b in branches])
         known = [x for x, l in zip(args, linear, strict=True) if not l]
-        found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=tuple(back))
+        found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
         return [None, *spread(found, linear)]
 
     def batch_axis(
@@ -130,14 +127,16 @@ class Cond(Nested):
             for b in branches:
                 varies = either(varies, batched(b, size, mask, None, axis_name)[1])
             mapped = tuple(batched(b, size, mask, varies, axis_name)[0] for b in branches)
+            mapped, captured = _opened(mapped)
             operands = [x if d is None else move_batch(x, d, size) for x, d in zip(xs, d_xs, strict=True)]
-            return self(index, *operands, branches=mapped), tuple(0 if v else None for v in varies)
+            return self(index, *captured, *operands, branches=mapped), tuple(0 if v else None for v in varies)
         # An index per element: every operand is one per element too, so that no branch shares anything among them.
         everything = (True,) * len(xs)
         force = (True,) * len(branches[0].outputs)
         mapped = tuple(batched(b, size, everything, force, axis_name)[0] for b in branches)
-        operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
-        return self(*operands, branches=mapped), (0,) * len(force)
+        mapped, captured = _opened(mapped)
+        which, *operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
+        return self(which, *captured, *operands, branches=mapped), (0,) * len(force)
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         return {"branches": tuple(thread(b) for b in params["branches"])}, 1, 0
@@ -329,6 +328,18 @@ def _rewired(
     return tuple(rewired(t, s, p) for t, s, p in zip(tangents, sources, places, strict=True))
 
 
+def _opened(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:
+    """The branches on the captured values of all of them, as leading operands, and these."""
+    opened = [b.close_over() for b in branches]
+    every = [v for _, values in opened for v in values]
+    consts: list[Array] = []
+    found: list[Program] = []
+    for program, values in opened:
+        found.append(_taking(program, len(consts), len(values), every))
+        consts += values
+    return tuple(found), consts
+
+
 def _taking(program: Program, before: int, own: int, consts: Sequence[Array]) -> Program:
     """``program``, whose first ``own`` inputs are its consts, on the consts of all branches."""
     if len(consts) == own:
@@ -445,14 +456,8 @@ def _choose_branch(
         _common_type(where, path, names, column)
         for path, column in zip(paths[0], zip(*(p.out_types for p in programs), strict=True), strict=True)
     ]
-    opened = [_converted(p, wanted).close_over() for p in programs]
-    every = [v for _, values in opened for v in values]
-    consts: list[Array] = []
-    branches: list[Program] = []
-    for program, values in opened:
-        branches.append(_taking(program, len(consts), len(values), every))
-        consts += values
-    out = cond_op(index, *consts, *xs, branches=tuple(branches))
+    branches, consts = _opened([_converted(p, wanted) for p in programs])
+    out = cond_op(index, *consts, *xs, branches=branches)
     return tree.unflatten(out_defs[0], out)
 
 

@@ -102,11 +102,13 @@ class Scan(Nested):
         for n in (num_consts, num_carry, len(primals) - num_consts - num_carry):
             operands += [*x.take(n), *picked(t.take(n), m.take(n))]
         consts_vary, carry_varies = mask[:num_consts], mask[num_consts : num_consts + num_carry]
+        pushed, captured = pushed.close_over()
         out = Groups(
             self(
+                *captured,
                 *operands,
                 body=pushed,
-                num_consts=num_consts + sum(consts_vary),
+                num_consts=len(captured) + num_consts + sum(consts_vary),
                 num_carry=num_carry + sum(carry_varies),
                 length=length,
                 reverse=reverse,
@@ -140,7 +142,8 @@ class Scan(Nested):
             mask = grown
         split = _linear_body(body, mask, num_consts, num_carry)
         loop = {"length": length, "reverse": reverse, "unroll": unroll}
-        out = self(*primals, body=split.value, num_consts=num_consts, num_carry=num_carry, **loop)
+        value, captured = split.value.close_over()
+        out = self(*captured, *primals, body=value, num_consts=len(captured) + num_consts, num_carry=num_carry, **loop)
         n = len(body.outputs)
         results, stacked = out[:n], out[n:]
         if not any(varies):
@@ -155,13 +158,14 @@ class Scan(Nested):
         t_consts = picked(groups.take(num_consts), masks.take(num_consts))
         t_carry = picked(groups.take(num_carry), masks.take(num_carry))
         t_xs = picked(groups.rest(), masks.rest())
+        tangent, captured = split.tangent.close_over()
         pushed = Groups(
             trace.write(
                 self,
-                [*hoisted, *t_consts, *t_carry, *sequences, *stacked, *t_xs],
+                [*captured, *hoisted, *t_consts, *t_carry, *sequences, *stacked, *t_xs],
                 {
-                    "body": split.tangent,
-                    "num_consts": len(hoisted) + len(t_consts),
+                    "body": tangent,
+                    "num_consts": len(captured) + len(hoisted) + len(t_consts),
                     "num_carry": len(t_carry),
                     **loop,
                 },
@@ -195,13 +199,14 @@ class Scan(Nested):
         loop = {"length": length, "unroll": unroll}
         steps = _known_carries(self, args, linear, body, num_consts, num_carry, reverse, loop)
         nonzero = present(cts[num_carry:])
-        back = _transposed_body(body, linear, nonzero, num_consts, num_carry)
+        back, captured = _transposed_body(body, linear, nonzero, num_consts, num_carry).close_over()
         groups, masks = Groups(args), Groups(linear)
         consts, m_consts = groups.take(num_consts), masks.take(num_consts)
         carry, m_carry = groups.take(num_carry), masks.take(num_carry)
         xs, m_xs = groups.rest(), masks.rest()
         ct_carry = [zeros(x.type) if ct is None else ct for x, ct, m in zip(carry, cts, m_carry, strict=False) if m]
         operands = [
+            *captured,
             *picked(consts, [not m for m in m_consts]),
             *(zeros(x.type) for x in picked(consts, m_consts)),
             *ct_carry,
@@ -213,7 +218,7 @@ class Scan(Nested):
             self(
                 *operands,
                 body=back,
-                num_consts=num_consts - sum(m_consts),
+                num_consts=len(captured) + num_consts - sum(m_consts),
                 num_carry=sum(m_consts) + sum(m_carry),
                 reverse=not reverse,
                 **loop,
@@ -248,7 +253,9 @@ class Scan(Nested):
             if grown == mask:
                 break
             mask = grown
+        mapped, captured = mapped.close_over()
         operands = [
+            *captured,
             *to_front(args[:num_consts], dims[:num_consts], size),
             *(
                 move_batch(x, d, size) if m else x
@@ -259,7 +266,7 @@ class Scan(Nested):
         ys = self(
             *operands,
             body=mapped,
-            num_consts=num_consts,
+            num_consts=len(captured) + num_consts,
             num_carry=num_carry,
             length=length,
             reverse=reverse,

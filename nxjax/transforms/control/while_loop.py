@@ -119,7 +119,18 @@ class While(Nested):
             test, mapped = _elementwise(test, cond_nconsts, mapped, body_nconsts)
             operands = [*operands[:cond_nconsts], *operands]
             body_nconsts += cond_nconsts
-        ys = self(*operands, cond=test, cond_nconsts=cond_nconsts, body=mapped, body_nconsts=body_nconsts)
+        test, test_captured = test.close_over()
+        mapped, captured = mapped.close_over()
+        ys = self(
+            *test_captured,
+            *operands[:cond_nconsts],
+            *captured,
+            *operands[cond_nconsts:],
+            cond=test,
+            cond_nconsts=len(test_captured) + cond_nconsts,
+            body=mapped,
+            body_nconsts=len(captured) + body_nconsts,
+        )
         return ys, tuple(0 if m else None for m in carry_mask)
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
@@ -178,12 +189,13 @@ def _forward(
         mask = grown
     test = _ignoring_tangents(cond, cond_nconsts, mask)
     filled = [instantiate(t, x) for x, t, m in zip(carry, carry_t, mask, strict=True) if m]
-    operands = [*cond_consts, *consts, *picked(consts_t, consts_mask), *carry, *filled]
+    pushed, captured = pushed.close_over()
+    operands = [*cond_consts, *captured, *consts, *picked(consts_t, consts_mask), *carry, *filled]
     params = {
         "cond": test,
         "cond_nconsts": cond_nconsts,
         "body": pushed,
-        "body_nconsts": body_nconsts + sum(consts_mask),
+        "body_nconsts": len(captured) + body_nconsts + sum(consts_mask),
     }
     return operands, params, mask
 
