@@ -89,46 +89,38 @@ def check_indices(op: Op, indices: ArrayType, width: int) -> None:
         )
 
 
-def window_index(
+def window_starts(
     shape: Shape,
     indices: NDArray,
     sizes: Sequence[int],
-    start_index_map: Sequence[int],
-    window_dims: Sequence[int],
-    operand_batching: Sequence[int],
-    indices_batching: Sequence[int],
+    numbers: GatherDimensionNumbers,
     clip: bool,
-) -> tuple[tuple[NDArray, ...], NDArray]:
-    """For every element of every window, its position in the operand; and which windows are inside.
+) -> tuple[dict[int, NDArray], NDArray]:
+    """Where every window begins, per operand dimension that does not always begin at 0; and which windows are inside.
 
-    The arrays broadcast to ``batch shape + window shape``. Windows outside are clipped, so that they can be read; the
-    second result, of the batch shape, tells them.
+    Windows outside are moved inside, so that they can be read; the second result tells them. All are of the indices'
+    batch shape.
     """
     batch = indices.shape[:-1]
     inside = np.ones(batch, np.bool_)
-    position: list[NDArray] = []
-    columns = [indices[..., k].astype(np.int64) for k in range(indices.shape[-1])]
-    if indices.dtype == dtypes.uint64:
-        columns = [np.minimum(indices[..., k], np.uint64(2**62)).astype(np.int64) for k in range(indices.shape[-1])]
-    for d, n in enumerate(shape):
-        if d in operand_batching:
-            along = indices_batching[list(operand_batching).index(d)]
-            start = np.arange(n).reshape([-1 if i == along else 1 for i in range(len(batch))])
-            start = np.broadcast_to(start, batch)
-        elif d in start_index_map:
-            wanted = columns[list(start_index_map).index(d)]
-            start = np.clip(wanted, 0, n - sizes[d])
-            if not clip:
-                inside = inside & (start == wanted)
-        else:
-            start = np.zeros(batch, np.int64)
-        start = start.reshape((*batch, *(1 for _ in window_dims)))
-        if d in window_dims:
-            axis = list(window_dims).index(d)
-            run = np.arange(sizes[d]).reshape([-1 if i == axis else 1 for i in range(len(window_dims))])
-            start = start + run
-        position.append(start)
-    return tuple(position), inside
+    starts: dict[int, NDArray] = {}
+    for d, along in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
+        row = np.arange(shape[d]).reshape([-1 if i == along else 1 for i in range(len(batch))])
+        starts[d] = np.broadcast_to(row, batch)
+    for k, d in enumerate(numbers.start_index_map):
+        column = indices[..., k]
+        if indices.dtype == dtypes.uint64:
+            column = np.minimum(column, np.uint64(2**62))
+        wanted = column.astype(np.int64)
+        starts[d] = np.clip(wanted, 0, shape[d] - sizes[d])
+        if not clip:
+            inside = inside & (starts[d] == wanted)
+    return starts, inside
+
+
+def along(values: NDArray, axis: int, ndim: int) -> NDArray:
+    """A row in dimension ``axis`` of ``ndim``."""
+    return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
 
 
 @final
@@ -185,32 +177,30 @@ class Gather(LinearOp):
         n = dimension_numbers
         hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
         window = [d for d in range(x.ndim) if d not in hidden]
-        position, inside = window_index(
-            x.shape,
-            indices,
-            slice_sizes,
-            n.start_index_map,
-            window,
-            n.operand_batching_dims,
-            n.start_indices_batching_dims,
-            mode is not GatherScatterMode.FILL_OR_DROP,
-        )
-        full = (*indices.shape[:-1], *(slice_sizes[d] for d in window))
+        batch = indices.shape[:-1]
+        starts, inside = window_starts(x.shape, indices, slice_sizes, n, mode is not GatherScatterMode.FILL_OR_DROP)
+        # Dimensions taken whole come last and are not indexed: NumPy then moves rows, not elements.
+        whole = [d for d in window if slice_sizes[d] == x.shape[d]]
+        taken = [d for d in range(x.ndim) if d not in whole]
+        runs = [d for d in taken if d in window]
+        position: list[NDArray] = []
+        for d in taken:
+            start = starts.get(d, np.zeros(batch, np.int64)).reshape((*batch, *(1 for _ in runs)))
+            position.append(start + along(np.arange(slice_sizes[d]), runs.index(d), len(runs)) if d in runs else start)
+        full = (*batch, *(slice_sizes[d] for d in (*runs, *whole)))
         if 0 in x.shape:
-            y, inside = np.zeros(full, x.dtype), np.zeros(inside.shape, np.bool_)
+            y, inside = np.zeros(full, x.dtype), np.zeros(batch, np.bool_)
         else:
-            y = x[position] if position else np.broadcast_to(x, full)
-        y = np.broadcast_to(y, full)
+            rows = x.transpose((*taken, *whole))
+            y = np.broadcast_to(rows[tuple(position)] if position else rows, full)
         if mode is GatherScatterMode.FILL_OR_DROP and not inside.all():
-            mask = inside.reshape((*inside.shape, *(1 for _ in window)))
+            mask = inside.reshape((*batch, *(1 for _ in window)))
             y = np.where(
                 mask, y, np.asarray(default_fill(x.dtype) if fill_value is None else fill_value).astype(x.dtype)
             )
-        batch = [d for d in range(y.ndim) if d not in n.offset_dims]
-        order = [0] * y.ndim
-        for i, d in enumerate((*batch, *n.offset_dims)):
-            order[d] = i
-        return y.transpose(order)
+        outer = iter(range(len(batch)))
+        inner = iter(len(batch) + (*runs, *whole).index(d) for d in window)
+        return y.transpose([next(inner) if d in n.offset_dims else next(outer) for d in range(y.ndim)])
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)

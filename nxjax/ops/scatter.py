@@ -6,6 +6,7 @@ of one position are applied in an unspecified order.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +21,12 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
+    along,
     check_indices,
     gather,
     shifted,
     upper_bounds,
-    window_index,
+    window_starts,
 )
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
@@ -109,8 +111,8 @@ class Scatter(Op):
         return ArrayType(x.shape, x.dtype, all_weak(x, updates))
 
     @abstractmethod
-    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
-        """Combine updates into ``y`` in place; ``position`` may name an element more than once."""
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
+        """Combine updates into ``y`` in place, all of one dimension; ``position`` may name an element repeatedly."""
 
     def eval(
         self,
@@ -125,24 +127,24 @@ class Scatter(Op):
         mode: GatherScatterMode,
     ) -> NDArray:
         n = dimension_numbers
-        y = np.array(x)
+        y = np.array(x, order="C")
         if not updates.size:
             return y
         window = n.window(x.ndim)
-        batch = [d for d in range(updates.ndim) if d not in n.update_window_dims]
-        moved = updates.transpose((*batch, *n.update_window_dims))
-        position, inside = window_index(
-            x.shape,
-            indices,
-            n.sizes(ArrayType(x.shape, x.dtype), ArrayType(updates.shape, updates.dtype)),
-            n.scatter_dims_to_operand_dims,
-            window,
-            n.operand_batching_dims,
-            n.scatter_indices_batching_dims,
-            mode is GatherScatterMode.CLIP,
-        )
-        position = tuple(np.broadcast_to(p, moved.shape)[inside] for p in position)
-        self.combine_at(y, position, moved[inside])
+        sizes = n.sizes(ArrayType(x.shape, x.dtype), ArrayType(updates.shape, updates.dtype))
+        starts, inside = window_starts(x.shape, indices, sizes, n.as_gather(), mode is GatherScatterMode.CLIP)
+        outer = [d for d in range(updates.ndim) if d not in n.update_window_dims]
+        moved = updates.transpose((*outer, *n.update_window_dims))
+        # Positions in row-major order: NumPy's `ufunc.at` is ten times faster with one index than with several.
+        stride = [math.prod(x.shape[d + 1 :]) for d in range(x.ndim)]
+        begin = sum((start * stride[d] for d, start in starts.items()), np.zeros(inside.shape, np.int64))
+        run = np.zeros((), np.int64)
+        for axis, d in enumerate(window):
+            run = run + along(np.arange(sizes[d]) * stride[d], axis, len(window))
+        position = begin.reshape((*begin.shape, *(1 for _ in window))) + run
+        if not inside.all():
+            position, moved = position[inside], moved[inside]
+        self.combine_at(y.reshape(-1), position.reshape(-1), moved.reshape(-1))
         return y
 
     def batch(
@@ -247,7 +249,7 @@ class ScatterAdd(Scatter):
     name = "scatter_add"
     hlo = "add"
 
-    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         if y.dtype.isbuiltin == 1:
             np.add.at(y, position, updates)
         else:  # ml_dtypes' types have no `ufunc.at`
@@ -275,7 +277,7 @@ class ScatterSub(Scatter):
     name = "scatter_sub"
     hlo = "subtract"
 
-    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         scatter_add.combine_at(y, position, np.negative(updates))
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
@@ -291,7 +293,7 @@ class ScatterMul(Scatter):
     name = "scatter_mul"
     hlo = "multiply"
 
-    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         if y.dtype.isbuiltin == 1:
             np.multiply.at(y, position, updates)
         else:
@@ -347,7 +349,7 @@ class ScatterMax(_ScatterExtremum):
     name = "scatter_max"
     hlo = "maximum"
 
-    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         np.maximum.at(y, position, updates)
 
 
@@ -358,7 +360,7 @@ class ScatterMin(_ScatterExtremum):
     name = "scatter_min"
     hlo = "minimum"
 
-    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         np.minimum.at(y, position, updates)
 
 
@@ -370,7 +372,7 @@ class ScatterSet(Scatter):
     hlo = ""
     allowed = dtypes.NUMERIC | {dtypes.key}
 
-    def combine_at(self, y: NDArray, position: tuple[NDArray, ...], updates: NDArray) -> None:
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         y[position] = updates
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:

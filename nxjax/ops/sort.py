@@ -268,6 +268,27 @@ class TopK(Op):
             slice(order, start_indices=starts, limit_indices=limits),
         )
 
+    def stablehlo(self, b: Any, out: Any, x: Any, /, *, k: int, axis: int) -> Any:
+        last = out[0].ndim - 1
+        if x.type.dtype not in dtypes.FLOAT or x.type.dtype == dtypes.float64 or k == 0 or axis != last:
+            return b.inline(self.expand, (x,), {"k": k, "axis": axis}, True)
+        # CHLO's op has its own opinion of NaN and of signed zeros, so it chooses, and the values are read by index.
+        key = b.inline(_plain, (x,))
+        _, index = b.op("chlo.top_k", (key,), (ArrayType(out[0].shape, dtypes.float32), out[1]), f"k = {k} : i64")
+        return b.inline(lambda x, i: take_along(x, i, last), (x, index)), index
+
+
+def _plain(x: Array) -> Array:
+    """``x`` in float32 with one zero and one NaN, which is positive."""
+    from nxjax.ops.base import like
+    from nxjax.ops.compare import eq, ne
+    from nxjax.ops.convert import convert_element_type
+    from nxjax.ops.select import select_n
+
+    x = convert_element_type(x, dtype=dtypes.float32)
+    x = select_n(eq(x, 0), x, like(x, 0.0))
+    return select_n(ne(x, x), x, like(x, float("nan")))
+
 
 sort = Sort()
 top_k = TopK()
