@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.eager import product
 from nxjax.numpy.promotion import (
     as_axis,
     broadcast_shape,
@@ -105,6 +106,9 @@ def matmul(
     a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
+    quick = product(a, b) if precision is None and preferred_element_type is None else None
+    if quick is not None:
+        return quick
     preferred = _preferred(preferred_element_type)
     x, y = _operands("matmul", a, b, preferred)
     if not x.ndim or not y.ndim:

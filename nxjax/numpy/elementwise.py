@@ -8,18 +8,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import convert, inexact_operands, named, operands, promote_inexact, value
 from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
 
 
+def plain_ufunc(op: Any) -> Any:
+    """The NumPy function that is all of the op's `eval` in single and double precision, or None."""
+    from nxjax.ops.base import Unary
+    from nxjax.ops.elementary import Smooth
+
+    whole = isinstance(op, Unary) and type(op).eval in (Unary.eval, Smooth.eval)
+    return type(op).ufunc if whole else None
+
+
 def _inexact(name: str, op: str, doc: str) -> Unary:
+    ufuncs: list[Any] = []
+
     @named(name, doc + " Integers and booleans become float.")
     def function(x: Any, /) -> Array:
+        if type(x) is DeviceArray:
+            if not ufuncs:
+                ufuncs.append(plain_ufunc(getattr(ops, op)))
+            y = eager.unary(x, ufuncs[0], eager.WIDE) if ufuncs[0] is not None else None
+            if y is not None:
+                return y
         if isinstance(x, Array) and x.type.dtype in dtypes.INEXACT:
             return getattr(ops, op)(x)
         return getattr(ops, op)(*promote_inexact(name, x))
@@ -43,9 +64,13 @@ def _plain(name: str, op: str, doc: str) -> Unary:
     return function
 
 
-def _plain2(name: str, op: str, doc: str) -> Binary:
+def _plain2(name: str, op: str, doc: str, ufunc: Any = None) -> Binary:
     @named(name, doc + " Broadcasts and promotes.")
     def function(x: Any, y: Any, /) -> Array:
+        if ufunc is not None and type(x) is DeviceArray:
+            out = eager.binary(x, y, ufunc, eager.NUMBERS, False)
+            if out is not None:
+                return out
         return getattr(ops, op)(*operands(name, x, y))
 
     return function
@@ -101,11 +126,11 @@ nextafter = _inexact2("nextafter", "nextafter", "The next float after x in the d
 # --- arithmetic ---
 
 negative = _plain("negative", "neg", "-x.")
-add = _ufunc(0)(_plain2("add", "add", "x + y."))
-subtract = _ufunc(None)(_plain2("subtract", "sub", "x - y."))
-multiply = _ufunc(1)(_plain2("multiply", "mul", "x * y."))
-maximum = _ufunc(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is."))
-minimum = _ufunc(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is."))
+add = _ufunc(0)(_plain2("add", "add", "x + y.", np.add))
+subtract = _ufunc(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
+multiply = _ufunc(1)(_plain2("multiply", "mul", "x * y.", np.multiply))
+maximum = _ufunc(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is.", np.maximum))
+minimum = _ufunc(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
 divide = _inexact2("divide", "div", "x / y, always inexact.")
 true_divide = divide
 bitwise_and = _ufunc(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit."))

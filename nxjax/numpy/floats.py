@@ -85,7 +85,10 @@ def _general_power(x: Any, y: Any) -> Array:
         a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
         return convert(_integer_power(a, b), dtype, weak)
     a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
-    return ops.pow(a, b)
+    # Unlike elsewhere, an integer exponent that is not weak makes the result strong.
+    own, own_weak = dtype_of(y, "power")
+    out = ops.pow(a, b)
+    return convert(out, dtype) if own in dtypes.INTEGER and not own_weak else out
 
 
 def _integer_power(x: Array, y: Array) -> Array:
@@ -228,6 +231,8 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     if a.dtype == dtypes.bool_:
         a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
     zero = full_like(a, 0)
+    if a.dtype in dtypes.INTEGER:
+        b = ops.select_n(ops.eq(b, zero), b, full_like(b, 1))  # nothing is left of a division by zero
     r = ops.rem(a, b)
     if a.dtype in dtypes.UNSIGNED:
         return r
@@ -253,7 +258,8 @@ def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
     wrong = ops.and_(ops.ne(r, zero), ops.ne(ops.sign(b), ops.sign(r)))
     r = ops.select_n(wrong, r, ops.add(r, b))
     q = ops.select_n(wrong, q, ops.sub(q, full_like(q, 1)))
-    return ops.round(q, rounding_method=_TO_EVEN), r
+    q = ops.round(q, rounding_method=_TO_EVEN)
+    return ops.select_n(ops.eq(b, zero), q, ops.div(a, b)), r
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -10,8 +11,8 @@ import numpy as np
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import contractions as _products
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.contractions import matmul, outer, tensordot, vecdot
 from nxjax.numpy.contractions import cross as _cross
+from nxjax.numpy.contractions import matmul, outer, tensordot, vecdot
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.promotion import (
@@ -326,7 +327,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 
 
 def det(a: Any) -> Array:
-    """The determinant. Its derivative is finite at singular matrices of size 2 and 3, and det * tr(inv(a) da) beyond."""
+    """The determinant. Beyond size 3 its derivative needs a regular matrix."""
     from nxjax.numpy.reductions import prod
 
     x = _matrix("det", a)
@@ -483,7 +484,7 @@ def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
     names[0] = names[0][-xs[0].ndim :]
     names[-1] = names[-1][: xs[-1].ndim]
     output = (names[0][0] if xs[0].ndim == 2 else "") + (names[-1][-1] if xs[-1].ndim == 2 else "")
-    for left, right in zip(xs, xs[1:], strict=False):
+    for left, right in itertools.pairwise(xs):
         if left.shape[-1] != right.shape[0]:
             raise ShapeError("multi_dot: neighbours do not fit", got=f"{left.type} and {right.type}")
     return _products.einsum(f"{','.join(names)}->{output}", *xs, optimize="auto", precision=precision)

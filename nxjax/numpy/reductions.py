@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.eager import reduction
 from nxjax.numpy.elementwise import boolean
 from nxjax.numpy.promotion import (
     as_axes,
@@ -101,6 +102,10 @@ def sum(
 ) -> Array:
     """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
     no_out("sum", out)
+    if dtype is None and initial is None and where is None:
+        quick = reduction(a, np.add, axis, keepdims)
+        if quick is not None:
+            return quick
     return _accumulate("sum", "reduce_sum", a, axis, dtype, keepdims, initial, where, 0, "add", promote_integers)
 
 
@@ -131,12 +136,16 @@ def _highest(dtype: DType) -> Any:
     return np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).max
 
 
-def _extremum(name: str, op: str, combine: str, identity: Callable[[DType], Any], doc: str) -> Any:
+def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[DType], Any], doc: str) -> Any:
     @named(name, doc)
     def function(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:
         no_out(name, out)
+        if initial is None and where is None:
+            quick = reduction(a, ufunc, axis, keepdims)
+            if quick is not None:
+                return quick
         x = value(a, name)
         axes = as_axes(name, axis, x.ndim)
         if where is not None and initial is None:
@@ -182,8 +191,12 @@ def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
     return ordered[..., -1 if "max" in name else 0]
 
 
-max = _extremum("max", "reduce_max", "max", _lowest, "The largest element over ``axis``; nan if there is one.")
-min = _extremum("min", "reduce_min", "min", _highest, "The smallest element over ``axis``; nan if there is one.")
+max = _extremum(
+    "max", np.maximum, "reduce_max", "max", _lowest, "The largest element over ``axis``; nan if there is one."
+)
+min = _extremum(
+    "min", np.minimum, "reduce_min", "min", _highest, "The smallest element over ``axis``; nan if there is one."
+)
 amax, amin = max, min
 
 
@@ -240,6 +253,10 @@ def mean(
 ) -> Array:
     """Arithmetic mean over ``axis``. Half precision is averaged in single."""
     no_out("mean", out)
+    if dtype is None and where is None:
+        total = reduction(a, np.add, axis, keepdims)
+        if total is not None and total.size:
+            return total / (a.size // total.size)
     x = value(a, "mean")
     wanted = _float_for(x, dtype)
     axes = as_axes("mean", axis, x.ndim)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import broadcast, concrete, convert, promote, promote_to, static_int, value
 from nxjax.numpy.promotion import result_type_of as _result_type_of
@@ -35,6 +36,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
         raise ValueError("Either both or neither of the x and y arguments should be provided to where.")
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where.")
+    quick = eager.choice(condition, x, y)
+    if quick is not None:
+        return quick
     c = _mask(condition, "where")
     a, b = promote("where", x, y)
     c, a, b = broadcast("where", c, a, b)

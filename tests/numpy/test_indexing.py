@@ -96,7 +96,7 @@ PLACES = {
     "newaxis": lambda x: x.at[None, 0],
     "empty": lambda x: x.at[3:],
 }
-UPDATES = "set add multiply divide power min max subtract".split()
+UPDATES = ["set", "add", "multiply", "divide", "power", "min", "max", "subtract"]
 
 
 @pytest.mark.parametrize("name", PLACES)

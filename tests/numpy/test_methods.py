@@ -46,7 +46,13 @@ def test_operator_with_everything(check, symbol, left):
 
 @pytest.mark.parametrize("symbol", ["&", "|", "^", "<<", ">>"])
 def test_bit_operators(check, symbol):
-    op = {"&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ b, "<<": lambda a, b: a << b, ">>": lambda a, b: a >> b}[symbol]
+    op = {
+        "&": lambda a, b: a & b,
+        "|": lambda a, b: a | b,
+        "^": lambda a, b: a ^ b,
+        "<<": lambda a, b: a << b,
+        ">>": lambda a, b: a >> b,
+    }[symbol]
     check.values(lambda m, x: [op(x, 1), op(5, x), op(x, x)], I)
 
 
@@ -75,7 +81,16 @@ METHODS = {
     "moments": lambda x: [x.std(), x.var(0), x.prod()],
     "tests": lambda x: [x.all(), x.any(0)],
     "running": lambda x: [x.cumsum(0), x.cumprod(1)],
-    "shape": lambda x: [x.reshape(3, 2), x.reshape((6,)), x.T, x.mT, x.ravel(), x.flatten(), x.squeeze(), x.swapaxes(0, 1)],
+    "shape": lambda x: [
+        x.reshape(3, 2),
+        x.reshape((6,)),
+        x.T,
+        x.mT,
+        x.ravel(),
+        x.flatten(),
+        x.squeeze(),
+        x.swapaxes(0, 1),
+    ],
     "order": lambda x: [x.sort(0), x.argsort(), x.transpose(1, 0), x.transpose((1, 0)), x.searchsorted is not None],
     "pick": lambda x: [x.take(1), x.diagonal(), x.trace(), x.repeat(2), x.clip(2, 4), x.round()],
     "type": lambda x: [x.astype(int), x.astype("bfloat16").astype("float32"), x.real, x.imag, x.conj(), x.copy()],
@@ -174,7 +189,7 @@ def test_operators_ask_the_other_operand():
 
     assert X + Other() == "mine"
     with pytest.raises(TypeError):
-        X + [1.0]
+        X + [1.0]  # noqa: RUF005
     assert (X == None) is False  # noqa: E711
     assert (X != "a") is True
 
@@ -193,7 +208,9 @@ def test_tracers_say_what_is_wrong(transform):
         # Outside of jit, the value that is differentiated is known.
         assert transform(lambda v: v * 3 if v > 0 and float(v) == int(v) else v)(x) == 3.0
     else:
-        attempt(errors.TracerBoolConversionError, lambda v: 1 if v > 0 else 2, "nx.where", "static_argnums", "test_methods")
+        attempt(
+            errors.TracerBoolConversionError, lambda v: 1 if v > 0 else 2, "nx.where", "static_argnums", "test_methods"
+        )
         attempt(errors.ConcretizationTypeError, float, "astype")
         attempt(errors.ConcretizationTypeError, int)
         attempt(errors.TracerIntegerConversionError, range, "fori_loop")

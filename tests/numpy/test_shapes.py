@@ -201,7 +201,8 @@ def test_refusals(check):
     check.raises_alike(lambda m: m.array([2**40]))
     with pytest.raises(TypeError):
         jnp.array(None)
-    check.raises_alike(lambda m: m.array(["a"]))
+    with pytest.raises(TypeError):
+        jnp.array(["a"])
     check.raises_alike(lambda m: m.arange(0, 1, 0))
     with pytest.raises(TypeError, match="static"):
         nx.jit(lambda n: jnp.zeros(n))(3)

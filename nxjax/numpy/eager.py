@@ -1,0 +1,134 @@
+"""The short way for concrete arrays of plain dtypes: the ufunc that an op's `eval` would call, called at once.
+
+Eager arithmetic must cost little more than NumPy's own, so it does not go through trace and executor where nothing is
+being traced and the dtypes need no promotion. Every function here gives None when it is not sure; the caller then
+takes the general way, which also says what is wrong with the operands.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray
+from nxjax.trace.core import EVAL, current_trace
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType
+
+FLOATS: Final = frozenset((dtypes.float32, dtypes.float64, dtypes.float16))
+INTEGERS: Final = frozenset((dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.int8, dtypes.uint32))
+NUMBERS: Final = FLOATS | INTEGERS
+BITS: Final = INTEGERS | {dtypes.bool_}
+COMPARED: Final = NUMBERS | {dtypes.bool_}
+WIDE: Final = frozenset((dtypes.float32, dtypes.float64))
+_bool: Final = dtypes.bool_
+
+
+class _Quiet(threading.local):
+    """A context in which NumPy does not warn; entering it is cheaper than `np.errstate` by far."""
+
+    def __init__(self) -> None:
+        context = contextvars.Context()
+        context.run(np.seterr, all="ignore")
+        self.run: Callable[..., Any] = context.run
+
+
+_quiet: Final = _Quiet()
+
+
+def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compares: bool) -> Any:
+    """``ufunc(a, b)`` where that is the whole meaning, else None."""
+    ta = a.type
+    dtype = ta.dtype
+    kind = type(b)
+    if kind is DeviceArray:
+        tb: ArrayType = b.type
+        if tb.dtype is not dtype or a.device is not b.device:
+            return None
+        right = b._data
+        if right is None:
+            right = b.numpy()
+    elif kind is float:
+        if dtype not in FLOATS:
+            return None
+        tb = ta
+        right = b
+    elif kind is int:
+        tb = ta
+        right = b
+    else:
+        return None
+    if dtype not in allowed or current_trace() is not EVAL:
+        return None
+    left = a._data
+    if left is None:
+        left = a.numpy()
+    try:
+        y = _quiet.run(ufunc, left, right)
+    except (ValueError, OverflowError):
+        return None
+    if type(y) is not np.ndarray:
+        y = np.asarray(y)
+    if compares:
+        return DeviceArray(y, ArrayType(y.shape, _bool), None, a.device)
+    if ta.weak and not tb.weak:
+        ta = tb
+    return DeviceArray(y, ta if ta.shape == y.shape else ArrayType(y.shape, dtype, ta.weak), None, a.device)
+
+
+def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
+    """``ufunc(a)``, of the type of ``a``, where that is the whole meaning."""
+    if a.type.dtype not in allowed or current_trace() is not EVAL:
+        return None
+    y = _quiet.run(ufunc, a.numpy())
+    return DeviceArray(y if type(y) is np.ndarray else np.asarray(y), a.type, None, a.device)
+
+
+def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
+    """``ufunc.reduce`` of a float array, of its strong dtype."""
+    if type(a) is not DeviceArray or a.type.dtype not in WIDE or a.type.weak or current_trace() is not EVAL:
+        return None
+    if axis is not None and type(axis) is not int:
+        return None
+    try:
+        y = _quiet.run(ufunc.reduce, a.numpy(), axis, None, None, keepdims)
+    except ValueError:
+        return None
+    y = y if type(y) is np.ndarray else np.asarray(y)
+    return DeviceArray(y, ArrayType(y.shape, a.type.dtype), None, a.device)
+
+
+def product(a: Any, b: Any) -> Any:
+    """``a @ b`` of float matrices and vectors."""
+    if type(a) is not DeviceArray or type(b) is not DeviceArray or current_trace() is not EVAL:
+        return None
+    ta, tb = a.type, b.type
+    if ta.dtype is not tb.dtype or ta.dtype not in WIDE or a.device is not b.device:
+        return None
+    if not 1 <= len(ta.shape) <= 2 or not 1 <= len(tb.shape) <= 2:
+        return None
+    try:
+        y = _quiet.run(np.matmul, a.numpy(), b.numpy())
+    except ValueError:
+        return None
+    y = y if type(y) is np.ndarray else np.asarray(y)
+    return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak), None, a.device)
+
+
+def choice(c: Any, a: Any, b: Any) -> Any:
+    """``a`` where ``c`` holds, else ``b``."""
+    if type(c) is not DeviceArray or type(a) is not DeviceArray or type(b) is not DeviceArray:
+        return None
+    ta, tb = a.type, b.type
+    if ta.dtype is not tb.dtype or c.type.dtype is not _bool or current_trace() is not EVAL:
+        return None
+    try:
+        y = np.where(c.numpy(), a.numpy(), b.numpy())
+    except ValueError:
+        return None
+    return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak), None, a.device)
