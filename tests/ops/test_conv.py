@@ -10,6 +10,7 @@ import nxjax as nx
 from nxjax.errors import NxError, ParameterError, ShapeError
 from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers, conv_general_dilated
 from nxjax.ops.dot import Precision
+from nxjax.testing import check_op, sample
 
 LAYOUTS = {
     0: [("NC", "OI", "NC"), ("CN", "IO", "NC")],
@@ -256,3 +257,11 @@ def test_errors_name_the_op_and_the_fault(xs, ys, more, error, text):
         conv2d(np.ones(xs, np.float32), np.ones(ys, np.float32), **more)
     assert str(caught.value).startswith("conv_general_dilated: ")
     assert isinstance(caught.value, NxError)
+
+
+def test_laws():
+    samples = []
+    for seed in (1, 2, 4, 5, 7):
+        x, y, numbers, params = random_config(seed)
+        samples.append(sample(x, y, dimension_numbers=numbers, **params))
+    check_op(conv_general_dilated, samples, rtol=1e-4)

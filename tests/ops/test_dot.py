@@ -9,6 +9,7 @@ import pytest
 import nxjax as nx
 from nxjax.errors import AxisError, DtypeError, NxError, ParameterError, ShapeError
 from nxjax.ops.dot import Precision, dot_general
+from nxjax.testing import bad, check_op, sample
 from nxjax.trace.array import as_value
 
 # shapes of x and y, ((contracting), (batch))
@@ -160,3 +161,21 @@ def test_operands_of_two_dtypes_are_refused():
         dot_general(
             nx.asarray(np.ones((2, 2), np.float32)), nx.asarray(np.ones((2, 2), np.int32)), dimension_numbers=MATMUL
         )
+
+
+def test_laws():
+    x, y = _operands((2, 3, 4), (2, 4, 5))
+    swapped = (((1,), (2,)), ((0,), (0,)))
+    batched = (((2,), (1,)), ((0,), (0,)))
+    z = (x + 1j * x[::-1]).astype(np.complex64)
+    check_op(
+        dot_general,
+        [
+            sample(x, y, dimension_numbers=batched),
+            sample(x.swapaxes(1, 2), y.swapaxes(1, 2), dimension_numbers=swapped),
+            sample(z, y.astype(np.complex64), dimension_numbers=batched),
+            sample(x[0].astype(np.float16), y[0].astype(np.float16), dimension_numbers=MATMUL),
+            sample(np.array([[True, False]]), np.array([[True], [True]]), dimension_numbers=MATMUL),
+        ],
+        [bad(x[0], x[0], dimension_numbers=MATMUL, error=ShapeError, says="contracting dimensions differ")],
+    )

@@ -8,6 +8,7 @@ import pytest
 import nxjax as nx
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.ops.fft import FftType, fft
+from nxjax.testing import check_op, sample
 
 LENGTHS = [(8,), (7,), (1,), (4, 6), (3, 5), (2, 3, 4)]
 
@@ -82,3 +83,12 @@ def test_empty_batch():
 def test_errors(kind, shape, dtype, lengths, error, text):
     with pytest.raises(error, match=f"fft: .*{text}"):
         fft(nx.asarray(np.ones(shape, dtype)), fft_type=kind, fft_lengths=lengths)
+
+
+def test_laws():
+    samples = [
+        sample(operand(kind, lengths), fft_type=kind, fft_lengths=lengths)
+        for kind in FftType
+        for lengths in ((6,), (3, 5))
+    ]
+    check_op(fft, samples, rtol=1e-4)

@@ -10,6 +10,7 @@ from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import DtypeError, GradientError, LoweringError, ParameterError, ShapeError
 from nxjax.lax import linalg
 from nxjax.lower.stablehlo.builder import lower
+from nxjax.testing import check_op, sample
 
 SHAPES = [(4, 4), (6, 3), (3, 6), (1, 1), (2, 3, 3), (2, 5, 2), (2, 1, 2, 4)]
 SQUARE = [(1, 1), (4, 4), (7, 7), (2, 3, 3), (2, 1, 4, 4)]
@@ -436,3 +437,22 @@ def test_symmetric_product():
     a, c = matrix((3, 2), np.float32), matrix((3, 3), np.float32)
     y = linalg.symmetric_product(a, c, alpha=2.0, beta=0.5)
     np.testing.assert_allclose(y.numpy(), 2 * a @ a.T + 0.5 * c, rtol=1e-5)
+
+
+def test_laws():
+    from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_svd, linalg_triangular
+
+    x, z = matrix((3, 3), np.float32), matrix((3, 3), np.complex64)
+    tall = matrix((5, 3), np.float32)
+    spd = positive((3, 3), np.float32)
+    options = {"left_side": True, "lower": True, "transpose_a": True, "conjugate_a": False, "unit_diagonal": False}
+    strong = x + 4 * np.eye(3, dtype=np.float32)
+    check_op(linalg_triangular.triangular_solve, [sample(strong, x, **options)], rtol=1e-4)
+    # These two read one triangle, and their derivative is that in Hermitian directions.
+    check_op(linalg_triangular.cholesky, [sample(spd, differentiable=False)], rtol=1e-4)
+    check_op(linalg_eigen.eigh, [sample(spd, lower=True, differentiable=False)], rtol=1e-3)
+    check_op(linalg_lu.lu, [sample(x), sample(z), sample(tall)], rtol=1e-3)
+    check_op(linalg_qr.qr, [sample(tall, full_matrices=f) for f in (False, True)], rtol=1e-3)
+    check_op(linalg_svd.svd, [sample(tall, full_matrices=False, compute_uv=False)], rtol=1e-3)
+    pivots = np.array([2, 2, 2], np.int32)
+    check_op(linalg_lu.lu_pivots_to_permutation, [sample(pivots, permutation_size=4)])

@@ -15,6 +15,7 @@ from nxjax.ops.window import (
     select_and_gather_add,
     select_and_scatter_add,
 )
+from nxjax.testing import check_op, sample
 
 OPS = {"add": reduce_window_sum, "max": reduce_window_max, "min": reduce_window_min}
 
@@ -200,3 +201,16 @@ def test_scatter_wants_one_source_element_per_window():
         select_and_scatter_add(x, x, select_prim="ge", **POOL)
     with pytest.raises(ParameterError, match="select_prim"):
         select_and_scatter_add(x, x, select_prim="max", **POOL)
+
+
+def test_laws():
+    for seed in range(3):
+        x, params = random_config(seed + 300)
+        check_op(reduce_window_sum, [sample(x, **params)])
+        source = reduce_window_sum(nx.asarray(x), **params).numpy()
+        check_op(select_and_gather_add, [sample(x[::-1] / 8, x, select_prim="le", **params)])
+        check_op(select_and_scatter_add, [sample(source, x, select_prim="ge", **params)])
+    # Every window holds an element here, since the derivative of an infinity is none.
+    x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
+    for op in (reduce_window_max, reduce_window_min):
+        check_op(op, [sample(x, **POOL), sample(x, **{**POOL, "window_dilation": (1, 2)})])
