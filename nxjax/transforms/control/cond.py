@@ -14,12 +14,13 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
 from nxjax.ops.base import NDArray, move_batch, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import as_value, wrap
+from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.core import Array, Linear, current_trace
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
@@ -428,6 +429,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
 def _choose_branch(
     where: str, index: Array, functions: Sequence[Callable[..., Any]], operands: tuple[Any, ...], names: Sequence[str]
 ) -> Any:
+    if config.disable_jit and isinstance(index, DeviceArray):
+        return functions[int(index.numpy())](*operands)
     leaves, treedef = tree.flatten(operands)
     xs = [as_value(x, where) for x in leaves]
     types = [x.type for x in xs]

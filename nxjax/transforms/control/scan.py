@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.errors import CarryTypeError, ParameterError, ProgramError, ShapeError, TreeError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, move_batch, zeros
@@ -609,6 +610,8 @@ def scan(
     x_leaves, x_def = tree.flatten(xs)
     sequences = [as_value(x, "scan: xs") for x in x_leaves]
     n = _length(sequences, xs, length)
+    if config.disable_jit and n:
+        return _step_by_step(f, init, sequences, x_def, n, reverse)
     slices = [s.type.with_shape(s.shape[1:]) for s in sequences]
     y_defs: list[tree.TreeDef] = []
 
@@ -638,6 +641,35 @@ def scan(
         unroll=max(int(unroll), 1),
     )
     return tree.unflatten(carry_def, out[: len(carry)]), tree.unflatten(y_defs[0], out[len(carry) :])
+
+
+def _step_by_step(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    carry: Any,
+    sequences: Sequence[Array],
+    x_def: tree.TreeDef,
+    n: int,
+    reverse: bool,
+) -> tuple[Any, Any]:
+    """`scan` as a Python loop, so that every step can be looked at."""
+    from nxjax.ops.shape import reshape
+    from nxjax.ops.slicing import concatenate
+    from nxjax.ops.slicing import slice as slice_op
+
+    def row(x: Array, i: int) -> Array:
+        rest = x.shape[1:]
+        taken = slice_op(x, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
+        return reshape(taken, shape=rest)
+
+    ys: list[Any] = [None] * n
+    for i in reversed(range(n)) if reverse else range(n):
+        carry, ys[i] = f(carry, tree.unflatten(x_def, [row(s, i) for s in sequences]))
+
+    def stacked(*column: Any) -> Array:
+        values = [as_value(y, "scan") for y in column]
+        return concatenate(*(reshape(v, shape=(1, *v.shape)) for v in values), dimension=0)
+
+    return carry, tree.map(stacked, *ys)
 
 
 def _name(f: Any) -> str:

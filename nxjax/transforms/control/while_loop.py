@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import broadcast_in_dim
@@ -293,6 +294,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     """
     if not (callable(cond_fun) and callable(body_fun)):
         raise ParameterError("while_loop: needs two functions", got=f"{cond_fun!r}, {body_fun!r}")
+
+    if config.disable_jit:
+        while cond_fun(init_val):
+            init_val = body_fun(init_val)
+        return init_val
 
     def step(carry: Any, _: Sequence[Array]) -> tuple[Any, list[Any]]:
         return body_fun(carry), []
