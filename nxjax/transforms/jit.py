@@ -199,7 +199,7 @@ class Jitted:
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten((args, kwargs) if statics is None else self.dynamic(args, kwargs))
         values = [x if isinstance(x, Array) else as_value(x, "jit") for x in leaves]
-        key = (treedef, tuple([x.type for x in values]), statics, axes_in_scope(), config.enable_x64)
+        key = (treedef, tuple([x.type for x in values]), statics, axes_in_scope(), config.enable_x64, config.executor)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, key[1], statics)

@@ -38,6 +38,16 @@ def test_jit_changes_no_type() -> None:
             assert (eager.dtype, eager.shape) == (compiled.dtype, compiled.shape)
 
 
+def test_another_executor_takes_the_next_call() -> None:
+    f = nx.jit(lambda x: nx.sin(x) * 2)
+    first = f(1.0)
+    with nx.config.using(executor="reference"):
+        second = f(1.0)
+    assert first.buffer is not None  # left on XLA's device
+    assert second.buffer is None
+    assert float(first) == pytest.approx(float(second))
+
+
 def test_static_arguments() -> None:
     seen: list[Any] = []
 
