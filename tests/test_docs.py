@@ -1,0 +1,110 @@
+"""The documentation is true: every Python block runs, what it says it prints is printed, notebooks run, doctests hold."""
+
+import ast
+import contextlib
+import doctest
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nxjax
+from nxjax import errors
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md"), ROOT / "README.md"])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def run_block(source: str, namespace: dict, where: str) -> None:
+    """Statement by statement; a comment ``# -> text`` on its last line is what it must print."""
+    lines = source.splitlines()
+    for statement in ast.parse(source).body:
+        out = io.StringIO()
+        module = ast.Module([statement], [])
+        with contextlib.redirect_stdout(out):
+            exec(compile(module, where, "exec"), namespace)
+        last = lines[(statement.end_lineno or 1) - 1]
+        if "# -> " in last:
+            assert out.getvalue().strip() == last.split("# -> ")[1].strip(), f"{where}: {last.strip()}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_block_runs(page: Path):
+    # The examples of errors.md raise, and have a test of their own; its introduction runs.
+    text = page.read_text().split("\n## ")[0] if page.name == "errors.md" else page.read_text()
+    namespace: dict = {"__name__": "docs"}
+    for block in BLOCK.findall(text):
+        run_block(block, namespace, page.name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path):
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def error_classes() -> list[type]:
+    found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.NxError)]
+    return sorted((c for c in found if c is not errors.NxError), key=lambda c: c.__name__)
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (\w+)\n", (ROOT / "docs/errors.md").read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda c: c.__name__)
+def test_every_error_has_a_section_whose_example_raises_it(cls: type):
+    section = sections()[cls.__name__]
+    blocks = BLOCK.findall(section)
+    assert blocks, f"{cls.__name__} has no example"
+    namespace: dict = {"__name__": "docs"}
+    exec("import nxjax as nx\nimport nxjax.numpy as jnp\nimport numpy as np", namespace)
+    with pytest.raises(errors.NxError) as caught:
+        exec(compile(blocks[0], "errors.md", "exec"), namespace)
+    assert type(caught.value) is cls
+    assert "Fix" in section
+
+
+def test_messages_name_an_anchor_of_the_page():
+    for cls in error_classes():
+        assert f"errors.md#{cls.__name__.lower()}" in str(cls("what"))
+
+
+def test_the_table_of_ops_is_up_to_date():
+    script = ROOT / "docs/generate_ops.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def modules() -> list[str]:
+    skipped = ("nxjax.demo", "nxjax.__main__")
+    names = [m.name for m in pkgutil.walk_packages(nxjax.__path__, "nxjax.")]
+    return [n for n in names if not n.startswith(skipped)]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_doctests(name: str):
+    module = importlib.import_module(name)
+    failed, _ = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert failed == 0
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/notebooks/*.ipynb")), ids=lambda p: p.name)
+@pytest.mark.filterwarnings("ignore")
+def test_notebooks_run(path: Path):
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    assert sum(c.cell_type == "code" for c in notebook.cells) >= 5
