@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,7 +24,25 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms.control.scan import scan_op
 
+T = TypeVar("T")
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+
+
+_made: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+
+
+def one_object(kind: type[T], *args: Any) -> T:
+    """``kind(*args)``, the same object for equal arguments while it is in use.
+
+    Programs hold these by identity: the same call traced twice gives equal programs, which compile once.
+    """
+    try:
+        found = _made.get((kind, args))
+        if found is None:
+            found = _made[kind, args] = kind(*args)
+    except TypeError:  # a callback that does not hash
+        return kind(*args)
+    return found
 
 
 @final
@@ -52,7 +71,6 @@ class Callback(Op):
     """Runs ``callback`` on the host; ``result_types`` says what it gives."""
 
     multi = True
-    nested = True  # called eagerly it is compiled like everything else, so that one path runs all callbacks
 
     def infer(
         self, *types: ArrayType, result_types: tuple[ArrayType, ...], threaded: bool = False, **_: Any
@@ -244,7 +262,7 @@ def _flat(
     if not callable(function):
         raise ParameterError(f"{where}: needs a function", got=type(function).__name__)
     leaves, in_def = tree.flatten((args, kwargs))
-    return Host(function, in_def), [as_value(x, where) for x in leaves]
+    return one_object(Host, function, in_def), [as_value(x, where) for x in leaves]
 
 
 def _results(result_shape_dtypes: Any, where: str) -> tuple[tuple[ArrayType, ...], Structure]:
@@ -259,7 +277,7 @@ def _results(result_shape_dtypes: Any, where: str) -> tuple[tuple[ArrayType, ...
             )
         struct = ShapeDtypeStruct(leaf.shape, leaf.dtype)
         types.append(ArrayType(struct.shape, struct.dtype))
-    return tuple(types), Structure(out_def)
+    return tuple(types), one_object(Structure, out_def)
 
 
 def pure_callback(
@@ -318,7 +336,7 @@ def debug_callback(
     """Call ``callback(*args, **kwargs)`` with the values, each time the program computes them. `nx.debug.callback`."""
     host, xs = _flat(callback, args, kwargs, "debug.callback")
     debug_callback_op(
-        *xs, callback=host, result_types=(), out_def=Structure(tree.structure(None)), ordered=bool(ordered)
+        *xs, callback=host, result_types=(), out_def=one_object(Structure, tree.structure(None)), ordered=bool(ordered)
     )
 
 
@@ -365,7 +383,7 @@ def debug_print(
         raise ParameterError("debug.print: the format is a string", got=type(fmt).__name__)
     if not skip_format_check:
         _check_format(fmt, args, kwargs)
-    debug_callback(_Printer(fmt), *args, ordered=ordered, **kwargs)
+    debug_callback(one_object(_Printer, fmt), *args, ordered=ordered, **kwargs)
 
 
 def _check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

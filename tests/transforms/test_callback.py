@@ -166,6 +166,21 @@ def test_debug_print(capsys: pytest.CaptureFixture[str], executor: str) -> None:
     assert lines == [f"x = {float(v)}, {2 * v:.2f}" for v in (1, 2, 3, 4, 0, 1, 2, 0, 1)]
 
 
+def test_the_same_print_compiles_once() -> None:
+    from nxjax.backends.xla import backend
+
+    def f(x: Any) -> Any:
+        nx.debug.print("{}", x)
+        return x
+
+    with config.using(executor="xla"):
+        nx.vmap(f)(X)
+        before = backend.compilations
+        for _ in range(3):
+            nx.vmap(f)(X)
+        assert backend.compilations == before
+
+
 def test_debug_print_checks_its_format() -> None:
     for args, kwargs in (((), {}), ((1, 2), {}), ((1,), {"y": 2})):
         with pytest.raises(ParameterError, match="format and arguments do not fit"):
