@@ -6,6 +6,12 @@ import importlib as _importlib
 from typing import Any as _Any
 
 _FILES = {
+    "bessels": "i0 i0e i1 i1e",
+    "entropies": "entr expit kl_div logit rel_entr xlog1py xlogy",
+    "errs": "erf erfc erfinv log_ndtr ndtr ndtri",
+    "gammas": "beta betaln boxcox boxcox1p comb digamma factorial gamma gammaln gammasgn loggamma multigammaln poch "
+    "polygamma zeta",
+    "incomplete": "betainc gammainc gammaincc",
     "reductions": "log_softmax logsumexp softmax",
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names.split()}

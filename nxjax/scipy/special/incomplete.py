@@ -73,8 +73,10 @@ def _fraction(a: Array, x: Array) -> tuple[Array, Array]:
         dc = -1 + n / c - an * dc / (c * c)
         c = away(b + an / c)
         factor = c * d
-        df = df * factor + f * (dc * d + c * dd)
-        return n, b, c, d, f * factor, dc, dd, df, abs(factor - 1)
+        new = df * factor + f * (dc * d + c * dd)
+        # At integer a the fraction ends while its derivative goes on.
+        moved = jnp.maximum(abs(factor - 1), abs(new - df) / (abs(new) + abs(f)))
+        return n, b, c, d, f * factor, dc, dd, new, moved
 
     b = x + 1 - a
     d = 1 / away(b)
@@ -182,7 +184,7 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
         return (n < _STEPS) & jnp.any(moved > eps)
 
     def step(state: Any) -> Any:
-        m, c, d, f, _ = state
+        m, c, d, f, moved = state
         m = m + 1
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         d = 1 / away(1 + even * d)
@@ -191,7 +193,8 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         d = 1 / away(1 + odd * d)
         c = away(1 + odd / c)
-        return m, c, d, f * d * c, abs(d * c - 1)
+        # The derivatives of the fraction settle some steps after it.
+        return m, c, d, f * d * c, jnp.maximum(abs(d * c - 1), 0.05 * moved)
 
     d = 1 / away(1 - (a + b) * x / (a + 1))
     return while_loop(unfinished, step, (like_scalar(x), like(x, 1), d, d, like(x, 1)))[3]

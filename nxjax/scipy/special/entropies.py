@@ -1,0 +1,97 @@
+"""Logistic functions, entropies, and products with a logarithm that are 0 where the factor is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax.errors import DtypeError
+from nxjax.numpy.promotion import inexact_operands
+from nxjax.ops.elementary import log, log1p, logistic
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.transforms.custom_jvp import custom_jvp
+
+
+def _real(name: str, *xs: Any) -> list[Array]:
+    found = inexact_operands(name, *xs)
+    if found[0].dtype in dtypes.COMPLEX:
+        raise DtypeError(f"{name}: does not take complex input", got=found[0].type, expected="float")
+    return found
+
+
+def expit(x: Any, /) -> Array:
+    """1 / (1 + exp(-x))"""
+    return logistic(*inexact_operands("expit", x))
+
+
+@custom_jvp
+def _logit(x: Array) -> Array:
+    return log(x / (1 - x))
+
+
+_logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
+
+
+def logit(x: Any, /) -> Array:
+    """log(x / (1 - x)), the inverse of `expit`."""
+    return _logit(*inexact_operands("logit", x))
+
+
+@custom_jvp
+def _xlogy(x: Array, y: Array) -> Array:
+    present = (x != 0) | jnp.isnan(y)
+    return jnp.where(present, x * log(jnp.where(present, y, 1)), 0)
+
+
+_xlogy.defjvps(lambda t, _, x, y: t * log(y), lambda t, _, x, y: t * x / y)
+
+
+def xlogy(x: Any, y: Any, /) -> Array:
+    """x * log(y), 0 where x is 0."""
+    return _xlogy(*inexact_operands("xlogy", x, y))
+
+
+@custom_jvp
+def _xlog1py(x: Array, y: Array) -> Array:
+    present = (x != 0) | jnp.isnan(y)
+    return jnp.where(present, x * log1p(jnp.where(present, y, 0)), 0)
+
+
+_xlog1py.defjvps(lambda t, _, x, y: t * log1p(y), lambda t, _, x, y: t * x / (1 + y))
+
+
+def xlog1py(x: Any, y: Any, /) -> Array:
+    """x * log(1 + y), 0 where x is 0."""
+    return _xlog1py(*inexact_operands("xlog1py", x, y))
+
+
+@custom_jvp
+def _xlogx(x: Array) -> Array:
+    return _xlogy(x, x)
+
+
+_xlogx.defjvps(lambda t, _, x: t * (log(x) + 1))
+
+
+def entr(x: Any, /) -> Array:
+    """-x log(x); 0 at 0, -inf for negative x."""
+    (v,) = _real("entr", x)
+    return jnp.where(v < 0, -np.inf, -_xlogx(v))
+
+
+def rel_entr(p: Any, q: Any, /) -> Array:
+    """p log(p / q) for positive p and q; 0 for p = 0 <= q, infinite elsewhere."""
+    p, q = _real("rel_entr", p, q)
+    both = (p > 0) & (q > 0)
+    none = (p == 0) & (q >= 0)
+    ps, qs = jnp.where(both, p, 1), jnp.where(both, q, 1)
+    return jnp.where(both, _xlogx(ps) - _xlogy(ps, qs), jnp.where(none, 0, np.inf))
+
+
+def kl_div(p: Any, q: Any, /) -> Array:
+    """`rel_entr` - p + q, elementwise Kullback-Leibler divergence."""
+    p, q = _real("kl_div", p, q)
+    return rel_entr(p, q) - p + q

@@ -1,0 +1,142 @@
+"""Error functions and the normal distribution function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax.errors import DtypeError, ParameterError
+from nxjax.numpy.promotion import convert, promote_inexact
+from nxjax.ops import special as ops
+from nxjax.ops.elementary import exp, log, log1p
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.transforms.custom_jvp import custom_jvp
+
+_ROOT_HALF = math.sqrt(0.5)
+_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def _real(name: str, x: Any) -> Array:
+    (v,) = promote_inexact(name, x)
+    if v.dtype in dtypes.COMPLEX:
+        raise DtypeError(f"{name}: does not take complex input", got=v.type, expected="float")
+    return convert(v, v.dtype)
+
+
+def erf(x: Any, /) -> Array:
+    """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    return ops.erf(_real("erf", x))
+
+
+def erfc(x: Any, /) -> Array:
+    """1 - erf(x), without cancellation."""
+    return ops.erfc(_real("erfc", x))
+
+
+def erfinv(x: Any, /) -> Array:
+    """The inverse of `erf`."""
+    return ops.erf_inv(_real("erfinv", x))
+
+
+def ndtr(x: Any) -> Array:
+    """The probability of a normal number below ``x``."""
+    v = _real("ndtr", x)
+    scaled = v * _ROOT_HALF
+    # erfc keeps the digits of small probabilities, erf those near one half.
+    near = 0.5 + 0.5 * ops.erf(scaled)
+    tail = 0.5 * ops.erfc(abs(scaled))
+    return jnp.where(abs(scaled) < _ROOT_HALF, near, jnp.where(v > 0, 1 - tail, tail))
+
+
+def _log_pdf(x: Array) -> Array:
+    return -0.5 * x * x - _LOG_ROOT_2PI
+
+
+def log_ndtr(x: Any, series_order: int = 3) -> Array:
+    """log(ndtr(x)), accurate in both tails.
+
+    Args:
+        x: array.
+        series_order: terms of the asymptotic series of the far lower tail, at most 30.
+    """
+    if not isinstance(series_order, int) or not 0 <= series_order <= 30:
+        raise ParameterError("log_ndtr: series_order", got=repr(series_order), expected="0 to 30")
+    return _log_ndtr(_real("log_ndtr", x))
+
+
+@custom_jvp
+def _log_ndtr(x: Array) -> Array:
+    lower = -20.0 if x.dtype == dtypes.float64 else -10.0
+    far = jnp.minimum(x, lower)
+    square = 1 / (far * far)
+    series = 1 - square * (1 - 3 * square * (1 - 5 * square * (1 - 7 * square * (1 - 9 * square))))
+    by_series = _log_pdf(far) - log(-far) + log(series)
+    middle = log(0.5 * ops.erfc(-jnp.clip(x, lower, 0.0) * _ROOT_HALF))
+    upper = log1p(-0.5 * ops.erfc(jnp.maximum(x, 0.0) * _ROOT_HALF))
+    return jnp.where(x > 0, upper, jnp.where(x > lower, middle, by_series))
+
+
+_log_ndtr.defjvps(lambda t, y, x: t * exp(_log_pdf(x) - y))
+
+
+# Acklam's rational approximations of the normal quantile function, relative error below 1.2e-9.
+_A = (
+    -39.69683028665376,
+    220.9460984245205,
+    -275.9285104469687,
+    138.3577518672690,
+    -30.66479806614716,
+    2.506628277459239,
+)
+_B = (-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572, 1.0)
+_C = (
+    -0.007784894002430293,
+    -0.3223964580411365,
+    -2.400758277161838,
+    -2.549732539343734,
+    4.374664141464968,
+    2.938163982698783,
+)
+_D = (0.007784695709041462, 0.3224671290700398, 2.445134137142996, 3.754408661907416, 1.0)
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    y = x * 0 + coefficients[0]
+    for c in coefficients[1:]:
+        y = y * x + c
+    return y
+
+
+@custom_jvp
+def _ndtri(p: Array) -> Array:
+    tail_at = 0.02425
+    inside = (p > 0) & (p < 1)
+    q = jnp.where(inside, p, 0.5)
+    small = jnp.minimum(q, 1 - q)
+    r = jnp.sqrt(-2 * log(jnp.minimum(small, tail_at)))
+    tail = _polynomial(_C, r) / _polynomial(_D, r)
+    half = jnp.maximum(small, tail_at) - 0.5
+    s = half * half
+    centre = half * _polynomial(_A, s) / _polynomial(_B, s)
+    x = jnp.where(small < tail_at, tail, centre)  # the quantile of `small`, at most 0
+    # One step of Halley's method makes it exact to rounding.
+    error = 0.5 * ops.erfc(-x * _ROOT_HALF) - small
+    u = error * math.sqrt(2 * math.pi) * exp(0.5 * x * x)
+    x = x - u / (1 + 0.5 * x * u)
+    x = jnp.where(q < 0.5, x, -x)
+    edge = jnp.where(p == 0, -np.inf, jnp.where(p == 1, np.inf, np.nan))
+    return jnp.where(inside, x, edge)
+
+
+_ndtri.defjvps(lambda t, y, p: t * exp(-_log_pdf(y)))
+
+
+def ndtri(p: Any) -> Array:
+    """The inverse of `ndtr`; NaN outside [0, 1]."""
+    v = _real("ndtri", p)
+    wide = v.astype(dtypes.float32) if v.dtype.itemsize < 4 else v
+    return _ndtri(wide).astype(v.dtype)

@@ -1,0 +1,33 @@
+"""Bernoulli distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.special.entropies import xlog1py, xlogy
+from nxjax.scipy.stats.family import inside, mass, operands
+from nxjax.trace.core import Array
+
+
+def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
+    """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0."""
+    k, p, loc = operands("bernoulli.logpmf", k, p, loc)
+    x = k - loc
+    return inside((x == 0) | (x == 1), xlogy(x, p) + xlog1py(1 - x, -p))
+
+
+pmf = mass(logpmf)
+
+
+def cdf(k: Any, p: Any) -> Array:
+    """Probability of a number at most ``k``."""
+    k, p = operands("bernoulli.cdf", k, p)
+    return jnp.where((p < 0) | (p > 1), float("nan"), jnp.where(k < 0, 0.0, jnp.where(k < 1, 1 - p, 1.0)))
+
+
+def ppf(q: Any, p: Any) -> Array:
+    """The smallest number with `cdf` at least ``q``; NaN outside [0, 1]."""
+    q, p = operands("bernoulli.ppf", q, p)
+    valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
+    return jnp.where(valid, jnp.where(q <= 1 - p, 0.0, 1.0), float("nan"))

@@ -1,0 +1,38 @@
+"""Beta distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.special.entropies import xlog1py, xlogy
+from nxjax.scipy.special.gammas import betaln
+from nxjax.scipy.special.incomplete import betainc
+from nxjax.scipy.stats.family import density, inside, log, logarithm, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density proportional to z^(a - 1) (1 - z)^(b - 1), z = (x - loc) / scale in [0, 1]."""
+    x, a, b, loc, scale = operands("beta.logpdf", x, a, b, loc, scale)
+    within = (x >= loc) & (x <= loc + scale)
+    z = jnp.where(within, (x - loc) / scale, 0.5)
+    return inside(within, xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - log(scale))
+
+
+pdf = density(logpdf)
+
+
+def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number at most ``x``."""
+    x, a, b, loc, scale = operands("beta.cdf", x, a, b, loc, scale)
+    return betainc(a, b, jnp.clip((x - loc) / scale, 0, 1))
+
+
+def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number above ``x``."""
+    x, a, b, loc, scale = operands("beta.sf", x, a, b, loc, scale)
+    return betainc(b, a, 1 - jnp.clip((x - loc) / scale, 0, 1))
+
+
+logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")

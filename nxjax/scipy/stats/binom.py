@@ -1,0 +1,21 @@
+"""Binomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.ops.special import lgamma
+from nxjax.scipy.special.entropies import xlog1py, xlogy
+from nxjax.scipy.stats.family import inside, mass, operands
+from nxjax.trace.core import Array
+
+
+def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
+    """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses of probability ``p``."""
+    k, n, p, loc = operands("binom.logpmf", k, n, p, loc)
+    y = k - loc
+    ways = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
+    return inside((y >= 0) & (y <= n), ways + xlogy(y, p) + xlog1py(n - y, -p))
+
+
+pmf = mass(logpmf)

@@ -1,0 +1,47 @@
+"""Cauchy distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.stats.family import density, log, log1p, logarithm, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density 1 / (pi scale (1 + z^2)), z = (x - loc) / scale."""
+    x, loc, scale = operands("cauchy.logpdf", x, loc, scale)
+    z = (x - loc) / scale
+    return -log(math.pi * scale) - log1p(z * z)
+
+
+pdf = density(logpdf)
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number at most ``x``."""
+    x, loc, scale = operands("cauchy.cdf", x, loc, scale)
+    return 0.5 + jnp.arctan((x - loc) / scale) / math.pi
+
+
+def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number above ``x``."""
+    x, loc, scale = operands("cauchy.sf", x, loc, scale)
+    return 0.5 + jnp.arctan((loc - x) / scale) / math.pi
+
+
+logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")
+
+
+def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `cdf` ``q``."""
+    q, loc, scale = operands("cauchy.ppf", q, loc, scale)
+    return jnp.tan(math.pi * (q - 0.5)) * scale + loc
+
+
+def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `sf` ``q``."""
+    q, loc, scale = operands("cauchy.isf", q, loc, scale)
+    return jnp.tan(math.pi * (0.5 - q)) * scale + loc

@@ -1,0 +1,33 @@
+"""Dirichlet distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.errors import ShapeError
+from nxjax.numpy.promotion import promote_inexact
+from nxjax.ops.special import lgamma
+from nxjax.scipy.special.entropies import xlogy
+from nxjax.scipy.stats.family import density, inside
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, alpha: Any) -> Array:
+    """Logarithm of the density at ``x``, whose first axis has the size of ``alpha`` or one less, and sums to 1."""
+    x, alpha = promote_inexact("scipy.stats.dirichlet.logpdf", x, alpha)
+    if alpha.ndim != 1 or x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
+        raise ShapeError(
+            "dirichlet.logpdf: x does not fit alpha", got=f"{x.type}, {alpha.type}", expected="[n, ...], [n]"
+        )
+    if x.shape[0] != alpha.shape[0]:
+        x = jnp.concatenate([x, 1 - jnp.sum(x, axis=0, keepdims=True)])
+    column = alpha.reshape((-1,) + (1,) * (x.ndim - 1))
+    value = lgamma(jnp.sum(alpha)) - jnp.sum(lgamma(alpha)) + jnp.sum(xlogy(column - 1, x), axis=0)
+    near = 10 * float(dtypes.float_info(x.dtype).eps)
+    valid = jnp.all(x > 0, axis=0) & (abs(jnp.sum(x, axis=0) - 1) < near)
+    return inside(valid, value)
+
+
+pdf = density(logpdf)

@@ -1,0 +1,60 @@
+"""What the distributions share: promotion of arguments, and functions derived from other functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax.numpy.promotion import inexact_operands
+from nxjax.ops.elementary import exp, log, log1p
+from nxjax.trace.core import Array
+
+
+def operands(name: str, *xs: Any) -> list[Array]:
+    """Arguments as floats of one dtype and shape."""
+    return inexact_operands(f"scipy.stats.{name}", *xs)
+
+
+def derived(outer: Callable[[Array], Array], inner: Callable[..., Array], name: str, doc: str) -> Callable[..., Array]:
+    """``outer`` of ``inner``, with the arguments of ``inner``."""
+    import functools
+
+    @functools.wraps(inner)
+    def function(*args: Any, **kwargs: Any) -> Array:
+        return outer(inner(*args, **kwargs))
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = inner.__module__
+    function.__doc__ = doc
+    return function
+
+
+def density(logpdf: Callable[..., Array]) -> Callable[..., Array]:
+    """The density from its logarithm."""
+    return derived(exp, logpdf, "pdf", "Density; arguments as `logpdf`.")
+
+
+def mass(logpmf: Callable[..., Array]) -> Callable[..., Array]:
+    """The probability from its logarithm."""
+    return derived(exp, logpmf, "pmf", "Probability; arguments as `logpmf`.")
+
+
+def logarithm(function: Callable[..., Array], name: str) -> Callable[..., Array]:
+    """log of ``function``."""
+    return derived(log, function, name, f"Logarithm of `{function.__name__}`; arguments as there.")
+
+
+def exponential(function: Callable[..., Array], name: str) -> Callable[..., Array]:
+    """exp of ``function``."""
+    return derived(exp, function, name, f"Exponential of `{function.__name__}`; arguments as there.")
+
+
+def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
+    """``value`` where ``condition``, which is where the distribution lives."""
+    return jnp.where(condition, value, outside)
+
+
+__all__ = ["density", "derived", "exp", "exponential", "inside", "log", "log1p", "logarithm", "mass", "operands"]

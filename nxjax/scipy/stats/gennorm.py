@@ -1,0 +1,26 @@
+"""Generalized normal distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.ops.special import lgamma
+from nxjax.scipy.special.incomplete import gammainc
+from nxjax.scipy.stats.family import density, log, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, beta: Any) -> Array:
+    """Logarithm of the density proportional to exp(-|x|^beta)."""
+    x, beta = operands("gennorm.logpdf", x, beta)
+    return log(0.5 * beta) - lgamma(1 / beta) - abs(x) ** beta
+
+
+pdf = density(logpdf)
+
+
+def cdf(x: Any, beta: Any) -> Array:
+    """Probability of a number at most ``x``."""
+    x, beta = operands("gennorm.cdf", x, beta)
+    return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, abs(x) ** beta))

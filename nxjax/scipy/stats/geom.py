@@ -1,0 +1,19 @@
+"""Geometric distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.scipy.special.entropies import xlog1py
+from nxjax.scipy.stats.family import inside, log, mass, operands
+from nxjax.trace.core import Array
+
+
+def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
+    """Logarithm of the probability that the first success is at toss ``k - loc``."""
+    k, p, loc = operands("geom.logpmf", k, p, loc)
+    x = k - loc
+    return inside(x > 0, xlog1py(x - 1, -p) + log(p))
+
+
+pmf = mass(logpmf)

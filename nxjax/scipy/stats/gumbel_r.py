@@ -1,0 +1,47 @@
+"""Gumbel distribution, skewed to the right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
+from nxjax.trace.core import Array
+
+
+def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array]:
+    x, loc, scale = operands(f"gumbel_r.{name}", x, loc, scale)
+    return (x - loc) / scale, scale
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density exp(-z - exp(-z)) / scale, z = (x - loc) / scale."""
+    z, scale = _standard("logpdf", x, loc, scale)
+    return -z - exp(-z) - log(scale)
+
+
+pdf = density(logpdf)
+
+
+def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the probability of a number at most ``x``."""
+    return -exp(-_standard("logcdf", x, loc, scale)[0])
+
+
+cdf = exponential(logcdf, "cdf")
+
+
+def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number above ``x``."""
+    return -jnp.expm1(logcdf(x, loc, scale))
+
+
+def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of `sf`."""
+    return log1p(-exp(logcdf(x, loc, scale)))
+
+
+def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `cdf` ``p``; NaN outside [0, 1]."""
+    p, loc, scale = operands("gumbel_r.ppf", p, loc, scale)
+    return inside((p >= 0) & (p <= 1), loc - scale * log(-log(p)), float("nan"))

@@ -1,0 +1,26 @@
+"""Laplace distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.stats.family import density, exp, log, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density exp(-|x - loc| / scale) / (2 scale)."""
+    x, loc, scale = operands("laplace.logpdf", x, loc, scale)
+    return -abs(x - loc) / scale - log(2 * scale)
+
+
+pdf = density(logpdf)
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number at most ``x``."""
+    x, loc, scale = operands("laplace.cdf", x, loc, scale)
+    z = (x - loc) / scale
+    half = 0.5 * exp(-abs(z))
+    return jnp.where(z <= 0, half, 1 - half)

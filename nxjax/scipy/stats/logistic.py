@@ -1,0 +1,46 @@
+"""Logistic distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.ops.elementary import logistic as expit
+from nxjax.scipy.special.entropies import logit
+from nxjax.scipy.stats.family import density, log, log1p, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density exp(-z) / (scale (1 + exp(-z))^2), z = (x - loc) / scale."""
+    from nxjax.ops.elementary import exp
+
+    x, loc, scale = operands("logistic.logpdf", x, loc, scale)
+    z = abs((x - loc) / scale)
+    return -z - 2 * log1p(exp(-z)) - log(scale)
+
+
+pdf = density(logpdf)
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number at most ``x``."""
+    x, loc, scale = operands("logistic.cdf", x, loc, scale)
+    return expit((x - loc) / scale)
+
+
+def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number above ``x``."""
+    x, loc, scale = operands("logistic.sf", x, loc, scale)
+    return expit(-(x - loc) / scale)
+
+
+def ppf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `cdf` ``x``."""
+    x, loc, scale = operands("logistic.ppf", x, loc, scale)
+    return logit(x) * scale + loc
+
+
+def isf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `sf` ``x``."""
+    x, loc, scale = operands("logistic.isf", x, loc, scale)
+    return -logit(x) * scale + loc

@@ -1,0 +1,22 @@
+"""Multinomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.numpy.promotion import promote_inexact
+from nxjax.ops.special import lgamma
+from nxjax.scipy.special.entropies import xlogy
+from nxjax.scipy.stats.family import inside, mass
+from nxjax.trace.core import Array
+
+
+def logpmf(x: Any, n: Any, p: Any) -> Array:
+    """Logarithm of the probability of counts ``x`` (last axis) in ``n`` draws with probabilities ``p``."""
+    x, n, p = promote_inexact("scipy.stats.multinomial.logpmf", x, n, p)
+    value = lgamma(n + 1) + jnp.sum(xlogy(x, p) - lgamma(x + 1), axis=-1)
+    return inside(jnp.sum(x, axis=-1) == n, value)
+
+
+pmf = mass(logpmf)

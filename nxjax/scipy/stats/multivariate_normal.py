@@ -1,0 +1,39 @@
+"""Normal distribution of vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.promotion import promote_inexact
+from nxjax.scipy.stats.family import density, log
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
+    """Logarithm of the density at ``x`` [..., n] with ``mean`` [..., n] and ``cov`` [..., n, n] or a number."""
+    if allow_singular is not None:
+        raise ParameterError("multivariate_normal.logpdf: allow_singular is not supported")
+    x, mean, cov = promote_inexact("scipy.stats.multivariate_normal.logpdf", x, mean, cov)
+    if not mean.shape:
+        return -((x - mean) ** 2) / (2 * cov) - 0.5 * log(2 * math.pi * cov)
+    n = mean.shape[-1]
+    if not cov.shape:
+        y = x - mean
+        return -jnp.einsum("...i,...i->...", y, y) / (2 * cov) - n / 2 * log(2 * math.pi * cov)
+    if cov.ndim < 2 or cov.shape[-2:] != (n, n):
+        raise ShapeError("multivariate_normal.logpdf: cov does not fit", got=cov.type, expected=f"[..., {n}, {n}]")
+    from nxjax.lax.linalg import triangular_solve
+
+    root = jnp.linalg.cholesky(cov)
+    deviation = x - mean
+    lead = jnp.broadcast_shapes(deviation.shape[:-1], root.shape[:-2])
+    columns = jnp.broadcast_to(deviation, (*lead, n))[..., None]
+    y = triangular_solve(jnp.broadcast_to(root, (*lead, n, n)), columns, left_side=True, lower=True)[..., 0]
+    logdet = jnp.sum(log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+    return -0.5 * jnp.einsum("...i,...i->...", y, y) - n / 2 * math.log(2 * math.pi) - logdet
+
+
+pdf = density(logpdf)

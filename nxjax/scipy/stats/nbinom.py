@@ -1,0 +1,21 @@
+"""Negative binomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.ops.special import lgamma
+from nxjax.scipy.special.entropies import xlog1py, xlogy
+from nxjax.scipy.stats.family import inside, mass, operands
+from nxjax.trace.core import Array
+
+
+def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
+    """Logarithm of the probability of ``k - loc`` failures before the ``n``-th success."""
+    k, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
+    y = k - loc
+    ways = lgamma(n + y) - lgamma(n) - lgamma(y + 1)
+    return inside(y >= 0, ways + xlogy(n, p) + xlog1py(y, -p))
+
+
+pmf = mass(logpmf)

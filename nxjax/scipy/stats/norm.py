@@ -1,0 +1,59 @@
+"""Normal distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nxjax.scipy.special.errs import log_ndtr, ndtr, ndtri
+from nxjax.scipy.stats.family import density, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density with mean ``loc`` and deviation ``scale``."""
+    from nxjax.ops.elementary import log
+
+    x, loc, scale = operands("norm.logpdf", x, loc, scale)
+    variance = scale * scale
+    return -((x - loc) * (x - loc) / variance + log(2 * math.pi * variance)) / 2
+
+
+pdf = density(logpdf)
+
+
+def _standard(name: str, x: Any, loc: Any, scale: Any) -> Array:
+    x, loc, scale = operands(f"norm.{name}", x, loc, scale)
+    return (x - loc) / scale
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number at most ``x``."""
+    return ndtr(_standard("cdf", x, loc, scale))
+
+
+def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of `cdf`, accurate in the tail."""
+    return log_ndtr(_standard("logcdf", x, loc, scale))
+
+
+def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number above ``x``."""
+    return ndtr(-_standard("sf", x, loc, scale))
+
+
+def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of `sf`, accurate in the tail."""
+    return log_ndtr(-_standard("logsf", x, loc, scale))
+
+
+def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `cdf` ``q``."""
+    q, loc, scale = operands("norm.ppf", q, loc, scale)
+    return ndtri(q) * scale + loc
+
+
+def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `sf` ``q``."""
+    q, loc, scale = operands("norm.isf", q, loc, scale)
+    return -ndtri(q) * scale + loc

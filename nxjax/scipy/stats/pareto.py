@@ -1,0 +1,45 @@
+"""Pareto distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density b / (scale z^(b + 1)), z = (x - loc) / scale >= 1."""
+    x, b, loc, scale = operands("pareto.logpdf", x, b, loc, scale)
+    z = (x - loc) / scale
+    within = z >= 1
+    return inside(within, log(b / scale) - (b + 1) * log(jnp.where(within, z, 1)))
+
+
+pdf = density(logpdf)
+
+
+def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the probability of a number above ``x``."""
+    x, b, loc, scale = operands("pareto.logsf", x, b, loc, scale)
+    return -b * log(jnp.maximum((x - loc) / scale, 1))
+
+
+sf = exponential(logsf, "sf")
+
+
+def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of `cdf`."""
+    return log1p(-exp(logsf(x, b, loc, scale)))
+
+
+def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number at most ``x``."""
+    return -jnp.expm1(logsf(x, b, loc, scale))
+
+
+def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    q, b, loc, scale = operands("pareto.ppf", q, b, loc, scale)
+    return inside((q >= 0) & (q <= 1), loc + scale * exp(-log1p(-q) / b), float("nan"))

@@ -1,0 +1,21 @@
+"""Student's t distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nxjax.ops.special import lgamma
+from nxjax.scipy.stats.family import density, log, log1p, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density with ``df`` degrees of freedom."""
+    x, df, loc, scale = operands("t.logpdf", x, df, loc, scale)
+    z = (x - loc) / scale
+    front = lgamma((df + 1) / 2) - lgamma(df / 2) - log(math.pi * df) / 2 - log(scale)
+    return front - (df + 1) / 2 * log1p(z * z / df)
+
+
+pdf = density(logpdf)

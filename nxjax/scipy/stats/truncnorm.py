@@ -1,0 +1,58 @@
+"""Normal distribution cut off at both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.special.errs import log_ndtr
+from nxjax.scipy.stats import norm as _norm
+from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
+from nxjax.trace.core import Array
+
+
+def _log_difference(high: Array, low: Array) -> Array:
+    """log(exp(high) - exp(low)), high >= low."""
+    return high + log1p(-exp(low - high))
+
+
+def _log_mass(a: Array, b: Array) -> Array:
+    """Logarithm of the probability of a normal number between ``a`` and ``b``; both tails keep their digits."""
+    right = a > 0
+    low, high = jnp.where(right, -b, a), jnp.where(right, -a, b)
+    left = _log_difference(log_ndtr(high), log_ndtr(low))
+    across = (a <= 0) & (b > 0)
+    middle = log1p(-exp(log_ndtr(jnp.minimum(a, 0))) - exp(log_ndtr(-jnp.maximum(b, 0))))
+    return jnp.where(across, middle, left)
+
+
+def _standard(name: str, x: Any, a: Any, b: Any, loc: Any, scale: Any) -> tuple[Array, Array, Array, Array]:
+    x, a, b, loc, scale = operands(f"truncnorm.{name}", x, a, b, loc, scale)
+    return (x - loc) / scale, a, b, scale
+
+
+def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``."""
+    z, a, b, scale = _standard("logpdf", x, a, b, loc, scale)
+    value = inside((z >= a) & (z <= b), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
+    return jnp.where(a < b, value, float("nan"))
+
+
+pdf = density(logpdf)
+
+
+def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the probability of a number at most ``x``."""
+    z, a, b, _ = _standard("logcdf", x, a, b, loc, scale)
+    safe = jnp.clip(z, a, b)
+    value = jnp.where(z <= a, -jnp.inf, jnp.where(z >= b, 0.0, _log_mass(a, safe) - _log_mass(a, b)))
+    return jnp.where(a < b, value, float("nan"))
+
+
+def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the probability of a number above ``x``."""
+    z, a, b, _ = _standard("logsf", x, a, b, loc, scale)
+    return logcdf(-z, -b, -a)
+
+
+cdf, sf = exponential(logcdf, "cdf"), exponential(logsf, "sf")

@@ -1,0 +1,30 @@
+"""Uniform distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.scipy.stats.family import density, inside, log, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Logarithm of the density 1 / scale on [loc, loc + scale]."""
+    x, loc, scale = operands("uniform.logpdf", x, loc, scale)
+    return inside((x >= loc) & (x <= loc + scale), -log(scale))
+
+
+pdf = density(logpdf)
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """Probability of a number at most ``x``."""
+    x, loc, scale = operands("uniform.cdf", x, loc, scale)
+    return jnp.clip((x - loc) / scale, 0.0, 1.0)
+
+
+def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    q, loc, scale = operands("uniform.ppf", q, loc, scale)
+    return inside((q >= 0) & (q <= 1), q * scale + loc, float("nan"))

@@ -1,0 +1,23 @@
+"""Von Mises distribution, the normal distribution of angles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nxjax.ops.special import bessel_i0e
+from nxjax.scipy.stats.family import density, log, operands
+from nxjax.trace.core import Array
+
+
+def logpdf(x: Any, kappa: Any) -> Array:
+    """Logarithm of the density exp(kappa cos x) / (2 pi i0(kappa)); NaN for kappa <= 0."""
+    from nxjax import numpy as jnp
+
+    x, kappa = operands("vonmises.logpdf", x, kappa)
+    # cos x - 1, without overflow of i0
+    value = kappa * (jnp.cos(x) - 1) - log(2 * math.pi * bessel_i0e(kappa))
+    return jnp.where(kappa > 0, value, float("nan"))
+
+
+pdf = density(logpdf)

@@ -1,0 +1,114 @@
+"""Distributions: values and derivatives as jax.scipy.stats."""
+
+import importlib
+
+import jax
+import numpy as np
+import pytest
+
+import nxjax as nx
+
+X = np.array([-3.0, -0.7, 0.0, 0.2, 0.8, 1.0, 2.0, 3.0, 11.5], np.float32)
+K = np.array([-1, 0, 1, 2, 3, 5, 7], np.float32)
+UNIT = np.array([0.01, 0.2, 0.5, 0.9, 0.99], np.float32)
+PARAMETERS = {
+    "norm": (0.3, 1.7),
+    "expon": (0.3, 1.7),
+    "laplace": (0.3, 1.7),
+    "logistic": (0.3, 1.7),
+    "uniform": (0.3, 1.7),
+    "cauchy": (0.3, 1.7),
+    "gumbel_l": (0.3, 1.7),
+    "gumbel_r": (0.3, 1.7),
+    "gamma": (2.3, 0.1, 1.7),
+    "chi2": (3.0, 0.1, 1.7),
+    "beta": (2.3, 1.4, -0.1, 4.0),
+    "t": (3.0, 0.1, 1.7),
+    "pareto": (1.5, 0.1, 0.5),
+    "gennorm": (1.5,),
+    "vonmises": (1.5,),
+    "wrapcauchy": (0.4,),
+    "truncnorm": (-1.0, 1.5, 0.3, 1.7),
+    "bernoulli": (0.3,),
+    "binom": (5.0, 0.3),
+    "geom": (0.3,),
+    "nbinom": (5.0, 0.3),
+    "betabinom": (5.0, 1.2, 2.3),
+    "poisson": (2.3,),
+}
+FUNCTIONS = ("logpdf", "pdf", "logpmf", "pmf", "cdf", "logcdf", "sf", "logsf", "ppf", "isf")
+
+
+def modules(name):
+    return importlib.import_module(f"nxjax.scipy.stats.{name}"), importlib.import_module(f"jax.scipy.stats.{name}")
+
+
+def present(name):
+    ours, theirs = modules(name)
+    return [f for f in FUNCTIONS if hasattr(theirs, f) and (f != "ppf" or name != "poisson")], ours, theirs
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_values(name):
+    functions, ours, theirs = present(name)
+    assert functions
+    for f in functions:
+        x = UNIT if f in ("ppf", "isf") else K if "pmf" in f or name in ("bernoulli", "poisson") else X
+        got = np.asarray(getattr(ours, f)(x, *PARAMETERS[name]))
+        want = np.asarray(getattr(theirs, f)(x, *PARAMETERS[name]))
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-6, err_msg=f)
+        assert got.dtype == want.dtype
+
+
+# JAX's own derivative of the Gumbel densities raises.
+@pytest.mark.parametrize("name", [n for n in PARAMETERS if not n.startswith("gumbel")])
+def test_derivatives_of_the_logarithm_of_the_density(name):
+    _, ours, theirs = present(name)
+    f = "logpdf" if hasattr(theirs, "logpdf") else "logpmf"
+    x = np.array([0.45, 0.8, 1.3], np.float32) if f == "logpdf" else np.array([1, 0, 1], np.float32)
+    if name == "geom":
+        x = x + 1
+    every = tuple(range(len(PARAMETERS[name]) + (f == "logpdf")))
+    start = 0 if f == "logpdf" else 1
+    args = (x, *PARAMETERS[name])
+    chosen = tuple(i + start for i in every)
+    got = nx.grad(lambda *a: getattr(ours, f)(*a).sum(), chosen)(*args)
+    want = jax.grad(lambda *a: getattr(theirs, f)(*a).sum(), chosen)(*args)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=2e-3, atol=1e-4)
+
+
+def test_vectors():
+    rng = np.random.default_rng(0)
+    ours, theirs = modules("multivariate_normal")
+    a = rng.normal(size=(3, 3)).astype(np.float32)
+    cov, mean, x = (
+        a @ a.T + np.eye(3, dtype=np.float32),
+        rng.normal(size=3).astype(np.float32),
+        rng.normal(size=(4, 3)).astype(np.float32),
+    )
+    for c in (cov, 2.0):
+        np.testing.assert_allclose(
+            np.asarray(ours.logpdf(x, mean, c)), np.asarray(theirs.logpdf(x, mean, c)), rtol=1e-4
+        )
+    np.testing.assert_allclose(np.asarray(ours.pdf(X, 0.3, 2.0)), np.asarray(theirs.pdf(X, 0.3, 2.0)), rtol=1e-4)
+    with pytest.raises(nx.errors.ShapeError):
+        ours.logpdf(x, mean, cov[:2, :2])
+    ours, theirs = modules("dirichlet")
+    alpha, p = np.array([0.5, 1.0, 2.0], np.float32), np.array([[0.2, 0.1], [0.3, 0.3], [0.5, 0.6]], np.float32)
+    np.testing.assert_allclose(np.asarray(ours.logpdf(p, alpha)), np.asarray(theirs.logpdf(p, alpha)), rtol=1e-4)
+    np.testing.assert_allclose(
+        np.asarray(ours.logpdf(p[:2], alpha)), np.asarray(theirs.logpdf(p[:2], alpha)), rtol=1e-4
+    )
+    ours, theirs = modules("multinomial")
+    counts = np.array([1, 2, 1], np.int32)
+    for n in (4, 5):
+        np.testing.assert_allclose(
+            np.asarray(ours.logpmf(counts, n, p[:, 0])), np.asarray(theirs.logpmf(counts, n, p[:, 0])), rtol=1e-4
+        )
+
+
+def test_integers_become_float():
+    ours, theirs = modules("norm")
+    assert ours.logpdf(1).dtype == theirs.logpdf(1).dtype
+    np.testing.assert_allclose(float(ours.logpdf(1)), float(theirs.logpdf(1)), rtol=1e-6)
