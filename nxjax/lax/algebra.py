@@ -24,10 +24,17 @@ from nxjax.lax.convolution import (
 from nxjax.lax.windows import reduce_window, reduce_window_shape_tuple
 from nxjax.ops import dot as dot_ops
 from nxjax.ops import fft as fft_ops
+from nxjax.ops.arithmetic import mul, sub
+from nxjax.ops.base import require
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import ge, lt
 from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
+from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import DotDimensionNumbers, Precision, canonical_precision
 from nxjax.ops.fft import FftType
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -58,6 +65,7 @@ __all__ = (
     "fft",
     "linalg",
     "padtype_to_pads",
+    "ragged_dot",
     "reduce_window",
     "reduce_window_shape_tuple",
 )
@@ -160,6 +168,48 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
         )
     batch = tuple(range(x.ndim - 2))
     return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch)), precision)
+
+
+def ragged_dot(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    group_offset: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Rows of ``lhs``, in consecutive groups, times the matrix of their group; zero for rows of no group.
+
+    Args:
+        lhs: ``[m, k]``.
+        rhs: ``[groups, k, n]``.
+        group_sizes: how many rows each group has, integers ``[groups]``.
+        group_offset: not available.
+
+    >>> import nxjax as nx
+    >>> ragged_dot(nx.ones((3, 1)), nx.array([[[1.0]], [[2.0]]]), nx.array([1, 2])).tolist()
+    [[1.0], [2.0], [2.0]]
+    """
+    x, y, sizes = as_value(lhs, "ragged_dot"), as_value(rhs, "ragged_dot"), as_value(group_sizes, "ragged_dot")
+    require("ragged_dot", group_offset is None, "group_offset is not available", group_offset)
+    if x.ndim != 2 or y.ndim != 3 or sizes.shape != y.shape[:1] or x.shape[1] != y.shape[1]:
+        raise ShapeError(
+            "ragged_dot: operands do not fit",
+            got=f"{x.type}, {y.type} and {sizes.type}",
+            expected="[m, k], [groups, k, n] and [groups]",
+        )
+    m, (groups, k, _) = x.shape[0], y.shape
+    ends = cumsum(sizes, axis=0)
+    starts, ends = (broadcast_in_dim(v, shape=(m, groups), broadcast_dimensions=(1,)) for v in (sub(ends, sizes), ends))
+    row = iota(dtype=sizes.dtype, shape=(m, groups), dimension=0)
+    member = convert_element_type(and_(ge(row, starts), lt(row, ends)), dtype=x.dtype)
+    shape = (m, groups, k)
+    spread = mul(
+        broadcast_in_dim(member, shape=shape, broadcast_dimensions=(0, 1)),
+        broadcast_in_dim(x, shape=shape, broadcast_dimensions=(0, 2)),
+    )
+    return dot_general(spread, y, (((1, 2), (0, 1)), ((), ())), precision, preferred_element_type)
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_svd, linalg_triangular
 from nxjax.ops.base import require
 from nxjax.ops.linalg_base import symmetrized
@@ -15,6 +16,9 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
 __all__ = (
+    "EigImplementation",
+    "EighImplementation",
+    "SvdAlgorithm",
     "cholesky",
     "eig",
     "eigh",
@@ -27,7 +31,33 @@ __all__ = (
     "svd",
     "symmetric_product",
     "triangular_solve",
+    "tridiagonal_solve",
 )
+
+
+class SvdAlgorithm(Enum):
+    """Which method a device with several should prefer; every method gives the same decomposition."""
+
+    DEFAULT = "default"
+    QR = "QR"
+    JACOBI = "Jacobi"
+    POLAR = "polar"
+
+
+class EighImplementation(Enum):
+    """As `SvdAlgorithm`, for `eigh`."""
+
+    QR = "qr"
+    JACOBI = "jacobi"
+    QDWH = "qdwh"
+
+
+class EigImplementation(Enum):
+    """As `SvdAlgorithm`, for `eig`."""
+
+    CUSOLVER = "cusolver"
+    MAGMA = "magma"
+    LAPACK = "lapack"
 
 
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
@@ -270,3 +300,65 @@ def symmetric_product(
 
     a, c = as_value(a_matrix, "symmetric_product"), as_value(c_matrix, "symmetric_product")
     return add(mul(mm(a, t(a)), alpha), mul(c, beta))
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
+    """x with A x = b, where A has diagonals ``dl`` (below), ``d`` and ``du`` (above).
+
+    Thomas' algorithm, without pivoting: for matrices that are diagonally dominant or positive definite.
+
+    Args:
+        dl, d, du: ``[..., n]``; ``dl[..., 0]`` and ``du[..., -1]`` are not read.
+        b: ``[..., n, k]``.
+        perturb_singular: not available.
+
+    >>> import nxjax as nx
+    >>> one = nx.ones(2)
+    >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, nx.ones((2, 1))).tolist()
+    [[0.5], [0.5]]
+    """
+    from nxjax.ops.arithmetic import div, mul, sub
+    from nxjax.ops.base import equal_dtypes, zeros
+    from nxjax.ops.linalg_base import along_columns
+    from nxjax.ops.shape import transpose
+    from nxjax.trace.types import ArrayType
+    from nxjax.transforms.control.scan import scan
+
+    name = "tridiagonal_solve"
+    require(name, not perturb_singular, "perturbation is not available", "perturb_singular=True")
+    below, middle, above, rhs = (as_value(v, name) for v in (dl, d, du, b))
+    equal_dtypes(linalg_triangular.triangular_solve, below.type, middle.type, above.type, rhs.type)
+    shape = middle.shape
+    if not below.shape == above.shape == shape or rhs.ndim != middle.ndim + 1 or rhs.shape[:-1] != shape:
+        raise ShapeError(
+            f"{name}: diagonals and right-hand side do not fit",
+            got=", ".join(repr(v.type) for v in (below, middle, above, rhs)),
+            expected="three [..., n] and one [..., n, k]",
+        )
+
+    def first(x: Array, axis: int) -> Array:
+        return transpose(x, permutation=(axis, *(i for i in range(x.ndim) if i != axis)))
+
+    axis = middle.ndim - 1
+    batch, columns = shape[:-1], rhs.shape[-1]
+    wide = (*batch, columns)
+
+    def forth(carry: Any, row: Any) -> Any:
+        c, y = carry
+        low, mid, high, r = row
+        pivot = sub(mid, mul(low, c))
+        c = div(high, pivot)
+        y = div(sub(r, mul(along_columns(low, wide), y)), along_columns(pivot, wide))
+        return (c, y), (c, y)
+
+    def back(x: Any, row: Any) -> Any:
+        c, y = row
+        x = sub(y, mul(along_columns(c, wide), x))
+        return x, x
+
+    nothing = zeros(ArrayType(wide, rhs.dtype))
+    rows = tuple(first(v, axis) for v in (below, middle, above, rhs))
+    _, swept = scan(forth, (zeros(ArrayType(batch, rhs.dtype)), nothing), rows)
+    _, x = scan(back, nothing, swept, reverse=True)
+    order = (*range(1, axis + 1), 0, axis + 1)
+    return transpose(x, permutation=order)

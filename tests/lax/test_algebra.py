@@ -77,3 +77,18 @@ def test_every_public_name_of_jax_is_here():
     assert missing == set()
     assert all(hasattr(lax, name) for name in algebra.__all__)
     assert nx.lax.linalg.cholesky is lax.linalg.cholesky
+
+
+def test_ragged_dot():
+    import jax
+
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((6, 3)).astype(np.float32), rng.standard_normal((4, 3, 2)).astype(np.float32)
+    sizes = np.array([2, 0, 3, 0], np.int32)
+    expected, pull_jax = jax.vjp(lambda a, b: jax.lax.ragged_dot(a, b, sizes), x, y)
+    found, pull = nx.vjp(lambda a, b: lax.ragged_dot(a, b, sizes), x, y)
+    np.testing.assert_allclose(found.numpy(), np.asarray(expected), rtol=1e-5, atol=1e-6)
+    for a, b in zip(pull(found), pull_jax(expected), strict=True):
+        np.testing.assert_allclose(a.numpy(), np.asarray(b), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShapeError, match="ragged_dot"):
+        lax.ragged_dot(x, y[0], sizes)
