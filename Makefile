@@ -5,6 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+QUICK  := tests/test_house.py tests/test_properties.py tests/trace/test_program.py tests/trace/test_array.py \
+          tests/backends/test_cache.py
+
 .PHONY: demo test test-quick lint bench docs clean
 
 $(VENV)/created:
@@ -32,7 +35,7 @@ test: $(VENV)/test lint
 
 # Core dependencies only: no jaxlib, no JAX, nothing to compare with.
 test-quick: $(VENV)-core/quick
-	$(VENV)-core/bin/python -m pytest -m "not peer" tests/core
+	$(VENV)-core/bin/python -m pytest $(QUICK)
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -63,7 +63,8 @@ def text() -> str:
         rows.append((extra, state, have))
     lines += _table(rows)
     files, size = cache.size()
-    lines += ["", "cache", f"  {config.cache_dir or 'off'}: {files} executables, {size / 2**20:.1f} MiB", "", "settings"]
+    lines += ["", "cache", f"  {config.cache_dir or 'off'}: {files} executables, {size / 2**20:.1f} MiB"]
+    lines += ["", "settings"]
     lines += _table([(name, repr(getattr(config, name)), f"NXJAX_{name.upper()}") for name in config.__slots__])
     return "\n".join(lines)
 

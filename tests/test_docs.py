@@ -1,4 +1,4 @@
-"""The documentation is true: every Python block runs, what it says it prints is printed, notebooks run, doctests hold."""
+"""The documentation is true: every block runs and prints what it says, notebooks run, doctests hold."""
 
 import ast
 import contextlib

@@ -28,10 +28,13 @@ FACES = {
 }  # fmt: skip
 VENDORS = {"jax", "jaxlib", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "openvino", "onnx", "tensorflow"}
 # Where a vendor's package may be named, inside functions.
-VENDOR_ROOMS = {"jaxlib": "backends/xla", "jax": "trace/tree.py", "sklearn": "demo", "matplotlib": "demo", "tqdm": "demo"}
-# The only file above the faces that wires the executor in.
-ENTRANCE = PACKAGE / "__init__.py"
-
+VENDOR_ROOMS = {
+    "jaxlib": "backends/xla",
+    "jax": "trace/tree.py",
+    "sklearn": "demo",
+    "matplotlib": "demo",
+    "tqdm": "demo",
+}
 
 def room(path: Path) -> str:
     part = path.relative_to(PACKAGE).parts[0]

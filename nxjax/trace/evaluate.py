@@ -1,4 +1,4 @@
-"""What a program means in NumPy: its equations by their `eval`, one after the other. Knows ops through that rule only."""
+"""What a program means in NumPy: its equations by their `eval`, one after the other. Knows ops by that rule only."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""The StableHLO of a few programs, word for word, and that jaxlib takes every op's text."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.errors import LoweringError
+from nxjax.lower.stablehlo import types
+from nxjax.lower.stablehlo.builder import lower
+from nxjax.trace import dtypes
+from nxjax.trace.types import ArrayType
+
+X = np.zeros((2, 3), np.float32)
+PROGRAMS = {
+    "elementwise": (lambda x: nx.tanh(x) * 2 + 1, X),
+    "dense_layer_gradient": (nx.grad(lambda w: nx.sum(nx.tanh(np.ones((4, 2), np.float32) @ w))), X),
+    "convolution": (lambda x: nx.lax.conv_general_dilated(x[None, None], x[None, None], (1, 1), "SAME"), X),
+    "gather_scatter": (lambda x: x.at[nx.array([1, 0])].add(x[nx.array([0, 0])]), X),
+    "scan": (lambda x: nx.lax.scan(lambda c, r: (c + r, r * 2), nx.zeros(3), x), X),
+    "sort": (lambda x: nx.sort(x, axis=1), X),
+    "nested_jit": (lambda x: nx.jit(nx.sin)(x) + nx.jit(nx.sin)(x), X),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_golden(name, golden):
+    function, x = PROGRAMS[name]
+    program = nx.make_jaxpr(function)(x)
+    golden(f"{name}.program.txt", str(program) + "\n")
+    opened, _ = program.close_over()
+    golden(f"{name}.stablehlo.mlir", lower(opened, name)[0])
+
+
+def test_constants_keep_their_bits():
+    assert types.scalar_text(np.float32(np.nan), dtypes.float32).startswith("0x7FC")
+    assert types.scalar_text(np.float32(-np.inf), dtypes.float32) == "0xFF800000"
+    for value in (np.float32(0.1), np.float32(1e-45), np.float32(3.4e38)):
+        assert np.float32(types.scalar_text(value, dtypes.float32)) == value
+    value = np.float64(0.1)
+    assert np.float64(types.scalar_text(value, dtypes.float64)) == value
+
+
+def test_types_as_text():
+    assert types.tensor(ArrayType((2, 3), dtypes.uint8)) == "tensor<2x3xui8>"
+    assert types.tensor(ArrayType((), dtypes.bfloat16)) == "tensor<bf16>"
+    assert types.tensor(ArrayType((2,), dtypes.key)) == "tensor<2xui64>"
+    assert types.dense(np.zeros((0, 2), np.float32), dtypes.float32) == "dense<>"
+
+
+def test_dead_code_goes_and_effects_stay():
+    def f(x):
+        nx.sin(x)
+        nx.debug.print("x = {}", x)
+        return x * 2
+
+    text = nx.jit(f).lower(1.0).as_text()
+    assert "sine" not in text
+    assert "custom_call" in text
+
+
+def test_an_op_without_a_rule_is_named():
+    from nxjax.trace.core import Op
+    from nxjax.trace.stage import stage
+
+    class Unlowered(Op):
+        name = "test_unlowered"
+
+        def infer(self, x):
+            return x
+
+    op = Unlowered()
+    with pytest.raises(LoweringError, match="test_unlowered"):
+        lower(stage(lambda x: [op(x)], [ArrayType((), dtypes.float32)]))
