@@ -360,7 +360,7 @@ def arange(
         first, last = 0, first
     by = 1 if by is None else by
     if by == 0:
-        raise ParameterError("arange: step must not be zero")
+        raise ZeroDivisionError("arange: step must not be zero")
     if wanted == dtypes.bool_ and math.ceil((last - first) / by) > 2:
         raise DtypeError("arange: no more than two booleans", got=math.ceil((last - first) / by))
     if first == 0 and by == 1 and not isinstance(last, complex):
