@@ -89,6 +89,22 @@ def check_indices(op: Op, indices: ArrayType, width: int) -> None:
         )
 
 
+def check_dims(op: Op, name: str, dims: Sequence[int], ndim: int, ordered: bool = True) -> None:
+    """Distinct dimensions of a rank, in ascending order if ``ordered``."""
+    fits = all(0 <= d < ndim for d in dims) and len(set(dims)) == len(dims)
+    require(op, fits, f"{name} must be distinct dimensions", tuple(dims), f"from 0 to {ndim - 1}")
+    require(op, not ordered or sorted(dims) == list(dims), f"{name} must be in ascending order", tuple(dims))
+
+
+def check_batching(op: Op, x: ArrayType, indices: ArrayType, ours: Sequence[int], theirs: Sequence[int]) -> None:
+    """Batching dimensions of operand (``ours``) and indices in pairs of one size."""
+    require(op, len(ours) == len(theirs), "batching dimensions come in pairs", (tuple(ours), tuple(theirs)))
+    check_dims(op, "operand_batching_dims", ours, x.ndim)
+    check_dims(op, "batching dimensions of the indices", theirs, indices.ndim - 1, ordered=False)
+    if any(x.shape[a] != indices.shape[b] for a, b in zip(ours, theirs, strict=True)):
+        raise ShapeError(f"{op}: batching dimensions differ in size", got=f"{x} and {indices}")
+
+
 def window_starts(
     shape: Shape,
     indices: NDArray,
@@ -147,16 +163,24 @@ class Gather(LinearOp):
         require(self, len(slice_sizes) == x.ndim, "one slice size per dimension", slice_sizes, x)
         if any(not 0 <= k <= size for k, size in zip(slice_sizes, x.shape, strict=True)):
             raise ShapeError("gather: a slice is larger than the operand", got=f"{slice_sizes} of {x}")
+        check_batching(self, x, indices, n.operand_batching_dims, n.start_indices_batching_dims)
+        check_dims(self, "collapsed_slice_dims", n.collapsed_slice_dims, x.ndim)
         hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
+        check_dims(
+            self,
+            "start_index_map with operand_batching_dims",
+            (*n.start_index_map, *n.operand_batching_dims),
+            x.ndim,
+            False,
+        )
+        check_dims(self, "collapsed_slice_dims with operand_batching_dims", hidden, x.ndim, False)
         require(self, all(slice_sizes[d] == 1 for d in hidden), "collapsed dimensions have slice size 1", slice_sizes)
         window = [k for d, k in enumerate(slice_sizes) if d not in hidden]
         require(self, len(window) == len(n.offset_dims), "one offset dimension per dimension of a slice", n)
-        for a, b in zip(n.operand_batching_dims, n.start_indices_batching_dims, strict=True):
-            if x.shape[a] != indices.shape[b]:
-                raise ShapeError("gather: batching dimensions differ in size", got=f"{x} and {indices}")
         batch = iter(indices.shape[:-1])
         inner = iter(window)
         rank = len(window) + indices.ndim - 1
+        check_dims(self, "offset_dims", n.offset_dims, rank)
         return ArrayType(
             tuple(next(inner) if d in n.offset_dims else next(batch) for d in range(rank)), x.dtype, x.weak
         )

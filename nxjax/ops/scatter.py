@@ -9,19 +9,21 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.arithmetic import add, div, mul, neg
+from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.base import NDArray, all_weak, constant, equal_dtypes, like, move_batch, of_dtype, require, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
     along,
+    check_batching,
+    check_dims,
     check_indices,
     gather,
     shifted,
@@ -101,6 +103,14 @@ class Scatter(Op):
         equal_dtypes(self, x, updates)
         of_dtype(self, self.allowed, x)
         check_indices(self, indices, len(n.scatter_dims_to_operand_dims))
+        check_batching(self, x, indices, n.operand_batching_dims, n.scatter_indices_batching_dims)
+        check_dims(self, "update_window_dims", n.update_window_dims, updates.ndim)
+        check_dims(self, "inserted_window_dims", n.inserted_window_dims, x.ndim)
+        for name, dims in (
+            ("inserted_window_dims", n.inserted_window_dims),
+            ("scatter_dims_to_operand_dims", n.scatter_dims_to_operand_dims),
+        ):
+            check_dims(self, f"{name} with operand_batching_dims", (*dims, *n.operand_batching_dims), x.ndim, False)
         window = n.window(x.ndim)
         require(self, len(window) == len(n.update_window_dims), "one window dimension per operand dimension", n, x)
         batch = tuple(k for d, k in enumerate(updates.shape) if d not in n.update_window_dims)
@@ -194,6 +204,12 @@ class Scatter(Op):
         n = dimension_numbers
         if 0 in updates.type.shape or 0 in out.shape:
             return x
+        free = [d for d in range(out.ndim) if d not in n.operand_batching_dims]
+        if not n.scatter_dims_to_operand_dims and free:
+            # XLA loses all but one update of a window at no index, so it is given index 0 of some dimension.
+            n = replace(n, scatter_dims_to_operand_dims=(free[0],))
+            shape = (*indices.type.shape[:-1], 1)
+            indices = b.constant(0, ArrayType(shape, indices.type.dtype))
         if mode is GatherScatterMode.CLIP and n.scatter_dims_to_operand_dims:
             sizes = n.sizes(x.type, updates.type)
             bounds = [x.type.shape[d] - sizes[d] for d in n.scatter_dims_to_operand_dims]
@@ -307,14 +323,28 @@ class ScatterMul(Scatter):
         y = self(*primals, **params)
         t = None if tx is None else self(tx, indices, updates, **params)
         if tu is not None:
-            # The other factors of the product are x itself, or, where an element is hit more than once, y / update.
-            if params.get("unique_indices"):
-                others = read(x, indices, updates, params)
-            else:
-                others = div(read(y, indices, updates, params), updates)
+            others = read(x, indices, updates, params)
+            if not params.get("unique_indices"):
+                others = self._others(x, indices, updates, params)
             base = zeros(x.type) if t is None else t
             t = scatter_add(base, indices, mul(tu, others), **params)
         return y, t
+
+    def _others(self, x: Array, indices: Array, updates: Array, params: dict[str, Any]) -> Array:
+        """For every update, the product of the element it meets and all other updates of that element.
+
+        Zeros are counted apart: with one of them, the others' product survives only for that one.
+        """
+        from nxjax.ops.compare import eq
+        from nxjax.ops.select import select_n
+
+        zero = eq(updates, 0)
+        plain = select_n(zero, updates, like(updates, 1))
+        product = read(self(x, indices, plain, **params), indices, updates, params)
+        empty = constant(0, dtypes.int32, x.shape)
+        count = scatter_add(empty, indices, convert_element_type(zero, dtype=dtypes.int32), **params)
+        left = sub(read(count, indices, updates, params), convert_element_type(zero, dtype=dtypes.int32))
+        return select_n(eq(left, 0), like(updates, 0), div(product, plain))
 
     def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
         return (self(ct, indices, updates, **params), None, None)
