@@ -238,5 +238,8 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
         dtype = (wide if dtypes.bit_width(wide) >= 32 else dtypes.float32) if real else dtypes.complex_of(wide)
     if dtype != value.dtype:
         value = convert_element_type(value, dtype=dtype)
-    lengths = _axes(fft_lengths)
+    try:
+        lengths = _axes(fft_lengths)
+    except TypeError:
+        raise ParameterError("fft: fft_lengths", got=repr(fft_lengths), expected="a sequence of ints") from None
     return fft_ops.fft(value, fft_type=fft_type, fft_lengths=lengths) if lengths else value

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.lax._operands import index
 from nxjax.ops import conv as conv_ops
 from nxjax.ops.base import require
 from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers, dilated
@@ -45,6 +46,18 @@ def padtype_to_pads(
         low = total // 2 if name == "SAME" else total - total // 2
         pads.append((low, total - low))
     return pads
+
+
+def sizes(values: Any, count: int, name: str, what: str) -> tuple[int, ...]:
+    """One int per dimension; ones for None."""
+    if values is None:
+        return (1,) * count
+    try:
+        found = tuple(index(v, name) for v in values)
+    except TypeError:
+        found = ()
+    require(name, len(found) == count, what, repr(values), f"{count} ints, one per dimension")
+    return found
 
 
 def pairs(padding: Any, name: str) -> tuple[tuple[int, int], ...]:
@@ -98,9 +111,9 @@ def conv_general_dilated(
     x, y = as_value(lhs, name), as_value(rhs, name)
     numbers = conv_dimension_numbers(x.shape, y.shape, dimension_numbers)
     spatial = max(0, x.ndim - 2)
-    strides = tuple(int(s) for s in window_strides)
-    base = (1,) * spatial if lhs_dilation is None else tuple(int(d) for d in lhs_dilation)
-    holes = (1,) * spatial if rhs_dilation is None else tuple(int(d) for d in rhs_dilation)
+    strides = sizes(window_strides, spatial, name, "window_strides")
+    base = sizes(lhs_dilation, spatial, name, "lhs_dilation")
+    holes = sizes(rhs_dilation, spatial, name, "rhs_dilation")
     if isinstance(padding, str):
         require(
             name,
@@ -110,8 +123,6 @@ def conv_general_dilated(
             "(low, high) pairs",
             "give the padding, or use conv_transpose",
         )
-        for what, values in (("window_strides", strides), ("rhs_dilation", holes)):
-            require(name, len(values) == spatial, what, values, f"{spatial} entries, one per spatial dimension")
         window = [dilated(y.shape[i], d) for i, d in zip(numbers.rhs_spec[2:], holes, strict=True)]
         padding = padtype_to_pads([x.shape[i] for i in numbers.lhs_spec[2:]], window, strides, padding)
     return conv_ops.conv_general_dilated(
@@ -225,12 +236,13 @@ def conv_transpose(
         dimension_numbers = _TRANSPOSE_LAYOUTS[x.ndim]
     numbers = conv_dimension_numbers(x.shape, y.shape, dimension_numbers)
     spatial = x.ndim - 2
-    holes = (1,) * spatial if rhs_dilation is None else tuple(rhs_dilation)
-    require("conv_transpose", len(strides) == spatial, "strides", tuple(strides), f"{spatial} entries")
+    holes = sizes(rhs_dilation, spatial, "conv_transpose", "rhs_dilation")
+    strides = sizes(strides, spatial, "conv_transpose", "strides")
     if use_consistent_padding or isinstance(padding, str):
-        each = [padding] * spatial if isinstance(padding, str) else padding
-        sizes = [dilated(y.shape[i], d) for i, d in zip(numbers.rhs_spec[2:], holes, strict=True)]
-        padding = [_transpose_padding(k, s, p) for k, s, p in zip(sizes, strides, each, strict=True)]
+        each = [padding] * spatial if isinstance(padding, str) else pairs(padding, "conv_transpose")
+        require("conv_transpose", len(each) == spatial, "padding", padding, f"{spatial} pairs")
+        extents = [dilated(y.shape[i], d) for i, d in zip(numbers.rhs_spec[2:], holes, strict=True)]
+        padding = [_transpose_padding(k, s, p) for k, s, p in zip(extents, strides, each, strict=True)]
     if transpose_kernel:
         y = rev(y, dimensions=numbers.rhs_spec[2:])
         order = list(range(y.ndim))
@@ -242,7 +254,7 @@ def conv_transpose(
         y,
         (1,) * spatial,
         padding,
-        tuple(strides),
+        strides,
         holes,
         numbers,
         precision=precision,
@@ -268,7 +280,7 @@ def conv_general_dilated_patches(
     (1, 12, 4, 4)
     """
     x = as_value(lhs, "conv_general_dilated_patches")
-    window = tuple(int(k) for k in filter_shape)
+    window = sizes(filter_shape, max(0, x.ndim - 2), "conv_general_dilated_patches", "filter_shape")
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
     size, channels = math.prod(window), x.shape[numbers.lhs_spec[1]]
     # One output feature per place in the window, whose kernel is one there.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_svd, linalg_triangular
 from nxjax.ops.base import require
-from nxjax.ops.linalg_base import symmetrized
+from nxjax.ops.linalg_base import FACTORIZABLE, symmetrized
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
@@ -98,7 +98,7 @@ def triangular_solve(
     [[1.0], [2.0]]
     """
     matrix, rhs = as_value(a, "triangular_solve"), as_value(b, "triangular_solve")
-    vector = matrix.ndim == rhs.ndim + 1
+    vector = matrix.ndim == rhs.ndim + 1 > 1
     if vector:
         n = rhs.shape[-1]
         rhs = reshape(rhs, shape=(*rhs.shape[:-1], *((n, 1) if left_side else (1, n))))
@@ -318,7 +318,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     [[0.5], [0.5]]
     """
     from nxjax.ops.arithmetic import div, mul, sub
-    from nxjax.ops.base import equal_dtypes, zeros
+    from nxjax.ops.base import zeros
     from nxjax.ops.linalg_base import along_columns
     from nxjax.ops.shape import transpose
     from nxjax.trace.types import ArrayType
@@ -327,7 +327,9 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     name = "tridiagonal_solve"
     require(name, not perturb_singular, "perturbation is not available", "perturb_singular=True")
     below, middle, above, rhs = (as_value(v, name) for v in (dl, d, du, b))
-    equal_dtypes(linalg_triangular.triangular_solve, below.type, middle.type, above.type, rhs.type)
+    if len({v.dtype for v in (below, middle, above, rhs)}) > 1 or rhs.dtype not in FACTORIZABLE:
+        got = ", ".join(repr(v.type) for v in (below, middle, above, rhs))
+        raise DtypeError(f"{name}: operands differ in dtype, or are not float", got=got, expected="one float dtype")
     shape = middle.shape
     if not below.shape == above.shape == shape or rhs.ndim != middle.ndim + 1 or rhs.shape[:-1] != shape:
         raise ShapeError(

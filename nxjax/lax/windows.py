@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.lax.convolution import padtype_to_pads, pairs
+from nxjax.lax.convolution import padtype_to_pads, pairs, sizes
 from nxjax.ops import window
 from nxjax.ops.arithmetic import add, max, min
 from nxjax.ops.base import constant, require
@@ -72,16 +72,17 @@ def reduce_window(
     inits = [
         i if i.dtype == x.dtype else convert_element_type(i, dtype=x.dtype) for x, i in zip(xs, inits, strict=True)
     ]
-    ones = (1,) * len(shape)
-    ints = lambda values: ones if values is None else tuple(int(v) for v in values)
-    sizes, strides = ints(window_dimensions), ints(window_strides)
-    base, holes = ints(base_dilation), ints(window_dilation)
+    window_sizes = sizes(window_dimensions, len(shape), name, "window_dimensions")
+    strides = sizes(window_strides, len(shape), name, "window_strides")
+    base = sizes(base_dilation, len(shape), name, "base_dilation")
+    holes = sizes(window_dilation, len(shape), name, "window_dilation")
     if isinstance(padding, str):
-        require(name, all(len(v) == len(shape) for v in (sizes, strides, base, holes)), "one entry per dimension")
         inner = [dilated(n, d) for n, d in zip(shape, base, strict=True)]
-        padding = padtype_to_pads(inner, [dilated(k, d) for k, d in zip(sizes, holes, strict=True)], strides, padding)
+        padding = padtype_to_pads(
+            inner, [dilated(k, d) for k, d in zip(window_sizes, holes, strict=True)], strides, padding
+        )
     params: dict[str, Any] = {
-        "window_dimensions": sizes,
+        "window_dimensions": window_sizes,
         "window_strides": strides,
         "padding": pairs(padding, name),
         "base_dilation": base,

@@ -96,7 +96,12 @@ def conv_dimension_numbers(
         )
     specs: list[Any] = list(dimension_numbers)
     if not all(isinstance(spec, str) for spec in specs):
-        return ConvDimensionNumbers(*(tuple(int(i) for i in spec) for spec in specs))
+        try:
+            return ConvDimensionNumbers(*(tuple(int(i) for i in spec) for spec in specs))
+        except (TypeError, ValueError):
+            raise ParameterError(
+                "conv_dimension_numbers: not dimension numbers", got=repr(dimension_numbers), expected="strings or ints"
+            ) from None
     named: list[dict[str, int]] = []
     for spec, (first, second), what in zip(specs, ("NC", "OI", "NC"), ("input", "kernel", "result"), strict=True):
         if len(spec) != ndim or len(set(spec)) != ndim or first not in spec or second not in spec:

@@ -7,7 +7,7 @@ import pytest
 
 import nxjax as nx
 from nxjax import lax
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import NxError, ParameterError, ShapeError
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -125,8 +125,13 @@ def test_errors():
         lax.conv_general_dilated(x, y, (1, 1), "SAME", lhs_dilation=(2, 1))
     with pytest.raises(ParameterError, match="conv_general_dilated: padding"):
         lax.conv_general_dilated(x, y, (1, 1), (1, 1))
-    with pytest.raises(ParameterError, match="window_strides"):
-        lax.conv_general_dilated(x, y, (1,), "SAME")
+    for strides in ((1,), 1, (1.5, 2), "11"):
+        with pytest.raises(NxError, match="conv_general_dilated: "):
+            lax.conv_general_dilated(x, y, strides, "SAME")
+    with pytest.raises(ParameterError, match="not dimension numbers"):
+        lax.conv_general_dilated(x, y, (1, 1), "SAME", dimension_numbers=(1, 2, 3))
+    with pytest.raises(ParameterError, match="filter_shape"):
+        lax.conv_general_dilated_patches(x, (2,), (1, 1), "SAME")
     with pytest.raises(ShapeError, match="input features"):
         lax.conv(x[:, :2], y, (1, 1), "SAME")
     with pytest.raises(ShapeError, match="differ in rank"):
