@@ -95,7 +95,9 @@ class Div(Differentiable, Binary):
         # NumPy rounds down; one is missing where the signs differ and a remainder is left.
         quotient = quotient + ((np.remainder(x, safe) != 0) & ((x < 0) != (safe < 0))).astype(x.dtype)
         return np.asarray(
-            np.where(y == 0, np.full_like(y, -1 if x.dtype in dtypes.SIGNED else np.iinfo(x.dtype).max), quotient),
+            np.where(
+                y == 0, np.full_like(y, -1 if x.dtype in dtypes.SIGNED else dtypes.integer_info(x.dtype).max), quotient
+            ),
             x.dtype,
         )
 
@@ -353,13 +355,16 @@ class Cbrt(_Root):
 
 @final
 class Atan2(Differentiable, Binary):
-    """The angle of the point (y, x) in (-pi, pi]; operands in the order (y, x)."""
+    """The angle of the point (y, x) in (-pi, pi], continued to complex numbers; operands in the order (y, x)."""
 
     name = "atan2"
-    allowed = dtypes.FLOAT
+    allowed = dtypes.INEXACT
     hlo = "atan2"
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        if x.dtype in dtypes.COMPLEX:
+            # -i log((x + iy) / sqrt(x^2 + y^2)), with the operands' names here the other way round
+            return np.asarray(-1j * np.log((y + 1j * x) / np.sqrt(x * x + y * y)), x.dtype)
         if x.dtype.isbuiltin == 1:
             return np.asarray(np.arctan2(x, y), x.dtype)
         return np.asarray(np.arctan2(x.astype(np.float32), y.astype(np.float32))).astype(x.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from nxjax.ops.base import Binary, NDArray, Nondifferentiable, Unary
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType
 
 
 class _Logic(Nondifferentiable, Binary):
@@ -140,6 +141,13 @@ class ShiftRightArithmetic(_Shift):
         return out & np.int8(15) if width == 4 else out.view(dtype)
 
 
+def _narrow(counts: NDArray, dtype: DType) -> NDArray:
+    """Small counts in ``dtype``, modulo its range."""
+    return (
+        _signed_again(counts.astype(np.uint8), 4, dtype).astype(dtype) if dtype == dtypes.int4 else counts.astype(dtype)
+    )
+
+
 class _Count(Nondifferentiable, Unary):
     allowed = dtypes.INTEGER
 
@@ -152,7 +160,15 @@ class PopulationCount(_Count):
     hlo = "popcnt"
 
     def eval(self, x: NDArray, /) -> NDArray:
-        return np.bitwise_count(_unsigned(x, dtypes.bit_width(x.dtype))).astype(x.dtype)
+        return _narrow(np.bitwise_count(_unsigned(x, dtypes.bit_width(x.dtype))), x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        if out.dtype != dtypes.int4:
+            return super().stablehlo(b, out, x)
+        # Compilers widen four bits to eight, and the sign would be counted there.
+        byte = ArrayType(out.shape, dtypes.uint8)
+        bits = b.simple("and", (b.convert(b.convert(x, dtypes.int8), dtypes.uint8), b.constant(15, byte)), byte)
+        return b.convert(b.simple("popcnt", (bits,), byte), dtypes.int4)
 
 
 @final
@@ -168,7 +184,7 @@ class Clz(_Count):
         # Smear the highest bit downwards; what is left unset are the leading zeros.
         for step in (1, 2, 4, 8, 16, 32):
             bits = bits | (bits >> np.uint64(step))
-        return (width - np.bitwise_count(bits)).astype(x.dtype)
+        return _narrow(width - np.bitwise_count(bits), x.dtype)
 
 
 and_ = And()

@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax.ops.arithmetic import add, div, mul, neg, rsqrt, square, sub
 from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -56,7 +57,11 @@ class Exp2(Smooth):
         return (lambda t: mul(t, mul(y, float(np.log(2)))),)
 
     def expand(self, x: Array, /) -> Array:
-        return exp(mul(x, float(np.log(2))))
+        if x.dtype in dtypes.COMPLEX or x.dtype.itemsize > 2:
+            return exp(mul(x, float(np.log(2))))
+        # The product has more bits than a narrow float holds.
+        wide = convert_element_type(x, dtype=dtypes.float32)
+        return convert_element_type(exp(mul(wide, float(np.log(2)))), dtype=x.dtype)
 
 
 @final

@@ -13,11 +13,12 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign, square, sub
 from nxjax.ops.base import Binary, Differentiable, NDArray, Tangent, like
 from nxjax.ops.elementary import Smooth, exp
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Op
 from nxjax.trace.types import ArrayType
 
 
@@ -114,7 +115,7 @@ class ErfInv(_Real):
 
 
 def _lgamma(x: float) -> float:
-    if (x == math.floor(x) and x <= 0) or math.isinf(x):
+    if math.isinf(x) or (x <= 0 and x == math.floor(x)):
         return math.inf
     return math.lgamma(x)
 
@@ -158,6 +159,17 @@ class Digamma(_Real):
         return (lambda t: mul(t, polygamma(like(x, 1), x)),)
 
 
+def no_derivative(op: Op, operand: str) -> Tangent:
+    """The tangent map of an operand in which there is no rule: an error, where zero would be wrong in silence."""
+
+    def refuse(_: Array) -> Array:
+        raise GradientError(
+            f"{op.name}: has no derivative in {operand}", fix="pass lax.stop_gradient(...) for that operand"
+        )
+
+    return refuse
+
+
 class _RealBinary(Differentiable, Binary):
     allowed = dtypes.FLOAT
     chlo: str
@@ -194,12 +206,14 @@ class Zeta(_RealBinary):
             total += bernoulli / math.factorial(2 * j + 2) * factor * term
             factor = factor * (s + 2 * j + 1) * (s + 2 * j + 2) / (a * a)
         total = np.where(s == 1, np.inf, np.where(s < 1, np.nan, total))
-        pole = (q <= 0) & (q == np.floor(q))
-        return np.where((q <= 0) & ~pole & (s != np.floor(s)), np.nan, np.where(pole & (s > 1), np.inf, total))
+        # At the poles of even order both sides go to +inf; powers of negative numbers need a whole exponent.
+        pole = np.where(s % 2 == 0, np.inf, np.nan)
+        total = np.where((q <= 0) & (q == np.floor(q)) & (s > 1), pole, total)
+        return np.where((q <= 0) & (s != np.floor(s)), np.nan, total)
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         # By q: -s zeta(s + 1, q). By s there is no closed form.
-        return (None, lambda t: mul(t, mul(neg(x), zeta(add(x, 1), y))))
+        return (no_derivative(self, "s"), lambda t: mul(t, mul(neg(x), zeta(add(x, 1), y))))
 
 
 @final
@@ -217,7 +231,7 @@ class Polygamma(_RealBinary):
         return np.where((m < 0) | (m != np.floor(m)), np.nan, value)
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
-        return (None, lambda t: mul(t, polygamma(add(x, 1), y)))
+        return (no_derivative(self, "the order m"), lambda t: mul(t, polygamma(add(x, 1), y)))
 
 
 def _horner(coefficients: Sequence[float], x: Array) -> Array:

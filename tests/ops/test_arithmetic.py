@@ -53,6 +53,16 @@ def test_float_binary(name):
     check_op(op, [sample(Y, X)], [bad(np.int32(1), np.int32(1), error=DtypeError, says="i32")], reference=peer)
 
 
+def test_atan2_of_complex_numbers():
+    z = (X + 1j * Y).astype(np.complex64)
+    check_op(ops.atan2, [sample(z, (Y - 0.3j * X).astype(np.complex64))], reference=jax.lax.atan2, rtol=1e-4)
+
+
+def test_division_of_four_bits():
+    x, y = (np.array(v).astype(ml_dtypes.uint4) for v in ([15, 7, 3, 9], [2, 0, 5, 3]))
+    check_op(ops.div, [sample(x, y)], reference=lambda x, y: np.array([7, 15, 0, 3]).astype(ml_dtypes.uint4))
+
+
 @pytest.mark.parametrize("name", ["neg", "abs", "sign", "square"])
 def test_unary(name):
     op, peer = of(name)

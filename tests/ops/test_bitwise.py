@@ -59,3 +59,14 @@ def test_four_bits(name, kind):
     x = np.arange(-8, 8).astype(np.int8).astype(dtype) if kind == "int4" else np.arange(16).astype(dtype)
     y = (np.arange(16) % 4).astype(dtype)
     check_op(getattr(ops, name), [sample(x) if name == "not_" else sample(x, y)])
+
+
+def test_counts_of_four_bits():
+    import ml_dtypes
+
+    for kind in (ml_dtypes.int4, ml_dtypes.uint4):
+        x = np.arange(16).astype(kind)
+        ones = np.array([bin(i).count("1") for i in range(16)]).astype(kind)
+        zeros = np.array([4 - i.bit_length() for i in range(16)]).astype(kind)
+        check_op(ops.population_count, [sample(x)], reference=lambda _, ones=ones: ones)
+        check_op(ops.clz, [sample(x)], reference=lambda _, zeros=zeros: zeros)

@@ -48,3 +48,14 @@ def test_float64_is_exact(name):
     ours = nx.jit(lambda v: getattr(ops, name)(v))(nx.asarray(x, nx.float64))
     with jax.enable_x64(True):
         np.testing.assert_allclose(ours, getattr(jax.lax, name)(x), rtol=1e-13)
+
+
+def test_exp2_of_narrow_floats_rounds_once():
+    x = np.array([-5, -4, -2.5, 0.5, 3, 5])
+    for d in (ml_dtypes.float8_e5m2, ml_dtypes.bfloat16, np.float16):
+        check_op(
+            ops.exp2,
+            [sample(x.astype(d), differentiable=False)],
+            reference=lambda v: np.exp2(v.astype(float)).astype(v.dtype),
+            rtol=1e-9,
+        )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.special as peer
 
-from nxjax.errors import DtypeError
+from nxjax.errors import DtypeError, GradientError
 from nxjax.ops import special as ops
 from nxjax.testing import bad, check_op, sample
 
@@ -67,3 +67,19 @@ def test_second_operands_have_derivatives():
     np.testing.assert_allclose(nx.grad(lambda v: ops.polygamma(one, v))(q), peer.polygamma(2, 2.5), rtol=1e-10)
     slope = nx.grad(lambda v: ops.zeta(nx.array(3.0, nx.float64), v))(q)
     np.testing.assert_allclose(slope, -3 * peer.zeta(4, 2.5), rtol=1e-10)
+
+
+def test_zeta_at_and_beyond_its_poles():
+    s = np.array([2, 3, 2.5, 2.5, 2, 1, 0.5, 4], np.float32)
+    q = np.array([-1, -1, -1, -0.5, -0.5, 2, 2, 0], np.float32)
+    expected = np.array([np.inf, np.nan, np.nan, np.nan, 8.934802, np.inf, np.nan, np.inf], np.float32)
+    check_op(ops.zeta, [sample(s, q, differentiable=False)], reference=lambda s, q: expected)
+
+
+def test_a_missing_derivative_is_an_error_and_not_zero():
+    import nxjax as nx
+
+    half = nx.array(1.5)
+    for op in (ops.zeta, ops.polygamma):
+        with pytest.raises(GradientError, match="has no derivative"):
+            nx.grad(lambda v, op=op: op(v, half))(half)

@@ -1,0 +1,87 @@
+"""Incomplete gamma and beta functions: every law, against SciPy and JAX, at the edges of the domain too."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.special as peer
+
+import nxjax as nx
+from nxjax.errors import DtypeError, GradientError
+from nxjax.ops import incomplete as ops
+from nxjax.testing import bad, check_grads, check_op, sample
+
+RNG = np.random.default_rng(0)
+A = np.append(RNG.gamma(1, 5, 9), [0.05, 150.0, 0.7])
+X = np.append(RNG.gamma(1, 5, 9), [3.0, 140.0, 1e-4])
+# Both operands at every kind of edge.
+EDGES = np.array([[a, x] for a in (0, -1, 1, np.inf, np.nan) for x in (0, -1, 1, np.inf, np.nan)]).T
+GAMMAS = {"igamma": peer.gammainc, "igammac": peer.gammaincc}
+WRONG = [bad(np.int32(1), np.int32(1), error=DtypeError, says="i32")]
+
+
+@pytest.mark.parametrize("name", GAMMAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gamma(name, dtype):
+    reference = lambda a, x: GAMMAS[name](a.astype(float), x.astype(float)).astype(dtype)
+    samples = [sample(A.astype(dtype), X.astype(dtype), differentiable=False)]
+    samples += [sample(dtype(2), dtype(3), differentiable=False)]
+    check_op(getattr(ops, name), samples, WRONG, reference=reference, rtol=3e-5 if dtype is np.float32 else 1e-10)
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac", "igamma_grad_a", "random_gamma_grad"])
+def test_edges_and_slopes_are_those_of_jax(name):
+    with jax.enable_x64(True):
+        expected = np.asarray(getattr(jax.lax, name)(np.append(A, EDGES[0]), np.append(X, EDGES[1])))
+    ours = getattr(ops, name)(
+        nx.array(np.append(A, EDGES[0]), nx.float64), nx.array(np.append(X, EDGES[1]), nx.float64)
+    )
+    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["igamma_grad_a", "random_gamma_grad"])
+def test_slopes(name):
+    check_op(getattr(ops, name), [sample(A, X, differentiable=False)], WRONG)
+    check_op(getattr(ops, name), [sample(A.astype(np.float32), X.astype(np.float32), differentiable=False)], rtol=2e-4)
+
+
+def test_derivatives():
+    a, x = nx.array(A[:6], nx.float64), nx.array(X[:6], nx.float64)
+    for op in (ops.igamma, ops.igammac):
+        check_grads(lambda a, x, op=op: op(a, x), (a, x))
+        check_grads(lambda x, op=op: op(a, x), (x,), order=2)
+    b, p = nx.array(X[:6], nx.float64), nx.array(np.linspace(0.1, 0.9, 6), nx.float64)
+    check_grads(lambda x: ops.regularized_incomplete_beta(a, b, x), (p,), order=2)
+    check_grads(lambda x: ops.igamma_grad_a(a, x), (x,))
+
+
+def test_a_missing_derivative_is_an_error_and_not_zero():
+    half = nx.array(0.5)
+    for f in (
+        lambda v: ops.igamma_grad_a(v, half),
+        lambda v: ops.random_gamma_grad(half, v),
+        lambda v: ops.regularized_incomplete_beta(v, half, half),
+    ):
+        with pytest.raises(GradientError, match="has no derivative"):
+            nx.grad(f)(half)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_beta(dtype):
+    b, x = np.roll(A, 3), np.linspace(0.02, 0.97, 12)
+    args = [v.astype(dtype) for v in (A, b, x)]
+    reference = lambda a, b, x: peer.betainc(a.astype(float), b.astype(float), x.astype(float)).astype(dtype)
+    check_op(
+        ops.regularized_incomplete_beta,
+        [sample(*args, differentiable=False)],
+        [bad(*args[:2], np.float16(0.5), error=(TypeError), says="equal")],
+        reference=reference,
+        rtol=1e-4 if dtype is np.float32 else 1e-10,
+    )
+
+
+def test_beta_at_the_edges():
+    a, b, x = (v.ravel() for v in np.meshgrid([0, -1, 1, np.inf, np.nan], [0, -1, 1, np.nan], [0, 1, 0.5, -0.1, 1.1]))
+    with jax.enable_x64(True):
+        expected = jax.lax.betainc(a, b, x)
+    ours = ops.regularized_incomplete_beta(*(nx.array(v, nx.float64) for v in (a, b, x)))
+    np.testing.assert_allclose(ours, expected)
