@@ -7,7 +7,7 @@ import pytest
 
 import nxjax as nx
 from nxjax import lax
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import NxError, ParameterError, ShapeError
 
 
 def test_dot_of_vectors_and_matrices():
@@ -92,3 +92,37 @@ def test_ragged_dot():
         np.testing.assert_allclose(a.numpy(), np.asarray(b), rtol=1e-4, atol=1e-5)
     with pytest.raises(ShapeError, match="ragged_dot"):
         lax.ragged_dot(x, y[0], sizes)
+
+
+def _message(function):
+    """The text of the error, without the line that says where the caller stands."""
+    with pytest.raises(NxError) as caught:
+        function()
+    return [line.strip() for line in str(caught.value).splitlines() if not line.strip().startswith("at:")]
+
+
+def test_messages_word_for_word():
+    ones = lambda *shape: np.ones(shape, np.float32)
+    assert _message(lambda: lax.dot_general(ones(3, 4), ones(5, 4), (((1,), (0,)), ((), ())))) == [
+        "dot_general: contracting dimensions differ in size",
+        "got:      f32[3,4] and f32[5,4]: (4,) in dimensions (1,) of the first, (5,) in (0,) of the second",
+        "expected: equal sizes",
+        "fix:      dimension 1 of the second operand has size 4: is it the one to contract?",
+        "docs:     docs/errors.md#shapeerror",
+    ]
+    layouts = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+    assert _message(
+        lambda: lax.conv_general_dilated(ones(1, 8, 8, 3), ones(3, 3, 4, 16), (1, 1), "SAME", **layouts)
+    ) == [
+        "conv_general_dilated: input features do not fit the kernel",
+        "got:      3 features of the input f32[1,8,8,3]; kernel f32[3,3,4,16] with 4 input features",
+        "expected: 4 features of the input",
+        "fix:      check dimension_numbers",
+        "docs:     docs/errors.md#shapeerror",
+    ]
+    assert _message(lambda: lax.linalg.cholesky(ones(2, 3))) == [
+        "cholesky: the matrix is not square",
+        "got:      f32[2,3]",
+        "expected: [..., n, n]",
+        "docs:     docs/errors.md#shapeerror",
+    ]
