@@ -5,12 +5,15 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.backends import registry
 
 F = np.float32
 X = np.arange(24, dtype=F).reshape(2, 3, 4)
 P = np.array([0.1, 0.2, 0.3, 0.3, 0.1], F)
 LOGITS = np.random.default_rng(0).normal(size=(4, 10)).astype(F)
 COV = np.array([[2, 0.5], [0.5, 1]], F)
+# On XLA the same program gives the same bits; NumPy's logarithms differ from XLA's in the last one.
+EXACT = registry.default().name == "xla"
 # Products and sums that the compiler may contract in another order than in JAX's program.
 ULPS = {"maxwell", "double_sided_maxwell", "multivariate_normal", "orthogonal"}
 
@@ -100,8 +103,12 @@ def compare(name, args, kwargs):
         np.testing.assert_allclose(
             np.asarray(got), want, rtol=1e-4 if name in ("orthogonal", "multivariate_normal") else 3e-7, atol=1e-6
         )
-    else:
+    elif EXACT or want.dtype.kind not in "fcV":
         np.testing.assert_array_equal(np.asarray(got), want)
+    else:
+        wide = np.complex128 if want.dtype.kind == "c" else np.float64
+        rtol = 1e-4 if want.dtype.itemsize >= 4 else 2e-2
+        np.testing.assert_allclose(np.asarray(got).astype(wide), want.astype(wide), rtol=rtol, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs"), SHAPED)
@@ -128,7 +135,7 @@ def test_vmap_over_keys_is_a_loop_and_jit_changes_nothing(name):
     jkeys = jax.random.split(jax.random.key(1), 4)
     mapped = np.asarray(nx.vmap(draw)(keys))
     # A loop of several fused steps may be contracted otherwise when it is batched.
-    rtol = 1e-6 if name == "gamma" else 0
+    rtol = 1e-6 if name == "gamma" else 0 if EXACT else 1e-4
     for other in (
         np.stack([np.asarray(draw(k)) for k in keys]),
         np.asarray(nx.jit(nx.vmap(draw))(keys)),
