@@ -39,24 +39,27 @@ def spread(x: Array, shape: tuple[int, ...]) -> Array:
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=())
 
 
-def face(op: Op, arity: int, name: str = "", doc: str = "") -> Callable[..., Array]:
-    """A function of ``arity`` operands over an op without parameters."""
+def face(op: Op, arity: int, name: str = "", *, accuracy: bool = False) -> Callable[..., Array]:
+    """A function of ``arity`` operands (1 or 2) over an op without parameters.
+
+    With ``accuracy`` it takes JAX's keyword of that name, a wish for a faster or a more exact approximation: there is
+    one approximation here, the most exact.
+    """
     own = name or op.name
 
     def unary(x: Any) -> Array:
         return op(as_value(x, own))
 
-    def nary(*operands: Any) -> Array:
-        if len(operands) != arity:
-            raise TypeError(f"{own}() takes {arity} operands but {len(operands)} were given")
-        return op(*aligned(own, *operands))
+    def approximated(x: Any, *, accuracy: Any = None) -> Array:
+        return op(as_value(x, own))
 
     def binary(x: Any, y: Any) -> Array:
         return op(*aligned(own, x, y))
 
-    function = unary if arity == 1 else binary if arity == 2 else nary
+    function = binary if arity == 2 else approximated if accuracy else unary
     function.__name__ = function.__qualname__ = own
-    function.__doc__ = doc or (type(op).__doc__ or "").split("\n")[0]
+    function.__module__ = "nxjax.lax"
+    function.__doc__ = (type(op).__doc__ or "").split("\n")[0]
     return function
 
 

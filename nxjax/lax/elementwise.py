@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from nxjax.lax._operands import aligned, face
-from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, rounding, special
+from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, rounding, special
 from nxjax.ops import complex as complex_ops
 from nxjax.ops import select as select_ops
 from nxjax.ops.base import require
@@ -26,37 +26,35 @@ neg = face(arithmetic.neg, 1)
 sign = face(arithmetic.sign, 1)
 abs = face(arithmetic.abs, 1)
 square = face(arithmetic.square, 1)
-sqrt = face(arithmetic.sqrt, 1)
-rsqrt = face(arithmetic.rsqrt, 1)
-cbrt = face(arithmetic.cbrt, 1)
+sqrt = face(arithmetic.sqrt, 1, accuracy=True)
+rsqrt = face(arithmetic.rsqrt, 1, accuracy=True)
+cbrt = face(arithmetic.cbrt, 1, accuracy=True)
 add = face(arithmetic.add, 2)
 sub = face(arithmetic.sub, 2)
-mul = face(arithmetic.mul, 2)
 div = face(arithmetic.div, 2)
 rem = face(arithmetic.rem, 2)
 max = face(arithmetic.max, 2)
 min = face(arithmetic.min, 2)
 atan2 = face(arithmetic.atan2, 2)
-nextafter = face(arithmetic.nextafter, 2)
 
-exp = face(elementary.exp, 1)
-exp2 = face(elementary.exp2, 1)
-expm1 = face(elementary.expm1, 1)
-log = face(elementary.log, 1)
-log1p = face(elementary.log1p, 1)
-sin = face(elementary.sin, 1)
-cos = face(elementary.cos, 1)
-tan = face(elementary.tan, 1)
+exp = face(elementary.exp, 1, accuracy=True)
+exp2 = face(elementary.exp2, 1, accuracy=True)
+expm1 = face(elementary.expm1, 1, accuracy=True)
+log = face(elementary.log, 1, accuracy=True)
+log1p = face(elementary.log1p, 1, accuracy=True)
+sin = face(elementary.sin, 1, accuracy=True)
+cos = face(elementary.cos, 1, accuracy=True)
+tan = face(elementary.tan, 1, accuracy=True)
 asin = face(elementary.asin, 1)
 acos = face(elementary.acos, 1)
 atan = face(elementary.atan, 1)
 sinh = face(elementary.sinh, 1)
 cosh = face(elementary.cosh, 1)
-tanh = face(elementary.tanh, 1)
+tanh = face(elementary.tanh, 1, accuracy=True)
 asinh = face(elementary.asinh, 1)
 acosh = face(elementary.acosh, 1)
 atanh = face(elementary.atanh, 1)
-logistic = face(elementary.logistic, 1)
+logistic = face(elementary.logistic, 1, accuracy=True)
 
 erf = face(special.erf, 1)
 erfc = face(special.erfc, 1)
@@ -65,8 +63,6 @@ lgamma = face(special.lgamma, 1)
 digamma = face(special.digamma, 1)
 bessel_i0e = face(special.bessel_i0e, 1)
 bessel_i1e = face(special.bessel_i1e, 1)
-zeta = face(special.zeta, 2)
-polygamma = face(special.polygamma, 2)
 
 floor = face(rounding.floor, 1)
 ceil = face(rounding.ceil, 1)
@@ -95,19 +91,90 @@ complex = face(complex_ops.complex, 2)
 conj = face(complex_ops.conj, 1)
 
 
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
+    """x * y; with ``out_dtype``, the operands are converted to it first."""
+    if out_dtype is not None:
+        x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)
+    return arithmetic.mul(*aligned("mul", x, y))
+
+
+def mulhi(x: Any, y: Any, /) -> Array:
+    """The upper half of the bits of an integer product."""
+    a, b = aligned("mulhi", x, y)
+    require("mulhi", a.dtype in dtypes.INTEGER, "operands are integers", a.type)
+    bits = dtypes.bit_width(a.dtype)
+    if bits < 64:
+        # The whole product fits the next wider type.
+        wide = dtypes.int64 if a.dtype in dtypes.SIGNED else dtypes.uint64
+        product = arithmetic.mul(*(convert.convert_element_type(v, dtype=wide) for v in (a, b)))
+        shift = bitwise.shift_right_arithmetic if a.dtype in dtypes.SIGNED else bitwise.shift_right_logical
+        return convert.convert_element_type(shift(product, bits), dtype=a.dtype)
+    return _mulhi64(a, b)
+
+
+def _mulhi64(a: Array, b: Array) -> Array:
+    """By halves of 32 bits; for signed numbers the unsigned result, less each operand where the other is negative."""
+    unsigned = [convert.convert_element_type(v, dtype=dtypes.uint64) for v in (a, b)]
+    (al, ah), (bl, bh) = ((bitwise.and_(v, 0xFFFFFFFF), bitwise.shift_right_logical(v, 32)) for v in unsigned)
+    middle = arithmetic.add(arithmetic.mul(ah, bl), bitwise.shift_right_logical(arithmetic.mul(al, bl), 32))
+    other = arithmetic.add(arithmetic.mul(al, bh), bitwise.and_(middle, 0xFFFFFFFF))
+    high = arithmetic.add(
+        arithmetic.mul(ah, bh),
+        arithmetic.add(bitwise.shift_right_logical(middle, 32), bitwise.shift_right_logical(other, 32)),
+    )
+    if a.dtype == dtypes.uint64:
+        return high
+    signed = convert.convert_element_type(high, dtype=dtypes.int64)
+    for x, y in ((a, b), (b, a)):
+        signed = arithmetic.sub(signed, select_ops.select_n(compare.lt(x, 0), arithmetic.sub(y, y), y))
+    return signed
+
+
+def nextafter(x1: Any, x2: Any) -> Array:
+    """The next representable float after ``x1`` in the direction of ``x2``."""
+    return arithmetic.nextafter(*aligned("nextafter", x1, x2))
+
+
+def polygamma(m: Any, x: Any) -> Array:
+    """The derivative of order ``m`` (a whole float) of digamma."""
+    return special.polygamma(*aligned("polygamma", m, x))
+
+
+def zeta(x: Any, q: Any) -> Array:
+    """The Hurwitz zeta function: the sum of (q + k)^-x over k >= 0."""
+    return special.zeta(*aligned("zeta", x, q))
+
+
+def igamma(a: Any, x: Any) -> Array:
+    """The regularized lower incomplete gamma function."""
+    return incomplete.igamma(*aligned("igamma", a, x))
+
+
+def igammac(a: Any, x: Any) -> Array:
+    """The regularized upper incomplete gamma function."""
+    return incomplete.igammac(*aligned("igammac", a, x))
+
+
+def igamma_grad_a(a: Any, x: Any) -> Array:
+    """The derivative of `igamma` in ``a``."""
+    return incomplete.igamma_grad_a(*aligned("igamma_grad_a", a, x))
+
+
+def random_gamma_grad(a: Any, x: Any) -> Array:
+    """How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile."""
+    return incomplete.random_gamma_grad(*aligned("random_gamma_grad", a, x))
+
+
+def betainc(a: Any, b: Any, x: Any) -> Array:
+    """The regularized incomplete beta function."""
+    return incomplete.regularized_incomplete_beta(*aligned("betainc", a, b, x))
+
+
 def pow(x: Any, y: Any) -> Array:
-    """x to the power y; an integer y is raised to by multiplication."""
+    """x to the power y, for float or complex x; an integer y is converted to the dtype of x."""
     base, exponent = as_value(x, "pow"), as_value(y, "pow")
-    if exponent.dtype in dtypes.INTEGER:
-        if isinstance(y, int):
-            return integer_pow(base, y)
-        if base.dtype in dtypes.INEXACT:
-            exponent = convert.convert_element_type(exponent, dtype=base.dtype)
-        else:
-            base, exponent = aligned("pow", base, exponent)
-            wide = convert.convert_element_type(base, dtype=dtypes.float64)
-            power = arithmetic.pow(wide, convert.convert_element_type(exponent, dtype=dtypes.float64))
-            return convert.convert_element_type(power, dtype=base.dtype)
+    if exponent.dtype in dtypes.INTEGER and base.dtype in dtypes.INEXACT:
+        exponent = convert.convert_element_type(exponent, dtype=base.dtype, weak=base.type.weak)
     return arithmetic.pow(*aligned("pow", base, exponent))
 
 
@@ -132,8 +199,8 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     return rounding.reduce_precision(x, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
 
 
-def convert_element_type(operand: Any, new_dtype: Any = None, *_: Any, **__: Any) -> Array:
-    """The operand by value in another dtype."""
+def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
+    """The operand by value in another dtype; of None, in its own."""
     x = as_value(operand, "convert_element_type")
     dtype = x.dtype if new_dtype is None else dtypes.as_dtype(new_dtype)
     weak = new_dtype in (int, float, bool) and new_dtype is not bool
@@ -170,11 +237,12 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
 
 __all__ = [
     "RoundingMethod", "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e",
-    "bessel_i1e", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cbrt", "ceil",
-    "clamp", "clz", "complex", "conj", "convert_element_type", "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv",
-    "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "imag", "integer_pow", "is_finite", "le", "lgamma", "log",
-    "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "polygamma", "population_count", "pow",
-    "real", "reciprocal", "reduce_precision", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
+    "bessel_i1e", "betainc", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+    "cbrt", "ceil", "clamp", "clz", "complex", "conj", "convert_element_type", "cos", "cosh", "digamma", "div",
+    "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "igamma", "igamma_grad_a",
+    "igammac", "imag", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt", "max", "min",
+    "mul", "mulhi", "ne", "neg", "nextafter", "polygamma", "population_count", "pow", "random_gamma_grad", "real",
+    "reciprocal", "reduce_precision", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh",
     "zeta",
 ]  # fmt: skip
