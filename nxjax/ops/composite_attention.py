@@ -33,7 +33,7 @@ class DotProductAttention(Composite):
     Operands: query [B, T, N, H], key and value [B, S, K, H], then bias and mask (bool, False is left out) if
     ``has_bias`` and ``has_mask``, each [B or 1, N or 1, T or 1, S or 1]. N is a multiple of K; heads share keys in
     groups of N / K. ``is_causal`` leaves out s > t, ``local_window_size`` (left, right) s < t - left and s > t + right.
-    Logits and softmax are float32.
+    Logits and softmax are float32, for float64 operands float64.
     """
 
     name = "dot_product_attention"
@@ -117,8 +117,6 @@ class DotProductAttention(Composite):
             # Far below any logit, and finite: a row that sees nothing gets equal weights, not NaN.
             out = -0.7 * float(dtypes.float_info(dtypes.float32).max)
             logits = select_n(seen, like(logits, out), logits)
-        if logits.dtype != dtypes.float32:
-            logits = convert_element_type(logits, dtype=dtypes.float32)
         weights = softmax(logits, axis=3)
         weights = weights if weights.dtype == key.dtype else convert_element_type(weights, dtype=key.dtype)
         weights = reshape(weights, shape=(b, k, g * t, s))
