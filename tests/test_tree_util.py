@@ -58,14 +58,14 @@ TREES = [
 ]
 
 
-@pytest.mark.parametrize("tree", TREES, ids=str)
+@pytest.mark.parametrize("tree", TREES, ids=range(len(TREES)))
 def test_leaves_and_paths_are_jax_s(tree):
     assert nx.tree.leaves(tree) == jax.tree.leaves(tree)
     ours = [(tree_util.keystr(p), x) for p, x in nx.tree.leaves_with_path(tree)]
     assert ours == [(jtu.keystr(p), x) for p, x in jax.tree.leaves_with_path(tree)]
 
 
-@pytest.mark.parametrize("tree", TREES, ids=str)
+@pytest.mark.parametrize("tree", TREES, ids=range(len(TREES)))
 def test_unflatten_is_the_inverse(tree):
     leaves, treedef = nx.tree.flatten(tree)
     again = nx.tree.unflatten(treedef, leaves)
