@@ -36,6 +36,7 @@ VENDOR_ROOMS = {
     "tqdm": "demo",
 }
 
+
 def room(path: Path) -> str:
     part = path.relative_to(PACKAGE).parts[0]
     return part.removesuffix(".py")

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from faces import close
 
 import nxjax as nx
 from nxjax.ad_checkpoint import checkpoint_name
 from nxjax.errors import ParameterError
 from nxjax.transforms.checkpoint import print_saved_residuals, saved_residuals
+from tests.faces import close
 
 X = np.array([0.3, 0.9, 1.2], np.float32)
 W = np.linspace(-1, 1, 9).reshape(3, 3).astype(np.float32)

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from faces import close, ours, peer
 
 import nxjax as nx
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.trace.axes import UnboundAxisError
+from tests.faces import close, ours, peer
 
 X = np.linspace(0.1, 1.3, 6).astype(np.float32).reshape(3, 2)
 Z = np.random.RandomState(0).rand(3, 3, 3, 2).astype(np.float32)

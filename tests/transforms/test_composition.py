@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faces import close, ours, peer
+
+from tests.faces import close, ours, peer
 
 X = np.array([0.3, 0.7, 0.45], np.float32)
 SCALES = np.array([1.0, 0.5], np.float32)

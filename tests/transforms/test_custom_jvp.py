@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from faces import close, ours, peer
 
 import nxjax as nx
 from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
+from tests.faces import close, ours, peer
 
 X = np.array([0.3, 0.9, 1.2], np.float32)
 

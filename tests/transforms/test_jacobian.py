@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from faces import close
 
 import nxjax as nx
 from nxjax.errors import GradientError, ParameterError
+from tests.faces import close
 
 X = np.array([0.3, 0.9, 1.2], np.float32)
 M = np.array([[0.5, -1.0], [2.0, 0.1]], np.float32)

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from faces import close, ours, peer
 
 import nxjax as nx
 from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ShapeError
+from tests.faces import close, ours, peer
 
 X = np.array([0.2, 1.7, -0.4], np.float32)
 

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from faces import close, ours, peer
 
 import nxjax as nx
 from nxjax.errors import ParameterError
+from tests.faces import close, ours, peer
 
 A = np.array([[2.0, 0.3, 0.1], [0.2, 1.5, 0.4], [0.0, 0.3, 1.8]], np.float32)
 B = np.array([[1.0, 2.0, 3.0], [0.5, -1.0, 2.0]], np.float32)

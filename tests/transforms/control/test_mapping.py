@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from faces import close
 
 import nxjax as nx
 from nxjax.errors import AxisError, ParameterError, ShapeError
 from nxjax.lax import control
+from tests.faces import close
 
 X = np.linspace(0.5, 1.5, 13).astype(np.float32)
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from faces import close, ours, peer
 
 import nxjax as nx
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, ParameterError, ShapeError, TreeError
 from nxjax.transforms.checkpoint import saved_residuals
+from tests.faces import close, ours, peer
 
 X = np.linspace(0.1, 0.9, 5).astype(np.float32)
 W = np.array([[0.3, 0.1], [0.2, 0.5]], np.float32)
