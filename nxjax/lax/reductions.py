@@ -22,7 +22,7 @@ from nxjax.transforms.vmap import vmap
 
 
 def _over_axes(op: Op) -> Callable[..., Array]:
-    def function(operand: Any, axes: Sequence[int], **_: Any) -> Array:
+    def function(operand: Any, axes: Sequence[int]) -> Array:
         x = as_value(operand, op.name)
         return op(x, axes=axes_of(axes, x.ndim, op.name))
 
@@ -31,7 +31,12 @@ def _over_axes(op: Op) -> Callable[..., Array]:
     return function
 
 
-reduce_sum = _over_axes(reduces.reduce_sum)
+def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """Sum along ``axes``."""
+    x = as_value(operand, "reduce_sum")
+    return reduces.reduce_sum(x, axes=axes_of(axes, x.ndim, "reduce_sum"))
+
+
 reduce_prod = _over_axes(reduces.reduce_prod)
 reduce_max = _over_axes(reduces.reduce_max)
 reduce_min = _over_axes(reduces.reduce_min)
@@ -57,7 +62,11 @@ def _is_identity(op: reduces.Reduce, start: Array) -> bool:
 
 
 def reduce(
-    operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int], **_: Any
+    operands: Any,
+    init_values: Any,
+    computation: Callable[..., Any],
+    dimensions: Sequence[int],
+    out_sharding: Any = None,
 ) -> Any:
     """Arrays reduced along ``dimensions`` by an associative function of (accumulated, next).
 

@@ -22,6 +22,7 @@ class Reduce(Op):
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
     hlo: ClassVar[str]
+    wide: ClassVar[bool] = False  # 16-bit and smaller floats accumulate in float32
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
         of_dtype(self, self.allowed, x)
@@ -41,7 +42,12 @@ class Reduce(Op):
         return self(args[0], axes=moved), d - sum(a < d for a in moved)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, axes: tuple[int, ...]) -> Any:
-        return b.reduce(self.hlo, x, b.constant(self.identity(x.type.dtype), ArrayType((), x.type.dtype)), axes, out)
+        dtype = x.type.dtype
+        if self.wide and dtype in dtypes.FLOAT and dtype.itemsize < 4:
+            x, wide = b.convert(x, dtypes.float32), ArrayType(out.shape, dtypes.float32)
+            start = b.constant(self.identity(dtypes.float32), ArrayType((), dtypes.float32))
+            return b.convert(b.reduce(self.hlo, x, start, axes, wide), dtype)
+        return b.reduce(self.hlo, x, b.constant(self.identity(dtype), ArrayType((), dtype)), axes, out)
 
 
 @final
@@ -50,6 +56,7 @@ class ReduceSum(LinearOp, Reduce):
 
     name = "reduce_sum"
     hlo = "add"
+    wide = True
 
     def identity(self, dtype: DType) -> Any:
         return 0
@@ -69,6 +76,7 @@ class ReduceProd(Reduce):
 
     name = "reduce_prod"
     hlo = "multiply"
+    wide = True
 
     def identity(self, dtype: DType) -> Any:
         return 1

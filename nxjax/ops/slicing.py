@@ -1,4 +1,4 @@
-"""Parts of arrays at static or dynamic positions: slice, pad, concatenate, dynamic_slice, dynamic_update_slice."""
+"""Parts of arrays at static or dynamic places: slice, pad, concatenate, split, dynamic_slice, dynamic_update_slice."""
 
 from __future__ import annotations
 
@@ -229,6 +229,52 @@ class Concatenate(LinearOp):
         return b.op("stablehlo.concatenate", xs, out, f"dimension = {dimension} : i64")
 
 
+@final
+class Split(LinearOp):
+    """The pieces of ``sizes`` that lie one after the other along ``axis``."""
+
+    name = "split"
+    multi = True
+
+    def infer(self, x: ArrayType, /, *, sizes: Shape, axis: int) -> tuple[ArrayType, ...]:
+        check_axis(self, axis, x.ndim)
+        if any(n < 0 for n in sizes) or sum(sizes) != x.shape[axis]:
+            raise ShapeError(
+                "split: the sizes do not add up", got=sizes, expected=f"a sum of {x.shape[axis]}, axis {axis} of {x}"
+            )
+        return tuple(x.with_shape((*x.shape[:axis], n, *x.shape[axis + 1 :])) for n in sizes)
+
+    def eval(self, x: NDArray, /, *, sizes: Shape, axis: int) -> tuple[NDArray, ...]:
+        return tuple(np.split(x, np.cumsum(sizes[:-1]), axis)) if sizes else ()
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        ys = self(*primals, **params)
+        t = tangents[0]
+        return ys, (None,) * len(ys) if t is None else self(t, **params)
+
+    def transpose(
+        self, cts: Sequence[Array | None], x: Linear, /, *, sizes: Shape, axis: int
+    ) -> Sequence[Array | None]:
+        types = self.infer(x.type, sizes=sizes, axis=axis)
+        filled = (zeros(t) if ct is None else ct for ct, t in zip(cts, types, strict=True))
+        return (concatenate(*filled, dimension=axis),)
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, sizes: Shape, axis: int
+    ) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        return self(args[0], sizes=sizes, axis=axis + (axis >= d)), (d,) * len(sizes)
+
+    def stablehlo(self, b: Any, out: Any, x: Any, /, *, sizes: Shape, axis: int) -> Any:
+        pieces: list[Any] = []
+        for t, end in zip(out, itertools.accumulate(sizes), strict=True):
+            starts = tuple(end - t.shape[axis] if i == axis else 0 for i in range(t.ndim))
+            limits = tuple(end if i == axis else n for i, n in enumerate(t.shape))
+            pieces.append(slice.stablehlo(b, t, x, start_indices=starts, limit_indices=limits))
+        return tuple(pieces)
+
+
 def _check_starts(op: Op, x: ArrayType, starts: Sequence[ArrayType]) -> None:
     require(op, len(starts) == x.ndim, "one start index per dimension", len(starts), x)
     for start in starts:
@@ -385,5 +431,6 @@ class DynamicUpdateSlice(Op):
 slice = Slice()
 pad = Pad()
 concatenate = Concatenate()
+split = Split()
 dynamic_slice = DynamicSlice()
 dynamic_update_slice = DynamicUpdateSlice()

@@ -1,0 +1,214 @@
+"""`jax.lax`'s functions that make arrays, and that change shapes or join arrays without looking at values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.lax._operands import axes_of, index, ints
+from nxjax.ops import create, slicing
+from nxjax.ops import shape as ops
+from nxjax.ops.base import check_axis
+from nxjax.ops.convert import convert_element_type
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+
+
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """The operand repeated over new leading dimensions."""
+    x, sizes = as_value(operand, "broadcast"), ints(sizes, "broadcast")
+    dims = tuple(range(len(sizes), len(sizes) + x.ndim))
+    return ops.broadcast_in_dim(x, shape=(*sizes, *x.shape), broadcast_dimensions=dims)
+
+
+def broadcast_in_dim(
+    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
+) -> Array:
+    """The operand repeated into ``shape``; its dimension i is ``broadcast_dimensions[i]`` of the result."""
+    x = as_value(operand, "broadcast_in_dim")
+    dims = ints(broadcast_dimensions, "broadcast_in_dim")
+    return ops.broadcast_in_dim(x, shape=ints(shape, "broadcast_in_dim"), broadcast_dimensions=dims)
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Array:
+    """The operand with leading dimensions of size 1 up to ``rank``."""
+    v = as_value(x, "broadcast_to_rank")
+    return ops.reshape(v, shape=(1,) * (rank - v.ndim) + v.shape)
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes broadcast to."""
+    try:
+        return np.broadcast_shapes(*(tuple(s) for s in shapes))
+    except ValueError:
+        raise ShapeError("broadcast_shapes: the shapes do not fit together", got=shapes) from None
+
+
+def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
+    """The index along ``dimension``, repeated over ``shape``."""
+    sizes = ints(shape, "broadcasted_iota")
+    return create.iota(
+        dtype=dtypes.as_dtype(dtype), shape=sizes, dimension=check_axis("iota", int(dimension), len(sizes))
+    )
+
+
+def iota(dtype: Any, size: int) -> Array:
+    """0, 1, ..., size - 1"""
+    return create.iota(dtype=dtypes.as_dtype(dtype), shape=(index(size, "iota"),), dimension=0)
+
+
+def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
+    """``fill_value`` (a scalar) repeated into ``shape``."""
+    x = as_value(fill_value, "full")
+    if x.shape:
+        raise ShapeError("full: the fill value is a scalar", got=x.type)
+    wanted = x.dtype if dtype is None else dtypes.as_dtype(dtype)
+    if x.dtype != wanted or (x.type.weak and dtype is not None):
+        x = convert_element_type(x, dtype=wanted, weak=x.type.weak and dtype is None)
+    return ops.broadcast_in_dim(x, shape=ints(shape, "full"), broadcast_dimensions=())
+
+
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, sharding: Any = None
+) -> Array:
+    """``fill_value`` in the shape and dtype of ``x``."""
+    v = as_value(x, "full_like")
+    return full(v.shape if shape is None else shape, fill_value, v.dtype if dtype is None else dtype)
+
+
+def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:
+    """Zeros: there is no uninitialized memory to see."""
+    return full(shape, 0, dtype)
+
+
+def reshape(
+    operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
+) -> Array:
+    """The elements in row-major order, after a transposition by ``dimensions``, in another shape."""
+    x, sizes = as_value(operand, "reshape"), ints(new_sizes, "reshape")
+    if dimensions is not None and tuple(dimensions) != tuple(range(x.ndim)):
+        x = ops.transpose(x, permutation=ints(dimensions, "reshape"))
+    if sizes.count(-1) == 1:
+        known = -math.prod(sizes)
+        sizes = tuple(x.size // known if n == -1 and known else n for n in sizes)
+    return ops.reshape(x, shape=sizes)
+
+
+def transpose(operand: Any, permutation: Sequence[int]) -> Array:
+    """Result dimension i is operand dimension ``permutation[i]``."""
+    return ops.transpose(as_value(operand, "transpose"), permutation=ints(permutation, "transpose"))
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+    """The elements in reverse order along ``dimensions``."""
+    x = as_value(operand, "rev")
+    return ops.rev(x, dimensions=axes_of(dimensions, x.ndim, "rev"))
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+    """The array without dimensions of size 1."""
+    x = as_value(array, "squeeze")
+    dims = axes_of(dimensions, x.ndim, "squeeze")
+    if any(x.shape[d] != 1 for d in dims):
+        raise ShapeError("squeeze: only dimensions of size 1 can go", got=f"{dims} of {x.type}")
+    return ops.reshape(x, shape=tuple(n for d, n in enumerate(x.shape) if d not in dims))
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+    """The array with new dimensions of size 1 at these places of the result."""
+    x = as_value(array, "expand_dims")
+    rank = x.ndim + len(ints(dimensions, "expand_dims"))
+    dims = axes_of(dimensions, rank, "expand_dims")
+    kept = tuple(d for d in range(rank) if d not in dims)
+    sizes = [1] * rank
+    for d, n in zip(kept, x.shape, strict=True):
+        sizes[d] = n
+    return ops.broadcast_in_dim(x, shape=tuple(sizes), broadcast_dimensions=kept)
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """Dimensions ``start`` to ``stop`` (exclusive) as one."""
+    x = as_value(operand, "collapse")
+    start, stop, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
+    if stop < start:
+        raise ParameterError("collapse: the dimensions are in the wrong order", got=(start_dimension, stop_dimension))
+    return ops.reshape(x, shape=(*x.shape[:start], math.prod(x.shape[start:stop]), *x.shape[stop:]))
+
+
+def concatenate(operands: Sequence[Any], dimension: int) -> Array:
+    """The operands one after the other along ``dimension``."""
+    if not len(operands):
+        raise ParameterError("concatenate: needs at least one operand", got="none")
+    values = aligned_dtypes("concatenate", *operands)
+    return slicing.concatenate(*values, dimension=check_axis("concatenate", dimension, values[0].ndim))
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """The operand with a value around and between its elements: (low, high, interior) per dimension."""
+    x = as_value(operand, "pad")
+    value = as_value(padding_value, "pad")
+    if value.dtype != x.dtype and value.type.weak:
+        value = convert_element_type(value, dtype=x.dtype)
+    config = tuple((index(l, "pad"), index(h, "pad"), index(i, "pad")) for l, h, i in padding_config)
+    return slicing.pad(x, value, padding_config=config)
+
+
+def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
+    """Operands of one dtype, of any shapes: weak ones yield."""
+    values = [as_value(x, name) for x in xs]
+    dtype, _ = dtypes.promote(*[(v.dtype, v.type.weak) for v in values])
+    return [convert_element_type(v, dtype=dtype) if v.type.weak and v.dtype != dtype else v for v in values]
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """Pieces of these sizes along an axis."""
+    x, lengths = as_value(operand, "split"), ints(sizes, "split")
+    axis = check_axis("split", axis, x.ndim)
+    return list(slicing.split(x, sizes=lengths, axis=axis))
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Array:
+    """Operands of one shape along a new axis."""
+    values = aligned_dtypes("stack", *operands)
+    if not values:
+        raise ParameterError("stack: needs at least one operand", got="none")
+    if any(v.shape != values[0].shape for v in values):
+        raise ShapeError("stack: operands differ in shape", got=", ".join(repr(v.type) for v in values))
+    at = check_axis("stack", axis, values[0].ndim + 1)
+    return slicing.concatenate(*(expand_dims(v, (at,)) for v in values), dimension=at)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The elements along an axis, which they lack."""
+    v = as_value(x, "unstack")
+    at = check_axis("unstack", axis, v.ndim)
+    return tuple(squeeze(piece, (at,)) for piece in split(v, (1,) * v.shape[at], at))
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Array:
+    """The operand repeated ``reps[i]`` times along dimension i."""
+    x, times = as_value(operand, "tile"), ints(reps, "tile")
+    if len(times) != x.ndim:
+        raise ParameterError("tile: one number per dimension", got=times, expected=x.type)
+    apart = tuple(n for pair in zip(times, x.shape, strict=True) for n in pair)
+    kept = tuple(range(1, 2 * x.ndim, 2))
+    y = ops.broadcast_in_dim(x, shape=apart, broadcast_dimensions=kept)
+    return ops.reshape(y, shape=tuple(t * n for t, n in zip(times, x.shape, strict=True)))
+
+
+def broadcast_like(arr: Any, like_arr: Any) -> Array:
+    """The array repeated into the shape of another, aligned at the last dimension."""
+    x, shape = as_value(arr, "broadcast_like"), as_value(like_arr, "broadcast_like").shape
+    if len(shape) < x.ndim:
+        raise ShapeError("broadcast_like: the other array has fewer dimensions", got=x.type, expected=shape)
+    return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - x.ndim, len(shape))))
+
+
+def shape_as_value(shape: Sequence[int]) -> Array:
+    """A shape as a row of int32."""
+    return as_value(np.asarray(ints(shape, "shape_as_value"), np.int32), "shape_as_value")

@@ -1,0 +1,277 @@
+"""`jax.lax`'s functions that read and write parts of arrays: slices, static and dynamic, gather and scatter."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.lax._operands import axes_of, index, ints
+from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
+from nxjax.ops import indexing, slicing
+from nxjax.ops import scatter as scatters
+from nxjax.ops import shape as shapes
+from nxjax.ops.arithmetic import add
+from nxjax.ops.base import check_axis, constant
+from nxjax.ops.compare import gt, lt
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.reduce import reduce_max
+from nxjax.ops.scatter import ScatterDimensionNumbers
+from nxjax.ops.select import select_n
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array, Tracer
+from nxjax.transforms.control.while_loop import fori_loop
+
+slice_ = builtins.slice  # `slice` is lax's own below
+
+
+def slice(
+    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> Array:
+    """``operand[start:limit:stride]`` in every dimension."""
+    starts, limits = ints(start_indices, "slice"), ints(limit_indices, "slice")
+    steps = None if strides is None else ints(strides, "slice")
+    return slicing.slice(as_value(operand, "slice"), start_indices=starts, limit_indices=limits, strides=steps)
+
+
+def slice_in_dim(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Array:
+    """``operand[start:limit:stride]`` along one axis."""
+    x = as_value(operand, "slice_in_dim")
+    axis = check_axis("slice_in_dim", axis, x.ndim)
+    start, limit, _ = slice_(start_index, limit_index).indices(x.shape[axis])
+    starts = tuple(start if d == axis else 0 for d in range(x.ndim))
+    limits = tuple(max(start, limit) if d == axis else n for d, n in enumerate(x.shape))
+    return slice(x, starts, limits, tuple(stride if d == axis else 1 for d in range(x.ndim)))
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """One element along an axis, which stays with size 1 or goes."""
+    x = as_value(operand, "index_in_dim")
+    axis = check_axis("index_in_dim", axis, x.ndim)
+    at = check_axis("index_in_dim", operator.index(index), x.shape[axis])
+    y = slice_in_dim(x, at, at + 1, 1, axis)
+    return y if keepdims else squeeze(y, (axis,))
+
+
+def _starts(operand: Array, starts: Any, name: str, allow: bool | Sequence[bool]) -> list[Array]:
+    """Scalar start indices of one dtype. ``allow`` says whether (and where) negative ones count from the end."""
+    if isinstance(starts, Array) or hasattr(starts, "shape"):
+        row = as_value(starts, name)
+        starts = [squeeze(slice_in_dim(row, i, i + 1), (0,)) for i in range(row.shape[0])] if row.ndim else [row]
+    given = [s if isinstance(s, (int, np.integer)) else as_value(s, name) for s in starts]
+    arrays = [s for s in given if isinstance(s, Array)]
+    strong = {s.dtype for s in arrays if not s.type.weak}
+    word = next(iter(strong)) if len(strong) == 1 else dtypes.int32
+    wide = dtypes.int64 if max(operand.shape, default=0) > 2**31 - 1 else word
+    allowed = (allow,) * operand.ndim if isinstance(allow, bool) else tuple(allow)
+    if len(given) != operand.ndim or len(allowed) != operand.ndim:
+        raise ParameterError(f"{name}: one start index per dimension", got=len(given), expected=operand.ndim)
+    values: list[Array] = []
+    for s, n, wrapping in zip(given, operand.shape, allowed, strict=True):
+        if not isinstance(s, Array):
+            values.append(constant(s + n if s < 0 and wrapping else s, wide))
+            continue
+        value = s if s.dtype == wide or not s.type.weak else convert_element_type(s, dtype=wide)
+        values.append(_from_the_end(value, n) if wrapping else value)
+    return values
+
+
+def _from_the_end(s: Array, n: int) -> Array:
+    """A start index, with ``n`` added if it is negative."""
+    if s.dtype not in dtypes.SIGNED or s.shape or (not isinstance(s, Tracer) and s.numpy() >= 0):
+        return s
+    return select_n(lt(s, constant(0, s.dtype)), s, add(s, constant(n, s.dtype)))
+
+
+def dynamic_slice(
+    operand: Any,
+    start_indices: Any,
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
+    """A block of static size at dynamic start indices, moved inside where it would stick out."""
+    x = as_value(operand, "dynamic_slice")
+    return slicing.dynamic_slice(
+        x,
+        *_starts(x, start_indices, "dynamic_slice", allow_negative_indices),
+        slice_sizes=ints(slice_sizes, "dynamic_slice"),
+    )
+
+
+def dynamic_update_slice(
+    operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+) -> Array:
+    """The operand with a block at dynamic start indices replaced."""
+    x, u = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
+    if u.dtype != x.dtype and u.type.weak:
+        u = convert_element_type(u, dtype=x.dtype)
+    return slicing.dynamic_update_slice(
+        x, u, *_starts(x, start_indices, "dynamic_update_slice", allow_negative_indices)
+    )
+
+
+def dynamic_slice_in_dim(
+    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+) -> Array:
+    """As `dynamic_slice` along one axis."""
+    x = as_value(operand, "dynamic_slice_in_dim")
+    axis = check_axis("dynamic_slice_in_dim", axis, x.ndim)
+    starts = [start_index if d == axis else 0 for d in range(x.ndim)]
+    sizes = [index(slice_size, "dynamic_slice_in_dim") if d == axis else n for d, n in enumerate(x.shape)]
+    return dynamic_slice(x, starts, sizes, allow_negative_indices=allow_negative_indices)
+
+
+def dynamic_index_in_dim(
+    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+) -> Array:
+    """One element along an axis at a dynamic index."""
+    y = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
+    return y if keepdims else squeeze(y, (axis,))
+
+
+def dynamic_update_slice_in_dim(
+    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """As `dynamic_update_slice` along one axis."""
+    x = as_value(operand, "dynamic_update_slice_in_dim")
+    axis = check_axis("dynamic_update_slice_in_dim", axis, x.ndim)
+    starts = [start_index if d == axis else 0 for d in range(x.ndim)]
+    return dynamic_update_slice(x, update, starts, allow_negative_indices=allow_negative_indices)
+
+
+def dynamic_update_index_in_dim(
+    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """One element along an axis replaced."""
+    x, u = as_value(operand, "dynamic_update_index_in_dim"), as_value(update, "dynamic_update_index_in_dim")
+    axis = check_axis("dynamic_update_index_in_dim", axis, x.ndim)
+    if u.ndim != x.ndim:
+        u = expand_dims(u, (axis,))
+    return dynamic_update_slice_in_dim(x, u, index, axis, allow_negative_indices=allow_negative_indices)
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
+    """Elements at the indices along ``axes``; the index arrays' shape comes first in the result."""
+    x = as_value(src, "index_take")
+    arrays = [as_value(i, "index_take") for i in idxs]
+    dims = axes_of(axes, x.ndim, "index_take")
+    stacked = concatenate([expand_dims(i, (i.ndim,)) for i in arrays], arrays[0].ndim)
+    rank = arrays[0].ndim
+    numbers = GatherDimensionNumbers(tuple(range(rank, rank + x.ndim - len(dims))), dims, dims)
+    sizes = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
+    return gather(x, stacked, numbers, sizes, mode="clip")
+
+
+# --- gather and scatter ---
+
+
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: Any = None,
+    fill_value: Any = None,
+) -> Array:
+    """Slices of the operand at the index vectors in the last dimension of ``start_indices``."""
+    return indexing.gather(
+        as_value(operand, "gather"),
+        as_value(start_indices, "gather"),
+        dimension_numbers=_same_class(dimension_numbers, GatherDimensionNumbers),
+        slice_sizes=ints(slice_sizes, "gather"),
+        mode=GatherScatterMode.from_any(mode),
+        fill_value=None if fill_value is None else np.asarray(fill_value).item(),
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+    )
+
+
+def _same_class(numbers: Any, cls: Any) -> Any:
+    if isinstance(numbers, cls):
+        return numbers
+    fields = cls.__dataclass_fields__
+    return cls(**{name: getattr(numbers, name) for name in fields})
+
+
+def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
+    def function(
+        operand: Any,
+        scatter_indices: Any,
+        updates: Any,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+    ) -> Array:
+        x, u = aligned_dtypes(op.name, operand, updates)
+        return op(
+            x,
+            as_value(scatter_indices, op.name),
+            u,
+            dimension_numbers=_same_class(dimension_numbers, ScatterDimensionNumbers),
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+            mode=GatherScatterMode.from_any(mode),
+        )
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = f"{type(op).__doc__} Windows of the operand at ``scatter_indices`` take ``updates``."
+    return function
+
+
+scatter = _scatter_face(scatters.scatter)
+scatter_add = _scatter_face(scatters.scatter_add)
+scatter_sub = _scatter_face(scatters.scatter_sub)
+scatter_mul = _scatter_face(scatters.scatter_mul)
+scatter_min = _scatter_face(scatters.scatter_min)
+scatter_max = _scatter_face(scatters.scatter_max)
+
+
+def scatter_apply(
+    operand: Any,
+    scatter_indices: Any,
+    func: Callable[[Array], Any],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Array:
+    """The operand with an elementwise function applied in the windows at ``scatter_indices``.
+
+    An element that several windows hold takes the function as many times. ``update_shape`` is the shape that updates
+    would have in `scatter`.
+    """
+    x = as_value(operand, "scatter_apply")
+    options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
+    ones = constant(1, dtypes.int32, ints(update_shape, "scatter_apply"))
+    times = scatter_add(constant(0, dtypes.int32, x.shape), scatter_indices, ones, dimension_numbers, **options)
+
+    def applied(y: Array) -> Array:
+        z = as_value(func(y), "scatter_apply")
+        if z.shape != x.shape:
+            raise ShapeError("scatter_apply: the function changes the shape", got=z.type, expected=x.type)
+        return z if z.dtype == x.dtype else convert_element_type(z, dtype=x.dtype)
+
+    if unique_indices:
+        return select_n(gt(times, constant(0, times.dtype, x.shape)), x, applied(x))
+
+    def step(i: Any, y: Array) -> Array:
+        due = gt(times, shapes.broadcast_in_dim(as_value(i), shape=x.shape, broadcast_dimensions=()))
+        return select_n(due, y, applied(y))
+
+    return fori_loop(constant(0, times.dtype), reduce_max(times, axes=tuple(range(x.ndim))), step, x)
