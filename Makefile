@@ -47,6 +47,7 @@ bench: $(VENV)/test
 
 docs: $(VENV)/test
 	$(BIN)/python docs/generate_ops.py
+	$(BIN)/python docs/generate_stubs.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-core build dist *.egg-info digits.png

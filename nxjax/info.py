@@ -44,9 +44,7 @@ def text() -> str:
     from nxjax.config import config
 
     lines = [f"nxjax {nxjax.__version__}", "", "versions"]
-    lines += _table(
-        [("python", platform.python_version()), *((p, _version(p) or "missing") for p in _CORE)]
-    )
+    lines += _table([("python", platform.python_version()), *((p, _version(p) or "missing") for p in _CORE)])
     lines += [f"  {platform.platform()}, {os.cpu_count()} CPUs", "", "devices"]
     lines += _table([(str(d), d.backend.name, d.backend.label) for d in registry.devices()])
     lines += ["", "backends"]

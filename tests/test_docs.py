@@ -80,8 +80,9 @@ def test_messages_name_an_anchor_of_the_page():
         assert f"errors.md#{cls.__name__.lower()}" in str(cls("what"))
 
 
-def test_the_table_of_ops_is_up_to_date():
-    script = ROOT / "docs/generate_ops.py"
+@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py"])
+def test_generated_files_are_up_to_date(script: str):
+    script = ROOT / "docs" / script
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
