@@ -71,5 +71,5 @@ def train(data: Split, epochs: int = 12, batch: int = 64, seed: int = 0, progres
                 params, state, value = train_step(params, state, data.images[rows], data.labels[rows])
                 losses.append(float(value))
                 bar.update()
-                bar.set_postfix(loss=f"{losses[-1]:.3f}")
+                bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
     return Result(params, losses, time.perf_counter() - start)
