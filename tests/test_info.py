@@ -1,0 +1,48 @@
+"""``nxjax info`` and its fellows, as a user calls them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from nxjax import __version__, info
+from nxjax.__main__ import main
+from nxjax.config import config
+
+
+def test_info_names_versions_devices_and_extras(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    for word in (f"nxjax {__version__}", "numpy", "cpu:0", "hardware", "reference", "xla", "demo", "NXJAX_CACHE_DIR"):
+        assert word in out
+
+
+def test_a_missing_package_is_named_with_the_command(monkeypatch):
+    real = info._version
+    monkeypatch.setattr(info, "_version", lambda p: None if p == "matplotlib" else real(p))
+    assert 'missing matplotlib; pip install "nxjax[demo]"' in info.text()
+
+
+def test_the_cache_can_be_measured_and_cleared(tmp_path, capsys):
+    from nxjax.backends import cache
+
+    with config.using(cache_dir=str(tmp_path)):
+        cache.store("k", b"1234")
+        main(["cache", "size"])
+        main(["cache", "clear"])
+        main(["cache", "size"])
+    assert capsys.readouterr().out.split("\n")[:3] == [
+        "1 executables, 36 bytes",
+        "removed 1 executables",
+        "0 executables, 0 bytes",
+    ]
+
+
+def test_version_and_module_entry():
+    done = subprocess.run([sys.executable, "-m", "nxjax", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == __version__
+
+
+def test_an_unknown_command_is_refused():
+    with pytest.raises(SystemExit):
+        main(["nonsense"])
