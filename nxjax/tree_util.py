@@ -7,50 +7,39 @@ from typing import Any
 
 import optree
 
+from nxjax import tree as _names
 from nxjax.errors import TreeError
 from nxjax.trace import tree as _tree
 from nxjax.trace.tree import (
-    DictKey as DictKey,
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyPath,
+    Partial,
+    SequenceKey,
+    keystr,
+    register_dataclass,
+    register_pytree_node,
+    register_pytree_node_class,
+    register_pytree_with_keys,
+    register_pytree_with_keys_class,
+    register_static,
 )
-from nxjax.trace.tree import (
-    FlattenedIndexKey as FlattenedIndexKey,
-)
-from nxjax.trace.tree import (
-    GetAttrKey as GetAttrKey,
-)
-from nxjax.trace.tree import (
-    KeyPath as KeyPath,
-)
-from nxjax.trace.tree import (
-    Partial as Partial,
-)
-from nxjax.trace.tree import (
-    SequenceKey as SequenceKey,
-)
-from nxjax.trace.tree import (
-    TreeDef as PyTreeDef,
-)
-from nxjax.trace.tree import (
-    keystr as keystr,
-)
-from nxjax.trace.tree import (
-    register_dataclass as register_dataclass,
-)
-from nxjax.trace.tree import (
-    register_pytree_node as register_pytree_node,
-)
-from nxjax.trace.tree import (
-    register_pytree_node_class as register_pytree_node_class,
-)
-from nxjax.trace.tree import (
-    register_pytree_with_keys as register_pytree_with_keys,
-)
-from nxjax.trace.tree import (
-    register_pytree_with_keys_class as register_pytree_with_keys_class,
-)
-from nxjax.trace.tree import (
-    register_static as register_static,
-)
+from nxjax.trace.tree import TreeDef as PyTreeDef
+
+tree_all = _names.all
+tree_broadcast = _names.broadcast
+tree_flatten = _names.flatten
+tree_flatten_with_path = _names.flatten_with_path
+tree_leaves = _names.leaves
+tree_leaves_with_path = _names.leaves_with_path
+tree_map = _names.map
+tree_map_with_path = _names.map_with_path
+tree_reduce = _names.reduce
+tree_reduce_associative = _names.reduce_associative
+tree_structure = _names.structure
+tree_transpose = _names.transpose
+tree_unflatten = _names.unflatten
 
 KeyEntry = DictKey | SequenceKey | GetAttrKey | FlattenedIndexKey
 
@@ -109,3 +98,14 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
 def path_names(tree: Any, root: str = "") -> Sequence[str]:
     """A readable name for each leaf, such as ``['layers'][0].w``."""
     return _tree.path_names(tree, root)
+
+
+__all__ = [
+    "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
+    "all_leaves", "flatten_one_level", "flatten_one_level_with_keys", "is_tree_node", "keystr", "path_names",
+    "register_dataclass", "register_pytree_node", "register_pytree_node_class", "register_pytree_with_keys",
+    "register_pytree_with_keys_class", "register_static", "tree_all", "tree_broadcast", "tree_flatten",
+    "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path", "tree_reduce",
+    "tree_reduce_associative", "tree_structure", "tree_transpose", "tree_unflatten", "treedef_children",
+    "treedef_is_leaf", "treedef_tuple",
+]  # fmt: skip
