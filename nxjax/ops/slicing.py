@@ -347,10 +347,11 @@ class DynamicSlice(Op):
 
 
 def _same_dtype(b: Any, starts: Sequence[Any]) -> Sequence[Any]:
-    """StableHLO wants start indices of one dtype."""
-    if len({s.type.dtype for s in starts}) <= 1:
+    """Start indices in one dtype, as StableHLO wants them, and one that holds the bounds they are clamped to."""
+    kinds = {s.type.dtype for s in starts}
+    if len(kinds) == 1 and all(d.itemsize >= 4 for d in kinds):
         return starts
-    return [b.convert(s, dtypes.int64) for s in starts]
+    return [b.convert(s, dtypes.int32 if all(d.itemsize < 4 for d in kinds) else dtypes.int64) for s in starts]
 
 
 def _stacked(starts: Sequence[Array], dims: Sequence[int | None], size: int) -> Array:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from nxjax.errors import DtypeError, ShapeError
+from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.ops import scatter as scatters
 from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 from nxjax.ops.scatter import ScatterDimensionNumbers
@@ -107,3 +107,87 @@ def test_gradient_of_overwritten_duplicates_goes_to_the_winner():
     winner = 0 if y[1] == 5.0 else 1
     np.testing.assert_array_equal(gx, [0, 0, 3])
     np.testing.assert_array_equal(gu, [2.0 * (winner == 0), 2.0 * (winner == 1), 1.0])
+
+
+def test_products_scattered_over_zeros_have_derivatives():
+    """Each update's factor is the product of the others, one or two of which may be zero."""
+    numbers = ScatterDimensionNumbers((), (0,), (0,))
+    at = np.array([[1], [1], [1], [0], [2], [2]], np.int32)
+    updates = np.array([2, 0, 3, 5, 0, 0], np.float32)
+    params = {"dimension_numbers": numbers, "mode": GatherScatterMode.CLIP}
+    x = np.array([7, 11, 13], np.float32)
+
+    def f(u):
+        return jax.numpy.stack([x[0] * u[3], x[1] * u[0] * u[1] * u[2], x[2] * u[4] * u[5]]).sum()
+
+    import nxjax as nx
+
+    g = nx.grad(lambda u: nx.sum(scatters.scatter_mul(nx.array(x), nx.array(at), u, **params)))(updates)
+    np.testing.assert_allclose(g, jax.grad(f)(updates), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+def test_batching_dimensions(mode):
+    """Operand and indices share dimensions, in an order of their own."""
+    x = RNG.normal(size=(2, 5, 3)).astype(np.float32)
+    at = RNG.integers(-2, 7, (3, 4, 2, 1)).astype(np.int32)
+    dims = (), (1,), (1,), (0, 2), (2, 0)
+    params = {"dimension_numbers": GatherDimensionNumbers(*dims), "mode": GatherScatterMode.from_any(mode)}
+    peer = jax.lax.GatherDimensionNumbers(*dims)
+    check_op(
+        gather,
+        [sample(x, at, slice_sizes=(1, 1, 1), fill_value=0, **params)],
+        [
+            bad(x, at[:2].copy(), error=ShapeError, says="batching", slice_sizes=(1, 1, 1), **params),
+            bad(x, at, error=ParameterError, says="per dimension", slice_sizes=(1, 1), **params),
+        ],
+        reference=lambda x, i, **_: jax.lax.gather(x, i, peer, (1, 1, 1), mode=mode, fill_value=0),
+    )
+    updates = RNG.normal(size=(3, 4, 2)).astype(np.float32)
+    params["dimension_numbers"] = ScatterDimensionNumbers(*dims)
+    peer_numbers = jax.lax.ScatterDimensionNumbers(*dims)
+    reference = lambda x, i, u, **_: jax.lax.scatter_add(x, i, u, peer_numbers, mode=mode)
+    check_op(scatters.scatter_add, [sample(x, at, updates, **params)], reference=reference, rtol=1e-4)
+
+
+NUMBERS = [
+    ((9,), (0, 1), (0, 1), "offset_dims"),
+    ((2,), (1, 0), (0, 1), "collapsed_slice_dims"),
+    ((2,), (0, 1), (0, 0), "start_index_map"),
+    ((2,), (0, 7), (0, 1), "collapsed_slice_dims"),
+]
+
+
+@pytest.mark.parametrize(("offset", "collapsed", "index_map", "says"), NUMBERS)
+def test_dimension_numbers_are_checked(offset, collapsed, index_map, says):
+    mode = GatherScatterMode.CLIP
+    numbers = GatherDimensionNumbers(offset, collapsed, index_map)
+    params = {"dimension_numbers": numbers, "slice_sizes": (1, 1, 6), "mode": mode}
+    check_op(gather, [], [bad(X, INDICES, error=ParameterError, says=says, **params)])
+    says = {"offset_dims": "update_window_dims", "collapsed_slice_dims": "inserted_window_dims"}.get(
+        says, "scatter_dims"
+    )
+    params = {"dimension_numbers": ScatterDimensionNumbers(offset, collapsed, index_map), "mode": mode}
+    updates = np.zeros((3, 2, 6), np.float32)
+    check_op(scatters.scatter_add, [], [bad(X, INDICES, updates, error=ParameterError, says=says, **params)])
+
+
+def test_no_index_at_all():
+    """Every update of an empty index vector meets the same window."""
+    numbers = ScatterDimensionNumbers((), (0, 1), ())
+    at, updates = np.zeros((4, 0), np.int32), np.full(4, 3, np.float32)
+    x = np.ones((3, 2), np.float32)
+    expected = x.copy()
+    expected[0, 0] += 12
+    params = {"dimension_numbers": numbers, "mode": GatherScatterMode.CLIP}
+    check_op(scatters.scatter_add, [sample(x, at, updates, **params)], reference=lambda *_, **__: expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("mode", [GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP])
+def test_scatter_at_indices_of_any_width(dtype, mode):
+    info = np.iinfo(dtype)
+    at = np.array([[info.min], [info.max], [4]], dtype)
+    params = {"dimension_numbers": ScatterDimensionNumbers((), (0,), (0,)), "mode": mode}
+    x = np.zeros(300, np.float32)
+    check_op(scatters.scatter_add, [sample(x, at, np.ones(3, np.float32), **params)])

@@ -89,3 +89,23 @@ def test_dynamic_update_slice(start):
     ]
     reference = lambda x, u, i, j: jax.lax.dynamic_update_slice(x, u, np.clip([i, j], 0, None))
     check_op(ops.dynamic_update_slice, [sample(X, update, i, j)], errors, reference=reference)
+
+
+@pytest.mark.parametrize(
+    "start", [np.int8(100), np.int8(-100), np.uint8(255), np.uint32(2**32 - 1), np.uint64(2**63 + 5)]
+)
+def test_start_indices_of_any_width(start):
+    x, update = np.arange(300, dtype=np.float32), np.ones(5, np.float32)
+    at = min(max(int(start), 0), 295)
+    check_op(
+        ops.dynamic_slice, [sample(x, start, slice_sizes=(5,))], reference=lambda x, s, slice_sizes: x[at : at + 5]
+    )
+    expected = np.concatenate([x[:at], update, x[at + 5 :]])
+    check_op(ops.dynamic_update_slice, [sample(x, update, start)], reference=lambda *_: expected)
+
+
+@pytest.mark.parametrize("x", [X, KEYS])
+def test_split(x):
+    errors = [bad(x, error=ShapeError, says="add up", sizes=(1, 2), axis=0)]
+    samples = [sample(x, sizes=(1, 0, 4), axis=1), sample(x, sizes=(4,), axis=0)]
+    check_op(ops.split, samples, errors, reference=lambda x, sizes, axis: np.split(x, np.cumsum(sizes)[:-1], axis))

@@ -1,12 +1,15 @@
 """Sorting and top_k: every law, NaN, signed zeros and several keys included."""
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.sort import sort, top_k
 from nxjax.testing import bad, check_op, sample
+from nxjax.trace.array import wrap
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 6)).astype(np.float32)
@@ -43,3 +46,40 @@ def test_top_k(k):
     errors = [bad(X, error=ShapeError, says="larger", k=7, axis=1)]
     reference = lambda x, k, axis: jax.lax.top_k(x, k, axis=axis)
     check_op(top_k, samples, errors, reference=reference)
+
+
+KINDS = [np.bool_, np.int8, np.uint16, np.int64, np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+def odd_values(dtype):
+    x = RNG.normal(size=(3, 40)) * 3
+    if np.dtype(dtype).kind == "b":
+        return x > 0
+    y = x.astype(dtype)
+    if np.issubdtype(y.dtype, np.floating) or y.dtype == ml_dtypes.bfloat16:
+        y[0, :8] = [np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, -0.0, 0.0]
+        y[1], y[1, ::3] = 0.0, -0.0
+    return y
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("num_keys", [1, 2])
+def test_compiled_sorts_give_the_same_bits(dtype, num_keys):
+    """Keys packed into one integer or compared in pairs: the same order, NaNs and signs of zeros kept."""
+    x = odd_values(dtype)
+    first = RNG.integers(0, 3, x.shape).astype(np.int8)
+    for operands in ([x, first], [first, x], [x]):
+        params = {"dimension": 1, "num_keys": min(num_keys, len(operands)), "is_stable": True}
+        values = [wrap(v) for v in operands]
+        for y, expected in zip(
+            nx.jit(lambda *v, p=params: sort(*v, **p))(*values), sort(*values, **params), strict=True
+        ):
+            assert y.numpy().tobytes() == expected.numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_compiled_top_k_gives_the_same_bits(dtype, axis):
+    x = wrap(odd_values(dtype))
+    for y, expected in zip(nx.jit(lambda v: top_k(v, k=3, axis=axis))(x), top_k(x, k=3, axis=axis), strict=True):
+        assert y.numpy().tobytes() == expected.numpy().tobytes()
