@@ -108,6 +108,19 @@ class Div(Differentiable, Binary):
     def transpose(self, ct: Array, x: Any, y: Any, /) -> Sequence[Array | None]:
         return (div(ct, y), None)
 
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
+        if out.dtype not in dtypes.INTEGER:
+            return b.simple("divide", (x, y), out)
+        all_ones = -1 if out.dtype in dtypes.SIGNED else dtypes.integer_info(out.dtype).max
+        return _guarded(b, "divide", out, x, y, b.constant(all_ones, out))
+
+
+def _guarded(b: Any, name: str, out: ArrayType, x: Any, y: Any, by_zero: Any) -> Any:
+    """Integer division with the divisor 0 taken out: XLA's simplifier traps when it folds a division by constant 0."""
+    zero = b.compare("EQ", y, b.constant(0, out), ArrayType(out.shape, dtypes.bool_))
+    divisor = b.op("stablehlo.select", (zero, b.constant(1, out), y), out)
+    return b.op("stablehlo.select", (zero, by_zero, b.simple(name, (x, divisor), out)), out)
+
 
 @final
 class Rem(Differentiable, Binary):
@@ -122,6 +135,11 @@ class Rem(Differentiable, Binary):
             safe = np.where(y == 0, np.ones_like(y), y)
             return np.asarray(np.where(y == 0, x, np.fmod(x, safe)), x.dtype)
         return np.asarray(np.fmod(x, y), x.dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
+        return (
+            b.simple("remainder", (x, y), out) if out.dtype in dtypes.FLOAT else _guarded(b, "remainder", out, x, y, x)
+        )
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         # rem(x, y) = x - trunc(x / y) y

@@ -101,6 +101,17 @@ def test_integer_division_rounds_toward_zero_and_survives_zero():
     check_op(ops.rem, [sample(x[:5], y[:5])], reference=lambda x, y: np.array([1, -1, 1, -1, 5], np.int8))
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_division_by_a_constant_zero_compiles(dtype):
+    import nxjax as nx
+
+    x = nx.array([7, 9], dtype)
+    for op, by_zero in ((ops.div, np.array([-1, -1]).astype(dtype)), (ops.rem, x)):
+        # A compiler sees the zero at once, or after it has simplified.
+        for function in (lambda v, op=op: op(v, 0), lambda v, op=op: op(v, ops.sub(v, v))):
+            np.testing.assert_array_equal(nx.jit(function)(x), by_zero)
+
+
 def test_extrema_share_the_gradient_of_ties_and_spread_nan():
     x = np.array([1.0, 2.0, np.nan], np.float32)
     y = np.array([1.0, 3.0, 0.0], np.float32)

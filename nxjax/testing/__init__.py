@@ -1,0 +1,28 @@
+"""The law book: what every op and every function must satisfy, as checks that anyone may call.
+
+`check_op` is what a new op is tested with. Each failure is a `LawBroken` whose message names the law.
+"""
+
+from nxjax.testing.comparison import LawBroken, assert_close, executors, tolerance
+from nxjax.testing.functions import Traces, check_batch, check_grads, checked_programs, count_traces
+from nxjax.testing.laws import Bad, Sample, bad, check_op, sample
+from nxjax.testing.programs import RandomProgram, random_program
+
+__all__ = [
+    "Bad",
+    "LawBroken",
+    "RandomProgram",
+    "Sample",
+    "Traces",
+    "assert_close",
+    "bad",
+    "check_batch",
+    "check_grads",
+    "check_op",
+    "checked_programs",
+    "count_traces",
+    "executors",
+    "random_program",
+    "sample",
+    "tolerance",
+]
