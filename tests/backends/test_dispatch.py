@@ -1,0 +1,47 @@
+"""What runs when nothing is traced: ops at once, programs compiled once per content."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.backends.dispatch import compiler
+from nxjax.errors import UnexpectedTracerError
+from nxjax.trace.core import EVAL, current_trace
+
+
+def test_warnings_of_numpy_stay_silent_and_its_settings_alone():
+    with np.errstate(all="raise"):
+        assert np.isposinf(nx.array(1.0) / 0.0)
+        assert np.isnan(nx.log(nx.array(-1.0)))
+        with pytest.raises(FloatingPointError):
+            np.float32(1) / np.float32(0)
+
+
+def test_equal_programs_share_an_executable(executor):
+    x = nx.arange(3.0)
+    first, second = nx.jit(lambda v: v * 3 + 1, device=executor), nx.jit(lambda v: v * 3 + 1, device=executor)
+    np.testing.assert_array_equal(first(x), second(x))
+    (one,), (two,) = first._entries.values(), second._entries.values()
+    assert one.executable is two.executable
+    compiler.clear()
+    third = nx.jit(lambda v: v * 3 + 1, device=executor)
+    np.testing.assert_array_equal(third(x), first(x))
+
+
+def test_a_tracer_outside_its_trace_is_refused():
+    kept = []
+    nx.grad(lambda x: kept.append(x) or x)(1.0)
+    with pytest.raises(UnexpectedTracerError, match="has left"):
+        nx.sin(kept[0])
+    with pytest.raises(UnexpectedTracerError, match="has left"):
+        nx.jit(lambda x: x)(kept[0])
+    assert current_trace() is EVAL
+
+
+def test_results_of_one_executor_go_into_another():
+    on = {name: nx.jit(lambda x: x + 1, device=name) for name in nx.testing.executors()}
+    x = nx.zeros(2)
+    for _ in range(2):
+        for function in on.values():
+            x = function(x)
+    assert x.tolist() == [2 * len(on)] * 2

@@ -1,0 +1,88 @@
+"""Which backends there are, which one is chosen, and what is said of those that are missing."""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import nxjax as nx
+from nxjax.backends import registry
+from nxjax.backends.base import LABELS, Backend, Device
+from nxjax.backends.reference.backend import ReferenceBackend
+from nxjax.config import config
+from nxjax.errors import ParameterError
+
+
+class Absent(Backend):
+    """A backend for a chip that is not here."""
+
+    name = "absent"
+    platform = "npu"
+    label = "hardware"
+
+    def available(self):
+        return False, "no such chip in this machine"
+
+    def devices(self):
+        return []
+
+    def compile(self, program, donate=()):
+        raise AssertionError
+
+    def lower(self, program, donate=()):
+        raise AssertionError
+
+
+@pytest.fixture
+def announced(monkeypatch):
+    """An entry point of group ``nxjax.backends``, as a package would bring it."""
+    point = EntryPoint("absent", f"{__name__}:Absent", "nxjax.backends")
+    for cached in (registry._paths, registry.get, registry._best):
+        cached.cache_clear()
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr(registry.importlib, "import_module", _module(registry.importlib.import_module))
+    yield
+    for cached in (registry._paths, registry.get, registry._best):
+        cached.cache_clear()
+
+
+def _module(real):
+    import sys
+
+    return lambda name: sys.modules[__name__] if name == __name__ else real(name)
+
+
+def test_built_in_backends_come_first():
+    assert registry.names()[:2] == ["reference", "xla"]
+    assert isinstance(registry.get("reference"), ReferenceBackend)
+    assert all(registry.get(n).label in LABELS for n in registry.names())
+
+
+def test_entry_points_are_found_and_missing_hardware_says_why(announced):
+    assert "absent" in registry.names()
+    with pytest.raises(ParameterError, match="no such chip in this machine"):
+        registry.for_device("npu")
+    assert all(d.platform == "cpu" for d in registry.devices())
+
+
+def test_the_default_is_the_best_available_or_the_one_asked_for():
+    with config.using(executor="reference"):
+        assert registry.default().name == "reference"
+        assert nx.devices()[0].backend.name == "reference"
+    available = [b for b in map(registry.get, registry.names()) if b.platform == "cpu" and b.available()[0]]
+    with config.using(executor=""):
+        assert registry.default().priority == max(b.priority for b in available)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ParameterError, match="no backend 'nonsense'"):
+        registry.get("nonsense")
+    with pytest.raises(ParameterError, match="nothing here runs on 'tpu9'"):
+        nx.jit(lambda x: x, device="tpu9")(1.0)
+
+
+def test_devices_compare_by_what_they_are():
+    one, two = registry.get("reference").devices()[0], Device("cpu", 0, registry.get("reference"))
+    assert one == two
+    assert hash(one) == hash(two)
+    assert repr(one) == "cpu:0"
+    assert one.is_available()
