@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
+import numpy as np
+
 from nxjax.backends import registry
 from nxjax.backends.base import Executable
 from nxjax.backends.reference.quiet import quiet
@@ -30,8 +32,9 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     with quiet():
         y = op.eval(*xs, **params)
     if op.multi:
-        return tuple([DeviceArray(v, t) for v, t in zip(y, out, strict=True)])
-    return DeviceArray(y, out)
+        return tuple([DeviceArray(np.asarray(v), t) for v, t in zip(y, out, strict=True)])
+    # NumPy gives scalars where it could give arrays without dimensions.
+    return DeviceArray(y if type(y) is np.ndarray else np.asarray(y), out)
 
 
 def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tuple[DeviceArray, ...]:

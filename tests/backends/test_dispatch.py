@@ -45,3 +45,8 @@ def test_results_of_one_executor_go_into_another():
         for function in on.values():
             x = function(x)
     assert x.tolist() == [2 * len(on)] * 2
+
+
+def test_scalars_of_numpy_become_arrays():
+    assert np.asarray(nx.lax.clz(4)) == 29
+    assert nx.lax.population_count(7).shape == ()
