@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+from nxjax import ops as _ops
 from nxjax.config import config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
 
@@ -20,7 +21,8 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("ShapeDtypeStruct",), "nxjax.trace.types"),
     **dict.fromkeys(("Program",), "nxjax.trace.program"),
     **dict.fromkeys(("parse_program",), "nxjax.trace.text"),
-    **dict.fromkeys(("named_scope",), "nxjax.trace.scope"),
+    **dict.fromkeys(("named_scope", "named_call"), "nxjax.trace.scope"),
+    **dict.fromkeys(("float0",), "nxjax.trace.dtypes"),
     **dict.fromkeys(("config",), "nxjax.config"),
     **dict.fromkeys(("jit",), "nxjax.transforms.jit"),
     **dict.fromkeys(("grad", "value_and_grad", "vjp"), "nxjax.transforms.grad"),
@@ -43,7 +45,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "example_libraries", "experimental", "core", "custom_derivatives", "ad_checkpoint", "runtime")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "custom_derivatives", "ad_checkpoint", "runtime")
 )  # fmt: skip
 
 
@@ -65,6 +67,16 @@ def _compiler() -> _Any:
 _core.install_execute(_execute)
 _core.install_compiler(_compiler)
 _importlib.import_module("nxjax.numpy")  # gives arrays their operators and methods
+
+
+def _segments(name: str) -> _Any:
+    """`jax.ops`' functions on the package of that name, which itself knows nothing above it."""
+    if name.startswith("segment_"):
+        return getattr(_importlib.import_module("nxjax.lax.segments"), name)
+    raise AttributeError(f"module 'nxjax.ops' has no attribute {name!r}")
+
+
+_ops.__getattr__ = _segments
 
 
 def __getattr__(name: str) -> _Any:

@@ -9,7 +9,6 @@ from nxjax import custom_derivatives as custom_derivatives
 from nxjax import debug as debug
 from nxjax import dtypes as dtypes
 from nxjax import errors as errors
-from nxjax import example_libraries as example_libraries
 from nxjax import experimental as experimental
 from nxjax import flatten_util as flatten_util
 from nxjax import lax as lax
@@ -450,7 +449,9 @@ from nxjax.runtime import local_devices as local_devices
 from nxjax.runtime import process_count as process_count
 from nxjax.runtime import process_index as process_index
 from nxjax.trace.core import Array as Array
+from nxjax.trace.dtypes import float0 as float0
 from nxjax.trace.program import Program as Program
+from nxjax.trace.scope import named_call as named_call
 from nxjax.trace.scope import named_scope as named_scope
 from nxjax.trace.text import parse_program as parse_program
 from nxjax.trace.types import ShapeDtypeStruct as ShapeDtypeStruct

@@ -200,3 +200,7 @@ class ExecutionError(NxError, RuntimeError):
 
 class ProgramError(NxError, ValueError):
     """A Program that is not well formed, or a text that is not a Program."""
+
+
+# JAX's name for a failure of compiled code.
+JaxRuntimeError = ExecutionError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,14 +10,16 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.lax import elementwise
 from nxjax.lax._operands import axes_of
-from nxjax.ops import argreduce, cumulative, shape, slicing
+from nxjax.ops import argreduce, cumulative
 from nxjax.ops import reduce as reduces
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, Tracer
-from nxjax.transforms.vmap import vmap
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.reduce import reduce as reduction
 
 
 def _over_axes(op: Op) -> Callable[..., Array]:
@@ -90,46 +91,23 @@ def reduce(
     if monoid is not None and len(xs) == 1 and _is_identity(monoid, starts[0]):
         return tree.unflatten(treedef, [monoid(xs[0], axes=axes)])
 
-    def combine(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
-        flat_left, size = _raveled(left)
-        flat_right, _ = _raveled(right)
+    def scalars(*pair: Array) -> list[Array]:
+        n = len(xs)
+        total = computation(tree.unflatten(treedef, pair[:n]), tree.unflatten(treedef, pair[n:]))
+        ys = tree.flatten_up_to(treedef, total, "reduce: computation")
+        return [_yielding(as_value(y, "reduce"), x.dtype) for y, x in zip(ys, xs, strict=True)]
 
-        def scalars(*pair: Array) -> list[Any]:
-            n = len(pair) // 2
-            a, b = tree.unflatten(treedef, pair[:n]), tree.unflatten(treedef, pair[n:])
-            return tree.flatten_up_to(treedef, computation(a, b), "reduce: computation")
-
-        ys = vmap(scalars, axis_size=size)(*flat_left, *flat_right) if size else flat_left
-        return [shape.reshape(as_value(y), shape=x.shape) for y, x in zip(ys, left, strict=True)]
-
-    kept = tuple(i for i in range(xs[0].ndim) if i not in axes)
-    inner = tuple(xs[0].shape[i] for i in kept)
-    count = math.prod(xs[0].shape[i] for i in axes)
-    order = (*axes, *kept)
-    rows = [shape.reshape(shape.transpose(x, permutation=order), shape=(count, *inner)) for x in xs]
-    total = [shape.broadcast_in_dim(s, shape=inner, broadcast_dimensions=()) for s in starts]
-    if not count:
-        return tree.unflatten(treedef, total)
-    # Halve until one row is left: neighbours stay neighbours, so the function need not be commutative.
-    while count > 1:
-        even = count - count % 2
-        joined = combine([_rows(x, 0, even, 2) for x in rows], [_rows(x, 1, even, 2) for x in rows])
-        if count % 2:
-            joined = [
-                slicing.concatenate(y, _rows(x, even, count), dimension=0) for y, x in zip(joined, rows, strict=True)
-            ]
-        rows, count = joined, count // 2 + count % 2
-    return tree.unflatten(treedef, combine(total, [shape.reshape(x, shape=inner) for x in rows]))
+    scalar_types = [ArrayType((), x.dtype) for x in xs]
+    program = stage(scalars, [*scalar_types, *scalar_types], getattr(computation, "__name__", "reduce"))
+    op_params = {"computation": program, "dimensions": axes}
+    captured = [v for v in program.values if isinstance(v, Tracer)]
+    ys = reduction.expand(*xs, *starts, **op_params) if captured else reduction(*xs, *starts, **op_params)
+    return tree.unflatten(treedef, ys)
 
 
-def _rows(x: Array, start: int, stop: int, step: int = 1) -> Array:
-    zeros, ones = (0,) * (x.ndim - 1), (1,) * (x.ndim - 1)
-    stop = max(start, stop)
-    return slicing.slice(x, start_indices=(start, *zeros), limit_indices=(stop, *x.shape[1:]), strides=(step, *ones))
-
-
-def _raveled(xs: Sequence[Array]) -> tuple[list[Array], int]:
-    return [shape.reshape(x, shape=(x.size,)) for x in xs], xs[0].size
+def _yielding(y: Array, dtype: dtypes.DType) -> Array:
+    """A weak scalar in the dtype of the array that it is to be accumulated in."""
+    return convert_element_type(y, dtype=dtype) if y.type.weak and y.dtype != dtype else y
 
 
 def _running(op: Op) -> Callable[..., Array]:

@@ -47,6 +47,11 @@ class named_scope:
         return scoped
 
 
+def named_call(fun: Any, *, name: str | None = None) -> Any:
+    """``fun`` with its equations under its own name, or ``name``."""
+    return named_scope(name or getattr(fun, "__name__", "call"))(fun)
+
+
 def current_source() -> Source | None:
     """The user's line now, or that of the equation being replayed."""
     return _replayed.get() or user_source()

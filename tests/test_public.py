@@ -1,0 +1,80 @@
+"""Every public name resolves, however it is imported, and the stubs' modules are those that exist."""
+
+import importlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import nxjax as nx
+
+
+@pytest.mark.parametrize("name", sorted(nx._HOMES))
+def test_names_at_the_top(name):
+    assert getattr(nx, name) is not None
+
+
+@pytest.mark.parametrize("name", sorted(nx._MODULES))
+def test_modules_at_the_top(name):
+    assert getattr(nx, name) is not None
+
+
+@pytest.mark.parametrize(
+    "package", ["numpy", "lax", "nn", "random", "scipy", "numpy.linalg", "numpy.fft", "nn.initializers"]
+)
+def test_names_of_a_package(package):
+    module = importlib.import_module(f"nxjax.{package}")
+    names = [n for n in dir(module) if not n.startswith("_")]
+    assert len(names) >= 4
+    assert all(getattr(module, n) is not None for n in names if n != "newaxis")
+
+
+def test_unknown_names_are_attribute_errors():
+    for module in (nx, nx.numpy, nx.lax, nx.nn, nx.random, nx.scipy, nx.ops):
+        with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+            _ = module.nonsense
+
+
+IMPORTS = """
+from nxjax import Array, grad, jit, lax, nn, random, vmap
+from nxjax import numpy as jnp
+from nxjax.core import Tracer
+from nxjax.flatten_util import ravel_pytree
+from nxjax.nn import initializers
+from nxjax.numpy.linalg import norm
+from nxjax.scipy.stats import norm as normal
+from nxjax.tree_util import Partial, register_pytree_node_class, tree_map
+from nxjax.typing import ArrayLike
+assert isinstance(jnp.ones(2), Array) and isinstance(jnp.ones(2), ArrayLike)
+seen = []
+jit(lambda x: seen.append(isinstance(x, Tracer) and isinstance(x, Array)) or x)(1.0)
+assert seen == [True]
+"""
+
+
+def test_the_usual_imports_in_a_fresh_process():
+    subprocess.run([sys.executable, "-c", IMPORTS], check=True)
+
+
+@pytest.mark.parametrize("name", ["segment_sum", "segment_prod", "segment_max", "segment_min"])
+def test_segments(name):
+    ours, peer = getattr(nx.ops, name), getattr(jax.ops, name)
+    data = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+    ids = np.array([0, 2, 0, 5, 2, 9], np.int32)
+    np.testing.assert_allclose(ours(data, ids, 4), peer(data, ids, 4), rtol=1e-6)
+    np.testing.assert_allclose(ours(data, ids), peer(data, ids), rtol=1e-6)
+    np.testing.assert_allclose(nx.jit(ours, static_argnums=2)(data, ids, 4), peer(data, ids, 4), rtol=1e-6)
+    with pytest.raises(nx.errors.ShapeError, match="num_segments"):
+        nx.jit(ours)(data, ids)
+    with pytest.raises(nx.errors.ShapeError, match="one segment id per row"):
+        ours(data, ids[:3])
+    if name == "segment_sum":
+        gradient = nx.grad(lambda d: nx.sum(ours(d, ids, 4) ** 2))(data)
+        np.testing.assert_allclose(gradient, jax.grad(lambda d: (peer(d, ids, 4) ** 2).sum())(data), rtol=1e-5)
+
+
+def test_named_calls():
+    text = str(nx.make_jaxpr(nx.named_call(lambda x: nx.sin(x), name="wave"))(1.0))
+    assert "@wave" in text
