@@ -55,7 +55,9 @@ def python_scalar(x: Any, dtype: DType, weak: bool) -> DeviceArray:
             whole = np.asarray(x, np.int64 if type(x) is int and x < 2**63 else None)
         except OverflowError:
             raise OverflowError(f"Python integer {x} too large to convert to {dtype.name}") from None
-        if whole.dtype == object:
+        # What fits the default integer wraps around in a narrower one, as in XLA; what does not is a mistake.
+        lost = type(x) is int and not -(2**31) <= x < 2**32 and dtype in dtypes.INTEGER and dtype.itemsize < 8
+        if whole.dtype == object or lost:
             raise OverflowError(f"Python integer {x} too large to convert to {dtype.name}")
         with np.errstate(all="ignore"):  # integers wrap around, as in XLA
             data = np.asarray(whole.astype(dtype))

@@ -1,0 +1,194 @@
+"""Bad input: the right class, the user's own line, the likely fix; and nothing left half done."""
+
+import jax
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax import errors
+from nxjax.trace.core import EVAL, current_trace
+
+X = jnp.ones((2, 3))
+KEPT = []
+
+
+def leak(x):
+    KEPT.append(x)
+    return x
+
+
+def donated():
+    f = nx.jit(lambda x: x + 1, donate_argnums=0)
+    x = jnp.arange(3.0) * 1
+    f(x)
+    return x + 1
+
+
+@nx.custom_vjp
+def wrong_rule(x):
+    return x
+
+
+wrong_rule.defvjp(lambda x: (x, None), lambda _, ct: (ct, ct))
+
+
+# name -> (what a user writes, the class, what the message says)
+CASES = {
+    "shapes of an operator": (lambda: X + jnp.ones((2, 4)), errors.ShapeError, "shapes"),
+    "shapes of matmul": (lambda: X @ X, errors.ShapeError, "contracting"),
+    "shapes of concatenate": (lambda: jnp.concatenate([X, jnp.ones((3, 4))]), errors.ShapeError, "concatenate"),
+    "reshape": (lambda: X.reshape(4, 2), errors.ShapeError, "reshape"),
+    "dtypes of lax": (lambda: nx.lax.add(jnp.ones(2), jnp.ones(2, int)), errors.DtypeError, "cast"),
+    "a dtype without meaning": (lambda: jnp.bitwise_and(X, X), errors.DtypeError, "bitwise_and"),
+    "an axis": (lambda: X.sum(axis=2), errors.AxisError, "axis"),
+    "an axis twice": (lambda: X.sum(axis=(0, 0)), errors.AxisError, "twice"),
+    "if": (lambda: nx.jit(lambda x: x if x > 0 else -x)(1.0), errors.TracerBoolConversionError, "nx.where"),
+    "while": (
+        lambda: nx.vmap(lambda x: [1 for _ in iter(lambda: bool(x > 0), False)])(X),
+        errors.TracerBoolConversionError,
+        "cond",
+    ),
+    "int": (lambda: nx.jit(lambda x: int(x))(1), errors.ConcretizationTypeError, "static"),
+    "float": (lambda: nx.jit(lambda x: float(x))(1.0), errors.ConcretizationTypeError, "concrete"),
+    "range": (lambda: nx.jit(lambda n: list(range(n)))(3), errors.TracerIntegerConversionError, "static"),
+    "numpy": (lambda: nx.jit(lambda x: np.sin(x))(1.0), errors.TracerArrayConversionError, "nxjax"),
+    "a mask": (lambda: nx.jit(lambda x: x[x > 0])(X), errors.NonConcreteBooleanIndexError, "where"),
+    "an escaped tracer": (lambda: (nx.jit(leak)(1.0), KEPT[-1] + 1), errors.UnexpectedTracerError, "return the value"),
+    "grad of a vector": (lambda: nx.grad(lambda x: x * 2)(X), errors.GradientError, "scalar"),
+    "grad of integers": (lambda: nx.grad(lambda x: x * 2)(3), errors.GradientError, "cast"),
+    "grad of a tree": (lambda: nx.grad(lambda x: {"a": x})(3.0), errors.GradientError, "scalar"),
+    "grad through while": (
+        lambda: nx.grad(lambda x: nx.lax.while_loop(lambda v: v < 9, lambda v: v * 2, x))(1.0),
+        errors.GradientError,
+        "scan",
+    ),
+    "argnums": (lambda: nx.grad(lambda x: x, argnums=1)(1.0), errors.ParameterError, "argnums"),
+    "a static list": (lambda: nx.jit(lambda x, n: x, static_argnums=1)(1.0, [1]), errors.StaticArgumentError, "hash"),
+    "a static name": (
+        lambda: nx.jit(lambda x: x, static_argnames="y"),
+        errors.StaticArgumentError,
+        "names no parameter",
+    ),
+    "in_axes too short": (lambda: nx.vmap(lambda x, y: x, in_axes=(0,))(X, X), errors.AxisSpecError, "entry per"),
+    "in_axes out of range": (lambda: nx.vmap(lambda x: x, in_axes=2)(X), errors.AxisSpecError, "out of range"),
+    "in_axes of a tree": (lambda: nx.vmap(lambda x: x, in_axes=({"b": 0},))({"a": X}), errors.AxisSpecError, "prefix"),
+    "in_axes of None only": (lambda: nx.vmap(lambda x: x, in_axes=None)(X), errors.AxisSpecError, "axis_size"),
+    "out_axes": (lambda: nx.vmap(lambda x: x, out_axes=None)(X), errors.AxisSpecError, "out_axes"),
+    "sizes of mapped axes": (lambda: nx.vmap(lambda x, y: x)(X, jnp.ones(3)), errors.ShapeError, "one size"),
+    "carry dtype": (
+        lambda: nx.lax.scan(lambda c, _: (c.astype(jnp.bfloat16), None), jnp.float32(0), None, length=2),
+        errors.CarryTypeError,
+        "bf16",
+    ),
+    "carry shape": (
+        lambda: nx.lax.fori_loop(0, 3, lambda i, c: jnp.concatenate([c, c]), jnp.ones(2)),
+        errors.CarryTypeError,
+        "f32[4]",
+    ),
+    "branches": (
+        lambda: nx.lax.cond(True, lambda x: x, lambda x: (x, x), 1.0),
+        errors.BranchTypeError,
+        "branch",
+    ),
+    "assignment": (lambda: X.__setitem__(0, 1.0), errors.ImmutableArrayError, ".at["),
+    "an int as key": (lambda: nx.random.uniform(42), errors.KeyTypeError, "nx.random.key(0)"),
+    "a float as key": (lambda: nx.random.split(1.5), errors.KeyTypeError, "key"),
+    "trees": (lambda: nx.tree.map(lambda a, b: a, {"x": 1}, [1]), errors.TreeError, "structure"),
+    "a tangent's type": (lambda: nx.jvp(jnp.sin, (X,), (jnp.ones(3),)), errors.ShapeError, "tangent"),
+    "an unknown axis name": (lambda: nx.lax.psum(1.0, "batch"), errors.NxError, "batch"),
+    "a list as operand": (lambda: jnp.sin([1.0]), errors.DtypeError, "nx.array"),
+    "an unknown device": (lambda: nx.jit(lambda x: x, device="abacus")(1.0), errors.ParameterError, "abacus"),
+    "transposing integers": (
+        lambda: nx.linear_transpose(lambda x: x, nx.ShapeDtypeStruct((), int)),
+        errors.DtypeError,
+        "float",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message(name):
+    function, cls, says = CASES[name]
+    with pytest.raises(cls) as caught:
+        function()
+    message = str(caught.value)
+    assert says in message
+    assert "test_errors.py" in message, message
+    assert "docs/errors.md#" in message
+    # Whatever went wrong, nothing is left behind.
+    assert current_trace() is EVAL
+    assert nx.sin(0.0) == 0.0
+
+
+def test_errors_have_the_classes_that_jax_programs_catch():
+    for ours in vars(errors).values():
+        theirs = getattr(jax.errors, getattr(ours, "__name__", ""), None)
+        if theirs is not None and ours.__module__ == "nxjax.errors":
+            common = {c for c in theirs.__mro__ if c.__module__ == "builtins"} - {object, BaseException}
+            assert common <= set(ours.__mro__), ours
+
+
+def test_the_line_is_the_users_under_every_transform():
+    def wrong(x):
+        return x @ jnp.ones(7)  # the wrong line
+
+    for wrapped in (
+        wrong,
+        nx.jit(wrong),
+        nx.vmap(wrong),
+        nx.grad(lambda x: wrong(x).sum()),
+        nx.jit(nx.vmap(nx.jit(wrong))),
+    ):
+        with pytest.raises(errors.ShapeError, match="the wrong line"):
+            wrapped(X)
+
+
+def test_a_failed_trace_leaves_no_entry():
+    calls = []
+
+    @nx.jit
+    def f(x):
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("the first time")
+        return x + 1
+
+    with pytest.raises(ValueError, match="the first time"):
+        f(1.0)
+    assert f(1.0) == 2.0
+    assert f(2.0) == 3.0
+    assert len(calls) == 2
+
+
+def test_donated_arrays_cannot_be_used_again():
+    with pytest.raises(RuntimeError, match="deleted"):
+        donated()
+
+
+def test_a_wrong_rule_is_named():
+    with pytest.raises((errors.TreeError, errors.NxError), match=r"(?s)custom_vjp|rule|tree"):
+        nx.grad(wrong_rule)(1.0)
+
+
+def test_a_missing_extra_names_the_command(monkeypatch):
+    from nxjax.backends import registry
+    from nxjax.backends.xla import client
+
+    monkeypatch.setattr(client, "available", lambda: (False, "jaxlib is not installed"))
+    client.client.cache_clear()
+    registry._best.cache_clear()
+    try:
+        with pytest.raises(errors.MissingExtraError, match=r'pip install "nxjax\[xla\]"'):
+            client.client()
+        # Where the extra is missing, jit runs on the reference executor.
+        assert registry.default().name == "reference"
+        assert nx.jit(lambda x: x * 2 + 0.25)(1.0) == 2.25
+    finally:
+        client.client.cache_clear()
+        registry._best.cache_clear()
+
+
+def test_python_numbers_too_large_are_refused():
+    with pytest.raises(OverflowError, match=r"(?s)too large|does not fit"):
+        jnp.ones(2, int) + 2**40
