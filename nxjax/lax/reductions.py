@@ -99,7 +99,7 @@ def reduce(
 
     scalar_types = [ArrayType((), x.dtype) for x in xs]
     program = stage(scalars, [*scalar_types, *scalar_types], getattr(computation, "__name__", "reduce"))
-    op_params = {"computation": program, "dimensions": axes}
+    op_params: dict[str, Any] = {"computation": program, "dimensions": axes}
     captured = [v for v in program.values if isinstance(v, Tracer)]
     ys = reduction.expand(*xs, *starts, **op_params) if captured else reduction(*xs, *starts, **op_params)
     return tree.unflatten(treedef, ys)
