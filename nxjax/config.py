@@ -28,9 +28,10 @@ class Config:
         cache_dir: folder of the on-disk executable cache; empty switches it off.
         check: run `Program.check()` after every staging and every pass.
         disable_jit: `jit` calls the function eagerly.
+        traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
     """
 
-    __slots__ = ("cache_dir", "check", "disable_jit", "enable_x64", "executor")
+    __slots__ = ("cache_dir", "check", "disable_jit", "enable_x64", "executor", "traceback_filtering")
 
     def __init__(self) -> None:
         self.enable_x64 = _flag("NXJAX_ENABLE_X64", False)
@@ -39,6 +40,7 @@ class Config:
         self.cache_dir = os.environ.get("NXJAX_CACHE_DIR", default_cache)
         self.check = _flag("NXJAX_CHECK", False)
         self.disable_jit = _flag("NXJAX_DISABLE_JIT", False)
+        self.traceback_filtering = _flag("NXJAX_TRACEBACK_FILTERING", True)
 
     def update(self, name: str, value: Any) -> None:
         """Set one setting; JAX's ``jax_`` prefix is accepted.

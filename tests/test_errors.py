@@ -176,19 +176,41 @@ def test_a_missing_extra_names_the_command(monkeypatch):
     from nxjax.backends.xla import client
 
     monkeypatch.setattr(client, "available", lambda: (False, "jaxlib is not installed"))
-    client.client.cache_clear()
     registry._best.cache_clear()
     try:
         with pytest.raises(errors.MissingExtraError, match=r'pip install "nxjax\[xla\]"'):
-            client.client()
+            client.Client()
         # Where the extra is missing, jit runs on the reference executor.
         assert registry.default().name == "reference"
         assert nx.jit(lambda x: x * 2 + 0.25)(1.0) == 2.25
     finally:
-        client.client.cache_clear()
         registry._best.cache_clear()
 
 
 def test_python_numbers_too_large_are_refused():
     with pytest.raises(OverflowError, match=r"(?s)too large|does not fit"):
         jnp.ones(2, int) + 2**40
+
+
+def test_tracebacks_show_the_users_frames():
+    import traceback
+
+    from nxjax.config import config
+    from nxjax.errors import is_internal
+
+    def inner(x):
+        return x @ jnp.ones(7)
+
+    def outer(x):
+        return nx.lax.scan(lambda c, _: (inner(x), None), x, None, length=2)
+
+    def frames():
+        with pytest.raises(errors.ShapeError) as caught:
+            nx.jit(nx.vmap(outer))(jnp.ones((2, 2, 3)))
+        return traceback.extract_tb(caught.value.__traceback__)
+
+    shown = frames()
+    assert [f.name for f in shown if not is_internal(f.filename)] == ["frames", "outer", "<lambda>", "inner"]
+    assert len([f for f in shown if is_internal(f.filename)]) <= 4
+    with config.using(traceback_filtering=False):
+        assert len(frames()) > 2 * len(shown)

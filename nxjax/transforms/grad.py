@@ -13,6 +13,7 @@ from nxjax.ops.base import constant, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
+from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward, cotangents
@@ -73,6 +74,7 @@ def value_and_grad(
     if not callable(fun):
         raise ParameterError("grad: needs a function", got=type(fun).__name__)
 
+    @boundary
     @functools.wraps(fun)
     def with_gradient(*args: Any, **kwargs: Any) -> Any:
         chosen = _positions(argnums, len(args))
@@ -174,6 +176,7 @@ def _gradient(x: Array, ct: Array | None) -> Array:
     return gradient
 
 
+@boundary
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """Value of ``fun(*primals)`` and the map from the result's cotangent to those of the arguments.
 

@@ -17,6 +17,7 @@ from nxjax.errors import ParameterError, StaticArgumentError
 from nxjax.trace import core, tree
 from nxjax.trace.array import DeviceArray, as_value, type_of
 from nxjax.trace.axes import axes_in_scope
+from nxjax.trace.boundary import boundary
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -271,6 +272,7 @@ class Jitted:
         # 1, 1.0 and True are equal but are different programs.
         return tuple((name, type(value), value) for name, value in found)
 
+    @boundary
     def _trace(
         self,
         args: tuple[Any, ...],

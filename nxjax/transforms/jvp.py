@@ -16,6 +16,7 @@ from nxjax.errors import DtypeError, ShapeError, TreeError
 from nxjax.ops import base
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
+from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
 from nxjax.trace.types import ArrayType
 
@@ -110,6 +111,7 @@ def instantiate(tangent: Array | None, primal: Array) -> Array:
     return zero_tangent(primal.type) if tangent is None else tangent
 
 
+@boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Value of ``fun(*primals)`` and its derivative in the direction ``tangents``.
 

@@ -16,6 +16,7 @@ from nxjax.ops.base import move_batch
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import binding_axis
+from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
 from nxjax.trace.program import Program, axis_names
 from nxjax.trace.stage import stage
@@ -167,6 +168,7 @@ def vmap(
             "vmap: in_axes", got=repr(in_axes), expected="int, None, or a tuple with one entry per argument"
         )
 
+    @boundary
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):

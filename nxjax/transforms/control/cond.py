@@ -21,6 +21,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
+from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Linear, current_trace
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
@@ -353,6 +354,7 @@ def _taking(program: Program, before: int, own: int, consts: Sequence[Array]) ->
 cond_op = Cond()
 
 
+@boundary
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, **old: Any) -> Any:
     """``true_fun(*operands)`` if ``pred`` else ``false_fun(*operands)``; only one of them runs.
 
@@ -392,6 +394,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     return _choose_branch("cond", index, (false_fun, true_fun), operands, ("false_fun", "true_fun"))
 
 
+@boundary
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = None) -> Any:
     """``branches[index](*operands)``; the index is clamped into range.
 

@@ -16,6 +16,7 @@ from nxjax.errors import CarryTypeError, ParameterError, ProgramError, ShapeErro
 from nxjax.ops.base import NDArray, move_batch, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
+from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Linear, current_trace
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
@@ -392,6 +393,7 @@ def _known_carries(
 scan_op = Scan()
 
 
+@boundary
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,

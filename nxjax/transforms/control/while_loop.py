@@ -18,6 +18,7 @@ from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, current_trace
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
@@ -276,6 +277,7 @@ def choose(which: Array, yes: Array, no: Array) -> Array:
 while_op = While()
 
 
+@boundary
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """``body_fun`` applied to the carry again and again, while ``cond_fun`` of it holds.
 
@@ -336,6 +338,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return tree.unflatten(carry_def, out)
 
 
+@boundary
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
