@@ -93,7 +93,8 @@ class Traces:
 def count_traces(jitted: Jitted) -> Generator[Traces, None, None]:
     """``with count_traces(f) as traces:`` counts how often ``f`` is traced anew.
 
-    >>> f = jit(lambda x: x * 2)
+    >>> import nxjax as nx
+    >>> f = nx.jit(lambda x: x * 2)
     >>> with count_traces(f) as traces:
     ...     _ = f(1.0), f(2.0), f(1)
     >>> traces.count
