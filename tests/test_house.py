@@ -26,14 +26,32 @@ FACES = {
     "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "dtypes", "debug", "typing", "core",
     "custom_derivatives", "ad_checkpoint", "experimental", "example_libraries", "ops",
 }  # fmt: skip
-VENDORS = {"jax", "jaxlib", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "openvino", "onnx", "tensorflow"}
+VENDORS = {
+    "jax", "jaxlib", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",
+    "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers",
+}  # fmt: skip
 # Where a vendor's package may be named, inside functions.
+NPU = ("lower/npu/formats", "backends/npu")
 VENDOR_ROOMS = {
-    "jaxlib": "backends/xla",
-    "jax": "trace/tree.py",
-    "sklearn": "demo",
-    "matplotlib": "demo",
-    "tqdm": "demo",
+    "jaxlib": ("backends/xla",),
+    "jax": ("trace/tree.py",),
+    "sklearn": ("demo",),
+    "matplotlib": ("demo", "quant", "deploy"),
+    "tqdm": ("demo", "quant"),
+    "safetensors": ("quant",),
+    **dict.fromkeys(
+        (
+            "openvino",
+            "onnx",
+            "onnxruntime",
+            "onnxruntime_qnn",
+            "ai_edge_litert",
+            "ethosu",
+            "coremltools",
+            "flatbuffers",
+        ),
+        NPU,
+    ),
 }
 
 
@@ -79,7 +97,7 @@ def test_vendor_packages_stay_in_their_room(path: Path):
     for name, top in imports(path):
         vendor = name.split(".")[0]
         if vendor in VENDORS:
-            assert relative.startswith(VENDOR_ROOMS.get(vendor, "nowhere")), f"{relative} imports {name}"
+            assert relative.startswith(VENDOR_ROOMS.get(vendor, ("nowhere",))), f"{relative} imports {name}"
             assert not top, f"{relative} imports {name} at the top"
 
 

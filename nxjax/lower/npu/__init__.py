@@ -1,0 +1,1 @@
+"""Programs as graphs for NPUs: one graph, one rule table, one writer per file format."""

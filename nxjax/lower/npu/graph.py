@@ -1,0 +1,196 @@
+"""NpuGraph: what every NPU format is written from. Static shapes, channels last, one node per NPU instruction.
+
+Holds no rule and knows no format: `rules` make graphs from programs, `formats` write them, `interpret` says what they
+mean. A tensor is constant (has ``data``), a graph input, or the output of one node. A tensor with a ``grid`` holds
+integers of ``grid.dtype``; one without holds ``dtype`` itself. Constants hold their stored form.
+
+Vocabulary, named after TFLite's operators in lower case. In brackets: attributes. ``activation`` is one of
+None, "relu", "relu6", "relu_n1_to_1"; ``padding`` is ((low, high), ...) per spatial axis, explicit, never a word.
+
+| op | inputs | attributes |
+|---|---|---|
+| conv_2d | x [n,h,w,c], w [o,kh,kw,c/groups], b [o] or None | strides, dilations, padding, groups, activation |
+| depthwise_conv_2d | x [n,h,w,c], w [1,kh,kw,c*m], b [c*m] or None | strides, dilations, padding, activation |
+| transpose_conv | x [n,h,w,c], w [o,kh,kw,c], b [o] or None | strides, padding (cut from the full result), activation |
+| fully_connected | x [..., i], w [o,i], b [o] or None | activation |
+| batch_matmul | x [...,m,k], y [...,k,n] | adj_x, adj_y |
+| add sub mul div maximum minimum squared_difference pow | x, y (NumPy broadcasting) | activation (first four) |
+| equal not_equal less less_equal greater greater_equal logical_and logical_or | x, y | |
+| max_pool_2d average_pool_2d | x [n,h,w,c] | window, strides, padding, activation; padding is not counted |
+| mean sum reduce_max reduce_min reduce_prod | x | axes, keepdims |
+| argmax argmin | x | axis (result int32) |
+| softmax | x (last axis) | beta |
+| log_softmax | x (last axis) | |
+| logistic tanh relu relu6 relu_n1_to_1 hard_swish elu exp log sqrt rsqrt abs neg square sin cos floor ceil round sign
+  logical_not | x | |
+| leaky_relu | x | alpha |
+| prelu | x, alpha | |
+| gelu | x | approximate |
+| erf | x | |
+| table | x | function (a name, for reports), values (one stored output per stored int8 input, from -128 up) |
+| reshape | x | shape |
+| transpose | x | permutation |
+| concatenation | x... | axis |
+| split | x | axis, sizes (several outputs) |
+| slice | x | begin, size |
+| strided_slice | x | begin, end, strides (all static, strides > 0) |
+| pad | x | padding per axis, value (real; None means 0) |
+| broadcast_to | x | shape |
+| tile | x | multiples |
+| reverse | x | axes |
+| gather | x, indices int32 | axis |
+| one_hot | indices | depth, axis |
+| select | condition bool, x, y | |
+| cumsum | x | axis, exclusive, reverse |
+| resize_bilinear resize_nearest | x [n,h,w,c] | size, align_corners, half_pixel_centers |
+| quantize | float x, or integer x on another grid | |
+| dequantize | x on a grid | |
+| cast | x | |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ProgramError, Source
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+
+@final
+@dataclass(eq=False)
+class Tensor:
+    """A tensor of a graph: identity, name, shape, storage dtype, and its grid if it is quantized."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+    grid: Grid | None = None
+    data: NDArray | None = None
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(int(n) for n in self.shape)
+        self.dtype = np.dtype(self.dtype)
+
+    @property
+    def constant(self) -> bool:
+        return self.data is not None
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        from nxjax.trace.dtypes import bit_width
+
+        return (self.size * bit_width(self.dtype) + 7) // 8
+
+
+@final
+@dataclass(eq=False)
+class Node:
+    """One instruction: an op of the vocabulary, its operands, and the user's line it came from."""
+
+    op: str
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    attrs: dict[str, Any] = field(default_factory=dict[str, Any])
+    source: Source | None = None
+    scope: str = ""
+    name: str = ""
+
+    @property
+    def output(self) -> Tensor:
+        return self.outputs[0]
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """Inputs that are there."""
+        return [t for t in self.inputs if t is not None]
+
+
+@final
+@dataclass(eq=False)
+class NpuGraph:
+    """Nodes in an order in which every tensor is made before it is used."""
+
+    name: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    nodes: list[Node]
+    rounding: Rounding = "double"
+
+    def constants(self) -> list[Tensor]:
+        """Every constant, once, in order of use."""
+        seen = dict.fromkeys(t for n in self.nodes for t in n.operands if t.constant)
+        return [*seen, *(t for t in dict.fromkeys(self.outputs) if t.constant and t not in seen)]
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor, once: inputs, constants, then results in order."""
+        made = [t for n in self.nodes for t in n.outputs]
+        return list(dict.fromkeys([*self.inputs, *self.constants(), *made]))
+
+    def producers(self) -> dict[Tensor, Node]:
+        return {t: n for n in self.nodes for t in n.outputs}
+
+    def uses(self) -> dict[Tensor, list[Node]]:
+        """The nodes that read each tensor."""
+        found: dict[Tensor, list[Node]] = {}
+        for n in self.nodes:
+            for t in dict.fromkeys(n.operands):
+                found.setdefault(t, []).append(n)
+        return found
+
+    def check(self) -> NpuGraph:
+        """Raise `ProgramError` unless every tensor is made once and before it is used; gives the graph back."""
+        known = set(self.inputs)
+        for n in self.nodes:
+            for t in n.operands:
+                if not t.constant and t not in known:
+                    raise ProgramError(f"{n.op}: an operand is not made before it is used", got=t.name, source=n.source)
+            for t in n.outputs:
+                if t in known:
+                    raise ProgramError(f"{n.op}: a tensor is made twice", got=t.name, source=n.source)
+                known.add(t)
+        for t in self.outputs:
+            if t not in known and not t.constant:
+                raise ProgramError("graph: a result is not made by any node", got=t.name)
+        for t in self.tensors():
+            if t.grid is not None and t.dtype != t.grid.dtype:
+                raise ProgramError("graph: a tensor's dtype is not its grid's", got=t)
+            if t.data is not None and (t.data.shape != t.shape or t.data.dtype != t.dtype):
+                raise ProgramError("graph: a constant is not of its tensor's type", got=f"{t.data.dtype}{t.data.shape}")
+        return self
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __str__(self) -> str:
+        from nxjax.trace.dtypes import short_name
+
+        def of(t: Tensor) -> str:
+            shape = ",".join(map(str, t.shape))
+            grid = ""
+            if t.grid is not None:
+                scale = "per axis " + str(t.grid.axis) if t.grid.axis is not None else f"{t.grid.scale:.6g}"
+                grid = f" * {scale}, zero {t.grid.zero_point}"
+            return f"{t.name}: {short_name(t.dtype)}[{shape}]{grid}"
+
+        rows = [f"graph {self.name}", *(f"  in   {of(t)}" for t in self.inputs)]
+        for n in self.nodes:
+            ins = ", ".join("-" if t is None else t.name for t in n.inputs)
+            attrs = " ".join(f"{k}={v}" for k, v in n.attrs.items() if not isinstance(v, np.ndarray))
+            rows.append(f"  {', '.join(map(of, n.outputs))} = {n.op}({ins}) {attrs}".rstrip())
+        return "\n".join([*rows, *(f"  out  {t.name}" for t in self.outputs)])
+
+
+def operand_shapes(node: Node) -> Sequence[Shape]:
+    """Shapes of the operands that are there."""
+    return [t.shape for t in node.operands]
