@@ -410,16 +410,16 @@ class ConvGeneralDilated(Differentiable):
             # One more level of groups.
             kind = "batch_group_count" if batch_group_count > 1 else "feature_group_count"
             groups[kind] *= size
-            lhs = _fold(lhs, dl, size, lhs_spec[0 if batch_group_count > 1 else 1])
-            rhs = _fold(rhs, dr, size, rhs_spec[0])
-            return _unfold(self(lhs, rhs, **groups, **params), size, out_spec[1]), out_spec[1]
+            lhs = fold(lhs, dl, size, lhs_spec[0 if batch_group_count > 1 else 1])
+            rhs = fold(rhs, dr, size, rhs_spec[0])
+            return unfold(self(lhs, rhs, **groups, **params), size, out_spec[1]), out_spec[1]
         if dl is not None:
-            lhs = _fold(lhs, dl, size, lhs_spec[0], batch_group_count)
-            return _unfold(self(lhs, rhs, **groups, **params), size, out_spec[0]), out_spec[0]
+            lhs = fold(lhs, dl, size, lhs_spec[0], batch_group_count)
+            return unfold(self(lhs, rhs, **groups, **params), size, out_spec[0]), out_spec[0]
         assert dr is not None
         inside = feature_group_count * batch_group_count
-        rhs = _fold(rhs, dr, size, rhs_spec[0], inside)
-        return _unfold(self(lhs, rhs, **groups, **params), size, out_spec[1], inside), out_spec[1]
+        rhs = fold(rhs, dr, size, rhs_spec[0], inside)
+        return unfold(self(lhs, rhs, **groups, **params), size, out_spec[1], inside), out_spec[1]
 
     def stablehlo(self, b: Any, out: ArrayType, lhs: Any, rhs: Any, /, **params: Any) -> Any:
         if out.dtype in dtypes.COMPLEX:
@@ -543,7 +543,7 @@ def _move_groups(x: Array, source: int, target: int, groups: int) -> Array:
     return reshape(transpose(split, permutation=tuple(rest)), shape=tuple(shape))
 
 
-def _fold(x: Array, dim: int, size: int, axis: int, groups: int = 1) -> Array:
+def fold(x: Array, dim: int, size: int, axis: int, groups: int = 1) -> Array:
     """The batch as part of ``axis`` (counted without the batch): (groups, batch, rest)."""
     x = move_batch(x, dim, size, axis)
     n = x.shape[axis + 1]
@@ -554,8 +554,8 @@ def _fold(x: Array, dim: int, size: int, axis: int, groups: int = 1) -> Array:
     return reshape(x, shape=(*x.shape[:axis], size * n, *x.shape[axis + 2 :]))
 
 
-def _unfold(y: Array, size: int, axis: int, groups: int = 1) -> Array:
-    """The inverse of `_fold`: the batch is dimension ``axis`` of the result."""
+def unfold(y: Array, size: int, axis: int, groups: int = 1) -> Array:
+    """The inverse of `fold`: the batch is dimension ``axis`` of the result."""
     n = y.shape[axis] // size
     if groups > 1:
         split = reshape(y, shape=_resized(y.shape, axis, (groups, size, n // groups)))

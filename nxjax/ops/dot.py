@@ -141,7 +141,7 @@ def _as(x: Array, dtype: DType) -> Array:
     return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)
 
 
-def _free(ndim: int, *used: Axes) -> Axes:
+def free(ndim: int, *used: Axes) -> Axes:
     taken = {a for axes in used for a in axes}
     return tuple(i for i in range(ndim) if i not in taken)
 
@@ -183,7 +183,7 @@ class DotGeneral(Differentiable):
         if x.ndim == y.ndim == 2 and not xb and len(xc) == 1:
             # Transposed views go to BLAS as they are.
             return matrix_product(x if xc == (1,) else x.T, y if yc == (0,) else y.T, out)
-        xf, yf = _free(x.ndim, xc, xb), _free(y.ndim, yc, yb)
+        xf, yf = free(x.ndim, xc, xb), free(y.ndim, yc, yb)
         batch, rows = _sizes(x, xb), _sizes(x, xf)
         columns, depth = _sizes(y, yf), math.prod(_sizes(x, xc))
         left = x.transpose(*xb, *xf, *xc).reshape(*batch, math.prod(rows), depth)
@@ -222,7 +222,7 @@ class DotGeneral(Differentiable):
     ) -> Array:
         """Cotangent of ``x``: the product of ``ct`` with ``y`` over y's free dimensions, in x's order of dimensions."""
         (xc, yc), (xb, yb) = contract, batch
-        xf, yf = _free(x.ndim, xc, xb), _free(y.ndim, yc, yb)
+        xf, yf = free(x.ndim, xc, xb), free(y.ndim, yc, yb)
         n = len(xb)
         # In ct: batch, then the free dimensions of the first operand, then those of the second.
         ct_yf = tuple(range(n + len(xf), ct.ndim)) if first else tuple(range(n, n + len(yf)))
@@ -254,17 +254,17 @@ class DotGeneral(Differentiable):
     ) -> tuple[Any, Any]:
         (xc, yc), (xb, yb) = dimension_numbers
         dx, dy = dims
-        xc, xb = _shifted(xc, dx), _shifted(xb, dx)
-        yc, yb = _shifted(yc, dy), _shifted(yb, dy)
+        xc, xb = shifted(xc, dx), shifted(xb, dx)
+        yc, yb = shifted(yc, dy), shifted(yb, dy)
         if dx is not None and dy is not None:
             xb, yb, found = (dx, *xb), (dy, *yb), 0
         elif dx is not None:
             # The batch is one more free dimension of x; nothing is copied.
-            found = len(xb) + _free(args[0].ndim, xc, xb).index(dx)
+            found = len(xb) + free(args[0].ndim, xc, xb).index(dx)
         else:
             assert dy is not None
             rows = args[0].ndim - len(xc)
-            found = rows + _free(args[1].ndim, yc, yb).index(dy)
+            found = rows + free(args[1].ndim, yc, yb).index(dy)
         numbers = ((xc, yc), (xb, yb))
         y = self(
             *args,
@@ -326,8 +326,8 @@ def _infer(x: ArrayType, y: ArrayType, dimension_numbers: DotDimensionNumbers, p
     dtype = product_type(dot_general, x, y, preferred)
     shape = (
         *(x.shape[i] for i in xb),
-        *(x.shape[i] for i in _free(x.ndim, xc, xb)),
-        *(y.shape[i] for i in _free(y.ndim, yc, yb)),
+        *(x.shape[i] for i in free(x.ndim, xc, xb)),
+        *(y.shape[i] for i in free(y.ndim, yc, yb)),
     )
     return ArrayType(shape, dtype, all_weak(x, y) and preferred is None)
 
@@ -336,7 +336,7 @@ def _sizes(x: NDArray, axes: Axes) -> Shape:
     return tuple(x.shape[i] for i in axes)
 
 
-def _shifted(axes: Axes, dim: int | None) -> Axes:
+def shifted(axes: Axes, dim: int | None) -> Axes:
     return axes if dim is None else tuple(a + (a >= dim) for a in axes)
 
 
@@ -345,11 +345,11 @@ def _transposing_fix(x: ArrayType, y: ArrayType, xc: Axes, yc: Axes, xb: Axes, y
     if len(xc) != 1 or len(yc) != 1:
         return None
     size = x.shape[xc[0]]
-    fitting = [i for i in _free(y.ndim, yb) if y.shape[i] == size]
+    fitting = [i for i in free(y.ndim, yb) if y.shape[i] == size]
     if len(fitting) == 1:
         return f"dimension {fitting[0]} of the second operand has size {size}: is it the one to contract?"
     size = y.shape[yc[0]]
-    fitting = [i for i in _free(x.ndim, xb) if x.shape[i] == size]
+    fitting = [i for i in free(x.ndim, xb) if x.shape[i] == size]
     if len(fitting) == 1:
         return f"dimension {fitting[0]} of the first operand has size {size}: is it the one to contract?"
     return None

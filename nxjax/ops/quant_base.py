@@ -1,0 +1,85 @@
+"""The family of quantized ops: float in, float out on the grid of the result, integers only inside.
+
+Each op says its integer meaning twice: `exact` in NumPy (the oracle, on stored integers) and `traced` in ops (what
+compilers get). Its derivative is straight-through: that of the float op at the grid values, zero where the result is
+clamped (Bengio et al. 2013, "Estimating or propagating gradients through stochastic neurons"; Jacob et al. 2018).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from nxjax.ops.base import NDArray, of_dtype, require
+from nxjax.ops.quant_grid import ROUNDINGS, Grid
+from nxjax.ops.quant_traced import from_stored, masked, recovered
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Op
+from nxjax.trace.types import ArrayType
+
+FLOAT32 = frozenset((dtypes.float32,))
+
+
+class Quantized(Op):
+    """``operands`` names the grid parameter of each leading operand, ``result`` that of the result."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x_grid",)
+    result: ClassVar[str] = "y_grid"
+
+    @abstractmethod
+    def exact(self, *stored: NDArray, **params: Any) -> NDArray:
+        """Stored integers of the result from stored integers of the leading operands (others as they are)."""
+
+    @abstractmethod
+    def traced(self, *stored: Array, **params: Any) -> Array:
+        """`exact` in ops: int32 in, int32 out."""
+
+    @abstractmethod
+    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        """The tangent of the float op, not yet masked; None if no tangent arrives."""
+
+    def check(self, *types: ArrayType, **params: Any) -> None:
+        """What every `infer` checks."""
+        of_dtype(self, FLOAT32, *types)
+        for name in (*self.operands, self.result):
+            grid = params[name]
+            require(self, isinstance(grid, Grid) and grid.axis is None, name, grid, "a per-tensor Grid")
+        rounding = params.get("rounding", "double")
+        require(self, rounding in ROUNDINGS, "rounding", rounding, " or ".join(ROUNDINGS))
+
+    def limits(self, **params: Any) -> tuple[int, int]:
+        """The clamp in stored integers of the result."""
+        low, high = params[self.result].limits
+        return params.get("lo", low), params.get("hi", high)
+
+    def eval(self, *xs: NDArray, **params: Any) -> NDArray:
+        n = len(self.operands)
+        stored = [params[g].quantize(x) for g, x in zip(self.operands, xs, strict=False)]
+        return params[self.result].dequantize(self.exact(*stored, *xs[n:], **params))
+
+    def expand(self, *xs: Array, **params: Any) -> Array:
+        n = len(self.operands)
+        stored = [recovered(x, params[g]) for g, x in zip(self.operands, xs, strict=False)]
+        return from_stored(self.traced(*stored, *xs[n:], **params), params[self.result])
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        y = self(*primals, **params)
+        if all(t is None for t in tangents):
+            return y, None
+        t = self.tangent(y, primals, tangents, **params)
+        return y, None if t is None else masked(t, y, params[self.result], *self.limits(**params))
+
+    def stablehlo(self, b: Any, out: ArrayType, *xs: Any, **params: Any) -> Any:
+        return b.inline(self.expand, xs, params)
+
+
+def total(parts: Sequence[Array | None]) -> Array | None:
+    """The sum of the tangents that are there."""
+    from nxjax.ops.arithmetic import add
+
+    found: Array | None = None
+    for part in parts:
+        if part is not None:
+            found = part if found is None else add(found, part)
+    return found

@@ -1,0 +1,592 @@
+"""Quantized sums of products: qdot and qconv with weights, qmatmul between activations.
+
+Accumulators are exact. In NumPy that is int64; for compilers it is floats whose sums are whole numbers small enough to
+be exact, since CPUs multiply those fastest. Weights and bias come as floats and are stored inside:
+
+    stored w = rint(w / w_scale)        stored b = rint(b / (x_scale * w_scale))
+    stored y = requantize(sum (x - x_zero) * w + b) by x_scale * w_scale / y_scale
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.ops.arithmetic import add, div, mul, sub
+from nxjax.ops.base import NDArray, constant, like, move_batch
+from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fold, unfold
+from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
+from nxjax.ops.fixed.point import wrap32
+from nxjax.ops.fixed.product import requantize_products
+from nxjax.ops.quant_base import Quantized, total
+from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.ops.quant_snap import check_blocks, quantize_weight, weight_integers
+from nxjax.ops.quant_traced import (
+    EXACT_FLOAT32,
+    cast,
+    clipped,
+    like_int,
+    multiplier_of,
+    rescale,
+    rescale_static,
+    rescale_wide,
+    settled,
+    stored_weights,
+    wrapped,
+)
+from nxjax.ops.rounding import TO_NEAREST_EVEN, round
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import slice as slice_
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Op
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType, Shape
+
+EXACT: Final = (Precision.HIGHEST, Precision.HIGHEST)
+
+
+def bias_limit(x_grid: Grid) -> int:
+    """The largest stored bias: 32 bits beside 8-bit activations; what float64 holds exactly beside 16-bit ones."""
+    return 2**31 - 1 if x_grid.dtype != dtypes.int16 else 2**53
+
+
+def stored_bias(b: NDArray, x_grid: Grid, w_scale: NDArray) -> NDArray:
+    """``rint(b / (x_scale * w_scale))`` in float64, clipped to the accumulator's width; int64."""
+    scale = np.float64(np.float32(x_grid.scale)) * np.asarray(w_scale, np.float32).astype(np.float64)  # pyright: ignore[reportArgumentType]
+    last = bias_limit(x_grid)
+    return np.clip(np.rint(np.asarray(b, np.float64) / scale), -last, last).astype(np.int64)
+
+
+def _traced_bias(b: Array, x_grid: Grid, w_scale: Array) -> Array:
+    scale = mul(cast(w_scale, dtypes.float64), constant(np.float32(x_grid.scale), dtypes.float64, w_scale.shape))  # pyright: ignore[reportArgumentType]
+    last = bias_limit(x_grid)
+    ratio = round(div(cast(b, dtypes.float64), scale), rounding_method=TO_NEAREST_EVEN)
+    return cast(clipped(ratio, -float(last), float(last)), dtypes.int64)
+
+
+def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array, rounding: Rounding) -> tuple[Array, Array]:
+    """Mantissa and exponent of ``x_scale * w_scale / y_scale`` per channel."""
+    from nxjax.ops.compare import gt
+    from nxjax.ops.select import select_n
+
+    product = mul(cast(w_scale, dtypes.float64), constant(np.float32(x_grid.scale), dtypes.float64, w_scale.shape))  # pyright: ignore[reportArgumentType]
+    # Selected by data, so that no compiler takes the divisor for a constant and multiplies by its rounded reciprocal.
+    positive = gt(product, like(product, 0))
+    divisor = select_n(positive, like(product, 1), like(product, np.float32(y_grid.scale)))  # pyright: ignore[reportArgumentType]
+    return multiplier_of(div(product, divisor), rounding)
+
+
+def _requantized(
+    acc: Array,
+    bias: Array,
+    mantissa: Array,
+    exponent: Array,
+    dims: Axes,
+    x_grid: Grid,
+    y_grid: Grid,
+    lo: int,
+    hi: int,
+    rounding: Rounding,
+) -> Array:
+    """The accumulator with bias on the output grid; bias and factor lie in dimensions ``dims`` of it."""
+    over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
+    summed = add(acc, over(bias))
+    if y_grid.dtype == dtypes.int16:
+        scaled = rescale_wide(summed, over(mantissa), over(exponent))
+    else:
+        scaled = rescale(wrapped(summed), over(mantissa), over(exponent), rounding)
+    return settled(scaled, y_grid, lo, hi)
+
+
+def _largest(grid: Grid) -> int:
+    """The largest magnitude of a stored integer less the zero point."""
+    low, high = grid.limits
+    return max(grid.zero_point - low, high - grid.zero_point)
+
+
+class _Weighted(Quantized):
+    """x with weights: the operands are (x, w, w_scale, b)."""
+
+    def tangent(
+        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, w_dtype: DType, **params: Any
+    ) -> Array | None:
+        x, w, w_scale, b = primals
+        tx, tw, _, tb = tangents
+        snapped = quantize_weight(w, w_scale, dtype=w_dtype)
+        by_x, by_w = self.plain(x, snapped, **params)
+        parts = [None if tx is None else by_x(tx), None if tw is None else by_w(tw)]
+        if tb is not None:
+            parts.append(broadcast_in_dim(tb, shape=y.shape, broadcast_dimensions=self.bias_dims(y, b, **params)))
+        return total(parts)
+
+    def plain(self, x: Array, w: Array, **params: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """The float op as a map of x's tangent, and of w's."""
+        raise NotImplementedError
+
+    def bias_dims(self, y: Array, b: Array, **params: Any) -> Axes:
+        """The dimensions of the result in which the bias lies."""
+        raise NotImplementedError
+
+
+def _check_weights(op: Op, w: ArrayType, w_scale: ArrayType, b: ArrayType, summed: Axes, channels: Shape) -> None:
+    check_blocks(op, w, w_scale)
+    if any(w_scale.shape[a] != 1 for a in summed):
+        raise ShapeError(
+            f"{op.name}: scales differ along a dimension that is summed over",
+            got=f"weights {w}, scales {w_scale}",
+            expected=f"size 1 in dimensions {summed}",
+            fix="use one scale per output channel; groups along the sum need a weight-only policy",
+        )
+    if b.shape != channels:
+        raise ShapeError(f"{op.name}: one bias per output channel", got=b, expected=f"shape {channels}")
+
+
+@final
+class QDot(_Weighted):
+    """Quantized `dot_general` of x with weights, plus bias: (x, w, w_scale, b).
+
+    ``w_scale`` has w's rank, 1 in the contracted dimensions; ``b`` has w's batch and free dimensions.
+    """
+
+    name = "qdot"
+
+    def infer(
+        self,
+        x: ArrayType,
+        w: ArrayType,
+        w_scale: ArrayType,
+        b: ArrayType,
+        /,
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        w_dtype: DType,
+        **params: Any,
+    ) -> ArrayType:
+        self.check(x, w, w_scale, b, **params)
+        out = dot_general.infer(x, w, dimension_numbers=dimension_numbers)
+        (_, wc), (_, wb) = dimension_numbers
+        channels = tuple(w.shape[i] for i in (*wb, *free(w.ndim, wc, wb)))
+        _check_weights(self, w, w_scale, b, wc, channels)
+        return out.strong()
+
+    def exact(
+        self,
+        q: NDArray,
+        w: NDArray,
+        w_scale: NDArray,
+        b: NDArray,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        dimension_numbers: DotDimensionNumbers,
+    ) -> NDArray:
+        numbers = dimension_numbers
+        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
+        stored = weight_integers(w, w_scale, w_dtype).astype(np.int16)
+        acc = dot_general.eval(centred, stored, dimension_numbers=numbers, preferred_element_type=dtypes.int64)
+        scale, shape = self._row(w_scale, b.shape, acc.ndim, numbers)
+        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
+        if y_grid.dtype != dtypes.int16:
+            acc = wrap32(acc)
+        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding)  # pyright: ignore[reportArgumentType]
+
+    def _row(self, w_scale: NDArray, channels: Shape, ndim: int, numbers: DotDimensionNumbers) -> tuple[NDArray, Shape]:
+        """The scales, repeated per channel, and the shape in which they lie against the result."""
+        (_, wc), (_, wb) = numbers
+        order = (*wb, *free(w_scale.ndim, wc, wb))
+        row = np.broadcast_to(w_scale.transpose(*order, *wc).reshape([w_scale.shape[i] for i in order]), channels)
+        shape = (*channels[: len(wb)], *(1,) * (ndim - len(channels)), *channels[len(wb) :])
+        return row.reshape(shape), shape
+
+    def traced(
+        self,
+        q: Array,
+        w: Array,
+        w_scale: Array,
+        b: Array,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        dimension_numbers: DotDimensionNumbers,
+    ) -> Array:
+        (_, wc), (_, wb) = dimension_numbers
+        depth = math.prod(w.shape[i] for i in wc)
+        stored = stored_weights(w, w_scale, w_dtype)
+        exact32 = depth * _largest(x_grid) * 127 < EXACT_FLOAT32
+        work = dtypes.float32 if exact32 else dtypes.float64
+        centred = cast(sub(q, like(q, x_grid.zero_point)), work)
+        acc = cast(
+            dot_general(centred, cast(stored, work), dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64
+        )
+        row = _as_row(w_scale, b.shape, wc, wb)
+        mantissa, exponent = _factor(x_grid, y_grid, row, rounding)
+        dims = _channel_dims(acc.ndim, b.ndim, len(wb))
+        bias = _traced_bias(b, x_grid, row)
+        return _requantized(acc, bias, mantissa, exponent, dims, x_grid, y_grid, lo, hi, rounding)
+
+    def plain(
+        self, x: Array, w: Array, *, dimension_numbers: DotDimensionNumbers, **params: Any
+    ) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        numbers = dimension_numbers
+        return (
+            lambda t: dot_general(t, w, dimension_numbers=numbers),
+            lambda t: dot_general(x, t, dimension_numbers=numbers),
+        )
+
+    def bias_dims(self, y: Array, b: Array, *, dimension_numbers: DotDimensionNumbers, **params: Any) -> Axes:
+        return _channel_dims(y.ndim, b.ndim, len(dimension_numbers[1][1]))
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        **params: Any,
+    ) -> tuple[Any, Any]:
+        (xc, wc), (xb, wb) = dimension_numbers
+        x, *rest = args
+        d = dims[0]
+        if all(i is None for i in dims[1:]):
+            assert d is not None
+            xc, xb = shifted(xc, d), shifted(xb, d)
+            y = self(x, *rest, dimension_numbers=((xc, wc), (xb, wb)), **params)
+            return y, len(xb) + free(x.ndim, xc, xb).index(d)
+        x, w, w_scale, b = (move_batch(v, i, size) for v, i in zip(args, dims, strict=True))
+        numbers = (
+            (shifted(xc, 0), shifted(wc, 0)),
+            ((0, *shifted(xb, 0)), (0, *shifted(wb, 0))),
+        )
+        return self(x, w, w_scale, b, dimension_numbers=numbers, **params), 0
+
+
+def _channel_dims(ndim: int, channels: int, batch: int) -> Axes:
+    """Where batch and free dimensions of the weights lie in a product: batch first, free last."""
+    return (*range(batch), *range(ndim - channels + batch, ndim))
+
+
+def _as_row(w_scale: Array, channels: Shape, wc: Axes, wb: Axes) -> Array:
+    """Scales of w's rank as one per channel, in the order of the result's dimensions."""
+    from nxjax.ops.shape import transpose
+
+    order = (*wb, *free(w_scale.ndim, wc, wb))
+    moved = transpose(w_scale, permutation=(*order, *wc))
+    row = reshape(moved, shape=tuple(w_scale.shape[i] for i in order))
+    return broadcast_in_dim(row, shape=channels, broadcast_dimensions=tuple(range(len(channels))))
+
+
+@final
+class QConv(_Weighted):
+    """Quantized convolution plus bias: (x, w, w_scale, b); parameters as of `conv_general_dilated`.
+
+    ``w_scale`` has w's rank, 1 but for the output channels; ``b`` has one entry per output channel. Padding holds the
+    zero point. With ``lhs_dilation`` it is a transposed convolution.
+    """
+
+    name = "qconv"
+
+    def infer(
+        self,
+        x: ArrayType,
+        w: ArrayType,
+        w_scale: ArrayType,
+        b: ArrayType,
+        /,
+        *,
+        window_strides: Shape,
+        padding: Pairs,
+        lhs_dilation: Shape,
+        rhs_dilation: Shape,
+        feature_group_count: int,
+        dimension_numbers: ConvDimensionNumbers,
+        w_dtype: DType,
+        **params: Any,
+    ) -> ArrayType:
+        self.check(x, w, w_scale, b, **params)
+        out = conv_general_dilated.infer(
+            x,
+            w,
+            window_strides=window_strides,
+            padding=padding,
+            lhs_dilation=lhs_dilation,
+            rhs_dilation=rhs_dilation,
+            feature_group_count=feature_group_count,
+            batch_group_count=1,
+            dimension_numbers=dimension_numbers,
+        )
+        o, *summed = dimension_numbers.rhs_spec
+        _check_weights(self, w, w_scale, b, tuple(summed), (w.shape[o],))
+        return out.strong()
+
+    def exact(
+        self,
+        q: NDArray,
+        w: NDArray,
+        w_scale: NDArray,
+        b: NDArray,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        dimension_numbers: ConvDimensionNumbers,
+        **params: Any,
+    ) -> NDArray:
+        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
+        stored = weight_integers(w, w_scale, w_dtype).astype(np.int16)
+        acc = conv_general_dilated.eval(
+            centred,
+            stored,
+            dimension_numbers=dimension_numbers,
+            batch_group_count=1,
+            preferred_element_type=dtypes.int64,
+            **params,
+        )
+        channel = dimension_numbers.out_spec[1]
+        shape = tuple(-1 if i == channel else 1 for i in range(acc.ndim))
+        scale = np.broadcast_to(w_scale.reshape(-1), b.shape).reshape(shape)
+        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
+        if y_grid.dtype != dtypes.int16:
+            acc = wrap32(acc)
+        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding)  # pyright: ignore[reportArgumentType]
+
+    def traced(
+        self,
+        q: Array,
+        w: Array,
+        w_scale: Array,
+        b: Array,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        **params: Any,
+    ) -> Array:
+        numbers: ConvDimensionNumbers = params["dimension_numbers"]
+        stored = stored_weights(w, w_scale, w_dtype)
+        centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
+        acc = _exact_conv(centred, stored, _largest(x_grid), **params)
+        row = broadcast_in_dim(reshape(w_scale, shape=(w_scale.size,)), shape=b.shape, broadcast_dimensions=(0,))
+        mantissa, exponent = _factor(x_grid, y_grid, row, rounding)
+        dims = (numbers.out_spec[1],)
+        bias = _traced_bias(b, x_grid, row)
+        return _requantized(acc, bias, mantissa, exponent, dims, x_grid, y_grid, lo, hi, rounding)
+
+    def plain(
+        self,
+        x: Array,
+        w: Array,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        rounding: Rounding,
+        **params: Any,
+    ) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        return (
+            lambda t: conv_general_dilated(t, w, batch_group_count=1, **params),
+            lambda t: conv_general_dilated(x, t, batch_group_count=1, **params),
+        )
+
+    def bias_dims(self, y: Array, b: Array, *, dimension_numbers: ConvDimensionNumbers, **params: Any) -> Axes:
+        return (dimension_numbers.out_spec[1],)
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        feature_group_count: int,
+        dimension_numbers: ConvDimensionNumbers,
+        **params: Any,
+    ) -> tuple[Any, Any]:
+        numbers = dimension_numbers
+        x, w, w_scale, b = args
+        if all(d is None for d in dims[1:]):
+            assert dims[0] is not None
+            x = fold(x, dims[0], size, numbers.lhs_spec[0])
+            y = self(x, w, w_scale, b, feature_group_count=feature_group_count, dimension_numbers=numbers, **params)
+            return unfold(y, size, numbers.out_spec[0]), numbers.out_spec[0]
+        # One more level of groups: each element of the batch has its own features and kernels.
+        x, w, w_scale, b = (move_batch(v, d, size) for v, d in zip(args, dims, strict=True))
+        o = numbers.rhs_spec[0]
+        spread = broadcast_in_dim(
+            w_scale,
+            shape=(*w_scale.shape[: o + 1], w.shape[o + 1], *w_scale.shape[o + 2 :]),
+            broadcast_dimensions=tuple(range(w_scale.ndim)),
+        )
+        y = self(
+            fold(x, 0, size, numbers.lhs_spec[1]),
+            fold(w, 0, size, o),
+            fold(spread, 0, size, o),
+            reshape(b, shape=(b.size,)),
+            feature_group_count=feature_group_count * size,
+            dimension_numbers=numbers,
+            **params,
+        )
+        return unfold(y, size, numbers.out_spec[1]), numbers.out_spec[1]
+
+
+def _exact_conv(x: Array, w: Array, largest: int, **params: Any) -> Array:
+    """The int64 convolution of whole numbers in float32: cut along the input features where sums could grow inexact.
+
+    The alternative, float64, has no fast convolution on CPUs.
+    """
+    numbers: ConvDimensionNumbers = params["dimension_numbers"]
+    groups: int = params["feature_group_count"]
+    window = math.prod(w.shape[i] for i in numbers.rhs_spec[2:])
+    features = w.shape[numbers.rhs_spec[1]]
+    if largest * 127 * window >= EXACT_FLOAT32:
+        # Too large even for one feature: 16-bit activations go in two halves, high * 256 + low.
+        high = round(mul(x, like(x, 1 / 256)), rounding_method=TO_NEAREST_EVEN)
+        low = sub(x, mul(high, like(x, 256)))
+        halves = (_exact_conv(high, w, -(-largest // 256), **params), _exact_conv(low, w, 128, **params))
+        return add(mul(halves[0], like_int(halves[0], 256, dtypes.int64)), halves[1])
+    step = max(1, (EXACT_FLOAT32 - 1) // (largest * 127 * window))
+    acc: Array | None = None
+    for start in range(0, features, step) if features > step else (0,):
+        part_x, part_w = x, w
+        if features > step:
+            stop = min(start + step, features)
+            part_x = _features(x, numbers.lhs_spec[1], start, stop, groups)
+            part_w = _sliced(w, numbers.rhs_spec[1], start, stop)
+        part = conv_general_dilated(part_x, part_w, batch_group_count=1, precision=EXACT, **params)
+        part = cast(part, dtypes.int64)
+        acc = part if acc is None else add(acc, part)
+    assert acc is not None
+    return acc
+
+
+def _sliced(x: Array, axis: int, start: int, stop: int) -> Array:
+    begin = tuple(start if i == axis else 0 for i in range(x.ndim))
+    end = tuple(stop if i == axis else n for i, n in enumerate(x.shape))
+    return slice_(x, start_indices=begin, limit_indices=end, strides=None)
+
+
+def _features(x: Array, axis: int, start: int, stop: int, groups: int) -> Array:
+    """Features [start, stop) of each group."""
+    if groups == 1:
+        return _sliced(x, axis, start, stop)
+    shape = x.shape
+    grouped = reshape(x, shape=(*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]))
+    part = _sliced(grouped, axis + 1, start, stop)
+    return reshape(part, shape=(*shape[:axis], groups * (stop - start), *shape[axis + 1 :]))
+
+
+@final
+class QMatmul(Quantized):
+    """Quantized `dot_general` of two activations."""
+
+    name = "qmatmul"
+    operands = ("x_grid", "y_grid")
+    result = "out_grid"
+
+    def infer(
+        self, x: ArrayType, y: ArrayType, /, *, dimension_numbers: DotDimensionNumbers, **params: Any
+    ) -> ArrayType:
+        self.check(x, y, **params)
+        return dot_general.infer(x, y, dimension_numbers=dimension_numbers).strong()
+
+    def exact(
+        self,
+        p: NDArray,
+        q: NDArray,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        out_grid: Grid,
+        lo: int,
+        hi: int,
+        rounding: Rounding,
+        dimension_numbers: DotDimensionNumbers,
+    ) -> NDArray:
+        left, right = ((v.astype(np.int32) - g.zero_point).astype(np.int16) for v, g in ((p, x_grid), (q, y_grid)))
+        acc = dot_general.eval(left, right, dimension_numbers=dimension_numbers, preferred_element_type=dtypes.int64)
+        return requantize_products(acc, x_grid.scale, np.float32(y_grid.scale), out_grid, lo, hi, rounding)  # pyright: ignore[reportArgumentType]
+
+    def traced(
+        self,
+        p: Array,
+        q: Array,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        out_grid: Grid,
+        lo: int,
+        hi: int,
+        rounding: Rounding,
+        dimension_numbers: DotDimensionNumbers,
+    ) -> Array:
+        depth = math.prod(p.shape[i] for i in dimension_numbers[0][0])
+        exact32 = depth * _largest(x_grid) * _largest(y_grid) < EXACT_FLOAT32
+        work = dtypes.float32 if exact32 else dtypes.float64
+        left, right = (cast(sub(v, like(v, g.zero_point)), work) for v, g in ((p, x_grid), (q, y_grid)))
+        acc = cast(dot_general(left, right, dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64)
+        real = np.float64(np.float32(x_grid.scale)) * np.float64(np.float32(y_grid.scale))  # pyright: ignore[reportArgumentType]
+        real = real / np.float64(np.float32(out_grid.scale))  # pyright: ignore[reportArgumentType]
+        if out_grid.dtype == dtypes.int16:
+            from nxjax.ops.fixed.point import quantize_multiplier
+
+            mantissa, exponent = quantize_multiplier(real)
+            scaled = rescale_wide(acc, like(acc, int(mantissa)), like(acc, int(exponent)))
+        else:
+            scaled = rescale_static(wrapped(acc), real, rounding)
+        return settled(scaled, out_grid, lo, hi)
+
+    def tangent(
+        self,
+        y: Array,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        **params: Any,
+    ) -> Array | None:
+        (p, q), (tp, tq) = primals, tangents
+        product = lambda a, b: dot_general(a, b, dimension_numbers=dimension_numbers)
+        return total([None if tp is None else product(tp, q), None if tq is None else product(p, tq)])
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        **params: Any,
+    ) -> tuple[Any, Any]:
+        (xc, yc), (xb, yb) = dimension_numbers
+        p, q = (move_batch(v, d, size) for v, d in zip(args, dims, strict=True))
+        numbers = ((shifted(xc, 0), shifted(yc, 0)), ((0, *shifted(xb, 0)), (0, *shifted(yb, 0))))
+        return self(p, q, dimension_numbers=numbers, **params), 0
+
+
+qdot = QDot()
+qconv = QConv()
+qmatmul = QMatmul()

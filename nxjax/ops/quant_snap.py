@@ -1,0 +1,159 @@
+"""Onto a grid and between grids: quantize_dequantize, requantize, quantize_weight. Float in, float out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ShapeError
+from nxjax.ops.arithmetic import mul
+from nxjax.ops.base import Elementwise, NDArray, move_batch, of_dtype, require
+from nxjax.ops.fixed import elementwise as fixed
+from nxjax.ops.quant_base import FLOAT32, Quantized
+from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.ops.quant_traced import (
+    cast,
+    from_stored,
+    rescale_static,
+    settled,
+    spread_blocks,
+    stored_weights,
+    symmetric_limit,
+    to_stored,
+)
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Op
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType, Shape
+
+
+@final
+class QuantizeDequantize(Quantized, Elementwise):
+    """The nearest value on ``grid``, halves away from zero; values outside go to its ends.
+
+    Tangents pass where ``x`` lies within the grid's ends (TensorFlow's ``fake_quant_with_min_max_args_gradient``).
+    """
+
+    name = "quantize_dequantize"
+    operands = ("grid",)
+    result = "grid"
+
+    def infer(self, x: ArrayType, /, *, grid: Grid) -> ArrayType:
+        self.check(x, grid=grid)
+        return x.strong()
+
+    def exact(self, q: NDArray, /, *, grid: Grid) -> NDArray:
+        return q
+
+    def traced(self, q: Array, /, *, grid: Grid) -> Array:
+        return q
+
+    def expand(self, x: Array, /, *, grid: Grid) -> Array:
+        return from_stored(to_stored(x, grid), grid)
+
+    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        return tangents[0]
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, grid: Grid) -> tuple[Any, Any]:
+        from nxjax.ops.base import like
+        from nxjax.ops.bitwise import and_
+        from nxjax.ops.compare import ge, le
+        from nxjax.ops.select import select_n
+
+        (x,), (t,) = primals, tangents
+        y = self(x, grid=grid)
+        if t is None:
+            return y, None
+        low, high = grid.bounds
+        kept = and_(ge(x, like(x, np.float32(low))), le(x, like(x, np.float32(high))))
+        return y, select_n(kept, like(t, 0), t)
+
+
+@final
+class Requantize(Quantized, Elementwise):
+    """A value of one grid on another, by integer arithmetic; ``lo, hi`` clamp it (the relu family)."""
+
+    name = "requantize"
+
+    def infer(self, x: ArrayType, /, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding) -> ArrayType:
+        self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
+        return x.strong()
+
+    def exact(self, q: NDArray, /, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding) -> NDArray:
+        return fixed.requantize(q, x_grid, y_grid, lo, hi, rounding)
+
+    def traced(self, q: Array, /, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding) -> Array:
+        from nxjax.ops.arithmetic import sub
+        from nxjax.ops.base import like
+
+        real = np.float64(fixed.scale_of(x_grid)) / np.float64(fixed.scale_of(y_grid))
+        centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.int64)
+        return settled(rescale_static(centred, real, rounding), y_grid, lo, hi)
+
+    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        return tangents[0]
+
+
+@final
+class QuantizeWeight(Op):
+    """Weights on the symmetric grid of ``dtype``: ``rint(w / scale) * scale``; ``scale`` has one entry per block.
+
+    ``scale`` has w's rank and sizes that divide w's: 1 along an axis for one scale, more for groups of equal length.
+    Tangents of ``w`` pass unchanged, except where it is clipped; ``scale`` has none.
+    """
+
+    name = "quantize_weight"
+
+    def infer(self, w: ArrayType, scale: ArrayType, /, *, dtype: DType) -> ArrayType:
+        of_dtype(self, FLOAT32, w, scale)
+        check_blocks(self, w, scale)
+        require(self, dtype in (dtypes.int4, dtypes.int8), "storage dtype", dtypes.short_name(dtype), "i4 or i8")
+        return w.strong()
+
+    def eval(self, w: NDArray, scale: NDArray, /, *, dtype: DType) -> NDArray:
+        return weight_integers(w, scale, dtype).astype(np.float32) * blocks(scale, w.shape)
+
+    def expand(self, w: Array, scale: Array, /, *, dtype: DType) -> Array:
+        return mul(stored_weights(w, scale, dtype), spread_blocks(scale, w.shape))
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, dtype: DType) -> tuple[Any, Any]:
+        return self(*primals, dtype=dtype), tangents[0]
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType) -> tuple[Any, Any]:
+        w, scale = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
+        return self(w, scale, dtype=dtype), 0
+
+    def stablehlo(self, b: Any, out: ArrayType, *xs: Any, dtype: DType) -> Any:
+        return b.inline(self.expand, xs, {"dtype": dtype})
+
+
+def check_blocks(op: Op, w: ArrayType, scale: ArrayType) -> None:
+    """One scale per block: equal rank, sizes that divide."""
+    if w.ndim != scale.ndim or any(k == 0 or n % k for n, k in zip(w.shape, scale.shape, strict=True)):
+        raise ShapeError(
+            f"{op}: the scales do not divide the weights into blocks",
+            got=f"weights {w}, scales {scale}",
+            expected="equal rank, each size of the scales a divisor of the weights'",
+        )
+
+
+def blocks(scale: NDArray, shape: Shape) -> NDArray:
+    """``scale`` repeated over ``shape`` blockwise."""
+    for axis, (n, k) in enumerate(zip(shape, scale.shape, strict=True)):
+        if k not in (1, n):
+            scale = np.repeat(scale, n // k, axis)
+    return np.broadcast_to(scale, shape)
+
+
+def weight_integers(w: NDArray, scale: NDArray, dtype: DType) -> NDArray:
+    """Stored weights: ``rint(w / scale)`` in float32, clipped to the symmetric range; of ``dtype``."""
+    last = symmetric_limit(dtype)
+    ratio = np.rint(np.asarray(w, np.float32) / blocks(np.asarray(scale, np.float32), w.shape))
+    return np.clip(ratio, -last, last).astype(np.int8).astype(dtype)
+
+
+quantize_dequantize = QuantizeDequantize()
+requantize = Requantize()
+quantize_weight = QuantizeWeight()
