@@ -1,0 +1,234 @@
+"""The state of one OpenVINO model under construction: values, layouts, grids, names.
+
+Knows tensors, no op: `openvino_ops` says what an op becomes, `openvino_writer` walks the graph. Values are real
+numbers everywhere between the model's ends: a tensor on a grid is a float value followed by FakeQuantize, which is
+the form that OpenVINO's low-precision passes turn into integer kernels; only weights stay stored integers (constant,
+Convert, Multiply). Images are kept channels first from the first op that wants them so, and turned back where an op
+needs the graph's own order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType, bit_width, short_name
+
+# An openvino.Node or openvino.Output.
+Value = Any
+
+TO_FIRST: Final = (0, 3, 1, 2)
+TO_LAST: Final = (0, 2, 3, 1)
+# Types that a model's ends can have; NumPy has an own type for each.
+PORT_TYPES: Final = frozenset(
+    (
+        dtypes.bool_, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64,
+        dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64,
+        dtypes.float16, dtypes.float32, dtypes.float64,
+    )
+)  # fmt: skip
+# Grids that FakeQuantize can say: its levels are counted in a float.
+LEVELS: Final = frozenset((dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16))
+
+
+def clean(name: str) -> str:
+    """A name without the characters that separate names in OpenVINO's lists of them, and ours."""
+    return re.sub(r"[^\w./-]", "_", name)
+
+
+def node_names(graph: NpuGraph) -> list[str]:
+    """One name per node: its own, made unique."""
+    taken = {clean(t.name) for t in graph.inputs}
+    names: list[str] = []
+    for i, n in enumerate(graph.nodes):
+        base = clean(n.name) or f"{n.op}_{i}"
+        name, count = base, 0
+        while name in taken:
+            count += 1
+            name = f"{base}.{count}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def owner(name: str, names: Mapping[str, int]) -> int | None:
+    """Which node made the operation ``name``, if any did: ``conv:2`` and ``conv/Subtract`` are ``conv``'s."""
+    part = name.split(":")[0]
+    while part not in names:
+        if "/" not in part:
+            return None
+        part = part.rsplit("/", 1)[0]
+    return names[part]
+
+
+def last_axis(rank: int, axis: int, first: bool) -> int:
+    """Where a channels-last axis lies in the layout that is used."""
+    axis %= max(rank, 1)
+    return TO_FIRST.index(axis) if first and rank == 4 else axis
+
+
+def unique_name(value: Value) -> str:
+    """OpenVINO's own name of the operation behind a value; ``==`` would make an Equal operation of the two."""
+    return (value.get_node() if hasattr(value, "get_node") else value).get_name()
+
+
+@final
+class Recorder:
+    """An operation set that remembers what was made with it."""
+
+    def __init__(self, opset: Any) -> None:
+        self.opset = opset
+        self.made: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        make = getattr(self.opset, name)
+
+        def recorded(*args: Any, **options: Any) -> Any:
+            value = make(*args, **options)
+            self.made.append(value)
+            return value
+
+        return recorded
+
+
+@final
+class Net:
+    """Values of the tensors so far, in one or both layouts.
+
+    Attributes:
+        op: the operation set, `openvino.opset13`.
+        ov: the package.
+    """
+
+    def __init__(self) -> None:
+        import openvino
+        from openvino import opset13
+
+        self.ov: Any = openvino
+        self.op: Any = Recorder(opset13)
+        self.principal: str | None = None
+        # Per tensor: channels first or not -> value.
+        self.values: dict[Tensor, dict[bool, Value]] = {}
+        self.natural: dict[Tensor, bool] = {}
+
+    def main(self, value: Value | None) -> None:
+        """Say which operation stands for the node that is being written: the first one said does."""
+        if self.principal is None and value is not None:
+            name = unique_name(value)
+            if any(unique_name(made) == name for made in self.op.made):
+                self.principal = name
+
+    def name_new(self, name: str) -> None:
+        """Name what was made since the last call: the principal ``name``, the others ``name:1``, ``name:2``, ..."""
+        count = 0
+        for made in self.op.made:
+            if unique_name(made) == self.principal:
+                made.set_friendly_name(name)
+            else:
+                count += 1
+                made.set_friendly_name(f"{name}:{count}")
+        self.op.made.clear()
+        self.principal = None
+
+    def constant(self, data: NDArray) -> Value:
+        """A constant of ``data``'s own type; four-bit integers are packed, bfloat16 is widened and converted back."""
+        data = np.ascontiguousarray(data)
+        dtype = data.dtype
+        if dtype in PORT_TYPES:
+            return self.op.constant(data)
+        if dtype in (dtypes.int4, dtypes.uint4):
+            flat = data.reshape(-1).astype(np.int8).view(np.uint8) & 15
+            flat = np.concatenate([flat, np.zeros(flat.size % 2, np.uint8)])
+            packed = (flat[0::2] | flat[1::2] << 4).astype(np.uint8)
+            kind = self.ov.Type.i4 if dtype == dtypes.int4 else self.ov.Type.u4
+            return self.op.constant(self.ov.Tensor(packed, self.ov.Shape(list(data.shape)), kind))
+        if dtype == dtypes.bfloat16:
+            return self.op.convert(self.op.constant(data.astype(np.float32)), "bf16")
+        raise LoweringError("openvino: a constant's type", got=short_name(dtype), expected="bool, int or float types")
+
+    def real(self, x: float | NDArray, like: DType = dtypes.float32) -> Value:
+        """A small constant of the float type ``like``."""
+        return self.constant(np.asarray(x, np.float32).astype(like))
+
+    def ints(self, xs: Sequence[int] | int) -> Value:
+        return self.op.constant(np.asarray(xs, np.int64))
+
+    def dequantize(self, stored: Value, grid: Grid, ndim: int, axis: int | None = None) -> Value:
+        """Convert, Subtract (if there is a zero point), Multiply: real values of stored integers."""
+        scale = np.asarray(grid.scale, np.float32)
+        if grid.axis is not None:
+            at = grid.axis if axis is None else axis
+            scale = scale.reshape(tuple(-1 if i == at else 1 for i in range(ndim)))
+        value = self.op.convert(stored, np.float32)
+        if grid.zero_point:
+            value = self.op.subtract(value, self.real(grid.zero_point))
+        return self.op.multiply(value, self.real(scale))
+
+    def fake_quantize(self, value: Value, grid: Grid) -> Value:
+        """The value rounded to ``grid`` and clipped to its range."""
+        if grid.dtype not in LEVELS or grid.axis is not None:
+            raise LoweringError(
+                "openvino: a result's grid",
+                got=f"{short_name(grid.dtype)}{' per axis' if grid.axis is not None else ''}",
+                expected="int4, int8, uint8 or int16, one scale",
+            )
+        low, high = grid.bounds
+        ends = [self.real(e) for e in (low, high, low, high)]
+        return self.op.fake_quantize(value, *ends, 1 << bit_width(grid.dtype))
+
+    def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
+        """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""
+        n, h, w, c = shape
+        if c == 1 or h * w == 1:
+            return self.op.reshape(value, self.ints([n, c, h, w] if first else [n, h, w, c]), False)
+        return self.op.transpose(value, self.ints(TO_FIRST if first else TO_LAST))
+
+    def literal(self, t: Tensor, first: bool = False, shape: Sequence[int] | None = None) -> Value:
+        """A constant tensor as a real value: stored integers on a grid are converted and scaled in the model."""
+        assert t.data is not None
+        data = t.data if shape is None else t.data.reshape(tuple(shape))
+        axis = None if t.grid is None or t.grid.axis is None else t.grid.axis % len(t.shape) + data.ndim - len(t.shape)
+        if first:
+            data = data.transpose(TO_FIRST)
+            axis = None if axis is None else TO_FIRST.index(axis)
+        value = self.constant(data)
+        return value if t.grid is None else self.dequantize(value, t.grid, data.ndim, axis)
+
+    def get(self, t: Tensor, first: bool = False) -> Value:
+        """The real value of a tensor, channels first if asked for (then of rank 4)."""
+        known = self.values.setdefault(t, {})
+        if first not in known:
+            if t.data is not None:
+                known[first] = self.literal(t, first)
+            else:
+                known[first] = self.turn(known[not first], t.shape, first)
+        return known[first]
+
+    def widened(self, t: Tensor, rank: int, first: bool) -> Value:
+        """An operand of an elementwise op brought to ``rank`` by leading ones, so that it broadcasts in ``first``."""
+        if len(t.shape) == rank or not first:
+            return self.get(t, first and len(t.shape) == 4)
+        shape = (1,) * (rank - len(t.shape)) + t.shape
+        if t.data is not None:
+            return self.literal(t, first, shape)
+        return self.turn(self.op.reshape(self.get(t), self.ints(shape), False), shape, first)
+
+    def channels_first(self, t: Tensor | None) -> bool:
+        """Whether the tensor was made channels first."""
+        return t is not None and self.natural.get(t, False)
+
+    def follow(self, node: Node) -> bool:
+        """The layout of an elementwise op: channels first if any image it reads is, and its result is an image."""
+        return len(node.output.shape) == 4 and any(self.channels_first(t) for t in node.operands)
+
+    def put(self, t: Tensor, value: Value, first: bool) -> None:
+        self.values[t] = {first: value}
+        self.natural[t] = first

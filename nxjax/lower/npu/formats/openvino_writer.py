@@ -1,0 +1,141 @@
+"""A graph as an OpenVINO model, op by op, and the model as files.
+
+Knows how a graph is walked, where grids, fused activations and names go, and what lies at the model's ends; what an
+op becomes is `openvino_ops`'s, values and layouts are `openvino_net`'s. It knows no device: the same model goes to
+OpenVINO's CPU, GPU and NPU plugins.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, Value, clean, node_names
+from nxjax.lower.npu.formats.openvino_ops import RULES, activate
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.trace.dtypes import short_name
+
+# Results of these lie on their operand's grid already, if it is the same.
+MOVES: Final = frozenset(
+    (
+        "max_pool_2d", "maximum", "minimum", "reduce_max", "reduce_min", "relu", "reshape", "transpose",
+        "concatenation", "split", "slice", "strided_slice", "broadcast_to", "tile", "reverse", "gather", "select",
+        "resize_nearest",
+    )
+)  # fmt: skip
+
+
+def on_grid(node: Node, result: Tensor) -> bool:
+    """Whether a node's values lie on its result's grid without being rounded to it."""
+    if node.op == "table":
+        return True
+    if node.op not in MOVES or node.attrs.get("activation") not in (None, "relu"):
+        return False
+    return all(t.grid == result.grid for t in node.operands if t.grid is not None)
+
+
+def port_type(t: Tensor) -> Any:
+    """The element type of a model input or result."""
+    if t.dtype not in PORT_TYPES:
+        raise LoweringError(
+            "openvino: the type of an input or result",
+            got=f"{short_name(t.dtype)} ({t.name})",
+            expected="bool, int8 to int64, uint8 to uint64, float16, float32 or float64",
+            fix="cast to float16 or float32",
+        )
+    return t.dtype
+
+
+def opened(net: Net, t: Tensor) -> tuple[Value, Value]:
+    """A model input, and its real value.
+
+    FakeQuantize stands behind a dequantized input though it changes no value: the CPU plugin has no kernel for a
+    convolution that reads signed integers with a zero point straight from an input.
+    """
+    parameter = net.op.parameter(list(t.shape), port_type(t), t.name)
+    if t.grid is None:
+        return parameter, parameter
+    return parameter, net.fake_quantize(net.dequantize(parameter, t.grid, len(t.shape)), t.grid)
+
+
+def closed(net: Net, t: Tensor) -> Value:
+    """A model result: stored integers where the tensor has a grid."""
+    value = net.get(t)
+    if t.grid is None:
+        return value
+    kind = port_type(t)
+    steps = net.op.divide(value, net.real(np.float32(t.grid.scale)))  # pyright: ignore[reportArgumentType]
+    return net.op.convert(net.op.round(net.op.add(steps, net.real(t.grid.zero_point)), "half_to_even"), kind)
+
+
+def write(net: Net, node: Node) -> None:
+    """One node: its op, its fused activation, and the grids of its results."""
+    values, first = RULES[node.op](net, node)
+    for t, value in zip(node.outputs, values, strict=True):
+        net.main(value)
+        value = activate(net, value, node.attrs.get("activation"))
+        if t.grid is not None and not on_grid(node, t):
+            value = net.fake_quantize(value, t.grid)
+            net.main(value)
+        net.put(t, value, first)
+
+
+def build(graph: NpuGraph) -> Any:
+    """The ``openvino.Model`` of a graph: fixed shapes, opset 13, friendly names from the nodes' names.
+
+    Inputs and results have the tensors' own shapes and storage types. Values on a grid are float values behind
+    FakeQuantize; weights are stored integers behind Convert and Multiply, one scale per output channel. A node called
+    ``n`` owns the operations ``n``, ``n:1``, ``n:2``, ... (see `openvino_net.owner`).
+
+    Raises:
+        LoweringError: an op, a type or a grid that OpenVINO cannot say; weights that are not constant.
+
+    >>> import numpy as np
+    >>> x, y = (Tensor(name, (2, 3), np.dtype("float32")) for name in "xy")
+    >>> model = build(NpuGraph("f", [x], [y], [Node("relu", (x,), (y,), name="r")]))
+    >>> sorted(op.get_friendly_name() for op in model.get_ops())
+    ['r', 'x', 'y:out']
+    """
+    net = Net()
+    graph.check()
+    parameters: list[Value] = []
+    for t in graph.inputs:
+        parameter, value = opened(net, t)
+        parameters.append(parameter)
+        net.main(parameter)
+        net.name_new(clean(t.name))
+        net.put(t, value, False)
+    for node, name in zip(graph.nodes, node_names(graph), strict=True):
+        if node.op not in RULES:
+            raise LoweringError("openvino: an op without a rule", got=node.op, source=node.source)
+        write(net, node)
+        net.name_new(name)
+    results: list[Value] = []
+    for t in graph.outputs:
+        results.append(net.op.result(closed(net, t)))
+        net.main(results[-1])
+        net.name_new(clean(t.name) + ":out")
+    return net.ov.Model(results, parameters, graph.name)
+
+
+def serialize(model: Any, name: str) -> dict[str, bytes]:
+    """A model as ``{name.xml: ..., name.bin: ...}``, OpenVINO's intermediate representation."""
+    import openvino
+
+    with tempfile.TemporaryDirectory() as folder:
+        stem = os.path.join(folder, "model")
+        openvino.serialize(model, stem + ".xml", stem + ".bin")
+        files: dict[str, bytes] = {}
+        for end in (".xml", ".bin"):
+            with open(stem + end, "rb") as file:
+                files[clean(name) + end] = file.read()
+    return files
+
+
+def write_ir(graph: NpuGraph) -> dict[str, bytes]:
+    """`build`, then `serialize`."""
+    return serialize(build(graph), graph.name or "model")
