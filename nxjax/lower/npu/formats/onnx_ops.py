@@ -1,0 +1,579 @@
+"""One ONNX emitter per operator of the graph. Each reads real values, writes operators, and hands the result over.
+
+Semantics: the ONNX operator specification (onnx.ai/onnx/operators). Where ONNX lacks an operator it is spelled out in
+others; layouts and grids are the builder's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.lower.npu.formats.onnx_build import NCHW, Builder, Layout, identity
+from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+
+Emit = Callable[[Builder, Node], None]
+
+CLIPS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
+
+
+def given(n: Node, i: int) -> Tensor:
+    t = n.inputs[i]
+    assert t is not None
+    return t
+
+
+# Activations.
+
+
+def clip(b: Builder, value: str, kind: str, t: Tensor, suffix: str = "") -> str:
+    if kind == "relu":
+        return b.op("Relu", [value], suffix)
+    low, high = CLIPS[kind]
+    dtype = dtypes.float32 if t.grid is not None else t.dtype
+    return b.op("Clip", [value, b.constant(low, dtype, "low"), b.constant(high, dtype, "high")], suffix)
+
+
+def implied(grid: Grid, kind: str) -> bool:
+    """Whether saturation to the grid is the activation already."""
+    assert not isinstance(grid.scale, tuple)
+    low, high = grid.limits
+    bottom, top = CLIPS[kind]
+    above = math.isfinite(top) and grid.zero_point + round(top / grid.scale) < high
+    return grid.zero_point + round(bottom / grid.scale) <= low and not above
+
+
+def finish(b: Builder, n: Node, value: str, layout: Layout | None = None) -> None:
+    """The fused activation as its own node, then the result.
+
+    With a grid the sum is brought onto the output grid first: it saturates there, and clamping that to the
+    activation's range is what clamping the sum would have given.
+    """
+    t, kind = n.output, n.attrs.get("activation")
+    layout = identity(len(t.shape)) if layout is None else layout
+    grid = b.grid(t)
+    if kind is None or (grid is not None and implied(grid, kind)):
+        return b.result(t, value, layout)
+    if grid is not None:
+        stored, _ = b.stored_grid(grid)
+        value = b.dequantize(b.quantize(value, stored, layout, "wide_q"), stored, layout, "wide_dq")
+    return b.result(t, clip(b, value, kind, t, kind), layout)
+
+
+# Products.
+
+
+def bias(b: Builder, n: Node) -> list[str]:
+    """The bias as real values: none, a float constant, or int32 on the grid of the products."""
+    t = n.inputs[2] if len(n.inputs) > 2 else None
+    if t is None:
+        return []
+    x, w = given(n, 0), given(n, 1)
+    if t.data is None or t.dtype not in (dtypes.int32, dtypes.int64) or x.grid is None or w.grid is None:
+        return [b.real(t)]
+    scale = np.broadcast_to(np.float64(x.grid.scale) * np.asarray(w.grid.scale, np.float64), t.shape)
+    if b.options.style == "float" or np.abs(t.data.astype(np.int64)).max(initial=0) > np.iinfo(np.int32).max:
+        if b.options.style != "float":
+            b.notes.append(f"{n.name or n.op}: the bias does not fit int32 and is written as float32")
+        return [b.constant(t.data * scale, np.float32, f"{b.names[t]}_real")]
+    grid = Grid(dtypes.int32, tuple(float(s) for s in scale.astype(np.float32)), 0, 0)
+    return [b.dequantize(b.constant(t.data, np.int32, b.names[t]), grid, (0,))]
+
+
+def pads(padding: Any) -> list[int]:
+    """((low, high), ...) as ONNX has it: all lows, then all highs."""
+    return [int(low) for low, _ in padding] + [int(high) for _, high in padding]
+
+
+def _convolution(b: Builder, n: Node, weights: Layout, groups: int) -> None:
+    x, w = given(n, 0), given(n, 1)
+    kernel = [w.shape[1], w.shape[2]]
+    value = b.op(
+        "Conv",
+        [b.real(x, NCHW), b.real(w, weights, weight=True), *bias(b, n)],
+        kernel_shape=kernel,
+        strides=list(n.attrs["strides"]),
+        dilations=list(n.attrs.get("dilations", (1, 1))),
+        pads=pads(n.attrs["padding"]),
+        group=groups,
+    )
+    finish(b, n, value, NCHW)
+
+
+def conv_2d(b: Builder, n: Node) -> None:
+    _convolution(b, n, NCHW, int(n.attrs.get("groups", 1)))
+
+
+def depthwise_conv_2d(b: Builder, n: Node) -> None:
+    _convolution(b, n, (3, 0, 1, 2), given(n, 0).shape[3])
+
+
+def transpose_conv(b: Builder, n: Node) -> None:
+    x, w = given(n, 0), given(n, 1)
+    padding = [(int(low), int(high)) for low, high in n.attrs["padding"]]
+    if any(low < 0 for low, _ in padding):
+        raise b.refuse("a transposed convolution with padding added before its result", "pad the result instead")
+    strides = [int(s) for s in n.attrs["strides"]]
+    extra = [max(0, -high) for _, high in padding]
+    if any(e >= s for e, s in zip(extra, strides, strict=True) if e):
+        raise b.refuse("a transposed convolution with more padding after its result than its stride allows")
+    value = b.op(
+        "ConvTranspose",
+        [b.real(x, NCHW), b.real(w, (3, 0, 1, 2), weight=True), *bias(b, n)],
+        kernel_shape=[w.shape[1], w.shape[2]],
+        strides=strides,
+        pads=pads([(low, max(0, high)) for low, high in padding]),
+        output_padding=extra,
+    )
+    finish(b, n, value, NCHW)
+
+
+def reshaped(b: Builder, t: Tensor, shape: tuple[int, ...], suffix: str) -> str:
+    """Real values of ``t`` in another shape; on its own grid if it has one, as data movement is in QDQ files."""
+    value = b.op("Reshape", [b.real(t), b.constant(shape)], suffix)
+    grid = b.grid(t)
+    if grid is None:
+        return value
+    stored, _ = b.stored_grid(grid)
+    return b.dequantize(b.quantize(value, stored, suffix=suffix + "_q"), stored, suffix=suffix + "_dq")
+
+
+def fully_connected(b: Builder, n: Node) -> None:
+    """Gemm, which has a bias; more than two dimensions are folded into rows around it."""
+    x, w, y = given(n, 0), given(n, 1), n.output
+    rows = x.size // x.shape[-1] if x.shape[-1] else 0
+    flat = len(x.shape) == 2
+    left = b.real(x) if flat else reshaped(b, x, (rows, x.shape[-1]), "rows")
+    value = b.op("Gemm", [left, b.real(w, weight=True), *bias(b, n)], transB=1)
+    if len(y.shape) == 2:
+        return finish(b, n, value)
+    grid = b.grid(y)
+    if grid is not None:
+        stored, _ = b.stored_grid(grid)
+        value = b.dequantize(b.quantize(value, stored, suffix="rows_out_q"), stored, suffix="rows_out_dq")
+    finish(b, n, b.op("Reshape", [value, b.constant(y.shape)], "unrows"))
+
+
+def batch_matmul(b: Builder, n: Node) -> None:
+    def side(t: Tensor, swap: bool) -> str:
+        layout = list(identity(len(t.shape)))
+        if swap:
+            layout[-2:] = layout[:-3:-1]
+        return b.real(t, tuple(layout))
+
+    x, y = given(n, 0), given(n, 1)
+    finish(b, n, b.op("MatMul", [side(x, bool(n.attrs.get("adj_x"))), side(y, bool(n.attrs.get("adj_y")))]))
+
+
+# Elementwise.
+
+
+def nary(kind: str) -> Emit:
+    def emit(b: Builder, n: Node) -> None:
+        rank = len(n.output.shape)
+        layout = b.agree(n.operands, rank)
+        finish(b, n, b.op(kind, [operand(b, t, layout) for t in n.operands]), layout)
+
+    return emit
+
+
+def operand(b: Builder, t: Tensor, layout: Layout) -> str:
+    """An operand that broadcasts: constants follow the layout, others are held in it or in their own order."""
+    if t.constant or len(t.shape) == len(layout):
+        return b.real(t, layout)
+    return b.real(t)
+
+
+def unary(*kinds: str, **attrs: str) -> Emit:
+    """ONNX operators applied one after another; ``attrs`` names the graph's attributes that the first one takes."""
+
+    def emit(b: Builder, n: Node) -> None:
+        x = given(n, 0)
+        layout = b.agree([x], len(x.shape))
+        value = b.op(kinds[0], [b.real(x, layout)], **{k: float(n.attrs[v]) for k, v in attrs.items()})
+        for kind in kinds[1:]:
+            value = b.op(kind, [value])
+        b.result(n.output, value, layout)
+
+    return emit
+
+
+def composed(formula: Callable[[Builder, Node, str], str]) -> Emit:
+    def emit(b: Builder, n: Node) -> None:
+        x = given(n, 0)
+        layout = b.agree([x], len(x.shape))
+        b.result(n.output, formula(b, n, b.real(x, layout)), layout)
+
+    return emit
+
+
+def _number(b: Builder, n: Node, value: float) -> str:
+    return b.constant(value, dtypes.float32 if n.output.grid is not None else n.output.dtype, "number")
+
+
+def gelu(b: Builder, n: Node) -> None:
+    approximate = bool(n.attrs.get("approximate"))
+
+    def exact(b: Builder, n: Node, x: str) -> str:
+        inner = b.op("Erf", [b.op("Mul", [x, _number(b, n, math.sqrt(0.5))], "scaled")], "erf")
+        weight = b.op("Mul", [b.op("Add", [inner, _number(b, n, 1.0)], "plus"), _number(b, n, 0.5)], "half")
+        return b.op("Mul", [x, weight])
+
+    def by_tanh(b: Builder, n: Node, x: str) -> str:
+        # 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016.
+        cube = b.op("Mul", [b.op("Mul", [x, x], "square"), x], "cube")
+        inner = b.op("Add", [x, b.op("Mul", [cube, _number(b, n, 0.044715)], "small")], "sum")
+        tanh = b.op("Tanh", [b.op("Mul", [inner, _number(b, n, math.sqrt(2 / math.pi))], "scaled")], "tanh")
+        weight = b.op("Mul", [b.op("Add", [tanh, _number(b, n, 1.0)], "plus"), _number(b, n, 0.5)], "half")
+        return b.op("Mul", [x, weight])
+
+    def native(b: Builder, n: Node, x: str) -> str:
+        return b.op("Gelu", [x], approximate="tanh" if approximate else "none")
+
+    composed(native if b.opset >= 20 else by_tanh if approximate else exact)(b, n)
+
+
+def activation(kind: str) -> Emit:
+    return composed(lambda b, n, x: clip(b, x, kind, n.output))
+
+
+def not_equal(b: Builder, n: Node) -> None:
+    layout = b.agree(n.operands, len(n.output.shape))
+    same = b.op("Equal", [operand(b, t, layout) for t in n.operands], "equal")
+    b.result(n.output, b.op("Not", [same]), layout)
+
+
+def squared_difference(b: Builder, n: Node) -> None:
+    layout = b.agree(n.operands, len(n.output.shape))
+    value = b.op("Sub", [operand(b, t, layout) for t in n.operands], "difference")
+    b.result(n.output, b.op("Mul", [value, value]), layout)
+
+
+def table(b: Builder, n: Node) -> None:
+    """A lookup: the stored integers, moved to start at 0, index the stored outputs."""
+    x, y = given(n, 0), n.output
+    if b.options.style == "float":
+        raise b.refuse("a table of stored integers in a float file", "write it with style='qdq'")
+    layout = b.agree([x], len(x.shape))
+    values = b.scratch(f"{b.names[y]}_table", np.asarray(n.attrs["values"], y.dtype).reshape(256), y.grid)
+    index = b.op("Cast", [b.stored(x, layout)], "cast", to=_element(b, dtypes.int32))
+    offset = 128 - b.stored_dtype(x)[1]
+    if offset:
+        index = b.op("Add", [index, b.constant(offset, np.int32, "first")], "index")
+    b.result(y, b.op("Gather", [b.real(values), index], axis=0), layout)
+
+
+def _element(b: Builder, dtype: Any) -> int:
+    return int(b.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def cast(b: Builder, n: Node) -> None:
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    b.result(n.output, b.op("Cast", [b.real(x, layout)], to=_element(b, n.output.dtype)), layout)
+
+
+def convert(b: Builder, n: Node) -> None:
+    """quantize, dequantize: reading gives real values, holding puts them on the result's grid."""
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    grid_in, grid_out = b.grid(x), b.grid(n.output)
+    if grid_in is None and grid_out is None:
+        return b.result(n.output, b.op("Identity", [b.real(x, layout)]), layout)
+    if grid_out is not None:
+        stored, _ = b.stored_grid(grid_out)
+        return b.hold(n.output, b.quantize(b.real(x, layout), stored, layout, ""), layout)
+    assert grid_in is not None
+    stored, _ = b.stored_grid(grid_in)
+    return b.hold(n.output, b.dequantize(b.stored(x, layout), stored, layout, ""), layout)
+
+
+def softmax(b: Builder, n: Node) -> None:
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    value, beta = b.real(x, layout), float(n.attrs.get("beta", 1.0))
+    if beta != 1.0:
+        value = b.op("Mul", [value, _number(b, n, beta)], "beta")
+    axis = layout.index(len(x.shape) - 1)
+    b.result(n.output, b.op("LogSoftmax" if n.op == "log_softmax" else "Softmax", [value], axis=axis), layout)
+
+
+def select(b: Builder, n: Node) -> None:
+    layout = b.agree(n.operands, len(n.output.shape))
+    b.result(n.output, b.op("Where", [operand(b, t, layout) for t in n.operands]), layout)
+
+
+# Pools and reductions.
+
+
+def pool(kind: str, **fixed: int) -> Emit:
+    def emit(b: Builder, n: Node) -> None:
+        value = b.op(
+            kind,
+            [b.real(given(n, 0), NCHW)],
+            kernel_shape=list(n.attrs["window"]),
+            strides=list(n.attrs["strides"]),
+            pads=pads(n.attrs["padding"]),
+            **fixed,
+        )
+        finish(b, n, value, NCHW)
+
+    return emit
+
+
+def without(layout: Layout, axes: set[int]) -> Layout:
+    """The layout of what remains when ``axes`` are dropped."""
+    kept = [a for a in layout if a not in axes]
+    return tuple(sorted(kept).index(a) for a in kept)
+
+
+def reduction(kind: str, axes_are_input_since: int) -> Emit:
+    def emit(b: Builder, n: Node) -> None:
+        x = given(n, 0)
+        rank = len(x.shape)
+        axes = {int(a) % rank for a in n.attrs["axes"]} if rank else set[int]()
+        keep = bool(n.attrs.get("keepdims"))
+        layout = b.agree([x], rank)
+        where = sorted(layout.index(a) for a in axes)
+        if not where:
+            return b.result(n.output, b.op("Identity", [b.real(x, layout)]), layout)
+        if b.opset >= axes_are_input_since:
+            value = b.op(kind, [b.real(x, layout), b.constant(where)], keepdims=int(keep))
+        else:
+            value = b.op(kind, [b.real(x, layout)], axes=where, keepdims=int(keep))
+        return b.result(n.output, value, layout if keep else without(layout, axes))
+
+    return emit
+
+
+def arg(kind: str) -> Emit:
+    def emit(b: Builder, n: Node) -> None:
+        x = given(n, 0)
+        axis = int(n.attrs["axis"]) % len(x.shape)
+        layout = b.agree([x], len(x.shape))
+        value = b.op(kind, [b.real(x, layout)], axis=layout.index(axis), keepdims=0)
+        b.result(n.output, b.op("Cast", [value], "cast", to=_element(b, n.output.dtype)), without(layout, {axis}))
+
+    return emit
+
+
+def cumsum(b: Builder, n: Node) -> None:
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    axis = b.constant(layout.index(int(n.attrs["axis"]) % len(x.shape)), np.int64, "axis")
+    value = b.op(
+        "CumSum",
+        [b.real(x, layout), axis],
+        exclusive=int(bool(n.attrs.get("exclusive"))),
+        reverse=int(bool(n.attrs.get("reverse"))),
+    )
+    b.result(n.output, value, layout)
+
+
+# Data movement.
+
+
+def reshape(b: Builder, n: Node) -> None:
+    """A layout that moves only dimensions of size 1 has the same memory order: no transpose needed there."""
+    x = given(n, 0)
+    layout = identity(len(x.shape))
+    if not x.constant:
+        ordered = [k for k in b.layouts(x) if (long := [a for a in k if x.shape[a] != 1]) == sorted(long)]
+        layout = ordered[0] if ordered else layout
+    b.result(n.output, b.op("Reshape", [b.real(x, layout), b.constant(n.output.shape)]))
+
+
+def transpose(b: Builder, n: Node) -> None:
+    """Nothing is written: the result is held where the operand is, its dimensions under other names."""
+    x, y = given(n, 0), n.output
+    perm = [int(p) for p in n.attrs["permutation"]]
+    if x.constant or b.grid(x) != b.grid(y):
+        return b.result(y, b.op("Transpose", [b.real(x)], perm=perm))
+    for layout in b.layouts(x):
+        b.hold(y, b.stored(x, layout), tuple(perm.index(a) for a in layout))
+    return None
+
+
+def concatenation(b: Builder, n: Node) -> None:
+    rank = len(n.output.shape)
+    layout = b.agree(n.operands, rank)
+    axis = layout.index(int(n.attrs["axis"]) % rank)
+    b.result(n.output, b.op("Concat", [b.real(t, layout) for t in n.operands], axis=axis), layout)
+
+
+def split(b: Builder, n: Node) -> None:
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    axis = layout.index(int(n.attrs["axis"]) % len(x.shape))
+    values = b.ops("Split", [b.real(x, layout), b.constant(list(n.attrs["sizes"]))], len(n.outputs), axis=axis)
+    for t, value in zip(n.outputs, values, strict=True):
+        b.result(t, value, layout)
+
+
+def _slices(b: Builder, n: Node, begin: Any, end: Any, steps: Any) -> None:
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    rows = [b.constant([int(part[a]) for a in layout]) for part in (begin, end, identity(len(layout)), steps)]
+    rows[2] = b.constant(list(identity(len(layout))))
+    b.result(n.output, b.op("Slice", [b.real(x, layout), *rows]), layout)
+
+
+def slice_(b: Builder, n: Node) -> None:
+    begin = n.attrs["begin"]
+    end = [p + s for p, s in zip(begin, n.attrs["size"], strict=True)]
+    _slices(b, n, begin, end, [1] * len(end))
+
+
+def strided_slice(b: Builder, n: Node) -> None:
+    _slices(b, n, n.attrs["begin"], n.attrs["end"], n.attrs["strides"])
+
+
+def reverse(b: Builder, n: Node) -> None:
+    shape = given(n, 0).shape
+    turned = {int(a) % len(shape) for a in n.attrs["axes"]}
+    begin = [s - 1 if a in turned else 0 for a, s in enumerate(shape)]
+    # Going down, the end lies before the first element; ONNX says so with a number below -size.
+    end = [-s - 1 if a in turned else s for a, s in enumerate(shape)]
+    _slices(b, n, begin, end, [-1 if a in turned else 1 for a in range(len(shape))])
+
+
+def pad(b: Builder, n: Node) -> None:
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    padding = [n.attrs["padding"][a] for a in layout]
+    value = n.attrs.get("value") or 0
+    dtype = dtypes.float32 if x.grid is not None else x.dtype
+    inputs = [b.real(x, layout), b.constant(pads(padding)), b.constant(value, dtype, "fill")]
+    b.result(n.output, b.op("Pad", inputs), layout)
+
+
+def broadcast_to(b: Builder, n: Node) -> None:
+    x, shape = given(n, 0), n.output.shape
+    layout = b.agree([x], len(shape))
+    b.result(n.output, b.op("Expand", [operand(b, x, layout), b.constant([shape[a] for a in layout])]), layout)
+
+
+def tile(b: Builder, n: Node) -> None:
+    x = given(n, 0)
+    layout = b.agree([x], len(x.shape))
+    counts = b.constant([int(n.attrs["multiples"][a]) for a in layout])
+    b.result(n.output, b.op("Tile", [b.real(x, layout), counts]), layout)
+
+
+def gather(b: Builder, n: Node) -> None:
+    x, indices = given(n, 0), given(n, 1)
+    b.result(n.output, b.op("Gather", [b.real(x), b.real(indices)], axis=int(n.attrs["axis"]) % len(x.shape)))
+
+
+def one_hot(b: Builder, n: Node) -> None:
+    """A comparison with 0, 1, ...: indices outside give zeros, which OneHot would wrap around."""
+    x, y = given(n, 0), n.output
+    axis = int(n.attrs["axis"]) % len(y.shape)
+    shape = [1 if i == axis else s for i, s in enumerate(y.shape)]
+    places = [y.shape[axis] if i == axis else 1 for i in range(len(y.shape))]
+    at = b.op("Reshape", [b.real(x), b.constant(shape)], "column")
+    same = b.op("Equal", [at, b.constant(np.arange(y.shape[axis]).reshape(places), x.dtype, "places")], "equal")
+    real = dtypes.float32 if y.grid is not None else y.dtype
+    b.result(y, b.op("Cast", [same], to=_element(b, real)))
+
+
+def resize(mode: str) -> Emit:
+    def emit(b: Builder, n: Node) -> None:
+        x, y = given(n, 0), n.output
+        align, half = bool(n.attrs.get("align_corners")), bool(n.attrs.get("half_pixel_centers"))
+        attrs: dict[str, Any] = {
+            "mode": mode,
+            "coordinate_transformation_mode": "align_corners" if align else "half_pixel" if half else "asymmetric",
+        }
+        if mode == "nearest":
+            attrs["nearest_mode"] = "round_prefer_ceil" if align or half else "floor"
+        sizes = b.constant([y.shape[a] for a in NCHW])
+        b.result(y, b.op("Resize", [b.real(x, NCHW), "", "", sizes], **attrs), NCHW)
+
+    return emit
+
+
+EMIT: Final[dict[str, Emit]] = {
+    "conv_2d": conv_2d,
+    "depthwise_conv_2d": depthwise_conv_2d,
+    "transpose_conv": transpose_conv,
+    "fully_connected": fully_connected,
+    "batch_matmul": batch_matmul,
+    "add": nary("Add"),
+    "sub": nary("Sub"),
+    "mul": nary("Mul"),
+    "div": nary("Div"),
+    "maximum": nary("Max"),
+    "minimum": nary("Min"),
+    "pow": nary("Pow"),
+    "squared_difference": squared_difference,
+    "equal": nary("Equal"),
+    "not_equal": not_equal,
+    "less": nary("Less"),
+    "less_equal": nary("LessOrEqual"),
+    "greater": nary("Greater"),
+    "greater_equal": nary("GreaterOrEqual"),
+    "logical_and": nary("And"),
+    "logical_or": nary("Or"),
+    "logical_not": unary("Not"),
+    "max_pool_2d": pool("MaxPool"),
+    "average_pool_2d": pool("AveragePool", count_include_pad=0),
+    "mean": reduction("ReduceMean", 18),
+    "sum": reduction("ReduceSum", 13),
+    "reduce_max": reduction("ReduceMax", 18),
+    "reduce_min": reduction("ReduceMin", 18),
+    "reduce_prod": reduction("ReduceProd", 18),
+    "argmax": arg("ArgMax"),
+    "argmin": arg("ArgMin"),
+    "softmax": softmax,
+    "log_softmax": softmax,
+    "logistic": unary("Sigmoid"),
+    "tanh": unary("Tanh"),
+    "relu": activation("relu"),
+    "relu6": activation("relu6"),
+    "relu_n1_to_1": activation("relu_n1_to_1"),
+    "hard_swish": unary("HardSwish"),
+    "elu": unary("Elu"),
+    "exp": unary("Exp"),
+    "log": unary("Log"),
+    "sqrt": unary("Sqrt"),
+    "rsqrt": unary("Sqrt", "Reciprocal"),
+    "abs": unary("Abs"),
+    "neg": unary("Neg"),
+    "square": composed(lambda b, n, x: b.op("Mul", [x, x])),
+    "sin": unary("Sin"),
+    "cos": unary("Cos"),
+    "floor": unary("Floor"),
+    "ceil": unary("Ceil"),
+    "round": unary("Round"),
+    "sign": unary("Sign"),
+    "erf": unary("Erf"),
+    "leaky_relu": unary("LeakyRelu", alpha="alpha"),
+    "prelu": nary("PRelu"),
+    "gelu": gelu,
+    "table": table,
+    "reshape": reshape,
+    "transpose": transpose,
+    "concatenation": concatenation,
+    "split": split,
+    "slice": slice_,
+    "strided_slice": strided_slice,
+    "pad": pad,
+    "broadcast_to": broadcast_to,
+    "tile": tile,
+    "reverse": reverse,
+    "gather": gather,
+    "one_hot": one_hot,
+    "select": select,
+    "cumsum": cumsum,
+    "resize_bilinear": resize("linear"),
+    "resize_nearest": resize("nearest"),
+    "quantize": convert,
+    "dequantize": convert,
+    "cast": cast,
+}
