@@ -76,7 +76,8 @@ def bias(b: Builder, n: Node) -> list[str]:
     x, w = given(n, 0), given(n, 1)
     if t.data is None or t.dtype not in (dtypes.int32, dtypes.int64) or x.grid is None or w.grid is None:
         return [b.real(t)]
-    scale = np.broadcast_to(np.float64(x.grid.scale) * np.asarray(w.grid.scale, np.float64), t.shape)
+    scale = np.asarray(x.grid.scale, np.float64) * np.asarray(w.grid.scale, np.float64)
+    scale = np.broadcast_to(scale, t.shape)
     if b.options.style == "float" or np.abs(t.data.astype(np.int64)).max(initial=0) > np.iinfo(np.int32).max:
         if b.options.style != "float":
             b.notes.append(f"{n.name or n.op}: the bias does not fit int32 and is written as float32")
@@ -195,7 +196,8 @@ def unary(*kinds: str, **attrs: str) -> Emit:
     def emit(b: Builder, n: Node) -> None:
         x = given(n, 0)
         layout = b.agree([x], len(x.shape))
-        value = b.op(kinds[0], [b.real(x, layout)], **{k: float(n.attrs[v]) for k, v in attrs.items()})
+        given_attrs: dict[str, Any] = {k: float(n.attrs[v]) for k, v in attrs.items()}
+        value = b.op(kinds[0], [b.real(x, layout)], **given_attrs)
         for kind in kinds[1:]:
             value = b.op(kind, [value])
         b.result(n.output, value, layout)
@@ -311,7 +313,7 @@ def select(b: Builder, n: Node) -> None:
 # Pools and reductions.
 
 
-def pool(kind: str, **fixed: int) -> Emit:
+def pool(kind: str, **fixed: Any) -> Emit:
     def emit(b: Builder, n: Node) -> None:
         value = b.op(
             kind,
