@@ -36,6 +36,8 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("custom_vjp", "custom_gradient", "closure_convert"), "nxjax.transforms.custom_vjp"),
     **dict.fromkeys(("eval_shape", "make_jaxpr"), "nxjax.transforms.shapes"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
+    **dict.fromkeys(("Tensor",), "nxjax.tensor"),
+    **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
     **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
     **dict.fromkeys(
         ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "device_put", "device_get",
@@ -45,7 +47,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "custom_derivatives", "ad_checkpoint", "runtime")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "custom_derivatives", "ad_checkpoint", "runtime", "device")
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from nxjax import backends as backends
 from nxjax import core as core
 from nxjax import custom_derivatives as custom_derivatives
 from nxjax import debug as debug
+from nxjax import device as device
 from nxjax import dtypes as dtypes
 from nxjax import errors as errors
 from nxjax import experimental as experimental
@@ -26,6 +27,8 @@ from nxjax import tree as tree
 from nxjax import tree_util as tree_util
 from nxjax import typing as typing
 from nxjax.config import config as config
+from nxjax.device import Device as Device
+from nxjax.device import DeviceType as DeviceType
 from nxjax.lax.control import associative_scan as associative_scan
 from nxjax.lax.control import cond as cond
 from nxjax.lax.control import fori_loop as fori_loop
@@ -448,6 +451,7 @@ from nxjax.runtime import local_device_count as local_device_count
 from nxjax.runtime import local_devices as local_devices
 from nxjax.runtime import process_count as process_count
 from nxjax.runtime import process_index as process_index
+from nxjax.tensor import Tensor as Tensor
 from nxjax.trace.core import Array as Array
 from nxjax.trace.dtypes import float0 as float0
 from nxjax.trace.program import Program as Program

@@ -55,6 +55,7 @@ def for_device(device: Any) -> Backend:
     """The backend for a `Device`, a platform name (``"cpu"``, ``"tpu"``), a backend name, or None (the default)."""
     if device is None:
         return default()
+    device = getattr(device, "device", device)  # `nx.Device`, which names one
     if isinstance(device, Device):
         return device.backend
     if device == "cpu":

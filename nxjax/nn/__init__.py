@@ -1,6 +1,7 @@
 """`nx.nn`: activations, normalizations, attention and initializers of neural networks; names and values as `jax.nn`.
 
-`layer_norm`, `rms_norm` and `batch_norm_inference` are additions: each is one equation that devices know.
+`layer_norm`, `rms_norm` and `batch_norm_inference` are additions: each is one equation that devices know. So are
+the modules (`Sequential`, `Conv2d`, `Linear`, ...): networks as pytrees over these functions, images as ``[n, c, h, w]``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ _FILES = {
     "norms": "batch_norm_inference layer_norm rms_norm standardize",
     "encodings": "one_hot",
     "attention": "dot_product_attention",
+    "modules.base": "Module seed",
+    "modules.containers": "Dropout Flatten Identity Lambda Residual Sequential",
+    "modules.convolution": "Conv2d ConvTranspose2d",
+    "modules.dense": "Embedding Linear",
+    "modules.activation": "GELU ReLU ReLU6 SiLU Sigmoid Softmax Tanh",
+    "modules.pooling": "AdaptiveAvgPool2d AvgPool2d MaxPool2d",
+    "modules.normalization": "BatchNorm2d LayerNorm fold_batch_norms",
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
 

@@ -18,6 +18,11 @@ def _inexact(name: str, x: Any) -> Array:
     return v
 
 
+def _is_number(x: Any) -> bool:
+    """A Python number: known while tracing, so that it may be a parameter of an op."""
+    return isinstance(x, (int, float))
+
+
 def identity(x: Any) -> Array:
     """``x`` as an array."""
     return value(x, "identity")
@@ -112,6 +117,8 @@ def mish(x: Any) -> Array:
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015)."""
     v = value(x, "elu")
+    if _is_number(alpha) and alpha == 1 and v.dtype in dtypes.FLOAT:
+        return ops.elu(v)
     # The exponential sees no large x, whose infinite derivative would be multiplied by 0.
     return jnp.where(v > 0, v, alpha * jnp.expm1(jnp.where(v > 0, 0.0, v)))
 
@@ -130,6 +137,8 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     """x for x >= 0, else negative_slope * x."""
     v = value(x, "leaky_relu")
+    if _is_number(negative_slope) and v.dtype in dtypes.FLOAT:
+        return ops.leaky_relu(v, alpha=float(negative_slope))
     return jnp.where(v >= 0, v, negative_slope * v)
 
 
@@ -147,7 +156,7 @@ def hard_sigmoid(x: Any) -> Array:
 def hard_silu(x: Any) -> Array:
     """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
     v = value(x, "hard_silu")
-    return v * hard_sigmoid(v)
+    return ops.hard_swish(v) if v.dtype in dtypes.FLOAT else v * hard_sigmoid(v)
 
 
 hard_swish = hard_silu

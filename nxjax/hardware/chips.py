@@ -1,0 +1,139 @@
+"""Which NPUs this machine has, read from the files that the kernel's drivers make. Opens no device, loads no SDK.
+
+A chip can be used when its driver made its device file and the package that talks to it is installed. The table
+names, for each, what was looked for, so that "there is none" comes with a reason.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from nxjax.backends.npu.extras import installed
+
+
+@final
+@dataclass(frozen=True)
+class Kind:
+    """A family of NPUs: whose it is, what its driver makes, what talks to it.
+
+    Attributes:
+        drivers: names of kernel drivers that register it with the accel subsystem.
+        nodes: device files that other drivers of it make, as patterns.
+        usb: vendor and product numbers on USB.
+        module: the Python package that reaches it; empty where it has none.
+        extra: the extra of nxjax that brings the package.
+        target: what `nx.compile` is told.
+    """
+
+    vendor: str
+    name: str
+    drivers: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    usb: tuple[str, ...] = ()
+    module: str = ""
+    extra: str = ""
+    target: str = ""
+
+
+KINDS: Final = (
+    Kind("Intel", "NPU", drivers=("intel_vpu",), module="openvino", extra="openvino", target="intel-npu"),
+    Kind("AMD", "XDNA", drivers=("amdxdna",), module="onnxruntime", extra="onnx", target="amd-xdna"),
+    Kind(
+        "Qualcomm",
+        "Hexagon",
+        nodes=("dev/fastrpc-cdsp*", "dev/adsprpc-smd*"),
+        module="onnxruntime_qnn",
+        extra="qnn",
+        target="qualcomm-htp",
+    ),
+    Kind(
+        "Google",
+        "Edge TPU",
+        nodes=("dev/apex_*",),
+        usb=("1a6e:089a", "18d1:9302"),
+        module="ai_edge_litert",
+        extra="litert",
+        target="edge-tpu",
+    ),
+    Kind("Arm", "Ethos-U", drivers=("ethosu",), nodes=("dev/ethosu*",), module="ai_edge_litert", extra="litert"),
+    Kind("Rockchip", "RKNPU", drivers=("rocket",), nodes=("dev/rknpu*",)),
+    Kind("Habana", "Gaudi", drivers=("habanalabs",), nodes=("dev/hl[0-9]*",)),
+    Kind("Apple", "Neural Engine", module="coremltools", extra="coreml", target="apple-ane"),
+)
+
+
+@final
+@dataclass(frozen=True)
+class Chip:
+    """An NPU of this machine: its family, where it was found, and why it cannot be used if it cannot."""
+
+    kind: Kind
+    place: str
+    driver: str = ""
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind.vendor} {self.kind.name}"
+
+    @property
+    def usable(self) -> bool:
+        return not self.reason
+
+
+def find(root: str | Path = "/") -> list[Chip]:
+    """Every NPU whose device is below ``root``, usable ones first."""
+    found = [chip for kind in KINDS for chip in _of_kind(kind, Path(root))]
+    return sorted(found, key=lambda c: not c.usable)
+
+
+def _of_kind(kind: Kind, root: Path) -> Iterator[Chip]:
+    for place, driver in _places(kind, root):
+        yield Chip(kind, place, driver, _missing(kind))
+
+
+def _places(kind: Kind, root: Path) -> Iterator[tuple[str, str]]:
+    for entry in sorted(root.glob("sys/class/accel/accel*")):
+        driver = (entry / "device" / "driver").resolve().name
+        if driver in kind.drivers:
+            yield f"/dev/accel/{entry.name}", driver
+    for pattern in kind.nodes:
+        yield from (("/" + str(node.relative_to(root)), "") for node in sorted(root.glob(pattern)))
+    if kind.usb:
+        for entry in sorted(root.glob("sys/bus/usb/devices/*/idVendor")):
+            if f"{_text(entry)}:{_text(entry.with_name('idProduct'))}" in kind.usb:
+                yield f"usb {entry.parent.name}", ""
+    if kind.vendor == "Apple" and str(root) == "/" and sys.platform == "darwin" and platform.machine() == "arm64":
+        yield "this machine's SoC", ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _missing(kind: Kind) -> str:
+    """Why a chip that is there cannot be used; empty if it can."""
+    if not kind.module:
+        return f"nxjax has no runtime for {kind.vendor} {kind.name}; nx.compile still writes its files"
+    if not installed(kind.module):
+        return f"the package {kind.module} is not installed: pip install 'nxjax[{kind.extra}]'"
+    return ""
+
+
+def why_none(root: str | Path = "/") -> str:
+    """Why no NPU can be used, in one sentence; empty if one can."""
+    chips = find(root)
+    if any(c.usable for c in chips):
+        return ""
+    if chips:
+        return "; ".join(f"{c.title} at {c.place}: {c.reason}" for c in chips)
+    looked = ", ".join(f"{k.vendor} {k.name}" for k in KINDS)
+    return f"no NPU found on this machine ({platform.system()} {platform.machine()}); looked for {looked}"

@@ -1,0 +1,1 @@
+"""Networks as pytrees: thin modules over the pure functions of `nxjax.nn` and `nxjax.lax`. See `base.Module`."""

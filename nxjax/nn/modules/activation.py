@@ -1,0 +1,82 @@
+"""The activation functions of `nxjax.nn` as layers without parameters."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from nxjax.nn import activations, softmaxes
+from nxjax.nn.modules.base import Module
+from nxjax.trace.core import Array
+
+
+@final
+class ReLU(Module):
+    """max(x, 0)
+
+    >>> import nxjax as nx
+    >>> ReLU()(nx.array([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    def __call__(self, x: Any) -> Array:
+        return activations.relu(x)
+
+
+@final
+class ReLU6(Module):
+    """min(max(x, 0), 6)"""
+
+    def __call__(self, x: Any) -> Array:
+        return activations.relu6(x)
+
+
+@final
+class GELU(Module):
+    """x times the normal distribution function of x; ``approximate`` by a hyperbolic tangent."""
+
+    def __init__(self, approximate: bool = False) -> None:
+        self.approximate = bool(approximate)
+
+    def __call__(self, x: Any) -> Array:
+        return activations.gelu(x, self.approximate)
+
+    def _settings(self) -> str:
+        return "approximate=True" if self.approximate else ""
+
+
+@final
+class SiLU(Module):
+    """x * sigmoid(x)"""
+
+    def __call__(self, x: Any) -> Array:
+        return activations.silu(x)
+
+
+@final
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))"""
+
+    def __call__(self, x: Any) -> Array:
+        return activations.sigmoid(x)
+
+
+@final
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def __call__(self, x: Any) -> Array:
+        return activations.tanh(x)
+
+
+@final
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along ``axis``."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = int(axis)
+
+    def __call__(self, x: Any) -> Array:
+        return softmaxes.softmax(x, axis=self.axis)
+
+    def _settings(self) -> str:
+        return "" if self.axis == -1 else f"axis={self.axis}"

@@ -1,0 +1,194 @@
+"""Convolutions of images ``[n, c, h, w]``: Conv2d and ConvTranspose2d."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from nxjax import lax
+from nxjax.errors import ParameterError
+from nxjax.nn.modules.base import Module, keys, pair, per_image, positive, uniform
+from nxjax.numpy.promotion import promote_inexact
+from nxjax.ops.shape import broadcast_in_dim, rev
+from nxjax.trace.core import Array
+
+LAYOUT = ("NCHW", "OIHW", "NCHW")
+
+
+def add_channels(y: Array, bias: Any) -> Array:
+    """``y`` ``[n, c, h, w]`` plus one number per channel."""
+    v, b = promote_inexact("bias", y, bias)
+    return v + broadcast_in_dim(b, shape=v.shape, broadcast_dimensions=(1,))
+
+
+def _one(value: tuple[int, int]) -> str:
+    return str(value[0] if value[0] == value[1] else value)
+
+
+def _padding(module: str, padding: Any) -> Any:
+    if isinstance(padding, str):
+        if padding.upper() not in ("SAME", "VALID"):
+            raise ParameterError(f"{module}: padding", got=repr(padding), expected="'same', 'valid', an int or two")
+        return padding.upper()
+    return pair(module, "padding", padding, 0)
+
+
+def _groups(module: str, in_channels: int, out_channels: int, groups: int) -> None:
+    positive(module, in_channels=in_channels, out_channels=out_channels, groups=groups)
+    if in_channels % groups or out_channels % groups:
+        raise ParameterError(
+            f"{module}: groups", got=groups, expected=f"a divisor of {in_channels} and {out_channels} channels"
+        )
+
+
+@final
+class Conv2d(Module):
+    """Convolution (correlation) of ``[n, in_channels, h, w]``, or of one image ``[in_channels, h, w]``.
+
+    Args:
+        in_channels, out_channels: sizes.
+        kernel_size, stride, dilation: an int, or one for rows and one for columns.
+        padding: zeros on each side, an int or two; or ``"same"``, ``"valid"``.
+        groups: groups of channels that do not mix; ``in_channels`` for a depthwise convolution.
+        bias: whether to add one per output channel.
+        key, dtype: as of `nxjax.nn.Linear`.
+
+    Attributes:
+        weight: ``[out_channels, in_channels / groups, rows, columns]``, uniform in +-1/sqrt(fan in), as is the bias.
+        bias: ``[out_channels]`` or None.
+
+    Raises:
+        ShapeError: the input has another number of channels or dimensions.
+
+    >>> import nxjax as nx
+    >>> Conv2d(3, 16, kernel_size=3, stride=2, padding=1)(nx.ones((1, 3, 32, 32))).shape
+    (1, 16, 16, 16)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        key: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        _groups("Conv2d", in_channels, out_channels, groups)
+        self.in_channels = int(in_channels)
+        self.out_channels = int(out_channels)
+        self.kernel_size = pair("Conv2d", "kernel_size", kernel_size)
+        self.stride = pair("Conv2d", "stride", stride)
+        self.padding = _padding("Conv2d", padding)
+        self.dilation = pair("Conv2d", "dilation", dilation)
+        self.groups = int(groups)
+        shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+        fan_in = shape[1] * shape[2] * shape[3]
+        first, second = keys(key, 2)
+        self.weight: Any = uniform(first, shape, fan_in, dtype)
+        self.bias: Any = uniform(second, (self.out_channels,), fan_in, dtype) if bias else None
+
+    def __call__(self, x: Any) -> Array:
+        return per_image(self, x, self._convolved, self.in_channels)
+
+    def _convolved(self, x: Array) -> Array:
+        v, w = promote_inexact("Conv2d", x, self.weight)
+        padding = self.padding if isinstance(self.padding, str) else [(p, p) for p in self.padding]
+        y = lax.conv_general_dilated(
+            v, w, self.stride, padding, None, self.dilation, LAYOUT, feature_group_count=self.groups
+        )
+        return y if self.bias is None else add_channels(y, self.bias)
+
+    def _settings(self) -> str:
+        words = [f"{self.in_channels}, {self.out_channels}, kernel_size={_one(self.kernel_size)}"]
+        for name, default in (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1))):
+            value = getattr(self, name)
+            if value != default:
+                words.append(f"{name}={value.lower()!r}" if isinstance(value, str) else f"{name}={_one(value)}")
+        if self.groups != 1:
+            words.append(f"groups={self.groups}")
+        return ", ".join([*words, *([] if self.bias is not None else ["bias=False"])])
+
+
+@final
+class ConvTranspose2d(Module):
+    """The transpose of a convolution in its input: finer images from coarse ones (PyTorch's layout and sizes).
+
+    The result has ``(h - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1`` rows.
+
+    Args:
+        output_padding: rows and columns added at the end, fewer than ``stride`` or ``dilation``.
+        others: as of `Conv2d`; ``padding`` is that of the convolution, and no word.
+
+    Attributes:
+        weight: ``[in_channels, out_channels / groups, rows, columns]``.
+        bias: ``[out_channels]`` or None.
+
+    >>> import nxjax as nx
+    >>> ConvTranspose2d(8, 4, kernel_size=2, stride=2)(nx.ones((1, 8, 5, 5))).shape
+    (1, 4, 10, 10)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        *,
+        key: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        _groups("ConvTranspose2d", in_channels, out_channels, groups)
+        self.in_channels = int(in_channels)
+        self.out_channels = int(out_channels)
+        self.kernel_size = pair("ConvTranspose2d", "kernel_size", kernel_size)
+        self.stride = pair("ConvTranspose2d", "stride", stride)
+        self.padding = pair("ConvTranspose2d", "padding", padding, 0)
+        self.output_padding = pair("ConvTranspose2d", "output_padding", output_padding, 0)
+        self.dilation = pair("ConvTranspose2d", "dilation", dilation)
+        self.groups = int(groups)
+        if any(o >= max(s, d) for o, s, d in zip(self.output_padding, self.stride, self.dilation, strict=True)):
+            raise ParameterError("ConvTranspose2d: output_padding", got=output_padding, expected="less than the stride")
+        shape = (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
+        fan_in = shape[1] * shape[2] * shape[3]
+        first, second = keys(key, 2)
+        self.weight: Any = uniform(first, shape, fan_in, dtype)
+        self.bias: Any = uniform(second, (self.out_channels,), fan_in, dtype) if bias else None
+
+    def __call__(self, x: Any) -> Array:
+        return per_image(self, x, self._convolved, self.in_channels)
+
+    def _convolved(self, x: Array) -> Array:
+        v, w = promote_inexact("ConvTranspose2d", x, self.weight)
+        # [in, out / groups, ...] as a kernel [out, in / groups, ...] of the fractionally strided convolution, mirrored.
+        i, o = w.shape[0] // self.groups, w.shape[1]
+        w = w.reshape((self.groups, i, o, *self.kernel_size)).transpose((0, 2, 1, 3, 4))
+        w = rev(w.reshape((self.groups * o, i, *self.kernel_size)), dimensions=(2, 3))
+        padding: list[tuple[int, int]] = []
+        for k, d, p, extra in zip(self.kernel_size, self.dilation, self.padding, self.output_padding, strict=True):
+            full = d * (k - 1) - p
+            padding.append((full, full + extra))
+        y = lax.conv_general_dilated(
+            v, w, (1, 1), padding, self.stride, self.dilation, LAYOUT, feature_group_count=self.groups
+        )
+        return y if self.bias is None else add_channels(y, self.bias)
+
+    def _settings(self) -> str:
+        words = [f"{self.in_channels}, {self.out_channels}, kernel_size={_one(self.kernel_size)}"]
+        for name, default in (("stride", 1), ("padding", 0), ("output_padding", 0), ("dilation", 1)):
+            value = getattr(self, name)
+            if value != (default, default):
+                words.append(f"{name}={_one(value)}")
+        if self.groups != 1:
+            words.append(f"groups={self.groups}")
+        return ", ".join([*words, *([] if self.bias is not None else ["bias=False"])])
