@@ -1,4 +1,4 @@
-"""Activations that devices have as one instruction: relu, relu6, gelu, silu. Each is one equation."""
+"""Activations that devices have as one instruction: relu, gelu, silu, hard_swish, elu, ... Each is one equation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import add, integer_pow, max, min, mul, neg, square, sub
+from nxjax.ops.arithmetic import add, div, integer_pow, max, min, mul, neg, square, sub
 from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
 from nxjax.ops.bitwise import and_
-from nxjax.ops.compare import gt, lt
-from nxjax.ops.elementary import exp, logistic, tanh
+from nxjax.ops.compare import ge, gt, lt
+from nxjax.ops.elementary import exp, expm1, logistic, tanh
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -77,6 +77,54 @@ class Silu(Activation):
         return (lambda t: mul(t, slope),)
 
 
+@final
+class HardSwish(Activation):
+    """x relu6(x + 3) / 6 (Howard et al., "Searching for MobileNetV3", 2019)."""
+
+    name = "hard_swish"
+
+    def expand(self, x: Array, /) -> Array:
+        return mul(x, div(relu6(add(x, like(x, 3))), like(x, 6)))
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
+        # x times a ramp of slope 1/6 between -3 and 3
+        ramp = div(relu6(add(x, like(x, 3))), like(x, 6))
+        inside = and_(gt(x, like(x, -3)), lt(x, like(x, 3)))
+        slope = add(ramp, select_n(inside, like(x, 0), div(x, like(x, 6))))
+        return (lambda t: mul(t, slope),)
+
+
+@final
+class LeakyRelu(Activation):
+    """x where x >= 0, else ``alpha`` x."""
+
+    name = "leaky_relu"
+
+    def expand(self, x: Array, /, *, alpha: float) -> Array:
+        return select_n(ge(x, like(x, 0)), mul(like(x, alpha), x), x)
+
+    def tangents(self, y: Array, x: Array, *, alpha: float) -> Sequence[Tangent | None]:
+        slope = select_n(ge(x, like(x, 0)), like(x, alpha), like(x, 1))
+        return (lambda t: mul(t, slope),)
+
+
+@final
+class Elu(Activation):
+    """x where x > 0, else exp(x) - 1 (Clevert et al., "Fast and accurate deep network learning", 2015)."""
+
+    name = "elu"
+
+    def expand(self, x: Array, /) -> Array:
+        above = gt(x, like(x, 0))
+        # The exponential sees no large x, whose infinite derivative would be multiplied by 0.
+        return select_n(above, expm1(select_n(above, x, like(x, 0))), x)
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
+        above = gt(x, like(x, 0))
+        slope = select_n(above, exp(select_n(above, x, like(x, 0))), like(x, 1))
+        return (lambda t: mul(t, slope),)
+
+
 def _rounded(value: float, x: Array) -> float:
     """``value`` as the dtype of ``x`` has it."""
     return float(np.asarray(value).astype(x.dtype))
@@ -119,4 +167,7 @@ class Gelu(Activation):
 relu = Relu()
 relu6 = Relu6()
 silu = Silu()
+hard_swish = HardSwish()
+leaky_relu = LeakyRelu()
+elu = Elu()
 gelu = Gelu()

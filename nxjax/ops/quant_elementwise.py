@@ -1,0 +1,237 @@
+"""Quantized arithmetic of two operands, and functions of one by table: qadd, qsub, qmul, qunary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+
+from nxjax.ops.arithmetic import add, min, mul, neg, sub
+from nxjax.ops.base import Elementwise, NDArray, equal_shapes, like, require
+from nxjax.ops.bitwise import shift_left
+from nxjax.ops.compare import gt, lt
+from nxjax.ops.elementary import exp
+from nxjax.ops.fixed import elementwise as fixed
+from nxjax.ops.fixed.elementwise import scale_of
+from nxjax.ops.fixed.functions import FUNCTIONS, unary
+from nxjax.ops.quant_base import Quantized, total
+from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.ops.quant_traced import cast, every_integer, look_up, rescale_static, settled, wrapped
+from nxjax.ops.select import select_n
+from nxjax.trace import dtypes
+from nxjax.trace.core import OPS, Array
+from nxjax.trace.types import ArrayType
+
+
+class _Binary(Quantized, Elementwise):
+    """Two operands of one shape, each on its grid."""
+
+    operands = ("x_grid", "y_grid")
+    result = "out_grid"
+    kernel: ClassVar[Callable[..., NDArray]]
+
+    def infer(self, x: ArrayType, y: ArrayType, /, **params: Any) -> ArrayType:
+        self.check(x, y, **params)
+        equal_shapes(self, x, y)
+        return x.strong()
+
+    def exact(
+        self,
+        p: NDArray,
+        q: NDArray,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        out_grid: Grid,
+        lo: int,
+        hi: int,
+        rounding: Rounding,
+    ) -> NDArray:
+        return type(self).kernel(p, x_grid, q, y_grid, out_grid, lo, hi, rounding)
+
+    def traced(
+        self,
+        p: Array,
+        q: Array,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        out_grid: Grid,
+        lo: int,
+        hi: int,
+        rounding: Rounding,
+    ) -> Array:
+        left, right = (cast(sub(v, like(v, g.zero_point)), dtypes.int64) for v, g in ((p, x_grid), (q, y_grid)))
+        return settled(self.combined(left, right, x_grid, y_grid, out_grid, rounding), out_grid, lo, hi)
+
+    def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
+        """The rescaled int64 result of centred int64 operands."""
+        raise NotImplementedError
+
+
+def _summed(p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding, sign: int) -> Array:
+    """`fixed.elementwise.add` without its clamp: both operands on half of the coarser scale, with extra bits."""
+    left = 15 if out.dtype == dtypes.int16 else 20
+    twice = np.float64(np.float32(2) * np.maximum(scale_of(x), scale_of(y)))
+    parts = [
+        rescale_static(wrapped(shift_left(v, like(v, left))), np.float64(scale_of(g)) / twice, rounding)
+        for v, g in ((p, x), (q, y))
+    ]
+    real = twice / np.float64(np.float32(2**left) * scale_of(out))
+    return rescale_static(wrapped((add if sign > 0 else sub)(*parts)), real, rounding)
+
+
+@final
+class QAdd(_Binary):
+    """Quantized ``x + y``."""
+
+    name = "qadd"
+    kernel = staticmethod(fixed.add)
+
+    def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
+        return _summed(p, q, x, y, out, rounding, 1)
+
+    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        return total(tangents)
+
+
+@final
+class QSub(_Binary):
+    """Quantized ``x - y``."""
+
+    name = "qsub"
+    kernel = staticmethod(fixed.sub)
+
+    def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
+        return _summed(p, q, x, y, out, rounding, -1)
+
+    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        t, s = tangents
+        return total([t, None if s is None else neg(s)])
+
+
+@final
+class QMul(_Binary):
+    """Quantized ``x * y``."""
+
+    name = "qmul"
+    kernel = staticmethod(fixed.mul)
+
+    def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
+        with np.errstate(under="ignore"):
+            real = scale_of(x) * scale_of(y) / scale_of(out)
+        return rescale_static(wrapped(mul(p, q)), real, rounding)
+
+    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        (a, b), (ta, tb) = primals, tangents
+        return total([None if ta is None else mul(ta, b), None if tb is None else mul(a, tb)])
+
+
+def _leaky_slope(x: Array, alpha: float) -> Array:
+    return select_n(gt(x, like(x, 0)), like(x, alpha), like(x, 1))
+
+
+def _elu_slope(x: Array) -> Array:
+    return select_n(gt(x, like(x, 0)), exp(min(x, like(x, 0))), like(x, 1))
+
+
+def _hard_swish_slope(x: Array) -> Array:
+    # d/dx x relu6(x + 3) / 6 = (2 x + 3) / 6 between -3 and 3
+    middle = mul(add(add(x, x), like(x, 3)), like(x, 1 / 6))
+    low = select_n(gt(x, like(x, -3)), like(x, 0), middle)
+    return select_n(lt(x, like(x, 3)), like(x, 1), low)
+
+
+# Derivatives of the functions that are no single op; those of the others are their op's.
+SLOPES: Final[dict[str, Callable[..., Array]]] = {
+    "leaky_relu": _leaky_slope,
+    "elu": _elu_slope,
+    "hard_swish": _hard_swish_slope,
+}
+
+
+@lru_cache(512)
+def _table(
+    function: str, x_grid: Grid, y_grid: Grid, rounding: Rounding, parameters: tuple[tuple[str, Any], ...]
+) -> NDArray:
+    """The stored result for every stored argument."""
+    return unary(function, every_integer(x_grid), x_grid, y_grid, rounding, **dict(parameters))
+
+
+@final
+class QUnary(Quantized, Elementwise):
+    """Quantized function of one operand, by its name; the integer meaning is `fixed.functions.unary`.
+
+    ``parameters`` are pairs of name and value (``alpha`` of leaky_relu, ``approximate`` of gelu).
+    """
+
+    name = "qunary"
+
+    def infer(
+        self,
+        x: ArrayType,
+        /,
+        *,
+        function: str,
+        x_grid: Grid,
+        y_grid: Grid,
+        rounding: Rounding,
+        parameters: tuple[tuple[str, Any], ...] = (),
+    ) -> ArrayType:
+        self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
+        require(self, function in FUNCTIONS, "function", function, ", ".join(sorted(FUNCTIONS)))
+        return x.strong()
+
+    def exact(
+        self,
+        q: NDArray,
+        /,
+        *,
+        function: str,
+        x_grid: Grid,
+        y_grid: Grid,
+        rounding: Rounding,
+        parameters: tuple[tuple[str, Any], ...] = (),
+    ) -> NDArray:
+        table = _table(function, x_grid, y_grid, rounding, parameters)
+        return table[q.astype(np.int32) - x_grid.limits[0]]
+
+    def traced(
+        self,
+        q: Array,
+        /,
+        *,
+        function: str,
+        x_grid: Grid,
+        y_grid: Grid,
+        rounding: Rounding,
+        parameters: tuple[tuple[str, Any], ...] = (),
+    ) -> Array:
+        table = _table(function, x_grid, y_grid, rounding, parameters)
+        return look_up(q, table.astype(np.int32), x_grid)
+
+    def tangent(
+        self,
+        y: Array,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        function: str,
+        parameters: tuple[tuple[str, Any], ...] = (),
+        **params: Any,
+    ) -> Any:
+        (x,), (t,) = primals, tangents
+        assert t is not None
+        if function in SLOPES:
+            return mul(t, SLOPES[function](x, **dict(parameters)))
+        return OPS[function].jvp((x,), (t,), **dict(parameters))[1]
+
+
+qadd = QAdd()
+qsub = QSub()
+qmul = QMul()
+qunary = QUnary()
