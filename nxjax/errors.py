@@ -202,5 +202,9 @@ class ProgramError(NxError, ValueError):
     """A Program that is not well formed, or a text that is not a Program."""
 
 
+class InvalidFileError(NxError, ValueError):
+    """A file that is damaged, not of its format, or holds what nxjax cannot read."""
+
+
 # JAX's name for a failure of compiled code.
 JaxRuntimeError = ExecutionError

@@ -1,0 +1,151 @@
+"""`NpuGraph` to the bytes of a ``.tflite`` file, straight from the schema: no package, same graph, same bytes.
+
+Numbers tensors, packs constants and lays the model out; which operators say a node is `tflite_ops`' to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.errors import DtypeError
+from nxjax.lower.npu.formats import flatbuffer, tflite_ops, tflite_versions
+from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_schema import BUILTINS, IDENTIFIER, SCHEMA, TYPE_NUMBERS
+from nxjax.lower.npu.graph import NpuGraph, Tensor
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+
+_VERSION: Final = 3
+# The runtime's own field for its version is 16 bytes, padded with zeros.
+_RUNTIME_FIELD: Final = 16
+
+
+def write(graph: NpuGraph) -> bytes:
+    """The graph as a TFLite model of one subgraph with the signature "serving_default".
+
+    Constants are copied once. Inputs and outputs keep their names (made unique), so that runtimes can ask by name.
+
+    Raises:
+        LoweringError: a node that TFLite has no operators for.
+        DtypeError: a tensor of a dtype that TFLite has not.
+
+    >>> from nxjax.lower.npu.graph import Node
+    >>> x, y = (Tensor(name, (1, 4), "float32") for name in "xy")
+    >>> write(NpuGraph("g", [x], [y], [Node("tanh", (x,), (y,))]))[4:8]
+    b'TFL3'
+    """
+    return encode(graph, tflite_ops.operations(graph))
+
+
+def encode(graph: NpuGraph, operations: list[Operation]) -> bytes:
+    """The bytes of a model of ``operations``, which say ``graph``."""
+    operands = (t for o in operations for t in o.inputs if t is not None)
+    results = (t for o in operations for t in o.outputs)
+    constants = [t for t in dict.fromkeys([*operands, *graph.outputs]) if t.constant]
+    tensors = list(dict.fromkeys([*graph.inputs, *constants, *results, *graph.outputs]))
+    number = {t: i for i, t in enumerate(tensors)}
+    names = _unique(t.name for t in tensors)
+    # Buffer 0 is the empty one, of everything that is not constant.
+    buffers: list[dict[str, Any]] = [{}]
+    rows: list[dict[str, Any]] = []
+    for t, name in zip(tensors, names, strict=True):
+        buffer = 0
+        if t.data is not None:
+            buffer = len(buffers)
+            buffers.append({"data": _packed(t.data)})
+        rows.append(_tensor(t, name, buffer))
+
+    codes: dict[tuple[str, int], int] = {}
+    ops: list[dict[str, Any]] = []
+    for o in operations:
+        version = tflite_versions.version(o.name, o.inputs, o.outputs, o.options)
+        fields: dict[str, Any] = {
+            "opcode_index": codes.setdefault((o.name, version), len(codes)),
+            "inputs": [-1 if t is None else number[t] for t in o.inputs],
+            "outputs": [number[t] for t in o.outputs],
+        }
+        table = BUILTINS[o.name].options
+        if table is not None:
+            fields["builtin_options"] = (table, o.options)
+        ops.append(fields)
+
+    runtime = max((tflite_versions.runtime(*key) for key in codes), key=_release, default="1.5.0")
+    buffers.append({"data": runtime.encode().ljust(_RUNTIME_FIELD, b"\0")})
+    inputs, outputs = ([number[t] for t in ts] for ts in (graph.inputs, graph.outputs))
+    signature: dict[str, Any] = {"signature_key": "serving_default", "subgraph_index": 0}
+    for key, places in (("inputs", inputs), ("outputs", outputs)):
+        keys = _unique(names[i] for i in places)
+        signature[key] = [{"name": k, "tensor_index": i} for k, i in zip(keys, places, strict=True)]
+    model: dict[str, Any] = {
+        "version": _VERSION,
+        "operator_codes": [_code(name, version) for name, version in codes],
+        "subgraphs": [
+            {"tensors": rows, "inputs": inputs, "outputs": outputs, "operators": ops, "name": graph.name or "main"}
+        ],
+        "description": "nxjax",
+        "buffers": buffers,
+        "metadata": [{"name": "min_runtime_version", "buffer": len(buffers) - 1}],
+        "signature_defs": [signature],
+    }
+    return flatbuffer.write(SCHEMA, "Model", model, IDENTIFIER)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _code(name: str, version: int) -> dict[str, Any]:
+    code = BUILTINS[name].code
+    # Readers from before codes above 127 look at the first field.
+    return {"deprecated_builtin_code": min(code, 127), "builtin_code": code, "version": version}
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    found: list[str] = []
+    for name in names:
+        fresh, count = name, seen.get(name, 0)
+        while fresh in seen:
+            count += 1
+            fresh = f"{name}_{count}"
+        seen[name] = count
+        seen[fresh] = seen.get(fresh, 0)
+        found.append(fresh)
+    return found
+
+
+def _tensor(t: Tensor, name: str, buffer: int) -> dict[str, Any]:
+    kind = TYPE_NUMBERS.get(t.dtype)
+    if kind is None:
+        raise DtypeError(
+            f"tflite: the format has no tensors of {dtypes.short_name(t.dtype)}",
+            got=f"{t.name}: {dtypes.short_name(t.dtype)}{list(t.shape)}",
+            expected=", ".join(map(dtypes.short_name, TYPE_NUMBERS)),
+            fix="convert to one of these dtypes",
+        )
+    fields: dict[str, Any] = {"shape": t.shape, "type": kind, "buffer": buffer, "name": name, "has_rank": True}
+    if t.grid is not None:
+        fields["quantization"] = _grid(t.grid)
+    return fields
+
+
+def _grid(grid: Grid) -> dict[str, Any]:
+    scales = grid.scale if isinstance(grid.scale, tuple) else (grid.scale,)
+    zeros = [grid.zero_point] * len(scales)
+    return {"scale": scales, "zero_point": zeros, "quantized_dimension": grid.axis or 0}
+
+
+def _packed(data: NDArray) -> memoryview:
+    """The stored bytes of a constant: little-endian, 4-bit integers two to a byte, the first in the low half."""
+    data = np.ascontiguousarray(data)
+    if dtypes.bit_width(data.dtype) == 4:
+        halves = data.reshape(-1).astype(np.int8).view(np.uint8) & 0xF
+        halves = np.append(halves, np.uint8(0)) if halves.size % 2 else halves
+        data = halves[0::2] | halves[1::2] << 4
+    elif data.dtype.byteorder == ">":
+        data = data.astype(data.dtype.newbyteorder("<"))
+    return data.reshape(-1).view(np.uint8).data
