@@ -40,8 +40,6 @@ def package() -> Any:
     """The ``onnx`` package."""
     try:
         import onnx
-        import onnx.checker
-        import onnx.numpy_helper
     except ImportError as e:
         fix = "pip install 'nxjax[onnx]'"
         raise MissingExtraError("ONNX files need a package that is not installed", got=e, fix=fix) from e

@@ -218,6 +218,13 @@ def _number(b: Builder, n: Node, value: float) -> str:
     return b.constant(value, dtypes.float32 if n.output.grid is not None else n.output.dtype, "number")
 
 
+def hard_swish(b: Builder, n: Node) -> None:
+    def product(b: Builder, _: Node, x: str) -> str:
+        return b.op("Mul", [x, b.op("HardSigmoid", [x], "gate", alpha=1 / 6, beta=0.5)])
+
+    composed(product if b.opset < 14 else lambda b, _, x: b.op("HardSwish", [x]))(b, n)
+
+
 def gelu(b: Builder, n: Node) -> None:
     approximate = bool(n.attrs.get("approximate"))
 
@@ -539,7 +546,7 @@ EMIT: Final[dict[str, Emit]] = {
     "relu": activation("relu"),
     "relu6": activation("relu6"),
     "relu_n1_to_1": activation("relu_n1_to_1"),
-    "hard_swish": unary("HardSwish"),
+    "hard_swish": hard_swish,
     "elu": unary("Elu"),
     "exp": unary("Exp"),
     "log": unary("Log"),
