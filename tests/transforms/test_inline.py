@@ -4,7 +4,7 @@ import numpy as np
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.lower.passes.inline import inlined
+from nxjax.transforms.inline import inlined
 from nxjax.trace.evaluate import evaluate
 
 

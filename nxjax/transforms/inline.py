@@ -21,8 +21,11 @@ from nxjax.trace.types import ArrayType
 CALLS: Final = frozenset(("jit", "checkpoint", "custom_jvp_call", "custom_vjp_call"))
 
 
-def inlined(program: Program, unroll: int = 0) -> Program:
-    """``program`` with its calls written out, and its scans of at most ``unroll`` steps. Kept with ``program``.
+def inlined(program: Program, unroll: int = 0, calls: frozenset[str] = CALLS) -> Program:
+    """``program`` with calls written out, and its scans of at most ``unroll`` steps. Kept with ``program``.
+
+    ``calls`` names the ops that are: those that only compute their program, or only jit for users who differentiate
+    what comes out.
 
     Equations keep their own source line and get the scopes of the calls they come from.
 
@@ -31,23 +34,24 @@ def inlined(program: Program, unroll: int = 0) -> Program:
     >>> [e.op.name for e in inlined(p).equations]
     ['sin', 'add']
     """
-    if not any(_opens(e, unroll) for e in program.equations):
+    if not any(_opens(e, unroll, calls) for e in program.equations):
         return program
-    return program.derive(("inlined", unroll), lambda: _Inliner(program, unroll).result())
+    return program.derive(("inlined", unroll, calls), lambda: _Inliner(program, unroll, calls).result())
 
 
-def _opens(e: Equation, unroll: int) -> bool:
+def _opens(e: Equation, unroll: int, calls: frozenset[str]) -> bool:
     name = e.op.name
     if name == "scan":
         return e.params["length"] <= unroll
-    return name in CALLS or (name == "cond" and isinstance(e.inputs[0], Literal) and not e.inputs[0].type.shape)
+    return name in calls or (name == "cond" and isinstance(e.inputs[0], Literal) and not e.inputs[0].type.shape)
 
 
 @final
 class _Inliner:
-    def __init__(self, program: Program, unroll: int) -> None:
+    def __init__(self, program: Program, unroll: int, calls: frozenset[str]) -> None:
         self.program = program
         self.unroll = unroll
+        self.calls = calls
         self.consts = list(program.consts)
         self.values = list(program.values)
         self.equations: list[Equation] = []
@@ -67,7 +71,7 @@ class _Inliner:
             inputs = [atom(a) for a in e.inputs]
             within = _joined(scope, e.scope)
             found: Sequence[Atom] | None = None
-            if _opens(e.replaced(tuple(inputs), e.outputs), self.unroll):
+            if _opens(e.replaced(tuple(inputs), e.outputs), self.unroll, self.calls):
                 found = self._opened(e, inputs, within)
             if found is None:
                 found = outputs = tuple(Var(v.type) for v in e.outputs)
