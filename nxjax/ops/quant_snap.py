@@ -88,7 +88,7 @@ class Requantize(Quantized, Elementwise):
         from nxjax.ops.arithmetic import sub
         from nxjax.ops.base import like
 
-        real = np.float64(fixed.scale_of(x_grid)) / np.float64(fixed.scale_of(y_grid))
+        real = fixed.requantize_factor(x_grid, y_grid, lo, hi)
         centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.int64)
         return settled(rescale_static(centred, real, rounding), y_grid, lo, hi)
 

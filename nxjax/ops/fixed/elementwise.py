@@ -1,7 +1,7 @@
 """Integer addition, subtraction, multiplication and change of grid, as LiteRT's reference kernels compute them.
 
 Operands and results are arrays in their grids' storage dtype, per tensor; operands broadcast. ``lo, hi`` clamp the
-stored result. int16 grids have zero point 0. Functions of one operand are in `functions`.
+stored result. int16 grids have zero point 0. Functions of one operand are in `functions`; `unary` is found here too.
 """
 
 from __future__ import annotations
@@ -9,15 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from nxjax.ops.base import NDArray
+from nxjax.ops.fixed.functions import scale_of, unary
 from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace import dtypes
 
-
-def scale_of(grid: Grid) -> np.float32:
-    """The scale of a per-tensor grid in float32, the precision in which files hold it."""
-    assert not isinstance(grid.scale, tuple)
-    return np.float32(grid.scale)
+__all__ = [
+    "add",
+    "centred",
+    "mul",
+    "placed",
+    "requantize",
+    "requantize_factor",
+    "scale_of",
+    "squared_difference",
+    "sub",
+    "unary",
+]
 
 
 def centred(x: NDArray, grid: Grid) -> NDArray:
@@ -30,11 +38,10 @@ def placed(x: NDArray, out: Grid, lo: int, hi: int) -> NDArray:
     return np.clip(wrap32(x + out.zero_point), lo, hi).astype(out.dtype)
 
 
-def _sum(
-    x: NDArray, x_grid: Grid, y: NDArray, y_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding, sign: int
-) -> NDArray:
-    # Both operands go to twice the coarser scale with `left` extra bits, so that little is lost and 32 bits suffice.
-    left = 15 if out.dtype == dtypes.int16 else 20
+def _aligned(
+    x: NDArray, x_grid: Grid, y: NDArray, y_grid: Grid, left: int, rounding: Rounding
+) -> tuple[NDArray, NDArray, np.float64]:
+    """Both operands at twice the coarser scale with ``left`` more bits, so that 32 bits suffice; and that scale."""
     twice = np.float64(np.float32(2) * max(scale_of(x_grid), scale_of(y_grid)))
     parts = [
         rescale(
@@ -44,9 +51,16 @@ def _sum(
         )
         for v, grid in ((x, x_grid), (y, y_grid))
     ]
+    return parts[0], parts[1], twice
+
+
+def _sum(
+    x: NDArray, x_grid: Grid, y: NDArray, y_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding, sign: int
+) -> NDArray:
+    left = 15 if out.dtype == dtypes.int16 else 20
+    p, q, twice = _aligned(x, x_grid, y, y_grid, left, rounding)
     real = twice / np.float64(np.float32(2**left) * scale_of(out))
-    total = wrap32(parts[0] + sign * parts[1])
-    return placed(rescale(total, *quantize_multiplier(real, rounding), rounding), out, lo, hi)
+    return placed(rescale(wrap32(p + sign * q), *quantize_multiplier(real, rounding), rounding), out, lo, hi)
 
 
 def add(
@@ -88,12 +102,36 @@ def mul(
     return placed(rescale(product, *quantize_multiplier(real, rounding), rounding), out, lo, hi)
 
 
+def squared_difference(
+    x: NDArray, x_grid: Grid, y: NDArray, y_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding = "double"
+) -> NDArray:
+    """Stored ``(x - y)**2`` on grid ``out``, 8 bits.
+
+    >>> g = Grid(np.dtype("int8"), 0.5, 0)
+    >>> squared_difference(np.int8([10, -100]), g, np.int8([4, 100]), g, g, -128, 127).tolist()
+    [18, 127]
+    """
+    p, q, twice = _aligned(x, x_grid, y, y_grid, 7, rounding)
+    real = twice * twice / np.float64(np.float32(2**14) * scale_of(out))
+    square = wrap32((p - q) ** 2)
+    return placed(rescale(square, *quantize_multiplier(real, rounding), rounding), out, lo, hi)
+
+
+def requantize_factor(x_grid: Grid, out: Grid, lo: int, hi: int) -> np.float64:
+    """``x_grid.scale / out.scale``: in float64 for TFLite's QUANTIZE of integers, in float32 for its RELUs.
+
+    It is a RELU if [lo, hi] clamps within the limits of ``out``.
+    """
+    work = np.float64 if (lo, hi) == out.limits else np.float32
+    return np.float64(work(scale_of(x_grid)) / work(scale_of(out)))
+
+
 def requantize(x: NDArray, x_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding = "double") -> NDArray:
-    """Stored ``x`` on another grid.
+    """Stored ``x`` on another grid: TFLite's QUANTIZE of integers, or one of its RELUs.
 
     >>> a, b = Grid(np.dtype("int8"), 0.5, 0), Grid(np.dtype("int8"), 1.0, 10)
     >>> requantize(np.int8([4, 5, -128]), a, b, -128, 127).tolist()
     [12, 13, -54]
     """
-    real = np.float64(scale_of(x_grid)) / np.float64(scale_of(out))
-    return placed(rescale(centred(x, x_grid), *quantize_multiplier(real, rounding), rounding), out, lo, hi)
+    multiplier, shift = quantize_multiplier(requantize_factor(x_grid, out, lo, hi), rounding)
+    return placed(rescale(centred(x, x_grid), multiplier, shift, rounding), out, lo, hi)

@@ -14,11 +14,14 @@ import numpy as np
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Rounding
 
+# Arrays, or single numbers where a constant is meant.
+Ints = NDArray | np.integer[Any] | int
+
 INT32_MAX: Final = 2**31 - 1
 INT32_MIN: Final = -(2**31)
 
 
-def wrap32(x: NDArray) -> NDArray:
+def wrap32(x: Ints) -> NDArray:
     """The low 32 bits of ``x`` as a signed number, in int64.
 
     >>> wrap32(np.array([2**31])).tolist()
@@ -60,7 +63,7 @@ def quantize_multiplier(real: Any, rounding: Rounding = "double") -> tuple[NDArr
     return multiplier, shift
 
 
-def high_product(a: NDArray, b: NDArray) -> NDArray:
+def high_product(a: Ints, b: Ints) -> NDArray:
     """``a * b / 2**31``, to the nearest integer; -2**31 squared saturates. Operands are in the range of int32.
 
     >>> high_product(np.int64(1 << 30), np.int64(3)).tolist()
@@ -70,10 +73,10 @@ def high_product(a: NDArray, b: NDArray) -> NDArray:
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     # C++ division cuts towards zero, a shift towards minus infinity.
     quotient = (nudged + np.where(nudged < 0, INT32_MAX, 0)) >> 31
-    return np.minimum(quotient, INT32_MAX)
+    return np.asarray(np.minimum(quotient, INT32_MAX))
 
 
-def divide_by_power(x: NDArray, exponent: Any) -> NDArray:
+def divide_by_power(x: Ints, exponent: Ints) -> NDArray:
     """``x / 2**exponent`` to the nearest integer, halves away from zero.
 
     >>> divide_by_power(np.array([5, -5, 6]), 1).tolist()
@@ -84,7 +87,7 @@ def divide_by_power(x: NDArray, exponent: Any) -> NDArray:
     return (x >> e) + ((x & mask) > (mask >> 1) + (x < 0))
 
 
-def rescale(x: NDArray, multiplier: Any, shift: Any, rounding: Rounding = "double") -> NDArray:
+def rescale(x: Ints, multiplier: Ints, shift: Ints, rounding: Rounding = "double") -> NDArray:
     """``x * multiplier * 2**(shift - 31)`` as an int64 array of int32 values; ``x`` is in the range of int32.
 
     "double" rounds the high half of the product, then the shift to the right, each to the nearest (gemmlowp);
@@ -106,7 +109,7 @@ def rescale(x: NDArray, multiplier: Any, shift: Any, rounding: Rounding = "doubl
     return divide_by_power(high_product(wrap32(x << left), multiplier), right)
 
 
-def rescale_wide(x: NDArray, multiplier: Any, shift: Any) -> NDArray:
+def rescale_wide(x: Ints, multiplier: Ints, shift: Ints) -> NDArray:
     """`rescale` for 64-bit sums (16-bit activations): the multiplier keeps 16 bits, halves go up.
 
     >>> multiplier, shift = quantize_multiplier(0.001)
