@@ -1,7 +1,7 @@
 """`nx.nn`: activations, normalizations, attention and initializers of neural networks; names and values as `jax.nn`.
 
-`layer_norm`, `rms_norm` and `batch_norm_inference` are additions: each is one equation that devices know. So are
-the modules (`Sequential`, `Conv2d`, `Linear`, ...): networks as pytrees over these functions, images as ``[n, c, h, w]``.
+`layer_norm`, `rms_norm` and `batch_norm_inference` are additions: each is one equation that devices know. So are the
+modules (`Sequential`, `Conv2d`, `Linear`, ...): networks as pytrees over these functions; images are ``[n, c, h, w]``.
 """
 
 from __future__ import annotations
