@@ -1,0 +1,40 @@
+"""One compilation by Vela in a process of its own, run as a script: Vela is C++ and ends the process on some files.
+
+Knows Vela's in-process interface alone and imports nothing of nxjax, so that it starts in milliseconds. Told by the
+arguments where Vela lies and which folder holds the request; what Vela says goes to the streams, what it makes into
+the folder.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(site: str, folder: str) -> None:
+    """Compile ``model.tflite`` as ``request.json`` says; leave ``model_vela.tflite`` and ``report.json``."""
+    sys.path.insert(0, site)
+    from ethosu import regor  # type: ignore[import-not-found]
+
+    place = Path(folder)
+    request: dict[str, str] = json.loads((place / "request.json").read_text())
+    model = (place / "model.tflite").read_bytes()
+    made: Any = regor.compile(
+        request["accelerator"], model, "TFLITE", request["system"], options=request["options"], verbose=False
+    )
+    report: Any = made.perf_report
+    figures = {
+        "cycles": report.totalCycles,
+        "npu_cycles": report.npuCycles,
+        "macs": report.macCount,
+        "weights": report.encodedWeights,
+        "npu": report.npuOps,
+        "host": report.cpuOps,
+        "memories": {str(name): memory.peakUsage for name, memory in report.memories.items()},
+    }
+    (place / "model_vela.tflite").write_bytes(bytes(made.model))
+    (place / "report.json").write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
