@@ -17,8 +17,10 @@ from nxjax.trace import dtypes
 __all__ = [
     "add",
     "centred",
+    "comparable",
     "mul",
     "placed",
+    "relu",
     "requantize",
     "requantize_factor",
     "scale_of",
@@ -135,3 +137,25 @@ def requantize(x: NDArray, x_grid: Grid, out: Grid, lo: int, hi: int, rounding: 
     """
     multiplier, shift = quantize_multiplier(requantize_factor(x_grid, out, lo, hi), rounding)
     return placed(rescale(centred(x, x_grid), multiplier, shift, rounding), out, lo, hi)
+
+
+def relu(x: NDArray, x_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding = "double") -> NDArray:
+    """Stored ``x`` on another grid by the RELU kernels, whether or not [lo, hi] clamps.
+
+    >>> a, b = Grid(np.dtype("int8"), 0.5, 0), Grid(np.dtype("int8"), 0.5, -128)
+    >>> relu(np.int8([4, -5]), a, b, -128, 127).tolist()
+    [-124, -128]
+    """
+    real = scale_of(x_grid) / scale_of(out)
+    return placed(rescale(centred(x, x_grid), *quantize_multiplier(real, rounding), rounding), out, lo, hi)
+
+
+def comparable(x: NDArray, x_grid: Grid, rounding: Rounding = "double") -> NDArray:
+    """Whole numbers that compare as the real values do, with 8 bits below the point, as LiteRT's comparisons see them.
+
+    Values closer than 1/256 to each other may compare equal.
+
+    >>> comparable(np.int8([1, 2]), Grid(np.dtype("int8"), 0.5, 0)).tolist()
+    [128, 256]
+    """
+    return rescale(wrap32(centred(x, x_grid) << 8), *quantize_multiplier(scale_of(x_grid), rounding), rounding)

@@ -1,4 +1,4 @@
-"""Integer means and sums, as LiteRT's reference kernels compute them.
+"""Integer means, sums and products, as LiteRT's reference kernels compute them.
 
 The factor 1 / count of a mean is folded into the multiplier before the one rescaling.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.ops.base import NDArray
-from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
+from nxjax.ops.fixed.point import quantize_multiplier, rescale, rescale_wide, wrap32
 from nxjax.ops.quant_grid import Grid, Rounding
 
 
@@ -69,3 +69,25 @@ def average(sums: NDArray, counts: Any, lo: int, hi: int) -> NDArray:
     sums, counts = np.asarray(sums, np.int64), np.asarray(counts, np.int64)
     size = (np.abs(sums) + counts // 2) // counts
     return np.clip(np.where(sums > 0, size, -size), lo, hi)
+
+
+def product(x: NDArray, x_grid: Grid, out: Grid, axes: Sequence[int], rounding: Rounding = "double") -> NDArray:
+    """Stored product over ``axes``, which leave the shape.
+
+    Every factor is scaled by the count-th root of the whole factor, so that the product of stored values stays small.
+
+    >>> g = Grid(np.dtype("int8"), 0.5, 0)
+    >>> product(np.int8([[2, 4, 6]]), g, g, (1,)).tolist()
+    [12]
+    """
+    assert not isinstance(x_grid.scale, tuple) and not isinstance(out.scale, tuple)
+    kept = [a for a in range(x.ndim) if a not in axes]
+    count = math.prod(x.shape[a] for a in axes)
+    rows = x.transpose(*kept, *sorted(axes)).reshape([x.shape[a] for a in kept] + [count])
+    rows = rows.astype(np.int64) - x_grid.zero_point
+    real = np.float64(np.float32(x_grid.scale)) / np.float64(np.float32(out.scale)) ** (1.0 / count)
+    multiplier, shift = quantize_multiplier(real, rounding)
+    total = rows[..., 0]
+    for i in range(1, count):
+        total = rescale_wide(total * rows[..., i], multiplier, shift)
+    return _stored(rescale_wide(total, multiplier, shift), out)

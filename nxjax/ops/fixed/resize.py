@@ -28,6 +28,18 @@ def _positions(size: int, to: int, align_corners: bool, half_pixel_centers: bool
     return low, np.minimum(cut(at + _ONE - 1), size - 1), at - _ONE * low
 
 
+def real_positions(
+    size: int, to: int, align_corners: bool, half_pixel_centers: bool
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Lower neighbour, upper neighbour and the distance from the lower in float32: bilinear resizing of floats."""
+    f = np.float32
+    scale = f(size - 1) / f(to - 1) if align_corners and to > 1 else f(size) / f(to)
+    at = np.arange(to).astype(f)
+    at = (at + f(0.5)) * scale - f(0.5) if half_pixel_centers else at * scale
+    low = np.maximum(np.floor(at).astype(np.int64), 0)
+    return low, np.minimum(np.ceil(at).astype(np.int64), size - 1), at - low.astype(f)
+
+
 def resize_bilinear(
     x: NDArray,
     size: tuple[int, int],

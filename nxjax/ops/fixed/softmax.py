@@ -23,7 +23,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 _DIFF_BITS = 5
-_SUM_BITS = 12
+SUM_BITS = 12
 
 
 def softmax_grid(dtype: DType) -> Grid:
@@ -70,7 +70,7 @@ def _scaled(x_grid: Grid, beta: float, rounding: Rounding) -> tuple[NDArray, NDA
     return multiplier, shift, -math.floor(radius)
 
 
-def _exps(x: NDArray, x_grid: Grid, beta: float, rounding: Rounding) -> tuple[NDArray, NDArray, NDArray]:
+def exps_of(x: NDArray, x_grid: Grid, beta: float, rounding: Rounding) -> tuple[NDArray, NDArray, NDArray]:
     """Differences to the maximum in Q5, their exps in Q0, and which of them count."""
     multiplier, shift, least = _scaled(x_grid, beta, rounding)
     diff = x - x.max(-1, keepdims=True)
@@ -81,15 +81,15 @@ def _exps(x: NDArray, x_grid: Grid, beta: float, rounding: Rounding) -> tuple[ND
 
 def _softmax8(x: NDArray, x_grid: Grid, out: Grid, beta: float, rounding: Rounding) -> NDArray:
     low, high = out.limits
-    _, exps, counts = _exps(x, x_grid, beta, rounding)
-    total = np.sum(np.where(counts, divide_by_power(exps, _SUM_BITS), 0), -1, keepdims=True)
-    inverse, over = reciprocal(wrap32(total), _SUM_BITS)
+    _, exps, counts = exps_of(x, x_grid, beta, rounding)
+    total = np.sum(np.where(counts, divide_by_power(exps, SUM_BITS), 0), -1, keepdims=True)
+    inverse, over = reciprocal(wrap32(total), SUM_BITS)
     kept = divide_by_power(high_product(inverse, exps), over + 31 - 8)
     return np.where(counts, np.clip(kept + low, low, high), low)
 
 
 @cache
-def _tables16() -> tuple[NDArray, NDArray]:
+def tables16() -> tuple[NDArray, NDArray]:
     exp: Callable[[Any], Any] = np.exp
     return (
         interpolated(exp, 10 / 65535, 32767, 2 / 65535, 0, np.float64),
@@ -98,7 +98,7 @@ def _tables16() -> tuple[NDArray, NDArray]:
 
 
 def _softmax16(x: NDArray, x_grid: Grid, out: Grid, beta: float, rounding: Rounding) -> NDArray:
-    exp_table, inverse_table = _tables16()
+    exp_table, inverse_table = tables16()
     real = np.float64(np.float32(_scale(x_grid)) * np.float32(beta)) / (10.0 / 65535.0)
     diff = rescale(x - x.max(-1, keepdims=True), *quantize_multiplier(real, rounding), rounding)
     exps = lookup(np.clip(wrap32(diff + 32767), -32768, 32767), exp_table)
@@ -121,9 +121,9 @@ def log_softmax(x: NDArray, x_grid: Grid, out: Grid, axis: int = -1, rounding: R
     moved = np.moveaxis(x, axis, -1).astype(np.int64)
     low, high = out.limits
     multiplier, shift, least = _scaled(x_grid, 1.0, rounding)
-    small, exps, counts = _exps(moved, x_grid, 1.0, rounding)
-    total = np.sum(np.where(counts, divide_by_power(exps, _SUM_BITS), 0), -1, keepdims=True)
-    log = log_from_one(wrap32(total), _SUM_BITS, _DIFF_BITS)
+    small, exps, counts = exps_of(moved, x_grid, 1.0, rounding)
+    total = np.sum(np.where(counts, divide_by_power(exps, SUM_BITS), 0), -1, keepdims=True)
+    log = log_from_one(wrap32(total), SUM_BITS, _DIFF_BITS)
     # Differences whose fixed-point value would leave 32 bits once the log is taken off do not count either.
     back = quantize_multiplier(2.0 ** (31 - int(shift)) / float(multiplier), rounding)
     bound = np.maximum(least - 1, rescale(wrap32(log + INT32_MIN), *back, rounding))
