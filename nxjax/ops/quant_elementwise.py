@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
+from nxjax.ops import composite_activation, elementary, rounding, special
 from nxjax.ops.arithmetic import add, min, mul, neg, sub
-from nxjax.ops.base import Elementwise, NDArray, equal_shapes, like, require
+from nxjax.ops.base import Elementwise, NDArray, Unary, equal_shapes, like, require
 from nxjax.ops.bitwise import shift_left
 from nxjax.ops.compare import gt, lt
 from nxjax.ops.elementary import exp
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.fixed.elementwise import scale_of
-from nxjax.ops.fixed.functions import FUNCTIONS, unary
+from nxjax.ops.fixed.functions import FUNCTIONS, table, unary
 from nxjax.ops.quant_base import Quantized, total
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import cast, every_integer, look_up, rescale_static, settled, wrapped
@@ -146,6 +147,8 @@ def _hard_swish_slope(x: Array) -> Array:
     return select_n(lt(x, like(x, 3)), like(x, 1), low)
 
 
+# Where the ops live that functions are called after: imported, so that they are known by name.
+ORIGINS: Final = (composite_activation, elementary, rounding, special)
 # Derivatives of the functions that are no single op; those of the others are their op's.
 SLOPES: Final[dict[str, Callable[..., Array]]] = {
     "leaky_relu": _leaky_slope,
@@ -159,7 +162,20 @@ def _table(
     function: str, x_grid: Grid, y_grid: Grid, rounding: Rounding, parameters: tuple[tuple[str, Any], ...]
 ) -> NDArray:
     """The stored result for every stored argument."""
-    return unary(function, every_integer(x_grid), x_grid, y_grid, rounding, **dict(parameters))
+    stored = every_integer(x_grid)
+    if function in FUNCTIONS:
+        return unary(function, stored, x_grid, y_grid, rounding, **dict(parameters))
+    op = OPS[function]
+    real = lambda x: np.asarray(op.eval(x, **dict(parameters)), np.float32)
+    if x_grid.dtype == dtypes.int16:
+        return y_grid.quantize(real(x_grid.dequantize(stored)))
+    return table(real, x_grid, y_grid)
+
+
+def has_table(function: str) -> bool:
+    """Whether there is an op of one operand by this name, so that a table of it can be made."""
+    op = OPS.get(function)
+    return isinstance(op, Unary) or getattr(op, "elementwise", False)
 
 
 @final
@@ -183,7 +199,8 @@ class QUnary(Quantized, Elementwise):
         parameters: tuple[tuple[str, Any], ...] = (),
     ) -> ArrayType:
         self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
-        require(self, function in FUNCTIONS, "function", function, ", ".join(sorted(FUNCTIONS)))
+        known = function in FUNCTIONS or has_table(function)
+        require(self, known, "function", function, ", ".join(sorted(FUNCTIONS)) + " or an elementwise op")
         return x.strong()
 
     def exact(
@@ -197,8 +214,8 @@ class QUnary(Quantized, Elementwise):
         rounding: Rounding,
         parameters: tuple[tuple[str, Any], ...] = (),
     ) -> NDArray:
-        table = _table(function, x_grid, y_grid, rounding, parameters)
-        return table[q.astype(np.int32) - x_grid.limits[0]]
+        entries = _table(function, x_grid, y_grid, rounding, parameters)
+        return entries[q.astype(np.int32) - x_grid.limits[0]]
 
     def traced(
         self,
@@ -211,8 +228,8 @@ class QUnary(Quantized, Elementwise):
         rounding: Rounding,
         parameters: tuple[tuple[str, Any], ...] = (),
     ) -> Array:
-        table = _table(function, x_grid, y_grid, rounding, parameters)
-        return look_up(q, table.astype(np.int32), x_grid)
+        entries = _table(function, x_grid, y_grid, rounding, parameters)
+        return look_up(q, entries.astype(np.int32), x_grid)
 
     def tangent(
         self,

@@ -184,20 +184,23 @@ def spread_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
     return reshape(blocks, shape=shape)
 
 
-def look_up(q: Array, table: NDArray, grid: Grid) -> Array:
-    """``table[q - least]`` for stored int32 ``q``: any function of one quantized tensor."""
+def taken(table: NDArray, index: Array) -> Array:
+    """``table[index]`` for a row of values and int32 indices within it."""
     from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
     from nxjax.ops.shape import reshape
 
-    index = sub(q, like(q, grid.limits[0]))
-    numbers = GatherDimensionNumbers((), (0,), (0,))
     return gather(
         wrap(table),
-        reshape(index, shape=(*q.shape, 1)),
-        dimension_numbers=numbers,
+        reshape(index, shape=(*index.shape, 1)),
+        dimension_numbers=GatherDimensionNumbers((), (0,), (0,)),
         slice_sizes=(1,),
         mode=GatherScatterMode.CLIP,
     )
+
+
+def look_up(q: Array, table: NDArray, grid: Grid) -> Array:
+    """``table[q - least]`` for stored int32 ``q``: any function of one quantized tensor."""
+    return taken(table, sub(q, like(q, grid.limits[0])))
 
 
 def every_integer(grid: Grid) -> NDArray:

@@ -1,0 +1,211 @@
+"""Quantized means, sums and average pools: qmean, qsum, qavgpool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.arithmetic import abs, add, div, mul, sub
+from nxjax.ops.base import NDArray, check_axes, constant, like, move_batch
+from nxjax.ops.bitwise import shift_right_arithmetic
+from nxjax.ops.compare import gt
+from nxjax.ops.fixed import reduce as fixed
+from nxjax.ops.fixed.elementwise import scale_of
+from nxjax.ops.fixed.point import quantize_multiplier
+from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.ops.quant_traced import cast, clipped, rescale, settled, wrapped
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.select import select_n
+from nxjax.ops.window import Pairs, reduce_window_sum, window_shape
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType, Shape
+
+Axes = tuple[int, ...]
+
+
+class _Total(Quantized):
+    """A sum over axes, rescaled."""
+
+    def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
+        self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
+        gone = check_axes(self, axes, x.ndim)
+        return ArrayType(tuple(n for i, n in enumerate(x.shape) if i not in gone), x.dtype)
+
+    def factor(self, count: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> tuple[int, int]:
+        """Multiplier and exponent of the rescaling."""
+        multiplier, shift = quantize_multiplier(np.float64(scale_of(x_grid)) / np.float64(scale_of(y_grid)), rounding)
+        return int(multiplier), int(shift)
+
+    def traced(self, q: Array, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> Array:
+        count = math.prod(q.shape[a] for a in axes)
+        total = wrapped(reduce_sum(cast(q, dtypes.int64), axes=axes))
+        total = wrapped(sub(total, like(total, x_grid.zero_point * count)))
+        multiplier, shift = self.factor(count, x_grid, y_grid, rounding)
+        return settled(rescale(total, like(total, multiplier), like(total, shift), rounding), y_grid, *y_grid.limits)
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: Axes, **params: Any
+    ) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        moved = tuple(a + (a >= d) for a in axes)
+        return self(args[0], axes=moved, **params), d - sum(a < d for a in moved)
+
+
+@final
+class QMean(_Total):
+    """Quantized mean over ``axes``, which leave the shape."""
+
+    name = "qmean"
+
+    def exact(self, q: NDArray, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
+        return fixed.mean(q, x_grid, y_grid, axes, rounding)
+
+    def factor(self, count: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> tuple[int, int]:
+        multiplier, shift = super().factor(count, x_grid, y_grid, rounding)
+        bits = min(count.bit_length() - 1, 32, 31 + shift)
+        return (multiplier << bits) // count, shift - bits
+
+    def tangent(
+        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: Axes, **params: Any
+    ) -> Any:
+        (t,) = tangents
+        assert t is not None
+        count = math.prod(t.shape[a] for a in axes)
+        return mul(reduce_sum(t, axes=axes), like(y, 1.0 / count))
+
+
+@final
+class QSum(_Total):
+    """Quantized sum over ``axes``, which leave the shape."""
+
+    name = "qsum"
+
+    def exact(self, q: NDArray, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
+        return fixed.sum(q, x_grid, y_grid, axes, rounding)
+
+    def tangent(
+        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: Axes, **params: Any
+    ) -> Any:
+        (t,) = tangents
+        assert t is not None
+        return reduce_sum(t, axes=axes)
+
+
+@final
+class QAvgPool(Quantized):
+    """Mean of each window, rounded to the grid of the operand; padding is not counted.
+
+    Windows, strides and padding have one entry per dimension of x, as in `reduce_window_sum`.
+    """
+
+    name = "qavgpool"
+    operands = ("grid",)
+    result = "grid"
+
+    def infer(
+        self,
+        x: ArrayType,
+        /,
+        *,
+        grid: Grid,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+    ) -> ArrayType:
+        self.check(x, grid=grid)
+        return x.with_shape(window_shape(self, x, **_windows(window_dimensions, window_strides, padding))).strong()
+
+    def _counts(self, shape: Shape, **windows: Any) -> NDArray:
+        return reduce_window_sum.eval(np.ones(shape, np.int32), **windows)
+
+    def exact(
+        self,
+        q: NDArray,
+        /,
+        *,
+        grid: Grid,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+    ) -> NDArray:
+        windows = _windows(window_dimensions, window_strides, padding)
+        sums = reduce_window_sum.eval(q.astype(np.int32), **windows)
+        return fixed.average(sums, self._counts(q.shape, **windows), *grid.limits).astype(grid.dtype)
+
+    def traced(
+        self,
+        q: Array,
+        /,
+        *,
+        grid: Grid,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+    ) -> Array:
+        windows = _windows(window_dimensions, window_strides, padding)
+        sums = reduce_window_sum(q, **windows)
+        counts = reduce_window_sum(like(q, 1), **windows)
+        half = shift_right_arithmetic(counts, like(counts, 1))
+        size = div(add(abs(sums), half), counts)
+        signed = select_n(gt(sums, like(sums, 0)), sub(like(size, 0), size), size)
+        return clipped(signed, *grid.limits)
+
+    def tangent(
+        self,
+        y: Array,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        grid: Grid,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+    ) -> Any:
+        (t,) = tangents
+        assert t is not None
+        windows = _windows(window_dimensions, window_strides, padding)
+        counts = reduce_window_sum(constant(1, dtypes.float32, t.shape), **windows)
+        return div(reduce_window_sum(t, **windows), counts)
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        grid: Grid,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+    ) -> tuple[Any, Any]:
+        x = move_batch(args[0], dims[0], size)
+        y = self(
+            x,
+            grid=grid,
+            window_dimensions=(1, *window_dimensions),
+            window_strides=(1, *window_strides),
+            padding=((0, 0), *padding),
+        )
+        return y, 0
+
+
+def _windows(window_dimensions: Shape, window_strides: Shape, padding: Pairs) -> dict[str, Any]:
+    ones = (1,) * len(window_dimensions)
+    return {
+        "window_dimensions": window_dimensions,
+        "window_strides": window_strides,
+        "padding": padding,
+        "base_dilation": ones,
+        "window_dilation": ones,
+    }
+
+
+qmean = QMean()
+qsum = QSum()
+qavgpool = QAvgPool()
