@@ -1,0 +1,124 @@
+"""What LiteRT's kernels on a CPU take: the published limits of the format's own runtime, as one table.
+
+Facts of LiteRT 2.3, held against that runtime by a test that builds every op in every type. Needs no package.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+
+_MOVES: Final = "f32 f16 q8 q16 qu8 i8 i16 i32 i64 bool"
+_COMPARES: Final = "f32 f16 q8 q16 qu8 i32 i64"
+
+# Per op, the kinds that its data may be: q8, q16, qu8 are integers on a grid, i8 and the like integers that mean
+# themselves. Where the data is not the first operand or the result has another type, see `_data`.
+_KINDS: Final[dict[str, str]] = {
+    **dict.fromkeys(("conv_2d", "depthwise_conv_2d", "fully_connected"), "f32 q8 q16"),
+    "transpose_conv": "f32 q8 q16",
+    "batch_matmul": "f32 q8 q16",
+    **dict.fromkeys(("add", "sub", "mul"), "f32 q8 q16 qu8 i32 i64"),
+    "div": "f32 q8 qu8",
+    **dict.fromkeys(("maximum", "minimum"), _MOVES.replace(" bool", "")),
+    "squared_difference": "f32 q8 i32",
+    "pow": "f32 i32",
+    **dict.fromkeys(("equal", "not_equal"), _COMPARES + " bool"),
+    **dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), _COMPARES),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_not"), "bool"),
+    **dict.fromkeys(("max_pool_2d", "average_pool_2d"), "f32 q8 q16 qu8"),
+    "mean": "f32 q8 q16 qu8 i32 i64",
+    **dict.fromkeys(("sum", "reduce_max", "reduce_min"), "f32 q8 q16 qu8 i32 i64 bool"),
+    "reduce_prod": "f32 q8 q16 i32 i64 bool",
+    **dict.fromkeys(("argmax", "argmin"), "f32 q8 qu8 i8 i32"),
+    **dict.fromkeys(("softmax", "tanh", "relu", "relu6", "leaky_relu", "prelu", "gelu"), "f32 q8 q16 qu8"),
+    "logistic": "f32 q8 q16",
+    **dict.fromkeys(("relu_n1_to_1", "hard_swish"), "f32 q8 qu8"),
+    **dict.fromkeys(("elu", "log_softmax"), "f32 q8"),
+    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt"), "f32 q8 q16"),
+    "abs": "f32 q8 q16 i32",
+    "neg": "f32 f16 q8 q16 i8 i16 i32 i64",
+    **dict.fromkeys(("square", "sin", "cos", "ceil", "round"), "f32"),
+    "floor": "f32 f16",
+    "sign": "f32 i32",
+    "cumsum": "f32 i32 i64",
+    "table": "q8",
+    **dict.fromkeys(("reshape", "transpose", "concatenation", "slice", "strided_slice", "pad"), _MOVES),
+    **dict.fromkeys(("broadcast_to", "tile", "reverse", "gather", "select", "cast"), _MOVES),
+    "split": "f32 q8 q16 qu8 i8 i16 i32 i64",
+    "one_hot": "f32 q8 qu8 i8 i32 i64 bool",
+    "resize_bilinear": "f32 q8 q16 qu8",
+    "resize_nearest": "f32 f16 q8 q16 qu8 i8 i16 i32 bool",
+    "quantize": "q8 q16 qu8",
+    "dequantize": "q8 q16 qu8",
+}
+_RANKS: Final = {"pad": 5, "batch_matmul": 5}
+_RANK: Final = 8
+_WORDS: Final = {"f": "float", "i": "int", "q": "quantized int", "qu": "quantized uint", "bool": "bool"}
+
+
+def kind(t: Tensor) -> str:
+    """The kind of a tensor in the table's words: "q8" for int8 on a grid, "i8" for plain int8, "f32", "bool"."""
+    short = dtypes.short_name(t.dtype)
+    if t.grid is None:
+        return short
+    return {"i4": "q4", "i8": "q8", "i16": "q16", "u8": "qu8", "i32": "q32"}.get(short, short)
+
+
+def _spelled(name: str) -> str:
+    letters = name.rstrip("0123456789")
+    return _WORDS.get(letters, letters) + name[len(letters) :]
+
+
+def _data(node: Node) -> Tensor:
+    """The tensor whose kind decides."""
+    if node.op in ("one_hot", "quantize"):
+        return node.output
+    return node.operands[1 if node.op == "select" else 0]
+
+
+def supports(node: Node) -> Verdict:
+    """Whether LiteRT has a kernel for ``node``, and if not, why.
+
+    >>> x, y = (Tensor(name, (4,), "int32") for name in "xy")
+    >>> supports(Node("tanh", (x,), (y,))).reason
+    'LiteRT has no tanh of int32; it has float32, quantized int8, quantized int16, quantized uint8'
+    """
+    kinds = _KINDS.get(node.op, "").split()
+    if not kinds:
+        return Verdict(False, f"TFLite has no operator {node.op}", "write it with other operations")
+    data = _data(node)
+    if kind(data) not in kinds:
+        listed = ", ".join(map(_spelled, kinds))
+        why = f"LiteRT has no {node.op} of {_spelled(kind(data))}; it has {listed}"
+        return Verdict(False, why, _advice(data.dtype, kinds))
+    limit, rank = _RANKS.get(node.op, _RANK), max(len(t.shape) for t in [*node.operands, *node.outputs])
+    if rank > limit:
+        return Verdict(False, f"{node.op} of {rank} dimensions", f"reshape to at most {limit} dimensions")
+    return _weights(node, data)
+
+
+def _advice(dtype: DType, kinds: list[str]) -> str:
+    if "f32" in kinds and dtype in dtypes.FLOAT:
+        return "compute in float32"
+    return "quantize it, or keep this operation in float32" if "f32" in kinds else "convert the operand first"
+
+
+def _weights(node: Node, x: Tensor) -> Verdict:
+    """Types of weights: int8 with any activation, int4 with int8 (or, fully connected, int16 and float) ones."""
+    if node.op not in ("conv_2d", "depthwise_conv_2d", "fully_connected", "transpose_conv"):
+        return YES
+    w = node.operands[1]
+    allowed = {"f32": ("f32", "q8"), "q8": ("q8", "q4"), "q16": ("q8",)}[kind(x)]
+    if node.op == "fully_connected":
+        allowed = {"f32": ("f32", "q8", "q4"), "q8": ("q8", "q4"), "q16": ("q8", "q4")}[kind(x)]
+    if node.op == "transpose_conv":
+        allowed = {"f32": ("f32",), "q8": ("q8",), "q16": ("q8",)}[kind(x)]
+    if kind(w) in allowed:
+        return YES
+    listed = " or ".join(map(_spelled, allowed))
+    why = f"{node.op} of {_spelled(kind(x))} takes {listed} weights, not {_spelled(kind(w))}"
+    return Verdict(False, why, "quantize the weights and the activations to types that go together")
