@@ -83,10 +83,11 @@ class Grid:
 
     def quantize(self, x: NDArray) -> NDArray:
         """Stored integers for real ``x``: division in float32, halves away from zero, as TFLite's QUANTIZE does."""
-        ratio = np.asarray(x, np.float32) / self.scales(x.ndim)
-        rounded = np.trunc(ratio + np.copysign(np.float32(0.5), ratio))
-        # 0.5 - 1ulp plus 0.5 rounds up to 1 in float32: take such halves back.
-        rounded = np.where(np.abs(rounded - ratio) > 0.5, rounded - np.copysign(np.float32(1), ratio), rounded)
+        with np.errstate(over="ignore", invalid="ignore"):
+            ratio = np.asarray(x, np.float32) / self.scales(x.ndim)
+            # Adding 0.5 first would lift 0.5 - 1ulp to 1; what is left after the cut is exact.
+            whole = np.trunc(ratio)
+            rounded = whole + np.where(np.abs(ratio - whole) >= 0.5, np.copysign(np.float32(1), ratio), np.float32(0))
         low, high = self.limits
         kept = np.clip(np.nan_to_num(rounded.astype(np.float64)) + self.zero_point, low, high)
         return kept.astype(self.dtype)
