@@ -172,6 +172,11 @@ def _table(
     return table(real, x_grid, y_grid)
 
 
+def forget_tables() -> None:
+    """Drop the tables of functions by name: an op is being defined anew."""
+    _table.cache_clear()
+
+
 def has_table(function: str) -> bool:
     """Whether there is an op of one operand by this name, so that a table of it can be made."""
     op = OPS.get(function)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -96,9 +96,12 @@ class Requantize(Quantized, Elementwise):
         return tangents[0]
 
 
+STORED: Final = (dtypes.int4, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+
+
 @final
 class QuantizeWeight(Op):
-    """Weights on the symmetric grid of ``dtype``: ``rint(w / scale) * scale``; ``scale`` has one entry per block.
+    """Weights as ``dtype`` stores them: ``rint(w / scale) * scale``, for float8 its nearest value; a scale per block.
 
     ``scale`` has w's rank and sizes that divide w's: 1 along an axis for one scale, more for groups of equal length.
     Tangents of ``w`` pass unchanged, except where it is clipped; ``scale`` has none.
@@ -109,7 +112,8 @@ class QuantizeWeight(Op):
     def infer(self, w: ArrayType, scale: ArrayType, /, *, dtype: DType) -> ArrayType:
         of_dtype(self, FLOAT32, w, scale)
         check_blocks(self, w, scale)
-        require(self, dtype in (dtypes.int4, dtypes.int8), "storage dtype", dtypes.short_name(dtype), "i4 or i8")
+        stored = ", ".join(dtypes.short_name(d) for d in STORED)
+        require(self, dtype in STORED, "storage dtype", dtypes.short_name(dtype), stored)
         return w.strong()
 
     def eval(self, w: NDArray, scale: NDArray, /, *, dtype: DType) -> NDArray:
@@ -150,8 +154,10 @@ def blocks(scale: NDArray, shape: Shape) -> NDArray:
 def weight_integers(w: NDArray, scale: NDArray, dtype: DType) -> NDArray:
     """Stored weights: ``rint(w / scale)`` in float32, clipped to the symmetric range; of ``dtype``."""
     last = symmetric_limit(dtype)
-    ratio = np.rint(np.asarray(w, np.float32) / blocks(np.asarray(scale, np.float32), w.shape))
-    return np.clip(ratio, -last, last).astype(np.int8).astype(dtype)
+    ratio = np.asarray(w, np.float32) / blocks(np.asarray(scale, np.float32), w.shape)
+    if dtype in dtypes.FLOAT:
+        return np.clip(ratio, -last, last).astype(dtype)
+    return np.clip(np.rint(ratio), -last, last).astype(np.int8).astype(dtype)
 
 
 quantize_dequantize = QuantizeDequantize()

@@ -157,16 +157,18 @@ def settled(x: Array, out: Grid, low: int, high: int) -> Array:
 
 
 def stored_weights(w: Array, scale: Array, dtype: DType) -> Array:
-    """Weights as whole float32 numbers: ``rint(w / scale)`` in the symmetric range; ``scale`` broadcasts blockwise."""
+    """Weights as ``dtype`` stores them, in float32: ``rint(w / scale)`` within the symmetric range, or float8 values."""
     last = symmetric_limit(dtype)
-    return clipped(
-        round(quotient(w, spread_blocks(scale, w.shape)), rounding_method=TO_NEAREST_EVEN), -float(last), float(last)
-    )
+    ratio = clipped(quotient(w, spread_blocks(scale, w.shape)), -last, last)
+    if dtype in dtypes.FLOAT:
+        return cast(cast(ratio, dtype), dtypes.float32)
+    return round(ratio, rounding_method=TO_NEAREST_EVEN)
 
 
-def symmetric_limit(dtype: DType) -> int:
-    """The largest stored weight: 127 for int8, 7 for int4."""
-    return int(dtypes.integer_info(dtype).max)
+def symmetric_limit(dtype: DType) -> float:
+    """The largest stored weight: 127 for int8, 7 for int4, the largest number of a float8."""
+    info = dtypes.float_info(dtype) if dtype in dtypes.FLOAT else dtypes.integer_info(dtype)
+    return float(info.max)
 
 
 def spread_blocks(scale: Array, shape: tuple[int, ...]) -> Array:

@@ -1,0 +1,1 @@
+"""Quantization as a transform: plan which equations compute on integers, observe ranges, interpret on grids."""

@@ -1,0 +1,96 @@
+"""Functions of pytrees as planned programs: what tracing, calibration and quantization of a user's function share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+from nxjax.errors import ParameterError
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.trace.program import Program, Var
+from nxjax.trace.stage import stage
+from nxjax.transforms.quantize.observe import Observer, Recorder, Stat
+from nxjax.transforms.quantize.plan import Plan, check_inputs, planned
+from nxjax.transforms.quantize.qarray import QArray, float_leaf, is_quantized, leaves_of
+from nxjax.transforms.quantize.scheme import Policy
+from nxjax.transforms.quantize.walk import Quantizer, Range
+
+
+@final
+class Call:
+    """One call of a function, traced.
+
+    Attributes:
+        leaves: the arguments' leaves, QArrays whole.
+        values: the same as arrays; QArrays as the floats they stand for.
+        weights: which leaves belong to parameters.
+        program, out_tree: what the function does with them.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], params: Sequence[int] | None
+    ) -> None:
+        self.leaves, in_tree = leaves_of(args, kwargs)
+        self.weights = parameter_mask(args, kwargs, params)
+        self.values = [as_value(float_leaf(x), "quantize") for x in self.leaves]
+        store: list[tree.TreeDef] = []
+
+        def flat(*xs: Array) -> Sequence[Any]:
+            a, k = tree.unflatten(in_tree, xs)
+            leaves, out_tree = tree.flatten(fun(*a, **k))
+            store[:] = [out_tree]
+            return leaves
+
+        name = getattr(fun, "__name__", "function")
+        names = tree.path_names((tuple(args), kwargs), "args") if not any(map(is_quantized, self.leaves)) else ()
+        self.program: Program = stage(flat, [x.type for x in self.values], name, names)
+        self.out_tree = store[0]
+
+    def plan(self, policy: Policy, what: str) -> Plan:
+        """How the traced program is quantized."""
+        plan = planned(self.program, self.weights, policy)
+        check_inputs(plan, what)
+        return plan
+
+    def scales(self, plan: Plan) -> dict[Var, Array]:
+        """Scales of the parameters that come quantized."""
+        pairs = zip(plan.program.inputs, self.leaves, strict=True)
+        return {v: as_value(x.scale, "QArray") for v, x in pairs if isinstance(x, QArray)}
+
+    def quantized(self, plan: Plan, ranges: Mapping[str, Range]) -> Any:
+        """The results, computed on grids."""
+        return tree.unflatten(self.out_tree, Quantizer(plan, ranges, self.scales(plan)).run(self.values))
+
+    def observed(self, plan: Plan, recorder: Recorder) -> tuple[Any, dict[str, Stat]]:
+        """The float results, and statistics by site."""
+        walk = Observer(plan, recorder)
+        y = walk.run(self.values)
+        return tree.unflatten(self.out_tree, y), {s: walk.stats[s] for s in plan.all_sites()}
+
+
+def parameter_mask(args: Sequence[Any], kwargs: dict[str, Any], params: Sequence[int] | None) -> list[bool]:
+    """Which leaves hold weights: those of arguments numbered in ``params``; by default of arguments that are trees.
+
+    A dict, list, tuple, module or QArray is a tree of parameters, one array is data.
+    """
+    mask: list[bool] = []
+    if params is not None:
+        for i in params:
+            if not -len(args) <= i < len(args):
+                raise ParameterError("params: no such positional argument", got=i, expected=f"below {len(args)}")
+        chosen = {i % len(args) for i in params}
+    else:
+        chosen = {i for i, a in enumerate(args) if _is_tree(a)}
+    for i, a in enumerate(args):
+        mask += [i in chosen] * len(tree.leaves(a, is_leaf=is_quantized))
+    # As in the flattened arguments, keyword arguments follow in the order of their names.
+    for name in sorted(kwargs):
+        mask += [params is None and _is_tree(kwargs[name])] * len(tree.leaves(kwargs[name], is_leaf=is_quantized))
+    return mask
+
+
+def _is_tree(x: Any) -> bool:
+    leaves = tree.leaves(x, is_leaf=is_quantized)
+    return is_quantized(x) or not (len(leaves) == 1 and leaves[0] is x)

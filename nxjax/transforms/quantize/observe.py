@@ -1,0 +1,202 @@
+"""Calibration: the program in float, with statistics of the sites' values as extra results.
+
+What is kept of a value is a recorder's affair: its range, or a histogram within a range found before. Control flow
+gives the statistics of all its steps together.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.ops.arithmetic import abs, add, max, min, mul
+from nxjax.ops.base import constant, like
+from nxjax.ops.identity import stop_gradient
+from nxjax.ops.indexing import GatherScatterMode
+from nxjax.ops.quant_traced import cast, clipped
+from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
+from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add
+from nxjax.ops.shape import reshape
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.program import Program
+from nxjax.trace.stage import stage
+from nxjax.transforms.quantize.groups import Group
+from nxjax.transforms.quantize.plan import Inner, Plan
+from nxjax.transforms.quantize.walk import Range, Walker, mapped
+
+Stat = tuple[Array, ...]
+BINS: Final = 2048
+
+
+class Recorder(ABC):
+    """What is kept of the values at one site, and how two of it become one."""
+
+    size: int
+
+    @abstractmethod
+    def record(self, site: str, x: Array) -> Stat: ...
+
+    @abstractmethod
+    def neutral(self) -> Stat:
+        """The statistics of no value at all."""
+
+    @abstractmethod
+    def joined(self, a: Stat, b: Stat) -> Stat: ...
+
+    @abstractmethod
+    def over_steps(self, stacked: Stat) -> Stat:
+        """Statistics with a leading axis of steps, as one."""
+
+
+@final
+class Ranges(Recorder):
+    """The least and the greatest value."""
+
+    size = 2
+
+    def record(self, site: str, x: Array) -> Stat:
+        x = stop_gradient(x)
+        axes = tuple(range(x.ndim))
+        return reduce_min(x, axes=axes), reduce_max(x, axes=axes)
+
+    def neutral(self) -> Stat:
+        return constant(np.inf, dtypes.float32), constant(-np.inf, dtypes.float32)
+
+    def joined(self, a: Stat, b: Stat) -> Stat:
+        return min(a[0], b[0]), max(a[1], b[1])
+
+    def over_steps(self, stacked: Stat) -> Stat:
+        return reduce_min(stacked[0], axes=(0,)), reduce_max(stacked[1], axes=(0,))
+
+
+@final
+class Histograms(Recorder):
+    """How many values lie in each of `BINS` equal bins of |x|, from 0 to the largest magnitude of the range."""
+
+    size = 1
+
+    def __init__(self, ranges: Mapping[str, Range]) -> None:
+        self.ranges = ranges
+
+    def record(self, site: str, x: Array) -> Stat:
+        low, high = self.ranges[site]
+        top = np.float32(np.maximum(np.abs(low), np.abs(high))) or np.float32(1)
+        flat = abs(reshape(stop_gradient(x), shape=(x.size,)))
+        index = clipped(mul(flat, like(flat, np.float32(BINS) / top)), 0, BINS - 1)
+        counts = scatter_add(
+            constant(0, dtypes.float32, (BINS,)),
+            reshape(cast(index, dtypes.int32), shape=(x.size, 1)),
+            like(flat, 1),
+            dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
+            mode=GatherScatterMode.CLIP,
+        )
+        return (counts,)
+
+    def neutral(self) -> Stat:
+        return (constant(0, dtypes.float32, (BINS,)),)
+
+    def joined(self, a: Stat, b: Stat) -> Stat:
+        return (add(a[0], b[0]),)
+
+    def over_steps(self, stacked: Stat) -> Stat:
+        return (reduce_sum(stacked[0], axes=(0,)),)
+
+
+@final
+class Observer(Walker):
+    """Computes in float and keeps statistics by site name."""
+
+    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+        super().__init__(plan)
+        self.recorder = recorder
+        self.stats: dict[str, Stat] = {}
+
+    def define(self, v: Any, x: Array) -> None:
+        self.env[v] = x
+        site = self.plan.sites.get(v)
+        if site is not None:
+            self.stats[site] = self.recorder.record(site, x)
+
+    def group(self, group: Group) -> None:
+        for v, x in group.prepare(self).items():
+            self.define(v, x)
+        for e in group.equations:
+            self.plain(e)
+
+    def inner(self, step: Inner) -> None:
+        handler = getattr(self, f"_{step.equation.op.name}")
+        handler(step)
+
+    def _checkpoint(self, step: Inner) -> None:
+        (plan,) = step.plans
+        walk = Observer(plan, self.recorder)
+        self.results(step.equation, walk.run([self.value(a) for a in step.equation.inputs]))
+        self.stats.update(walk.stats)
+
+    def _scan(self, step: Inner) -> None:
+        e, (plan,) = step.equation, step.plans
+        body = self._with_stats(plan, plan.all_sites())
+        y = e.op(*map(self.value, e.inputs), **{**e.params, "body": body})
+        n = len(e.outputs)
+        self.results(e, y[:n])
+        for site, stat in self._grouped(plan.all_sites(), y[n:]).items():
+            self.stats[site] = self.recorder.over_steps(stat)
+
+    def _cond(self, step: Inner) -> None:
+        e = step.equation
+        sites = [s for plan in step.plans for s in plan.all_sites()]
+        branches = iter([self._with_stats(plan, sites) for plan in step.plans])
+        params = {k: mapped(v, lambda _: next(branches)) for k, v in e.params.items()}
+        y = e.op(*map(self.value, e.inputs), **params)
+        n = len(e.outputs)
+        self.results(e, y[:n])
+        self.stats.update(self._grouped(sites, y[n:]))
+
+    def _while(self, step: Inner) -> None:
+        e, (condition, body) = step.equation, step.plans
+        if condition.all_sites():
+            raise ParameterError(
+                "calibrate: the condition of a while loop computes products", source=e.source,
+                fix="compute the condition in float: let the policy answer None for its scope",
+            )  # fmt: skip
+        sites = body.all_sites()
+        size = self.recorder.size * len(sites)
+        start = [part for _ in sites for part in self.recorder.neutral()]
+        m, n = e.params["body_nconsts"], e.params["cond_nconsts"]
+
+        def carried(*xs: Array) -> Sequence[Array]:
+            given, before = xs[: len(xs) - size], self._grouped(sites, xs[len(xs) - size :])
+            walk = Observer(body, self.recorder)
+            y = walk.run(given)
+            joined = [self.recorder.joined(before[s], walk.stats[s]) for s in sites]
+            return [*y, *(part for stat in joined for part in stat)]
+
+        types = [x.type for x in start]
+        old: Program = e.params["cond"]
+        kept = len(old.inputs)
+        new_cond = stage(lambda *xs: old(*xs[:kept]), [*old.in_types, *types], old.name)
+        new_body = stage(carried, [*e.params["body"].in_types, *types], body.program.name)
+        y = e.op(
+            *map(self.value, e.inputs), *start, cond=new_cond, cond_nconsts=n, body=new_body, body_nconsts=m
+        )  # fmt: skip
+        self.results(e, y[: len(e.outputs)])
+        self.stats.update(self._grouped(sites, y[len(e.outputs) :]))
+
+    def _with_stats(self, plan: Plan, sites: Sequence[str]) -> Program:
+        """The plan's program with the statistics of ``sites`` as last results."""
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            walk = Observer(plan, self.recorder)
+            y = walk.run(xs)
+            return [*y, *(part for s in sites for part in walk.stats.get(s, self.recorder.neutral()))]
+
+        return stage(flat, plan.program.in_types, plan.program.name)
+
+    def _grouped(self, sites: Sequence[str], parts: Sequence[Array]) -> dict[str, Stat]:
+        n = self.recorder.size
+        return {s: tuple(parts[i * n : (i + 1) * n]) for i, s in enumerate(sites)}

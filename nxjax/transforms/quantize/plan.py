@@ -1,0 +1,252 @@
+"""The plan of a program: its equations in groups, what stays float, and the values whose ranges are needed.
+
+Made from types, scopes and the policy alone, so that calibration and quantization, which make it separately, agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from nxjax.errors import ParameterError
+from nxjax.ops.composite_activation import silu
+from nxjax.ops.composite_attention import dot_product_attention
+from nxjax.ops.composite_norm import batch_norm_inference, layer_norm, rms_norm
+from nxjax.trace.core import Op
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Atom, Equation, Program, Var
+from nxjax.trace.stage import stage
+from nxjax.transforms.inline import inlined
+from nxjax.transforms.quantize.groups import Group
+from nxjax.transforms.quantize.pointwise import match_pointwise
+from nxjax.transforms.quantize.products import Weighted, is_product, match_product
+from nxjax.transforms.quantize.scheme import Policy, decided
+from nxjax.transforms.quantize.view import View
+
+# Known whole to devices, but to integer arithmetic only by their pieces.
+EXPANDED: Final[frozenset[Op]] = frozenset((silu, layer_norm, rms_norm, batch_norm_inference, dot_product_attention))
+JIT: Final = frozenset(("jit",))
+# Ops whose programs are looked into; other ones that hold programs stay float.
+HOLDING: Final = frozenset(("checkpoint", "scan", "while", "cond"))
+CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
+
+
+@final
+@dataclass(eq=False)
+class Inner:
+    """An equation that holds programs, and their plans in parameter order."""
+
+    equation: Equation
+    plans: tuple[Plan, ...]
+
+
+Step = Group | Inner | Equation
+
+
+@final
+@dataclass(eq=False)
+class Plan:
+    """How to walk a program.
+
+    Attributes:
+        program: the program, with calls and composites written out.
+        steps: what to compute, in order: a group, an equation that holds programs, or one that stays as it is.
+        sites: names of the values whose ranges are needed. Ranges of inner plans are called ``<step>/<site>``.
+        left: equations of float values that stay float, each with the reason.
+    """
+
+    program: Program
+    steps: list[Step] = field(default_factory=list[Step])
+    sites: dict[Var, str] = field(default_factory=dict[Var, str])
+    left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
+
+    def all_sites(self) -> list[str]:
+        """Names of this plan's sites and those of its inner plans."""
+        names = list(self.sites.values())
+        for step in self.steps:
+            if isinstance(step, Inner):
+                for inner in step.plans:
+                    names += inner.all_sites()
+        return names
+
+
+def planned(program: Program, weights: Sequence[bool], policy: Policy) -> Plan:
+    """The plan of ``program``, whose inputs marked in ``weights`` hold weights."""
+    return _Planner(policy).plan(program, weights, "")
+
+
+@final
+class _Planner:
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.names: dict[str, int] = {}
+
+    def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> Plan:
+        program = self._prepared(program)
+        view = View(program, weights)
+        plan = Plan(program)
+        taken: set[Equation] = set()
+        starts: dict[Equation, Group] = {}
+        for e in program.equations:
+            if e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
+                continue
+            group = self._group(view, e)
+            if group is not None and not taken.intersection(group.equations):
+                # Computed where its last equation stands, when all its operands are there.
+                starts[group.equations[-1]] = group
+                taken.update(group.equations)
+        self._steps(plan, view, starts, taken, prefix)
+        _Sites(plan, prefix, self.names).find()
+        return plan
+
+    def _prepared(self, program: Program) -> Program:
+        custom = frozenset(
+            e.op.name for e in program.equations if e.op.name in CUSTOM and any(map(_computes, e.programs()))
+        )
+        program = inlined(program, 0, JIT | custom)
+        if any(e.op in EXPANDED for e in program.equations):
+            program = _Expanding(program, self.policy).program()
+        return program
+
+    def _group(self, view: View, e: Equation) -> Group | None:
+        scheme = decided(self.policy, e.op.name, e.scope, [a.type for a in e.inputs])
+        if scheme is None:
+            return None
+        return match_product(view, e, scheme) or match_pointwise(view, e, scheme)
+
+    def _steps(
+        self,
+        plan: Plan,
+        view: View,
+        starts: dict[Equation, Group],
+        taken: set[Equation],
+        prefix: str,
+    ) -> None:
+        for e in plan.program.equations:
+            if e in starts:
+                plan.steps.append(starts[e])
+            elif e in taken:
+                continue
+            elif e.op.name in HOLDING and any(map(_computes, e.programs())):
+                name = self._named(f"{prefix}{e.op.name}")
+                masks = _inner_weights(e, [view.is_weight(a) for a in e.inputs])
+                inner = tuple(self.plan(p, mask, f"{name}/") for p, mask in zip(e.programs(), masks, strict=True))
+                plan.steps.append(Inner(e, inner))
+            else:
+                plan.steps.append(e)
+                if not all(view.is_weight(a) for a in e.inputs) and any(view.is_float(v) for v in e.outputs):
+                    plan.left.append((e, "no integer form, or the policy leaves it in float"))
+
+    def _named(self, name: str) -> str:
+        n = self.names[name] = self.names.get(name, -1) + 1
+        return f"{name}_{n}"
+
+
+@final
+class _Expanding:
+    """Writes composites out where the policy wants integers, everything else as it is."""
+
+    def __init__(self, program: Program, policy: Policy) -> None:
+        self.source = program
+        self.policy = policy
+
+    def program(self) -> Program:
+        p = self.source
+        equations: list[Equation] = []
+        consts, values = list(p.consts), list(p.values)
+        env: dict[Var, Atom] = {}
+
+        def atom(a: Atom) -> Atom:
+            return env.get(a, a) if isinstance(a, Var) else a
+
+        for e in p.equations:
+            e = e.replaced(tuple(map(atom, e.inputs)), e.outputs)
+            scheme = None
+            if e.op in EXPANDED:
+                scheme = decided(self.policy, e.op.name, e.scope, [a.type for a in e.inputs])
+            if scheme is None or scheme.activations is None or not (scheme.integer or e.op is dot_product_attention):
+                equations.append(e)
+                continue
+            inner = stage(lambda *xs, e=e: [e.op.expand(*xs, **e.params)], [a.type for a in e.inputs], e.op.name)
+            renamed: dict[Var, Atom] = dict(zip(inner.inputs, e.inputs, strict=True))
+            consts.extend(inner.consts)
+            values.extend(inner.values)
+            for i in inner.equations:
+                inputs = tuple(renamed.get(a, a) if isinstance(a, Var) else a for a in i.inputs)
+                # The user's line and scope are those of the composite.
+                equations.append(Equation(i.op, inputs, i.outputs, i.params, e.source, e.scope))
+            result = inner.outputs[0]
+            env[e.outputs[0]] = renamed.get(result, result) if isinstance(result, Var) else result
+        return Program(p.inputs, equations, [atom(a) for a in p.outputs], consts, values, p.name)
+
+
+def _computes(program: Program) -> bool:
+    """Whether a program, or one it holds, has a product: what is worth looking into."""
+    return any(
+        is_product(e) or e.op is dot_product_attention or any(map(_computes, e.programs())) for e in program.equations
+    )
+
+
+def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
+    """Per held program, which of its inputs hold weights, from which operands of the equation do."""
+    name, params = e.op.name, e.params
+    outer = list(outer)
+    if name == "scan":
+        whole = params["num_consts"] + params["num_carry"]
+        # A carry starts as what it is given and becomes something else.
+        carry = [False] * params["num_carry"]
+        return [[*outer[: params["num_consts"]], *carry, *outer[whole:]]]
+    if name == "while":
+        n, m = params["cond_nconsts"], params["body_nconsts"]
+        carry = [False] * (len(outer) - n - m)
+        return [[*outer[:n], *carry], [*outer[n : n + m], *carry]]
+    if name == "cond":
+        return [outer[1:] for _ in params["branches"]]
+    programs = list(e.programs())
+    return [outer if len(p.inputs) == len(outer) else [False] * len(p.inputs) for p in programs]
+
+
+@final
+class _Sites:
+    """Which values need a range: results of groups whose grid no specification fixes, and operands not on a grid."""
+
+    def __init__(self, plan: Plan, prefix: str, names: dict[str, int]) -> None:
+        self.plan = plan
+        self.prefix = prefix
+        self.names = names
+        self.on: dict[Var, DType] = {}
+
+    def find(self) -> None:
+        for step in self.plan.steps:
+            if isinstance(step, Group) and step.scheme.integer:
+                self._group(step)
+
+    def _group(self, group: Group) -> None:
+        for a in group.activations:
+            if isinstance(a, Var) and self.on.get(a) != group.dtype:
+                self._site(a, "in" if a in self.plan.program.inputs else "value")
+        if group.fixed_grid() is None and not group.moves:
+            self._site(group.output, group.equations[0].op.name)
+        self.on[group.output] = group.dtype
+
+    def _site(self, v: Var, what: str) -> None:
+        if v not in self.plan.sites:
+            n = self.names[what] = self.names.get(what, -1) + 1
+            self.plan.sites[v] = f"{self.prefix}{what}_{n}"
+
+
+def weights_of(plan: Plan) -> list[tuple[Weighted, Atom]]:
+    """Every product with weights, at this level, and its weight."""
+    return [(s, s.weight) for s in plan.steps if isinstance(s, Weighted)]
+
+
+def check_inputs(plan: Plan, what: str) -> None:
+    """Refuse a plan in which nothing is quantized."""
+    if not any(isinstance(s, (Group, Inner)) for s in plan.steps):
+        raise ParameterError(
+            f"{what}: nothing in the function is quantized",
+            got=", ".join(sorted({e.op.name for e in plan.program.equations})) or "no equations",
+            expected="float32 products with weights, or other ops that the policy covers",
+            fix="check the policy, and that the function computes in float32",
+        )

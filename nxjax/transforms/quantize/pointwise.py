@@ -1,0 +1,350 @@
+"""Everything else that computes on integers: sums and products of activations, functions of one, means, pools, softmax.
+
+And what only moves values, and so keeps their grid; and what needs several operands on one grid.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+from nxjax.ops.arithmetic import div, integer_pow, square
+from nxjax.ops.base import Unary, constant, like
+from nxjax.ops.composite_softmax import softmax
+from nxjax.ops.fixed.functions import FUNCTIONS
+from nxjax.ops.fixed.softmax import softmax_grid
+from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
+from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
+from nxjax.ops.quant_snap import quantize_dequantize, requantize
+from nxjax.ops.quant_softmax import qsoftmax
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import pad
+from nxjax.ops.window import reduce_window_sum
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Atom, Equation, Var
+from nxjax.transforms.quantize.groups import Clamp, Group, Values, Walk
+from nxjax.transforms.quantize.products import clamping, followed
+from nxjax.transforms.quantize.scheme import Scheme
+from nxjax.transforms.quantize.view import View
+
+BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
+# The first operand is moved, the others (indices, bounds) are none of the grid's business.
+MOVES: Final = frozenset(
+    (
+        "reshape", "transpose", "broadcast_in_dim", "slice", "dynamic_slice", "rev", "gather", "copy", "stop_gradient",
+        "reduce_max", "reduce_min", "reduce_window_max", "reduce_window_min", "name", "cummax", "cummin",
+    )
+)  # fmt: skip
+# Several operands that have to lie on the grid of the result.
+UNIFIES: Final = frozenset(("concatenate", "select_n", "dynamic_update_slice", "max", "min", "pad"))
+
+
+def logistic_grid(dtype: DType) -> Grid:
+    """The grid that TFLite gives a logistic function's result: 256 or 32768 steps of [0, 1)."""
+    return softmax_grid(dtype)
+
+
+def tanh_grid(dtype: DType) -> Grid:
+    """The grid that TFLite gives tanh's result: [-1, 1) in 256 or 65536 steps."""
+    return Grid(dtype, 1 / 32768 if dtype == dtypes.int16 else 1 / 128)
+
+
+FIXED: Final = {"logistic": logistic_grid, "tanh": tanh_grid}
+
+
+@final
+@dataclass(eq=False)
+class Binary(Group):
+    """Sum, difference or product of two values, at least one of them an activation."""
+
+    clamp: Clamp
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
+        out = walk.result_grid(self.output, self.dtype)
+        lo, hi = self.clamp.stored(out)
+        # A square has one operand, and is written with two.
+        op = BINARY.get(self.equations[0].op.name, qmul)
+        value = op(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding)
+        return value, out
+
+
+@final
+@dataclass(eq=False)
+class Quotient(Group):
+    """Division by weights or a number: a product with the reciprocal, which is taken in float."""
+
+    reciprocal: Var
+
+    def prepare(self, walk: Values) -> dict[Var, Array]:
+        divisor = walk.value(self.equations[0].inputs[1])
+        return {self.reciprocal: div(like(divisor, 1), divisor)}
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
+        out = walk.result_grid(self.output, self.dtype)
+        lo, hi = out.limits
+        value = qmul(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding)
+        return value, out
+
+
+@final
+@dataclass(eq=False)
+class Function(Group):
+    """A function of one value, by table."""
+
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def function(self) -> str:
+        return self.equations[0].op.name
+
+    def fixed_grid(self) -> Grid | None:
+        made = FIXED.get(self.function)
+        return None if made is None else made(self.dtype)
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+        out = self.fixed_grid() or walk.result_grid(self.output, self.dtype)
+        value = qunary(
+            x,
+            function=self.function,
+            x_grid=x_grid,
+            y_grid=out,
+            rounding=self.scheme.rounding,
+            parameters=self.parameters,
+        )
+        return value, out
+
+
+@final
+@dataclass(eq=False)
+class Bound(Group):
+    """A relu-like function that follows no product: a change of grid with a clamp."""
+
+    clamp: Clamp
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+        out = walk.result_grid(self.output, self.dtype)
+        lo, hi = self.clamp.stored(out)
+        return requantize(x, x_grid=x_grid, y_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding), out
+
+
+@final
+@dataclass(eq=False)
+class Softmax(Group):
+    """softmax along an axis."""
+
+    def fixed_grid(self) -> Grid | None:
+        return softmax_grid(self.dtype)
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+        out = softmax_grid(self.dtype)
+        axis = self.equations[0].params["axis"]
+        return qsoftmax(x, axis=axis, x_grid=x_grid, y_grid=out, rounding=self.scheme.rounding), out
+
+
+@final
+@dataclass(eq=False)
+class Total(Group):
+    """Sum or mean over axes."""
+
+    mean: bool
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+        out = walk.result_grid(self.output, self.dtype)
+        op = qmean if self.mean else qsum
+        axes = self.equations[0].params["axes"]
+        y = op(x, axes=axes, x_grid=x_grid, y_grid=out, rounding=self.scheme.rounding)
+        shape = self.output.type.shape
+        return (reshape(y, shape=shape) if y.shape != shape else y), out
+
+
+@final
+@dataclass(eq=False)
+class AveragePool(Group):
+    """Mean of windows; ``counted`` says that padding is part of the mean."""
+
+    counted: bool
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, grid = walk.on_grid(self.activations[0], self.dtype)
+        params = self.equations[0].params
+        padding = params["padding"]
+        if self.counted and any(p != (0, 0) for p in padding):
+            config = tuple((low, high, 0) for low, high in padding)
+            x = pad(x, constant(0, x.dtype), padding_config=config)
+            padding = ((0, 0),) * x.ndim
+        y = qavgpool(
+            x,
+            grid=grid,
+            window_dimensions=params["window_dimensions"],
+            window_strides=params["window_strides"],
+            padding=padding,
+        )
+        return y, grid
+
+
+@final
+@dataclass(eq=False)
+class Move(Group):
+    """An op that keeps values, and so their grid."""
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, grid = walk.on_grid(self.activations[0], self.dtype)
+        e = self.equations[0]
+        return e.op(x, *(walk.value(a) for a in e.inputs[1:]), **e.params), grid
+
+
+@final
+@dataclass(eq=False)
+class Unify(Group):
+    """An op whose operands have to share the grid of its result."""
+
+    positions: tuple[int, ...] = field(default=())
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        e = self.equations[0]
+        grids = {walk.grid_of(a) for a in self.activations}
+        shared = grids.pop() if len(grids) == 1 else None
+        out = shared if shared is not None and shared.dtype == self.dtype else walk.result_grid(self.output, self.dtype)
+        xs = [walk.moved_to(a, out) if i in self.positions else walk.value(a) for i, a in enumerate(e.inputs)]
+        if e.op.name == "pad":
+            xs[1] = quantize_dequantize(xs[1], grid=out)
+        return e.op(*xs, **e.params), out
+
+
+def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    """The group that begins with ``e``, if it computes on integers and is no product with weights."""
+    if not scheme.integer or e.op.multi or not e.inputs or not view.is_float(e.outputs[0]):
+        return None
+    name, y = e.op.name, e.outputs[0]
+    active = tuple(a for a in e.inputs if view.is_float(a) and not view.is_weight(a))
+    if not active and name != "gather":
+        return None
+    if name in BINARY:
+        chain, _, clamp = followed(view, e, None)
+        return Binary(chain, e.inputs, chain[-1].outputs[0], scheme, clamp)
+    if e.op is square or (e.op is integer_pow and e.params["y"] == 2):
+        return Binary((e,), (e.inputs[0], e.inputs[0]), y, scheme, Clamp())
+    if name == "div" and view.is_weight(e.inputs[1]):
+        reciprocal = Var(e.inputs[1].type)
+        return Quotient((e,), (e.inputs[0], reciprocal), y, scheme, reciprocal)
+    if e.op is softmax:
+        return Softmax((e,), active, y, scheme)
+    if e.op is reduce_sum:
+        return _match_total(view, e, scheme)
+    if e.op is reduce_window_sum:
+        return _match_pool(view, e, scheme)
+    bound = clamping(view, e, active[0]) if active and isinstance(active[0], Var) else None
+    if bound is not None:
+        return Bound((e,), active[:1], y, scheme, bound)
+    if name in MOVES:
+        return Move((e,), e.inputs[:1], y, scheme)
+    if name in UNIFIES:
+        return _match_unify(view, e, scheme)
+    if (name in FUNCTIONS and isinstance(e.op, Unary)) or (len(e.inputs) == 1 and _by_table(e)):
+        return Function((e,), active, y, scheme, tuple(sorted(e.params.items())))
+    return None
+
+
+def _by_table(e: Equation) -> bool:
+    """Whether a table of the op can stand for it: elementwise ops that users declared, and float functions."""
+    return has_table(e.op.name) and e.op.name not in ("convert_element_type", "reduce_precision", "neg", "is_finite")
+
+
+def _match_total(view: View, e: Equation, scheme: Scheme) -> Group:
+    """A sum, or with the division that follows it a mean; a reshape may stand between (``keepdims``)."""
+    count = math.prod(e.inputs[0].type.shape[a] for a in e.params["axes"])
+    chain = [e]
+    user = view.only_user(e.outputs[0])
+    if user is not None and user.op.name == "reshape":
+        chain.append(user)
+        user = view.only_user(user.outputs[0])
+    if user is not None and user.op.name in ("div", "mul"):
+        last: Var = chain[-1].outputs[0]
+        other = view.other(user, last)
+        number = None if other is None or (user.op.name == "div" and user.inputs[0] is not last) else view.number(other)
+        if number is not None:
+            divisor = number if user.op.name == "div" else 1 / number if number else math.inf
+            if abs(divisor - count) <= 1e-6 * count:
+                chain.append(user)
+                return Total(tuple(chain), e.inputs, user.outputs[0], scheme, True)
+    return Total((e,), e.inputs, e.outputs[0], scheme, False)
+
+
+def _match_pool(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    """A window sum with the division by the window's size, or by the number of elements in it."""
+    user = view.only_user(e.outputs[0])
+    params = e.params
+    plain = all(d == 1 for d in (*params["base_dilation"], *params["window_dilation"]))
+    if user is None or user.op.name not in ("div", "mul") or not plain:
+        return None
+    other = view.other(user, e.outputs[0])
+    if other is None or (user.op.name == "div" and user.inputs[0] is not e.outputs[0]):
+        return None
+    number = view.number(other)
+    size = math.prod(params["window_dimensions"])
+    if number is not None:
+        divisor = number if user.op.name == "div" else 1 / number if number else math.inf
+        if abs(divisor - size) > 1e-6 * size:
+            return None
+        return AveragePool((e, user), e.inputs, user.outputs[0], scheme, True)
+    counts = _spread_from(view, other)
+    if user.op.name != "div" or counts is None or counts.op is not reduce_window_sum:
+        return None
+    if view.number(counts.inputs[0]) != 1.0 or not _same_windows(counts.params, params):
+        return None
+    return AveragePool((e, user), e.inputs, user.outputs[0], scheme, False)
+
+
+def _spread_from(view: View, a: Atom) -> Equation | None:
+    """The equation that makes ``a``, before it is only spread over more dimensions."""
+    e = view.producer.get(a) if isinstance(a, Var) else None
+    while e is not None and e.op.name in ("broadcast_in_dim", "reshape"):
+        inner = e.inputs[0]
+        e = view.producer.get(inner) if isinstance(inner, Var) else None
+    return e
+
+
+def _same_windows(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether both run the same windows, leaving out dimensions where nothing happens."""
+
+    def trimmed(p: dict[str, Any]) -> list[Any]:
+        rows = zip(p["window_dimensions"], p["window_strides"], p["padding"], strict=True)
+        return [row for row in rows if row != (1, 1, (0, 0))]
+
+    return trimmed(a) == trimmed(b)
+
+
+def _match_unify(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    name = e.op.name
+    if name == "select_n":
+        positions = tuple(range(1, len(e.inputs)))
+    elif name == "pad":
+        positions = (0,)
+        value = view.number(e.inputs[1])
+        if value is None or not math.isfinite(value):
+            return None
+    elif name == "dynamic_update_slice":
+        positions = (0, 1)
+    else:
+        positions = tuple(range(len(e.inputs)))
+    wanted = tuple(e.inputs[i] for i in positions)
+    return Unify((e,), wanted, e.outputs[0], scheme, positions)

@@ -1,0 +1,365 @@
+"""Products and what follows them: convolution and dot with weights, dot of two activations.
+
+After a product with weights, bias and per-channel scale and shift (a folded or unfolded batch norm) go into weights and
+bias, and a relu-like function into the clamp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg
+from nxjax.ops.base import constant, like
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dot import dot_general, free
+from nxjax.ops.identity import stop_gradient
+from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_products import qconv, qdot, qmatmul
+from nxjax.ops.quant_snap import quantize_weight
+from nxjax.ops.quant_traced import symmetric_limit
+from nxjax.ops.reduce import reduce_max
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Atom, Equation, Var
+from nxjax.transforms.quantize.groups import Clamp, Group, Walk
+from nxjax.transforms.quantize.scheme import Scheme
+from nxjax.transforms.quantize.view import View
+
+Axes = tuple[int, ...]
+AFFINE: Final = frozenset(("add", "sub", "mul", "div"))
+# The least scale: all-zero weights have it, and no division by it overflows.
+TINY: Final = 2.0**-100
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One per-channel step after a product: ``op`` with a value that varies along ``dims`` of the result only."""
+
+    op: str
+    operand: Atom
+    dims: Axes
+
+
+@dataclass(eq=False)
+class Weighted(Group):
+    """A product with weights.
+
+    Attributes:
+        weight: the weights.
+        channels: dimensions of the product's result that belong to output channels.
+        steps: per-channel steps after it.
+        clamp: the fused activation.
+    """
+
+    weight: Atom
+    channels: Axes
+    steps: tuple[Step, ...]
+    clamp: Clamp
+
+    @property
+    def product(self) -> Equation:
+        return self.equations[0]
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        w = walk.value(self.weight)
+        shape = tuple(self.product.outputs[0].type.shape[d] for d in self.channels)
+        w, b, changed = self._folded(walk, w, shape)
+        scheme = self.scheme
+        per_channel = scheme.per_channel if isinstance(self, Conv) else scheme.dense_per_channel
+        given = None if changed else walk.weight_scale(self.weight)
+        if scheme.integer:
+            x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+            y_grid = walk.result_grid(self.output, self.dtype)
+            scale = self._scale(w, per_channel, None) if given is None else given
+            lo, hi = self.clamp.stored(y_grid)
+            if b is None:
+                b = constant(0, dtypes.float32, shape)
+            shared: dict[str, Any] = {
+                "x_grid": x_grid, "y_grid": y_grid, "lo": lo, "hi": hi, "w_dtype": scheme.weights,
+                "rounding": scheme.rounding,
+            }  # fmt: skip
+            return self.integer(x, w, scale, b, shared), y_grid
+        x = walk.value(self.activations[0])
+        if scheme.activations is not None:
+            x = dynamic(x, scheme.activations)
+        if scheme.weights is not None:
+            scale = self._scale(w, per_channel, scheme.group) if given is None else given
+            w = quantize_weight(w, scale, dtype=scheme.weights)
+        return self._finished(self.plain(x, w), b), None
+
+    def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
+        """The quantized product."""
+        raise NotImplementedError
+
+    def plain(self, x: Array, w: Array) -> Array:
+        """The float product."""
+        raise NotImplementedError
+
+    def over_weights(self, row: Array, w: Array) -> Array:
+        """A value per channel, over the weights."""
+        raise NotImplementedError
+
+    def summed(self) -> Axes:
+        """The dimensions of the weights that the product sums over."""
+        raise NotImplementedError
+
+    def _finished(self, y: Array, b: Array | None) -> Array:
+        if b is not None:
+            y = add(y, broadcast_in_dim(b, shape=y.shape, broadcast_dimensions=self.channels))
+        if self.clamp.low is not None:
+            y = max(y, like(y, self.clamp.low))
+        if self.clamp.high is not None:
+            y = min(y, like(y, self.clamp.high))
+        return y
+
+    def _folded(self, walk: Walk, w: Array, shape: tuple[int, ...]) -> tuple[Array, Array | None, bool]:
+        """Weights and bias with all steps in them, and whether the weights changed."""
+        scale: Array | None = None
+        b: Array | None = None
+        for step in self.steps:
+            row = self._row(walk.value(step.operand), step.dims, shape)
+            if step.op in ("add", "sub"):
+                row = neg(row) if step.op == "sub" else row
+                b = row if b is None else add(b, row)
+                continue
+            operation = mul if step.op == "mul" else div
+            scale = operation(like(row, 1) if scale is None else scale, row)
+            b = None if b is None else operation(b, row)
+        return (w if scale is None else mul(w, self.over_weights(scale, w))), b, scale is not None
+
+    def _row(self, value: Array, dims: Axes, shape: tuple[int, ...]) -> Array:
+        """The operand of a step as one value per channel; ``dims`` are the dimensions it lies in."""
+        places = tuple(self.channels.index(d) for d in dims)
+        return broadcast_in_dim(value, shape=shape, broadcast_dimensions=places)
+
+    def _scale(self, w: Array, per_channel: bool, group: int | None) -> Array:
+        assert self.scheme.weights is not None
+        summed = self.summed()
+        return weight_scale(w, summed if per_channel else tuple(range(w.ndim)), self.scheme.weights, group, summed)
+
+
+@final
+@dataclass(eq=False)
+class Conv(Weighted):
+    """Convolution with constant weights."""
+
+    def _params(self) -> dict[str, Any]:
+        left = ("batch_group_count", "precision", "preferred_element_type")
+        return {k: v for k, v in self.product.params.items() if k not in left}
+
+    def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
+        return qconv(x, w, scale, b, **self._params(), **shared)
+
+    def plain(self, x: Array, w: Array) -> Array:
+        return conv_general_dilated(x, w, **self.product.params)
+
+    def over_weights(self, row: Array, w: Array) -> Array:
+        o = self.product.params["dimension_numbers"].rhs_spec[0]
+        return broadcast_in_dim(row, shape=w.shape, broadcast_dimensions=(o,))
+
+    def summed(self) -> Axes:
+        return tuple(sorted(self.product.params["dimension_numbers"].rhs_spec[1:]))
+
+
+@final
+@dataclass(eq=False)
+class Dot(Weighted):
+    """Product of an activation with constant weights, which are the second operand unless ``swapped``."""
+
+    swapped: bool
+
+    def _numbers(self) -> Any:
+        (xc, wc), (xb, wb) = self.product.params["dimension_numbers"]
+        return ((wc, xc), (wb, xb)) if self.swapped else ((xc, wc), (xb, wb))
+
+    def _back(self, y: Array, x: Array, w: Array) -> Array:
+        """The result in the order of the original product: batch, first operand's dimensions, second's."""
+        if not self.swapped:
+            return y
+        (xc, wc), (xb, wb) = self._numbers()
+        n, rows, columns = len(xb), len(free(x.ndim, xc, xb)), len(free(w.ndim, wc, wb))
+        order = (*range(n), *range(n + rows, n + rows + columns), *range(n, n + rows))
+        return transpose(y, permutation=order) if order != tuple(range(y.ndim)) else y
+
+    def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
+        return self._back(qdot(x, w, scale, b, dimension_numbers=self._numbers(), **shared), x, w)
+
+    def plain(self, x: Array, w: Array) -> Array:
+        return self._back(dot_general(x, w, dimension_numbers=self._numbers()), x, w)
+
+    def over_weights(self, row: Array, w: Array) -> Array:
+        (_, wc), (_, wb) = self._numbers()
+        return broadcast_in_dim(row, shape=w.shape, broadcast_dimensions=(*wb, *free(w.ndim, wc, wb)))
+
+    def summed(self) -> Axes:
+        return tuple(sorted(self._numbers()[0][1]))
+
+
+@final
+@dataclass(eq=False)
+class Matmul(Group):
+    """Product of two activations."""
+
+    clamp: Clamp
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, y = self.activations
+        numbers = self.equations[0].params["dimension_numbers"]
+        if not self.scheme.integer:
+            assert self.scheme.activations is not None
+            left, right = (dynamic(walk.value(a), self.scheme.activations) for a in (x, y))
+            return dot_general(left, right, dimension_numbers=numbers), None
+        (left, x_grid), (right, y_grid) = walk.on_grid(x, self.dtype), walk.on_grid(y, self.dtype)
+        out = walk.result_grid(self.output, self.dtype)
+        lo, hi = self.clamp.stored(out)
+        value = qmatmul(
+            left,
+            right,
+            x_grid=x_grid,
+            y_grid=y_grid,
+            out_grid=out,
+            lo=lo,
+            hi=hi,
+            rounding=self.scheme.rounding,
+            dimension_numbers=numbers,
+        )
+        return value, out
+
+
+def weight_scale(w: Array, axes: Axes, dtype: DType, group: int | None, summed: Axes) -> Array:
+    """``max |w| / limit`` over ``axes``, of w's rank; the first of ``summed`` in groups of ``group`` if they divide it.
+
+    No derivative passes: the scale follows the weights. A product with the reciprocal, so that compilers that rewrite
+    divisions by constants give the same bits.
+    """
+    w = stop_gradient(w)
+    size = abs(w)
+    limit = symmetric_limit(dtype)
+    first = summed[0] if summed else None
+    if group and first is not None and first in axes and w.shape[first] > group and w.shape[first] % group == 0:
+        n = w.shape[first] // group
+        split = (*w.shape[:first], n, group, *w.shape[first + 1 :])
+        others = tuple(a + (a > first) for a in axes if a != first)
+        top = reduce_max(reshape(size, shape=split), axes=(*others, first + 1))
+        kept = tuple(n if a == first else 1 if a in axes else k for a, k in enumerate(w.shape))
+    else:
+        top = reduce_max(size, axes=axes)
+        kept = tuple(1 if a in axes else k for a, k in enumerate(w.shape))
+    scale = max(mul(top, like(top, 1.0 / limit)), like(top, TINY))
+    return reshape(scale, shape=kept)
+
+
+def dynamic(x: Array, dtype: DType) -> Array:
+    """An activation on a symmetric grid of its own largest value."""
+    scale = weight_scale(x, tuple(range(x.ndim)), dtypes.int8 if dtype in dtypes.INTEGER else dtype, None, ())
+    return quantize_weight(x, scale, dtype=dtypes.int8 if dtype in dtypes.INTEGER else dtype)
+
+
+# --- matching ---
+
+
+def channel_step(view: View, e: Equation, y: Var, channels: Axes) -> Step | None:
+    """``e`` as a step per channel on ``y``, if it is one."""
+    other = view.other(e, y)
+    if other is None or not view.is_weight(other) or (e.op.name in ("sub", "div") and e.inputs[0] is not y):
+        return None
+    if not isinstance(other, Var):
+        return Step(e.op.name, other, ())
+    source = view.producer.get(other)
+    if source is not None and source.op.name == "broadcast_in_dim":
+        dims: Axes = source.params["broadcast_dimensions"]
+        inner = source.inputs[0]
+        kept = tuple(d for d, n in zip(dims, inner.type.shape, strict=True) if n > 1)
+        if set(kept) <= set(channels) and len(kept) == len(dims):
+            return Step(e.op.name, inner, dims)
+    return None
+
+
+def clamping(view: View, e: Equation, y: Var) -> Clamp | None:
+    """The bounds that ``e`` puts on ``y``, if it is a relu-like op."""
+    name = e.op.name
+    if name == "relu":
+        return Clamp(0.0, None)
+    if name == "relu6":
+        return Clamp(0.0, 6.0)
+    if name in ("max", "min"):
+        other = view.other(e, y)
+        bound = None if other is None else view.number(other)
+        if bound is None:
+            return None
+        return Clamp(bound, None) if name == "max" else Clamp(None, bound)
+    if name == "clamp" and e.inputs[1] is y:
+        low, high = view.number(e.inputs[0]), view.number(e.inputs[2])
+        return None if low is None or high is None else Clamp(low, high)
+    return None
+
+
+def followed(view: View, e: Equation, channels: Axes | None) -> tuple[tuple[Equation, ...], tuple[Step, ...], Clamp]:
+    """The chain after ``e`` that its group takes in: steps per channel, then a relu-like function."""
+    chain, steps, clamp = [e], list[Step](), Clamp()
+    while (user := view.only_user(chain[-1].outputs[0])) is not None:
+        y = chain[-1].outputs[0]
+        if channels is not None and clamp == Clamp() and user.op.name in AFFINE:
+            step = channel_step(view, user, y, channels)
+            if step is None:
+                break
+            steps.append(step)
+        else:
+            bound = clamping(view, user, y)
+            if bound is None:
+                break
+            clamp = clamp.within(bound.low, bound.high)
+        chain.append(user)
+    return tuple(chain), tuple(steps), clamp
+
+
+def match_product(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    """The group that begins with ``e``, if it is a product that the scheme covers."""
+    if e.op is conv_general_dilated:
+        return _match_conv(view, e, scheme)
+    if e.op is dot_general:
+        return _match_dot(view, e, scheme)
+    return None
+
+
+def _match_conv(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    x, w = e.inputs
+    if not (view.is_float(x) and view.is_float(w) and view.is_weight(w)) or view.is_weight(x):
+        return None
+    if e.params["batch_group_count"] != 1 or not view.is_float(e.outputs[0]):
+        return None
+    channels = (e.params["dimension_numbers"].out_spec[1],)
+    chain, steps, clamp = followed(view, e, channels)
+    return Conv(chain, (x,), chain[-1].outputs[0], scheme, w, channels, steps, clamp)
+
+
+def _match_dot(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    x, y = e.inputs
+    if not (view.is_float(x) and view.is_float(y) and view.is_float(e.outputs[0])):
+        return None
+    first, second = view.is_weight(x), view.is_weight(y)
+    (xc, _), (xb, _) = e.params["dimension_numbers"]
+    if first and second:
+        return None
+    if not first and not second:
+        if scheme.activations is None:
+            return None
+        chain, _, clamp = followed(view, e, None) if scheme.integer else ((e,), (), Clamp())
+        return Matmul(chain, (x, y), chain[-1].outputs[0], scheme, clamp)
+    n = len(xb)
+    rows = len(free(x.type.ndim, xc, xb))
+    if second:
+        channels = (*range(n), *range(n + rows, e.outputs[0].type.ndim))
+    else:
+        channels = (*range(n), *range(n, n + rows))
+    chain, steps, clamp = followed(view, e, channels)
+    activation, weight = (y, x) if first else (x, y)
+    return Dot(chain, (activation,), chain[-1].outputs[0], scheme, weight, channels, steps, clamp, first)
+
+
+def is_product(e: Equation) -> bool:
+    return e.op is conv_general_dilated or e.op is dot_general

@@ -1,0 +1,102 @@
+"""QArray: a weight stored as small integers with its scales. A pytree node, so it lives in parameter trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops.arithmetic import mul
+from nxjax.ops.quant_snap import blocks
+from nxjax.ops.quant_traced import cast, spread_blocks
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+
+
+@final
+class QArray:
+    """``values * scale``: stored integers (int8, int4) or float8 values, and one float32 scale per block.
+
+    Attributes:
+        values: the stored weights.
+        scale: of the same rank; each entry stands for a block of equal size along every axis (size 1 along an axis:
+            one scale for all of it).
+
+    >>> import nxjax as nx
+    >>> w = QArray(nx.array([[127, -64]], dtype="int8"), nx.array([[0.01]]))
+    >>> w.shape, w.nbytes
+    ((1, 2), 6)
+    """
+
+    __slots__ = ("scale", "values")
+
+    def __init__(self, values: Any, scale: Any) -> None:
+        self.values = values
+        self.scale = scale
+
+    def checked(self) -> QArray:
+        """Itself, or an error that says what does not fit."""
+        v, s = as_value(self.values, "QArray"), as_value(self.scale, "QArray")
+        stored = (dtypes.int4, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+        if v.dtype not in stored or s.dtype != dtypes.float32:
+            raise DtypeError("QArray: dtypes", got=f"values {v.type}, scale {s.type}", expected="i8 or i4, and f32")
+        if v.ndim != s.ndim or any(k == 0 or n % k for n, k in zip(v.shape, s.shape, strict=True)):
+            raise ShapeError(
+                "QArray: the scales do not divide the values into blocks", got=f"values {v.type}, scale {s.type}"
+            )
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The storage dtype."""
+        return np.dtype(self.values.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values (int4: two per byte) and scales."""
+        size = int(np.prod(self.shape, dtype=np.int64))
+        return (size * dtypes.bit_width(self.dtype) + 7) // 8 + 4 * int(np.prod(self.scale.shape, dtype=np.int64))
+
+    def dequantize(self) -> Array:
+        """The float32 array it stands for."""
+        self.checked()
+        values, scale = as_value(self.values, "QArray"), as_value(self.scale, "QArray")
+        return mul(cast(values, dtypes.float32), spread_blocks(scale, values.shape))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        x = np.asarray(self.values).astype(np.float32)
+        return (x * blocks(np.asarray(self.scale), x.shape)).astype(dtype or np.float32)
+
+    def __repr__(self) -> str:
+        shape = ",".join(map(str, self.shape))
+        scales = "x".join(map(str, self.scale.shape)) or "1"
+        return f"QArray({dtypes.short_name(self.dtype)}[{shape}], {scales} scales)"
+
+
+tree.register_pytree_node(QArray, lambda q: ((q.values, q.scale), None), lambda _, c: QArray(*c))
+
+
+def is_quantized(x: Any) -> bool:
+    """For ``is_leaf``: QArrays are taken whole."""
+    return isinstance(x, QArray)
+
+
+def float_leaf(x: Any) -> Any:
+    """A leaf as functions see it: a QArray as the float array it stands for."""
+    return x.dequantize() if isinstance(x, QArray) else x
+
+
+def leaves_of(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], tree.TreeDef]:
+    """Leaves of a call's arguments, QArrays whole."""
+    return tree.flatten((tuple(args), kwargs), is_leaf=is_quantized)

@@ -1,0 +1,119 @@
+"""What a policy says about one equation: which tensors are stored how. Names no op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast, final
+
+from nxjax.errors import ParameterError
+from nxjax.ops.quant_grid import ROUNDINGS, Rounding
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType
+
+ACTIVATIONS: Final = (dtypes.int8, dtypes.int16)
+FLOAT8: Final = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+WEIGHTS: Final = (dtypes.int4, dtypes.int8, *FLOAT8)
+
+
+@final
+@dataclass(frozen=True)
+class Scheme:
+    """How one equation computes.
+
+    Attributes:
+        activations: storage of activations: int8 (any zero point), int16 (zero point 0), a float8, or None for float.
+        weights: storage of weights: int8, int4, a float8, or None for float.
+        dynamic: the range of an activation is taken from its values at each call instead of from calibration; the
+            products are then float.
+        per_channel: convolution weights have one scale per output channel, not one in all.
+        dense_per_channel: the same for matrix products; off, because NPUs take one scale there.
+        group: weight-only schemes: this many weights along the summed dimension share a scale; None for all of them.
+        rounding: of the integer rescaling, "double" or "single".
+    """
+
+    activations: DType | None = dtypes.int8
+    weights: DType | None = dtypes.int8
+    dynamic: bool = False
+    per_channel: bool = True
+    dense_per_channel: bool = False
+    group: int | None = None
+    rounding: Rounding = "double"
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("activations", self.activations, (*ACTIVATIONS, *FLOAT8)),
+            ("weights", self.weights, WEIGHTS),
+        ):
+            if value is not None and value not in allowed:
+                raise ParameterError(
+                    f"Scheme: {name}",
+                    got=value,
+                    expected=", ".join(dtypes.short_name(d) for d in allowed) + " or None",
+                )
+        if self.rounding not in ROUNDINGS:
+            raise ParameterError("Scheme: rounding", got=self.rounding, expected=" or ".join(ROUNDINGS))
+        if self.integer and self.weights not in (dtypes.int8, dtypes.int4):
+            raise ParameterError(
+                "Scheme: integer activations go with integer weights", got=self.weights, expected="int8 or int4"
+            )
+
+    @property
+    def integer(self) -> bool:
+        """Activations on calibrated integer grids: the whole equation is integer arithmetic."""
+        return self.activations in ACTIVATIONS and not self.dynamic
+
+
+PRESETS: Final[dict[str, Scheme]] = {
+    "int8": Scheme(),
+    "int16x8": Scheme(activations=dtypes.int16),
+    "dynamic-int8": Scheme(dynamic=True, dense_per_channel=True),
+    "int8-weights": Scheme(activations=None, dense_per_channel=True),
+    "int4-weights": Scheme(activations=None, weights=dtypes.int4, dense_per_channel=True, group=32),
+    "fp8": Scheme(activations=dtypes.float8_e4m3fn, weights=dtypes.float8_e4m3fn, dynamic=True, dense_per_channel=True),
+}
+# policy(op name, scope, operand types) -> Scheme, the name of a preset, or None to leave the equation in float.
+Policy = Callable[[str, str, tuple[ArrayType, ...]], Scheme | str | None]
+
+
+def preset(name: str) -> Scheme:
+    """A scheme by its name.
+
+    >>> preset("int16x8").activations.name
+    'int16'
+    """
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise ParameterError("quantize: no such preset", got=repr(name), expected=", ".join(PRESETS)) from None
+
+
+def as_policy(policy: Any) -> Policy:
+    """A policy from what users give: a preset's name, a `Scheme`, or a function."""
+    if isinstance(policy, str):
+        policy = preset(policy)
+    if isinstance(policy, Scheme):
+        found = policy
+        return lambda op, scope, types: found
+    if not callable(policy):
+        raise ParameterError(
+            "quantize: policy",
+            got=type(policy).__name__,
+            expected=f"one of {', '.join(PRESETS)}, a Scheme, or a function of (op, scope, types)",
+        )
+    return cast(Policy, policy)
+
+
+def decided(policy: Policy, op: str, scope: str, types: Sequence[ArrayType]) -> Scheme | None:
+    """The policy's answer for one equation."""
+    answer = policy(op, scope, tuple(types))
+    if isinstance(answer, str):
+        return preset(answer)
+    if answer is not None and not isinstance(answer, Scheme):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParameterError(
+            f"quantize: the policy's answer for {op}",
+            got=type(answer).__name__,
+            expected="a Scheme, the name of a preset, or None",
+        )
+    return answer

@@ -1,0 +1,62 @@
+"""What matching asks of a program: who uses a value, what depends on weights alone, which numbers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from nxjax.trace import dtypes
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+
+# Ops that only spread or rename one number.
+_SPREADING = frozenset(("broadcast_in_dim", "reshape", "convert_element_type", "copy", "stop_gradient"))
+
+
+@final
+class View:
+    """A program with the inputs marked that hold weights."""
+
+    def __init__(self, program: Program, weights: Sequence[bool]) -> None:
+        self.program = program
+        self.producer: dict[Var, Equation] = {v: e for e in program.equations for v in e.outputs}
+        self.users: dict[Var, list[Equation]] = {}
+        for e in program.equations:
+            for a in dict.fromkeys(a for a in e.inputs if isinstance(a, Var)):
+                self.users.setdefault(a, []).append(e)
+        self.results = {a for a in program.outputs if isinstance(a, Var)}
+        self.weights: set[Var] = {v for v, w in zip(program.inputs, weights, strict=True) if w}
+        self.weights.update(program.consts)
+        for e in program.equations:
+            if not e.effect and not e.op.nested and all(self.is_weight(a) for a in e.inputs):
+                self.weights.update(e.outputs)
+
+    def is_weight(self, a: Atom) -> bool:
+        """Whether the value depends on weights and numbers only, on no activation."""
+        return isinstance(a, Literal) or a in self.weights
+
+    def is_float(self, a: Atom) -> bool:
+        return a.type.dtype == dtypes.float32
+
+    def only_user(self, v: Var) -> Equation | None:
+        """The one equation that reads ``v``, if there is exactly one and ``v`` is no result."""
+        users = self.users.get(v, [])
+        return users[0] if len(users) == 1 and v not in self.results else None
+
+    def number(self, a: Atom) -> float | None:
+        """The number that every element of ``a`` is, if that is known."""
+        while isinstance(a, Var):
+            e = self.producer.get(a)
+            if e is None or e.op.name not in _SPREADING:
+                return None
+            a = e.inputs[0]
+        value = np.asarray(a.value.numpy())
+        return float(value) if value.dtype.kind in "fiub" or value.dtype in dtypes.FLOAT else None
+
+    def other(self, e: Equation, v: Var) -> Atom | None:
+        """The second operand of a two-operand equation one of whose operands is ``v``."""
+        a, b = e.inputs
+        if a is v and b is not v:
+            return b
+        return a if b is v and a is not v else None
