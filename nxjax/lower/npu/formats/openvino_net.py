@@ -9,6 +9,7 @@ needs the graph's own order.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
@@ -140,8 +141,11 @@ class Net:
 
     def constant(self, data: NDArray) -> Value:
         """A constant of ``data``'s own type; four-bit integers are packed, bfloat16 is widened and converted back."""
-        data = np.ascontiguousarray(data)
+        data = np.asarray(data, order="C")
         dtype = data.dtype
+        if dtype in (dtypes.int4, dtypes.uint4) and (data.ndim == 0 or math.prod(data.shape[1:]) % 2):
+            # Rows that end inside a byte: the CPU plugin's 1x1 convolutions read them wrongly.
+            return self.op.constant(data.astype(np.int8 if dtype == dtypes.int4 else np.uint8))
         if dtype in PORT_TYPES:
             return self.op.constant(data)
         if dtype in (dtypes.int4, dtypes.uint4):
@@ -149,7 +153,10 @@ class Net:
             flat = np.concatenate([flat, np.zeros(flat.size % 2, np.uint8)])
             packed = (flat[0::2] | flat[1::2] << 4).astype(np.uint8)
             kind = self.ov.Type.i4 if dtype == dtypes.int4 else self.ov.Type.u4
-            return self.op.constant(self.ov.Tensor(packed, self.ov.Shape(list(data.shape)), kind))
+            # A tensor of its own memory: one around ``packed`` would not keep it alive.
+            tensor = self.ov.Tensor(kind, self.ov.Shape(list(data.shape)))
+            tensor.data[...] = packed.reshape(tensor.data.shape)
+            return self.op.constant(tensor)
         if dtype == dtypes.bfloat16:
             return self.op.convert(self.op.constant(data.astype(np.float32)), "bf16")
         raise LoweringError("openvino: a constant's type", got=short_name(dtype), expected="bool, int or float types")
@@ -220,6 +227,19 @@ class Net:
         if t.data is not None:
             return self.literal(t, first, shape)
         return self.turn(self.op.reshape(self.get(t), self.ints(shape), False), shape, first)
+
+    def snapped(self, t: Tensor, first: bool = False) -> Value:
+        """The real value of a tensor on a grid to the last bit, as `Grid.dequantize` gives it.
+
+        FakeQuantize leaves a real 0 at 1e-8 or so, which is enough to turn a sign or a comparison.
+        """
+        value = self.get(t, first)
+        return value if t.grid is None else self.exact(value, t.grid)
+
+    def exact(self, value: Value, grid: Grid) -> Value:
+        """A value on a per-tensor grid, rounded to whole steps and scaled by one product."""
+        scale = self.real(np.asarray(grid.scale, np.float32))
+        return self.op.multiply(self.op.round(self.op.divide(value, scale), "half_to_even"), scale)
 
     def channels_first(self, t: Tensor | None) -> bool:
         """Whether the tensor was made channels first."""

@@ -7,6 +7,7 @@ operation specifications (docs.openvino.ai, "Available Operation Sets").
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -47,14 +48,23 @@ def number_type(t: Tensor) -> Any:
     return dtypes.float32 if t.grid is not None else t.dtype
 
 
-def activate(net: Net, value: Value, activation: str | None) -> Value:
-    """A fused activation."""
+BOUNDS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
+
+
+def activate(net: Net, value: Value, activation: str | None, grid: Grid | None) -> Value:
+    """A fused activation; none where the result's grid ends at its bounds.
+
+    Not only for speed: the CPU plugin clamps integers between two quantizations at a step of the *operand's* grid.
+    """
     if activation is None:
         return value
-    if activation == "relu":
-        return net.op.relu(value)
-    low, high = {"relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}[activation]
-    return net.op.clamp(value, low, high)
+    low, high = BOUNDS[activation]
+    if grid is not None:
+        # Nudging the zero point moves a calibrated grid by up to half a step.
+        slack = 0.51 * float(np.max(grid.scale))
+        if low - slack <= grid.bounds[0] and grid.bounds[1] <= high + slack:
+            return value
+    return net.op.relu(value) if activation == "relu" else net.op.clamp(value, low, high)
 
 
 # Products of images and weights.
@@ -217,6 +227,9 @@ BINARY: Final[dict[str, str]] = {
 def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
     x, y = (net.widened(operand(node, i), len(node.output.shape), first) for i in range(2))
+    if node.output.dtype == dtypes.bool_:
+        grids = operand(node).grid, operand(node, 1).grid
+        x, y = (v if g is None else net.exact(v, g) for v, g in zip((x, y), grids, strict=True))
     if node.op == "div" and node.output.grid is None and node.output.dtype in dtypes.INTEGER:
         # OpenVINO's integer division rounds down, TFLite's towards zero.
         sign = net.op.multiply(net.op.sign(x), net.op.sign(y))
@@ -227,9 +240,6 @@ def _(net: Net, node: Node) -> Results:
 UNARY: Final[dict[str, Callable[[Any, Value], Value]]] = {
     "logistic": lambda op, x: op.sigmoid(x),
     "tanh": lambda op, x: op.tanh(x),
-    "relu": lambda op, x: op.relu(x),
-    "relu6": lambda op, x: op.clamp(x, 0.0, 6.0),
-    "relu_n1_to_1": lambda op, x: op.clamp(x, -1.0, 1.0),
     "hard_swish": lambda op, x: op.hswish(x),
     "elu": lambda op, x: op.elu(x, 1.0),
     "exp": lambda op, x: op.exp(x),
@@ -247,12 +257,21 @@ UNARY: Final[dict[str, Callable[[Any, Value], Value]]] = {
     "logical_not": lambda op, x: op.logical_not(x),
     "erf": lambda op, x: op.erf(x),
 }
+# Functions that jump: a value must be exact where they do.
+STEPS: Final = frozenset(("floor", "ceil", "round", "sign"))
 
 
 @rule(*UNARY)
 def _(net: Net, node: Node) -> Results:
+    first, x = net.follow(node), operand(node)
+    value = net.snapped(x, first) if node.op in STEPS else net.get(x, first)
+    return [UNARY[node.op](net.op, value)], first
+
+
+@rule("relu", "relu6", "relu_n1_to_1")
+def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
-    return [UNARY[node.op](net.op, net.get(operand(node), first))], first
+    return [activate(net, net.get(operand(node), first), node.op, node.output.grid)], first
 
 
 @rule("rsqrt")
@@ -320,7 +339,7 @@ def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
     if number_type(node.output) not in (*dtypes.INTEGER, *dtypes.BOOL, dtypes.float16, dtypes.float32, dtypes.float64):
         raise LoweringError("cast: a type", got=short_name(node.output.dtype), source=node.source)
-    return [net.op.convert(net.get(operand(node), first), number_type(node.output))], first
+    return [net.op.convert(net.snapped(operand(node), first), number_type(node.output))], first
 
 
 # Along axes.
@@ -483,8 +502,12 @@ def _(net: Net, node: Node) -> Results:
         where, nearest = ("half_pixel" if bilinear else "tf_half_pixel_for_nn"), "floor"
     else:
         where, nearest = "asymmetric", "floor"
+    x = operand(node)
+    if not bilinear and where == "asymmetric" and all(m % n == 0 for m, n in zip(a["size"], x.shape[1:3], strict=True)):
+        # Whole factors: floor(i / k) is floor((i + 1/2) / k), which the NPU compiler has a kernel for.
+        where = "tf_half_pixel_for_nn"
     y = net.op.interpolate(
-        net.get(operand(node), True), net.constant(np.asarray(a["size"], np.int32)),
+        net.get(x, True), net.constant(np.asarray(a["size"], np.int32)),
         "linear_onnx" if bilinear else "nearest", "sizes",
         coordinate_transformation_mode=where, nearest_mode=nearest, axes=net.constant(np.asarray([2, 3], np.int32)),
     )  # fmt: skip

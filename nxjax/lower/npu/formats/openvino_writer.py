@@ -77,7 +77,7 @@ def write(net: Net, node: Node) -> None:
     values, first = RULES[node.op](net, node)
     for t, value in zip(node.outputs, values, strict=True):
         net.main(value)
-        value = activate(net, value, node.attrs.get("activation"))
+        value = activate(net, value, node.attrs.get("activation"), t.grid)
         if t.grid is not None and not on_grid(node, t):
             value = net.fake_quantize(value, t.grid)
             net.main(value)
