@@ -35,8 +35,13 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("custom_jvp",), "nxjax.transforms.custom_jvp"),
     **dict.fromkeys(("custom_vjp", "custom_gradient", "closure_convert"), "nxjax.transforms.custom_vjp"),
     **dict.fromkeys(("eval_shape", "make_jaxpr"), "nxjax.transforms.shapes"),
+    **dict.fromkeys(("quantize",), "nxjax.quant.function"),
+    **dict.fromkeys(("calibrate",), "nxjax.quant.calibration"),
+    **dict.fromkeys(("QArray",), "nxjax.transforms.quantize.qarray"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
     **dict.fromkeys(("Tensor",), "nxjax.tensor"),
+    **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
+    **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
     **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
     **dict.fromkeys(
@@ -47,7 +52,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "custom_derivatives", "ad_checkpoint", "runtime", "device")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "custom_derivatives", "ad_checkpoint", "runtime", "device")
 )  # fmt: skip
 
 

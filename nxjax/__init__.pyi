@@ -27,6 +27,8 @@ from nxjax import tree as tree
 from nxjax import tree_util as tree_util
 from nxjax import typing as typing
 from nxjax.config import config as config
+from nxjax.custom_kernel import kernel as kernel
+from nxjax.custom_operator import custom_op as custom_op
 from nxjax.device import Device as Device
 from nxjax.device import DeviceType as DeviceType
 from nxjax.lax.control import associative_scan as associative_scan

@@ -194,6 +194,12 @@ class LoweringError(NxError, NotImplementedError):
     """An op that the chosen executor or format has no rule for."""
 
 
+class UnsupportedOpsError(LoweringError):
+    """Equations of a program that an NPU has no instruction for: all of them in one message, one each in ``rows``."""
+
+    rows: tuple[object, ...] = ()
+
+
 class ExecutionError(NxError, RuntimeError):
     """A compiled program failed while it ran."""
 
@@ -204,6 +210,10 @@ class ProgramError(NxError, ValueError):
 
 class InvalidFileError(NxError, ValueError):
     """A file that is damaged, not of its format, or holds what nxjax cannot read."""
+
+
+class KernelError(NxError, ValueError):
+    """A custom op or a kernel of one that is not what it says: it fails its own test and is not registered."""
 
 
 # JAX's name for a failure of compiled code.

@@ -53,7 +53,22 @@ def assert_close(
     try:
         np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=r, atol=r if atol is None else atol)
     except AssertionError as error:
-        raise broken(law, what, str(error)) from None
+        place = first_difference(a.astype(wide), b.astype(wide), r, r if atol is None else atol)
+        raise broken(law, what, f"{place}\n{error}") from None
+
+
+def first_difference(got: NDArray, expected: NDArray, rtol: float, atol: float) -> str:
+    """The first element, in C order, that is further off than allowed; empty if there is none.
+
+    >>> first_difference(np.array([1.0, 2.0]), np.array([1.0, 3.0]), 0, 0)
+    'element [1]: got 2.0, expected 3.0'
+    """
+    with np.errstate(all="ignore"):
+        same = np.isclose(got, expected, rtol, atol, equal_nan=True)
+    if same.all():
+        return ""
+    place = np.unravel_index(int(np.argmin(same)), same.shape)
+    return f"element {[int(i) for i in place]}: got {got[place]}, expected {expected[place]}"
 
 
 def numpy_of(x: Any) -> Any:

@@ -1,0 +1,90 @@
+"""Kernels that programs give for their own ops, per file format: kept here, and laid over the rule table.
+
+A kernel is a rule written by a user: ``run(b, *operands, out=..., **settings)`` appends nodes through the builder ``b``
+and gives the value of the result. ``out`` is what the result is made of: a `Grid` in a quantized program, a dtype in a
+float one. Where a kernel does not take the operands it gives None, and the op is lowered as it would be without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from nxjax.lower.npu.builder import Builder, Rule, Value
+from nxjax.trace.types import ArrayType
+
+FORMATS: Final = ("tflite", "onnx", "openvino", "coreml")
+
+
+@final
+@dataclass(frozen=True)
+class NpuKernel:
+    """How one op is written in one format; ``supports(*operands, out, **settings)`` says when."""
+
+    run: Callable[..., Any]
+    supports: Callable[..., bool] | None = None
+
+    def __call__(self, b: Builder, xs: Sequence[Value], out: Any, settings: dict[str, Any]) -> Any:
+        """The value of the result, or None where the kernel does not apply."""
+        if self.supports is not None and not self.supports(*xs, out=out, **settings):
+            return None
+        return self.run(b, *xs, out=out, **settings)
+
+
+_kernels: dict[tuple[str, str], NpuKernel] = {}
+
+
+def register(op: str, format: str, kernel: NpuKernel) -> None:
+    """Take ``kernel`` for the op of that name; one that was there before is replaced."""
+    _kernels[op, format] = kernel
+
+
+def forget(op: str) -> None:
+    """Drop the kernels of an op, which is no more."""
+    for key in [k for k in _kernels if k[0] == op]:
+        del _kernels[key]
+
+
+def kernels_for(op: Any, format: str) -> NpuKernel | None:
+    """The kernel of an op (or its name) in a format, if there is one."""
+    return _kernels.get((str(op), format))
+
+
+def rules_for(format: str, rules: dict[str, Rule]) -> dict[str, Rule]:
+    """``rules`` with the kernels of ``format`` before them: on the op itself, and on ``qunary`` of its function.
+
+    >>> rules_for("tflite", {}) if not _kernels else {}
+    {}
+    """
+    own = {op: k for (op, kind), k in _kernels.items() if kind == format}
+    if not own:
+        return rules
+    laid = {**rules, **{op: _float_rule(k, rules.get(op)) for op, k in own.items()}}
+    if "qunary" in rules:
+        laid["qunary"] = _quantized_rule(own, rules["qunary"])
+    return laid
+
+
+def _float_rule(kernel: NpuKernel, otherwise: Rule | None) -> Rule:
+    def rule(b: Builder, out: Any, *xs: Value, **settings: Any) -> Any:
+        kind = tuple(t.dtype for t in out) if isinstance(out, tuple) else out.dtype  # pyright: ignore[reportUnknownVariableType]
+        found = kernel(b, xs, kind, settings)
+        if found is None and otherwise is not None:
+            return otherwise(b, out, *xs, **settings)
+        return found
+
+    return rule
+
+
+def _quantized_rule(own: dict[str, NpuKernel], otherwise: Rule) -> Rule:
+    def rule(b: Builder, out: ArrayType, x: Value, *, function: str, **params: Any) -> Any:
+        kernel = own.get(function)
+        if kernel is not None:
+            on_grid = b.on(x, params["x_grid"])
+            found = kernel(b, [on_grid], params["y_grid"], dict(params.get("parameters", ())))
+            if found is not None:
+                return found
+        return otherwise(b, out, x, function=function, **params)
+
+    return rule
