@@ -67,14 +67,12 @@ class Weighted(Group):
     def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
         w = walk.value(self.weight)
         shape = tuple(self.product.outputs[0].type.shape[d] for d in self.channels)
-        w, b, changed = self._folded(walk, w, shape)
+        w, b = self._folded(walk, w, shape)
         scheme = self.scheme
-        per_channel = scheme.per_channel if isinstance(self, Conv) else scheme.dense_per_channel
-        given = None if changed else walk.weight_scale(self.weight)
         if scheme.integer:
             x, x_grid = walk.on_grid(self.activations[0], self.dtype)
             y_grid = walk.result_grid(self.output, self.dtype)
-            scale = self._scale(w, per_channel, None) if given is None else given
+            scale = self.scale_of(walk, w)
             lo, hi = self.clamp.stored(y_grid)
             if b is None:
                 b = constant(0, dtypes.float32, shape)
@@ -87,9 +85,25 @@ class Weighted(Group):
         if scheme.activations is not None:
             x = dynamic(x, scheme.activations)
         if scheme.weights is not None:
-            scale = self._scale(w, per_channel, scheme.group) if given is None else given
-            w = quantize_weight(w, scale, dtype=scheme.weights)
+            w = quantize_weight(w, self.scale_of(walk, w), dtype=scheme.weights)
         return self._finished(self.plain(x, w), b), None
+
+    @property
+    def scales_weights(self) -> bool:
+        """Whether a step changes the weights before they are stored."""
+        return any(step.op in ("mul", "div") for step in self.steps)
+
+    def scale_of(self, walk: Walk, w: Array) -> Array:
+        """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
+        given = None if self.scales_weights else walk.weight_scale(self.weight)
+        if given is not None:
+            return given
+        per_channel = self.scheme.per_channel if isinstance(self, Conv) else self.scheme.dense_per_channel
+        assert self.scheme.weights is not None
+        summed = self.summed()
+        axes = summed if per_channel else tuple(range(w.ndim))
+        group = None if self.scheme.integer else self.scheme.group
+        return weight_scale(w, axes, self.scheme.weights, group, summed)
 
     def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
         """The quantized product."""
@@ -116,8 +130,8 @@ class Weighted(Group):
             y = min(y, like(y, self.clamp.high))
         return y
 
-    def _folded(self, walk: Walk, w: Array, shape: tuple[int, ...]) -> tuple[Array, Array | None, bool]:
-        """Weights and bias with all steps in them, and whether the weights changed."""
+    def _folded(self, walk: Walk, w: Array, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
+        """Weights and bias with all steps in them."""
         scale: Array | None = None
         b: Array | None = None
         for step in self.steps:
@@ -129,17 +143,12 @@ class Weighted(Group):
             operation = mul if step.op == "mul" else div
             scale = operation(like(row, 1) if scale is None else scale, row)
             b = None if b is None else operation(b, row)
-        return (w if scale is None else mul(w, self.over_weights(scale, w))), b, scale is not None
+        return (w if scale is None else mul(w, self.over_weights(scale, w))), b
 
     def _row(self, value: Array, dims: Axes, shape: tuple[int, ...]) -> Array:
         """The operand of a step as one value per channel; ``dims`` are the dimensions it lies in."""
         places = tuple(self.channels.index(d) for d in dims)
         return broadcast_in_dim(value, shape=shape, broadcast_dimensions=places)
-
-    def _scale(self, w: Array, per_channel: bool, group: int | None) -> Array:
-        assert self.scheme.weights is not None
-        summed = self.summed()
-        return weight_scale(w, summed if per_channel else tuple(range(w.ndim)), self.scheme.weights, group, summed)
 
 
 @final

@@ -1,0 +1,160 @@
+"""Calibration: running a function over data and keeping the range of every value that will lie on a grid."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.quant.observers import Observer, Range, as_observer
+from nxjax.transforms.jit import jit
+from nxjax.transforms.quantize.function import Call
+from nxjax.transforms.quantize.observe import Histograms, Ranges, Recorder
+from nxjax.transforms.quantize.scheme import Policy, as_policy
+
+
+def calibrate(
+    fun: Callable[..., Any], policy: Any = "int8", *, params: Sequence[int] | None = None
+) -> Callable[..., tuple[Any, dict[str, tuple[Any, Any]]]]:
+    """``fun`` with the ranges of the values that ``policy`` quantizes as a second result. Pure: jit it, scan it.
+
+    Args:
+        fun: pure function of pytrees.
+        policy: as in `quantize`.
+        params: positions of the arguments that hold weights; by default those that are trees.
+
+    Returns:
+        A function giving ``(result, {site: (least, greatest)})``, scalars float32.
+
+    >>> import nxjax as nx, nxjax.numpy as np
+    >>> f = lambda w, x: x @ w["w"]
+    >>> y, ranges = calibrate(f)({"w": np.ones((2, 2))}, np.array([[1.0, -3.0]]))
+    >>> {k: (float(a), float(b)) for k, (a, b) in ranges.items()}
+    {'in_0': (-3.0, 1.0), 'dot_general_0': (-2.0, -2.0)}
+    """
+    answered = as_policy(policy)
+
+    @functools.wraps(fun)
+    def observed(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        call = Call(fun, args, kwargs, params)
+        return call.observed(call.plan(answered, "calibrate"), Ranges())
+
+    return observed
+
+
+@final
+class Calibrated:
+    """Ranges by site, and how many batches they come from."""
+
+    def __init__(self, ranges: dict[str, Range], batches: int) -> None:
+        self.ranges = ranges
+        self.batches = batches
+
+
+def run(
+    fun: Callable[..., Any],
+    policy: Policy,
+    data: Iterable[Any],
+    observer: Any,
+    params: Sequence[int] | None,
+    progress: bool | None,
+) -> Calibrated:
+    """The ranges that ``observer`` finds over ``data``: one compiled pass, and another for histograms."""
+    chosen = as_observer(observer)
+    batches: dict[str, list[Range]] = {}
+    kept: list[Any] = []
+    n = 0
+    recorded = _compiled(fun, policy, params, Ranges())
+    pending: list[Any] = []
+    for batch in _shown(data, "calibrating", progress):
+        n += 1
+        if chosen.histogram:
+            kept.append(batch)
+        pending.append(recorded(*arguments(batch)))
+        if len(pending) > 1:
+            # One behind, so that reading a result does not wait for it.
+            _collect(pending.pop(0), batches)
+    for stats in pending:
+        _collect(stats, batches)
+    if not n:
+        raise ParameterError(
+            "quantize: calibrate gave no batches", expected="an iterable of argument tuples with at least one"
+        )
+    spans = {site: _checked(site, chosen.joined(seen)) for site, seen in batches.items()}
+    if chosen.histogram and spans:
+        spans = _histogram_pass(fun, policy, kept, chosen, params, progress, spans)
+    return Calibrated(spans, n)
+
+
+def arguments(batch: Any) -> tuple[Any, ...]:
+    """A batch as positional arguments: a tuple is all of them, anything else the only one."""
+    return batch if isinstance(batch, tuple) else (batch,)
+
+
+def _compiled(
+    fun: Callable[..., Any], policy: Policy, params: Sequence[int] | None, recorder: Recorder
+) -> Callable[..., Any]:
+    def stats(*args: Any) -> Any:
+        call = Call(fun, args, {}, params)
+        return call.observed(call.plan(policy, "quantize"), recorder)[1]
+
+    return jit(stats)
+
+
+def _collect(stats: Any, batches: dict[str, list[Range]]) -> None:
+    for site, (low, high) in stats.items():
+        batches.setdefault(site, []).append((float(np.asarray(low)), float(np.asarray(high))))
+
+
+def _checked(site: str, span: Range) -> Range:
+    if not np.isfinite(span).all():
+        raise ParameterError(
+            f"quantize: the range of {site} is not finite",
+            got=span,
+            expected="finite values in calibration",
+            fix="look for infinities or NaN in the calibration data, or for a mask of -inf (use a large finite number)",
+        )
+    return span
+
+
+def _histogram_pass(
+    fun: Callable[..., Any],
+    policy: Policy,
+    data: Sequence[Any],
+    observer: Observer,
+    params: Sequence[int] | None,
+    progress: bool | None,
+    spans: dict[str, Range],
+) -> dict[str, Range]:
+    counted = _compiled(fun, policy, params, Histograms(spans))
+    totals: dict[str, Any] = {}
+    for batch in _shown(data, "histograms", progress):
+        for site, (counts,) in counted(*arguments(batch)).items():
+            # Summed in float64: a float32 count stops growing at 2^24.
+            totals[site] = totals.get(site, 0) + np.asarray(counts, np.float64)
+    return {site: observer.clipped(span, totals[site]) for site, span in spans.items()}
+
+
+def _shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any]:
+    """``data`` with a progress bar: if asked for, or by default on a terminal or in a notebook."""
+    if progress is False or (progress is None and not _interactive()):
+        return data
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        if progress:
+            from nxjax.errors import MissingExtraError
+
+            raise MissingExtraError(
+                "quantize: progress=True needs tqdm", got="no module 'tqdm'", fix="pip install 'nxjax[demo]'"
+            ) from None
+        return data
+    return tqdm(data, desc=what, unit="batch")
+
+
+def _interactive() -> bool:
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

@@ -1,0 +1,166 @@
+"""`quantize`: a function computed on integer grids, as a function."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.quant import calibration
+from nxjax.quant.observers import Range
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.transforms.quantize.function import Call
+from nxjax.transforms.quantize.plan import Plan, weights_of
+from nxjax.transforms.quantize.qarray import QArray, leaves_of
+from nxjax.transforms.quantize.scheme import as_policy
+from nxjax.transforms.quantize.walk import Quantizer
+
+
+@final
+class Quantized:
+    """A quantized function: call it, or hand it to `jit`, `grad`, `vmap`, `compile`.
+
+    Attributes:
+        fun: the float function.
+        policy: what decides how each equation computes.
+        ranges: (least, greatest) of each value on a grid, by site.
+        params: positions of the arguments that hold weights, None for "those that are trees".
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], policy: Any, ranges: Mapping[str, Range], params: Sequence[int] | None
+    ) -> None:
+        self.fun = fun
+        self.policy = as_policy(policy)
+        self.ranges = dict(ranges)
+        self.params = None if params is None else tuple(params)
+        functools.update_wrapper(self, fun, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        call = self.traced(*args, **kwargs)
+        return call.quantized(self.plan(call), self.ranges)
+
+    def traced(self, *args: Any, **kwargs: Any) -> Call:
+        """One call of the float function, traced."""
+        return Call(self.fun, args, kwargs, self.params)
+
+    def plan(self, call: Call) -> Plan:
+        """How ``call`` is quantized; refused if it needs ranges that calibration did not see."""
+        plan = call.plan(self.policy, "quantize")
+        missing = [s for s in plan.all_sites() if s not in self.ranges]
+        if missing and not self.ranges:
+            raise ParameterError(
+                "quantize: the policy computes on integers, and no ranges are known",
+                got="no calibration data",
+                expected="calibrate=, an iterable of argument tuples",
+                fix='quantize(f, policy, calibrate=batches); "dynamic-int8" and "int8-weights" need no ranges',
+            )
+        if missing:
+            raise ParameterError(
+                "quantize: the function is another program than it was in calibration",
+                got=f"values without a range: {', '.join(missing[:5])}",
+                expected=f"the {len(self.ranges)} values of calibration",
+                fix="calibrate with arguments that take the same path through the function",
+            )
+        return plan
+
+    def quantize_params(self, *args: Any, **kwargs: Any) -> Any:
+        """The arguments with every weight as a `QArray`; those used otherwise, and biases, stay float.
+
+        Args:
+            *args: example arguments, as in a call.
+
+        Returns:
+            The positional arguments as a tuple; a single one that is a parameter tree stands alone if it is the only
+            argument with weights: ``qparams = qf.quantize_params(params, x)``.
+        """
+        call = self.traced(*args, **kwargs)
+        plan = self.plan(call)
+        stored = _stored(call, plan, self.ranges)
+        leaves, treedef = leaves_of(args, kwargs)
+        inputs = plan.program.inputs
+        changed = [stored.get(v, x) for v, x in zip(inputs, leaves, strict=True)]
+        new, _ = tree.unflatten(treedef, changed)
+        holding = [i for i, a in enumerate(new) if any(isinstance(x, QArray) for x in _leaves(a))]
+        return new[holding[0]] if len(holding) == 1 else tuple(new[i] for i in holding)
+
+    def __repr__(self) -> str:
+        name = getattr(self.fun, "__name__", "function")
+        return f"quantized({name}, {len(self.ranges)} ranges)"
+
+
+def _leaves(x: Any) -> list[Any]:
+    return leaves_of((x,), {})[0]
+
+
+def _stored(call: Call, plan: Plan, ranges: Mapping[str, Range]) -> dict[Any, QArray]:
+    """The weights that are inputs of the program, as they are stored by the product that reads them."""
+    from nxjax.ops.quant_snap import weight_integers
+
+    walk = Quantizer(plan, ranges, call.scales(plan))
+    walk.run(call.values)
+    found: dict[Any, QArray] = {}
+    inputs = set(plan.program.inputs)
+    for group, weight in weights_of(plan):
+        if weight not in inputs or group.scheme.weights is None or group.scales_weights:
+            continue
+        w = walk.value(weight)
+        scale = np.asarray(group.scale_of(walk, w))
+        values = weight_integers(np.asarray(w), scale, group.scheme.weights)
+        found[weight] = QArray(as_value(values, "QArray"), as_value(scale, "QArray"))
+    return found
+
+
+def quantize(
+    fun: Callable[..., Any],
+    policy: Any = "int8",
+    *,
+    calibrate: Iterable[Any] | None = None,
+    observer: Any = "minmax",
+    params: Sequence[int] | None = None,
+    ranges: Mapping[str, Range] | None = None,
+    progress: bool | None = None,
+) -> Quantized:
+    """``fun`` computed on integer grids: a pure function of the same arguments, float in and float out.
+
+    Every result of a quantized op lies on a grid; inside, arithmetic is that of TFLite's 8-bit specification, exact.
+    Derivatives are straight-through, so that ``grad`` of it is quantization-aware training, whose forward pass is bit
+    for bit the integer graph that `compile` deploys.
+
+    Args:
+        fun: pure function of pytrees; float32 inside.
+        policy: "int8" (static, 8-bit weights and activations), "int16x8", "dynamic-int8", "int8-weights",
+            "int4-weights", "fp8"; a `Scheme`; or ``policy(op, scope, types)`` giving one of these, or None for float.
+        calibrate: an iterable of argument tuples (a batch that is no tuple is the only argument). Needed by policies
+            with static ranges.
+        observer: "minmax", "moving-average", "percentile", "entropy", "mse", or an `Observer`.
+        params: positions of the arguments that hold weights; by default those that are trees (dicts, lists, modules).
+        ranges: ranges by site from an earlier calibration, instead of ``calibrate``.
+        progress: show a progress bar; by default on a terminal or in a notebook.
+
+    Raises:
+        ParameterError: nothing to quantize, no ranges, or a program other than the calibrated one.
+
+    >>> import nxjax as nx, nxjax.numpy as np
+    >>> f = lambda p, x: nx.nn.relu(x @ p["w"] + p["b"])
+    >>> p = {"w": np.array([[1.0, -1.0], [0.5, 2.0]]), "b": np.array([0.1, 0.2])}
+    >>> x = np.array([[1.0, 2.0]])
+    >>> qf = quantize(f, "int8", calibrate=[(p, x)])
+    >>> bool(abs(qf(p, x) - f(p, x)).max() < 0.05)
+    True
+    """
+    if not callable(fun):
+        raise ParameterError("quantize: needs a function", got=type(fun).__name__)
+    answered = as_policy(policy)
+    if isinstance(fun, Quantized):
+        raise ParameterError(
+            "quantize: the function is quantized already", got=fun, fix="quantize the float function: f.fun"
+        )
+    found = dict(ranges or {})
+    if calibrate is not None:
+        found = calibration.run(fun, answered, calibrate, observer, params, progress).ranges
+    return Quantized(fun, answered, found, params)

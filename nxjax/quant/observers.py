@@ -1,0 +1,191 @@
+"""Observers: from statistics of calibration to the range that a grid covers. On the host, in NumPy.
+
+A range observer sees (least, greatest) of every batch; a histogram observer sees one histogram of |x| over all batches,
+in `BINS` equal bins up to the largest magnitude. The method's source stands at each class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+
+NDArray = np.ndarray[Any, Any]
+Range = tuple[float, float]
+
+
+class Observer(ABC):
+    """Chooses the range of one value. Abstract; implementations are final.
+
+    Attributes:
+        histogram: whether `clipped` needs a histogram, which costs a second pass over the data.
+    """
+
+    histogram: ClassVar[bool] = False
+
+    @abstractmethod
+    def joined(self, batches: Sequence[Range]) -> Range:
+        """The range over all batches."""
+
+    def clipped(self, span: Range, counts: NDArray) -> Range:
+        """The range to cover, from the whole range and the histogram of magnitudes within it."""
+        return span
+
+
+@final
+class MinMax(Observer):
+    """Everything that was seen.
+
+    >>> MinMax().joined([(-1.0, 2.0), (-0.5, 3.0)])
+    (-1.0, 3.0)
+    """
+
+    def joined(self, batches: Sequence[Range]) -> Range:
+        return _hull(batches)
+
+
+def _hull(batches: Sequence[Range]) -> Range:
+    lows, highs = zip(*batches, strict=True)
+    return min(lows), max(highs)
+
+
+@final
+class MovingAverage(Observer):
+    """The ends move towards each batch's by ``1 - momentum`` (Jacob et al. 2018, section 3.1).
+
+    >>> MovingAverage(0.5).joined([(0.0, 1.0), (0.0, 3.0)])
+    (0.0, 2.0)
+    """
+
+    def __init__(self, momentum: float = 0.9) -> None:
+        if not 0 <= momentum < 1:
+            raise ParameterError("MovingAverage: momentum", got=momentum, expected="0 <= momentum < 1")
+        self.momentum = momentum
+
+    def joined(self, batches: Sequence[Range]) -> Range:
+        low, high = batches[0]
+        for a, b in batches[1:]:
+            low += (1 - self.momentum) * (a - low)
+            high += (1 - self.momentum) * (b - high)
+        return low, high
+
+
+class _Histogram(Observer):
+    """Cuts the range at a magnitude that the histogram suggests."""
+
+    histogram = True
+
+    def joined(self, batches: Sequence[Range]) -> Range:
+        return _hull(batches)
+
+    @abstractmethod
+    def bound(self, counts: NDArray) -> int:
+        """How many bins from 0 up are covered."""
+
+    def clipped(self, span: Range, counts: NDArray) -> Range:
+        top = max(abs(span[0]), abs(span[1]))
+        if not counts.sum():
+            return span
+        bound = top * self.bound(counts) / len(counts)
+        return max(span[0], -bound), min(span[1], bound)
+
+
+@final
+class Percentile(_Histogram):
+    """The range that holds ``percent`` of the magnitudes."""
+
+    def __init__(self, percent: float = 99.99) -> None:
+        if not 0 < percent <= 100:
+            raise ParameterError("Percentile: percent", got=percent, expected="0 < percent <= 100")
+        self.percent = percent
+
+    def bound(self, counts: NDArray) -> int:
+        share = np.cumsum(counts.astype(np.float64)) / counts.sum()
+        return int(np.searchsorted(share, self.percent / 100 - 1e-12)) + 1
+
+
+@final
+class Entropy(_Histogram):
+    """The bound whose 128 levels lose least information: least Kullback-Leibler divergence from the histogram.
+
+    Migacz, "8-bit inference with TensorRT" (GTC 2017): what lies above the bound is counted into the last bin.
+    """
+
+    levels: Final = 128
+
+    def bound(self, counts: NDArray) -> int:
+        counts = counts.astype(np.float64).copy()
+        # Exact zeros, as after a relu, say nothing about the bound.
+        counts[0] = counts[1] if len(counts) > 1 else counts[0]
+        total = np.cumsum(counts)
+        best, least = len(counts), np.inf
+        for n in range(self.levels, len(counts) + 1, max(1, len(counts) // 256)):
+            p = counts[:n].copy()
+            p[-1] += total[-1] - total[n - 1]
+            loss = _divergence(p, _leveled(counts[:n], self.levels))
+            if loss < least:
+                best, least = n, loss
+        return best
+
+
+def _leveled(counts: NDArray, levels: int) -> NDArray:
+    """``counts`` in ``levels`` steps, each step's count spread over its bins that are not empty."""
+    edges = np.linspace(0, len(counts), levels + 1).round().astype(int)
+    sums = np.add.reduceat(counts, edges[:-1])
+    full = np.maximum(np.add.reduceat((counts > 0).astype(float), edges[:-1]), 1)
+    return np.repeat(sums / full, np.diff(edges)) * (counts > 0)
+
+
+def _divergence(p: NDArray, q: NDArray) -> float:
+    p, q = p / max(p.sum(), 1e-300), q / max(q.sum(), 1e-300)
+    seen = p > 0
+    return float(np.sum(p[seen] * np.log(p[seen] / np.maximum(q[seen], 1e-12))))
+
+
+@final
+class MSE(_Histogram):
+    """The bound with the least mean squared error: rounding inside against clipping outside (256 levels).
+
+    Sung et al. 2015, "Resiliency of deep neural networks under quantization"; searched over the bins.
+    """
+
+    def __init__(self, levels: int = 256) -> None:
+        self.levels = levels
+
+    def bound(self, counts: NDArray) -> int:
+        counts = counts.astype(np.float64)
+        middle = np.arange(len(counts)) + 0.5
+        best, least = len(counts), np.inf
+        for n in range(len(counts) // 16, len(counts) + 1, max(1, len(counts) // 256)):
+            step = 2 * n / (self.levels - 1)
+            inside = counts[:n].sum() * step**2 / 12
+            outside = float(np.sum(counts[n:] * (middle[n:] - n) ** 2))
+            if inside + outside < least:
+                best, least = n, inside + outside
+        return best
+
+
+OBSERVERS: Final[dict[str, type[Observer]]] = {
+    "minmax": MinMax,
+    "moving-average": MovingAverage,
+    "percentile": Percentile,
+    "entropy": Entropy,
+    "mse": MSE,
+}
+
+
+def as_observer(observer: Any) -> Observer:
+    """An observer from its name or itself.
+
+    >>> type(as_observer("mse")).__name__
+    'MSE'
+    """
+    if isinstance(observer, Observer):
+        return observer
+    if isinstance(observer, str) and observer in OBSERVERS:
+        return OBSERVERS[observer]()
+    raise ParameterError("quantize: observer", got=repr(observer), expected=", ".join(OBSERVERS) + " or an Observer")
