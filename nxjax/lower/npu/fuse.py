@@ -1,0 +1,212 @@
+"""What nodes take in: biases, scales and activations into products, zero padding into convolutions.
+
+Asked after layouts, so that channels are last. On a grid only what changes no bit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.layout import BROADCASTING, REDUCTIONS, UNARY
+from nxjax.lower.npu.rewrite import Rewriter, constant, number, split_constant
+from nxjax.ops.base import NDArray
+from nxjax.trace import dtypes
+
+CONVOLUTIONS: Final = ("conv_2d", "depthwise_conv_2d")
+PRODUCTS: Final = (*CONVOLUTIONS, "transpose_conv", "fully_connected")
+RELUS: Final = ("relu", "relu6", "relu_n1_to_1")
+
+
+def fused(r: Rewriter, n: Node) -> Tensor | None:
+    """What takes the place of ``n``'s result, or None."""
+    if n.op in ("add", "sub"):
+        return _bias(r, n) or reshape_last(r, n)
+    if n.op == "mul":
+        return _scale(r, n) or reshape_last(r, n)
+    if n.op in RELUS:
+        return _activation(r, n) or reshape_last(r, n)
+    if n.op in CONVOLUTIONS:
+        return _padding(r, n)
+    if n.op == "fully_connected":
+        return _flattened(r, n)
+    if n.op in REDUCTIONS:
+        return _reduced_units(r, n)
+    return reshape_last(r, n)
+
+
+def _row(t: Tensor, channels: int) -> NDArray | None:
+    """A constant that has one value per channel, or one for all."""
+    if t.data is None or t.grid is not None:
+        return None
+    if t.size == 1:
+        return np.full(channels, t.data.reshape(()), t.dtype)
+    if t.shape[-1] != channels or math.prod(t.shape[:-1]) != 1:
+        return None
+    return t.data.reshape(-1)
+
+
+def _plain_product(r: Rewriter, t: Tensor, n: Node) -> Node | None:
+    """A float product that only ``n`` reads, without activation, with a bias that is constant or not there."""
+    p = r.sole(t, *PRODUCTS)
+    if p is None or t.grid is not None or p.attrs["activation"] or n.output.shape != t.shape:
+        return None
+    bias = p.inputs[2]
+    return p if bias is None or bias.constant else None
+
+
+def _bias(r: Rewriter, n: Node) -> Tensor | None:
+    """conv(x, w) + b"""
+    pair = split_constant(n)
+    if pair is None or n.output.grid is not None or (n.op == "sub" and pair[1] is n.inputs[0]):
+        return None
+    p = _plain_product(r, pair[0], n)
+    row = _row(pair[1], n.output.shape[-1]) if p is not None else None
+    if p is None or row is None:
+        return None
+    x, w, old = p.inputs
+    row = -row if n.op == "sub" else row
+    if old is not None:
+        assert old.data is not None
+        row = old.data + row
+    return r.again(p, [x, w, constant(row)], activation=n.attrs.get("activation"))
+
+
+def _scale(r: Rewriter, n: Node) -> Tensor | None:
+    """conv(x, w) * s: normalization with known statistics."""
+    pair = split_constant(n)
+    p = _plain_product(r, pair[0], n) if pair is not None and n.output.grid is None else None
+    if pair is None or p is None:
+        return None
+    x, w, bias = p.inputs
+    row = _row(pair[1], n.output.shape[-1])
+    if row is None or w is None or w.data is None or w.grid is not None:
+        return None
+    axis = 3 if p.op == "depthwise_conv_2d" else 0
+    weights = w.data * row.reshape([-1 if i == axis else 1 for i in range(w.data.ndim)])
+    scaled = None
+    if bias is not None:
+        assert bias.data is not None
+        scaled = constant(bias.data * row)
+    return r.again(p, [x, constant(weights.astype(w.dtype)), scaled], activation=n.attrs.get("activation"))
+
+
+def _activation(r: Rewriter, n: Node) -> Tensor | None:
+    """relu(conv(x, w))"""
+    (x,) = n.inputs
+    assert x is not None
+    p = r.sole(x, *PRODUCTS, "add", "sub", "mul", "div")
+    if p is None or p.attrs.get("activation") or x.grid != n.output.grid:
+        return None
+    if x.grid is None and x.dtype not in dtypes.FLOAT:
+        return None
+    return r.again(p, activation=n.op)
+
+
+def _padding(r: Rewriter, n: Node) -> Tensor | None:
+    """A convolution of a tensor padded with zeros, also through a reshape that adds a dimension."""
+    x = n.inputs[0]
+    pad = r.sole(x, "pad")
+    if pad is None:
+        thin = r.sole(x, "reshape")
+        pad = r.sole(thin.inputs[0], "pad") if thin is not None else None
+        if pad is None or thin is None or thin.output.shape != (pad.output.shape[0], 1, *pad.output.shape[1:]):
+            return None
+    if pad.attrs["value"] or any(map(any, (pad.attrs["padding"][0], pad.attrs["padding"][-1]))):
+        return None
+    source = pad.inputs[0]
+    assert source is not None
+    widths = pad.attrs["padding"][1:-1]
+    if len(widths) == 1:
+        widths = ((0, 0), *widths)
+        shape = (source.shape[0], 1, *source.shape[1:])
+        source = r.emit("reshape", [source], shape, source.grid or source.dtype, shape=shape)
+    padding = tuple((l + p, h + q) for (l, h), (p, q) in zip(n.attrs["padding"], widths, strict=True))
+    return r.again(n, [source, *n.inputs[1:]], padding=padding)
+
+
+def _flattened(r: Rewriter, n: Node) -> Tensor | None:
+    """A dense layer of a flattened transposed tensor: the weights are transposed instead."""
+    x, w, bias = n.inputs
+    assert x is not None and w is not None
+    flat = r.producer(x, "reshape")
+    moved = r.producer(flat.inputs[0], "transpose") if flat is not None else None
+    if flat is None or moved is None:
+        return None
+    source, seen = moved.inputs[0], moved.output.shape
+    assert source is not None
+    perm: tuple[int, ...] = moved.attrs["permutation"]
+    k = len(x.shape) - 1
+    if seen[:k] != x.shape[:k] or perm[:k] != tuple(range(k)):
+        return None
+    stored = w if w.constant else None
+    if stored is None:
+        off = r.producer(w, "dequantize")
+        stored = off.inputs[0] if off is not None else None
+    if stored is None or stored.data is None:
+        return None
+    o = stored.shape[0]
+    back = sorted(range(k, len(perm)), key=perm.__getitem__)
+    cube = stored.data.reshape(o, *seen[k:]).transpose(0, *(i - k + 1 for i in back))
+    weights = constant(cube.reshape(o, -1), stored.grid)
+    if not w.constant:
+        weights = r.emit("dequantize", [weights], weights.shape, w.dtype)
+    direct = r.emit("reshape", [source], x.shape, x.grid or x.dtype, shape=x.shape)
+    return r.again(n, [direct, weights, bias])
+
+
+def _reduced_units(r: Rewriter, n: Node) -> Tensor | None:
+    """A reduction of a tensor whose sizes 1 were dropped: they go with the others."""
+    thin = r.sole(n.inputs[0], "reshape")
+    x = thin.inputs[0] if thin is not None else None
+    if x is None or thin is None or n.attrs["keepdims"] or len(x.shape) > 4:
+        return None
+    kept: list[int] = []
+    for i, m in enumerate(x.shape):
+        if len(kept) < len(thin.output.shape) and m == thin.output.shape[len(kept)]:
+            kept.append(i)
+        elif m != 1:
+            return None
+    if len(kept) != len(thin.output.shape):
+        return None
+    gone = {i for i in range(len(x.shape)) if i not in kept} | {kept[a] for a in n.attrs["axes"]}
+    return r.again(n, [x], axes=tuple(sorted(gone)))
+
+
+def reshape_last(r: Rewriter, n: Node) -> Tensor | None:
+    """f(reshape(x)) as reshape(f(x)) where channels stay last: brings biases to products, and reshapes together."""
+    if n.op not in UNARY and n.op not in BROADCASTING:
+        return None
+    inner: tuple[int, ...] | None = None
+    inputs: list[Tensor | None] = []
+    for t in n.inputs:
+        if t is None:
+            return None
+        if t.constant:
+            inputs.append(t)
+            continue
+        p = r.sole(t, "reshape")
+        x = p.inputs[0] if p is not None else None
+        if x is None or t.shape != n.output.shape or (inner is not None and inner != x.shape):
+            return None
+        inner = x.shape
+        inputs.append(x)
+    if inner is None or not inner or len(inner) < len(n.output.shape) or inner[-1] != n.output.shape[-1]:
+        return None
+    for i, t in enumerate(inputs):
+        if t is None or not t.constant or number(t) is not None:
+            continue
+        if math.prod(t.shape[:-1]) != 1:
+            return None
+        assert t.data is not None
+        grid = t.grid if t.grid is None or t.grid.axis is None else None
+        if grid is not t.grid:
+            return None
+        inputs[i] = constant(t.data.reshape((1,) * (len(inner) - 1) + (-1,)), grid)
+    out = n.output
+    kind: Any = out.grid or out.dtype
+    y = r.emit(n.op, inputs, inner, kind, **n.attrs)
+    return r.emit("reshape", [y], out.shape, kind, shape=out.shape)

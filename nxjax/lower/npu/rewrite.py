@@ -1,0 +1,131 @@
+"""One walk over a graph that replaces nodes: what passes over graphs are written with.
+
+Knows no op. A rule sees a node whose operands are already rewritten and gives the tensor that takes its result's place,
+or None. What a replaced node no longer reads is dropped by `live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+
+@final
+class Rewriter:
+    """The graph before (``uses``) and the nodes after."""
+
+    def __init__(self, graph: NpuGraph) -> None:
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.changed = False
+        self._made: dict[Tensor, Node] = {}
+        self._taken: dict[Tensor, Tensor] = {}
+        self._count: dict[Tensor, int] = {}
+        self._at: Node | None = None
+        for t in [*graph.outputs, *(t for n in graph.nodes for t in n.operands)]:
+            self._count[t] = self._count.get(t, 0) + 1
+
+    def producer(self, t: Tensor | None, *ops: str) -> Node | None:
+        """The node that makes ``t``, if it is one of ``ops`` (any, if none are given)."""
+        node = None if t is None else self._made.get(t)
+        return node if node is not None and (not ops or node.op in ops) else None
+
+    def sole(self, t: Tensor | None, *ops: str) -> Node | None:
+        """As `producer`, if nothing else reads ``t``."""
+        node = self.producer(t, *ops)
+        return node if node is not None and t is not None and self._count.get(t, 0) == 1 else None
+
+    def emit(
+        self, op: str, inputs: Sequence[Tensor | None], shape: Shape, kind: DType | Grid, /, **attrs: Any
+    ) -> Tensor:
+        """A new node at this place; gives its result."""
+        grid, dtype = (kind, kind.dtype) if isinstance(kind, Grid) else (None, kind)
+        out = Tensor("", shape, dtype, grid)
+        at = self._at
+        source, scope = (at.source, at.scope) if at is not None else (None, "")
+        node = Node(op, tuple(inputs), (out,), attrs, source, scope)
+        self.nodes.append(node)
+        self._made[out] = node
+        return out
+
+    def again(self, node: Node, inputs: Sequence[Tensor | None] | None = None, **attrs: Any) -> Tensor:
+        """``node`` once more, with other operands or attributes."""
+        out = node.output
+        kind = out.grid or out.dtype
+        return self.emit(node.op, node.inputs if inputs is None else inputs, out.shape, kind, **{**node.attrs, **attrs})
+
+    def run(self, rule: Callable[[Rewriter, Node], Tensor | None]) -> NpuGraph:
+        """The graph after ``rule`` was asked at every node."""
+        for old in self.graph.nodes:
+            self._at = old
+            inputs = tuple(None if t is None else self._taken.get(t, t) for t in old.inputs)
+            node = old if inputs == old.inputs else _with_inputs(old, inputs)
+            found = rule(self, node)
+            if found is None:
+                self.nodes.append(node)
+                self._made.update((t, node) for t in node.outputs)
+                continue
+            self.changed = True
+            self._taken[old.output] = found
+            # Readers of the old result read the new one; this node's own reading of it ends.
+            before = self._count.get(found, 0) - (found in node.inputs)
+            self._count[found] = before + self._count.get(old.output, 0)
+        outputs = [self._taken.get(t, t) for t in self.graph.outputs]
+        g = self.graph
+        return live(NpuGraph(g.name, g.inputs, outputs, self.nodes, g.rounding))
+
+
+def _with_inputs(n: Node, inputs: tuple[Tensor | None, ...]) -> Node:
+    return Node(n.op, inputs, n.outputs, n.attrs, n.source, n.scope, n.name)
+
+
+def live(graph: NpuGraph) -> NpuGraph:
+    """The graph without nodes that no result needs."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for n in reversed(graph.nodes):
+        if not needed.isdisjoint(n.outputs):
+            kept.append(n)
+            needed.update(n.operands)
+    return NpuGraph(graph.name, graph.inputs, graph.outputs, kept[::-1], graph.rounding)
+
+
+def fixpoint(graph: NpuGraph, rule: Callable[[Rewriter, Node], Tensor | None], rounds: int = 64) -> NpuGraph:
+    """``rule`` at every node until it changes nothing."""
+    for _ in range(rounds):
+        rewriter = Rewriter(graph)
+        graph = rewriter.run(rule)
+        if not rewriter.changed:
+            break
+    return graph
+
+
+def constant(data: NDArray, grid: Grid | None = None) -> Tensor:
+    """A constant tensor without a name."""
+    data = np.ascontiguousarray(data).reshape(data.shape)
+    return Tensor("", data.shape, data.dtype, grid, data)
+
+
+def number(t: Tensor | None) -> float | None:
+    """The one real number that a constant consists of, or None."""
+    if t is None or t.data is None or t.data.size != 1:
+        return None
+    data = t.data if t.grid is None else t.grid.dequantize(t.data)
+    return float(data.reshape(()))
+
+
+def split_constant(n: Node) -> tuple[Tensor, Tensor] | None:
+    """The operands of a binary node as (computed, constant); None if not exactly one is constant."""
+    x, y = n.inputs
+    assert x is not None and y is not None
+    if x.constant == y.constant:
+        return None
+    return (y, x) if x.constant else (x, y)

@@ -1,0 +1,318 @@
+"""Rules of ops that work element by element: arithmetic, functions, comparison, choice, conversion.
+
+A value on a grid comes off it, except where the result provably lies on the same grid: maxima, minima, choices, relu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
+
+# op -> node, for one operand.
+UNARY: Final = {
+    "exp": "exp",
+    "log": "log",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "abs": "abs",
+    "neg": "neg",
+    "square": "square",
+    "sin": "sin",
+    "cos": "cos",
+    "floor": "floor",
+    "ceil": "ceil",
+    "sign": "sign",
+    "logistic": "logistic",
+    "tanh": "tanh",
+    "erf": "erf",
+}
+BINARY: Final = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "pow": "pow"}
+COMPARE: Final = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+def _unary(node: str) -> Rule:
+    def rule(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
+        return b.elementwise(node, [b.real(x)], out.dtype)
+
+    return rule
+
+
+def _binary(node: str) -> Rule:
+    def rule(b: Builder, out: ArrayType, x: Value, y: Value, **params: Any) -> Value:
+        if node == "div" and out.dtype in dtypes.INTEGER:
+            raise Unsupported("integer division rounds differently on different NPUs", "divide floats")
+        return b.elementwise(node, [b.real(x), b.real(y)], out.dtype, **_no_activation(node))
+
+    return rule
+
+
+def _no_activation(node: str) -> dict[str, None]:
+    return {"activation": None} if node in ("add", "sub", "mul", "div") else {}
+
+
+def _extremum(node: str) -> Rule:
+    def rule(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
+        if out.dtype == dtypes.bool_:
+            return b.elementwise("logical_or" if node == "maximum" else "logical_and", [x, y], out.dtype)
+        grid = shared_grid(b, x, y)
+        if grid is not None:
+            return b.elementwise(node, [b.on(x, grid), b.on(y, grid)], grid)
+        return b.elementwise(node, [b.real(x), b.real(y)], out.dtype)
+
+    return rule
+
+
+def shared_grid(b: Builder, *xs: Value) -> Grid | None:
+    """The grid that all values lie on, constants included if they happen to; None if there is none."""
+    grids = dict.fromkeys(x.grid for x in xs if x.grid is not None and not x.constant)
+    if len(grids) != 1:
+        return None
+    (grid,) = grids
+    return grid if all(b.fits(x, grid) for x in xs) else None
+
+
+def _compare(node: str) -> Rule:
+    def rule(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
+        # Order on a grid is order of the stored integers, but equality of grids is what formats ask for.
+        grid = shared_grid(b, x, y)
+        if grid is not None:
+            return b.elementwise(node, [b.on(x, grid), b.on(y, grid)], dtypes.bool_)
+        return b.elementwise(node, [b.real(x), b.real(y)], dtypes.bool_)
+
+    return rule
+
+
+def _logical(node: str) -> Rule:
+    def rule(b: Builder, out: ArrayType, *xs: Value) -> Value:
+        if out.dtype != dtypes.bool_:
+            raise Unsupported("bits of integers are not reachable on an NPU", "use bool operands, or arithmetic")
+        return b.elementwise(node, xs, out.dtype)
+
+    return rule
+
+
+def _clamp(b: Builder, out: ArrayType, low: Value, x: Value, high: Value) -> Value:
+    low, high = (_spread(b, v, x) for v in (low, high))
+    grid = shared_grid(b, low, x, high)
+    put = (lambda v: b.on(v, grid)) if grid is not None else b.real
+    kind = grid or out.dtype
+    y = b.elementwise("maximum", [put(x), put(low)], kind)
+    return b.elementwise("minimum", [y, put(high)], kind)
+
+
+def _spread(b: Builder, v: Value, x: Value) -> Value:
+    """A scalar bound in the rank of ``x``."""
+    if v.shape == x.shape:
+        return v
+    v = b.reshape(v, (1,) * x.ndim)
+    return Value(x.shape, v.tensor, v.data, v.grid)
+
+
+def _select(b: Builder, out: ArrayType, which: Value, *cases: Value) -> Value | None:
+    if which.dtype != dtypes.bool_ or len(cases) != 2:
+        return _select_by_number(b, which, cases)
+    which = _spread(b, which, cases[0])
+    grid = shared_grid(b, *cases)
+    put = (lambda v: b.on(v, grid)) if grid is not None else b.real
+    no, yes = map(put, cases)
+    y = b.elementwise("select", [which, yes, no], grid or out.dtype)
+    return Value(cases[0].shape, y.tensor)
+
+
+def _select_by_number(b: Builder, which: Value, cases: Sequence[Value]) -> Value:
+    """A choice among many as choices among two."""
+    result = cases[-1]
+    for i in reversed(range(len(cases) - 1)):
+        chosen = b.elementwise("equal", [which, b.fill(which.shape, i, which.dtype)], dtypes.bool_)
+        found = _select(b, ArrayType(result.shape, result.dtype), chosen, result, cases[i])
+        assert found is not None
+        result = found
+    return result
+
+
+def _relu(b: Builder, out: ArrayType, x: Value) -> Value:
+    # Zero lies on every grid.
+    return b.elementwise("relu", [x], x.kind)
+
+
+def _relu6(b: Builder, out: ArrayType, x: Value) -> Value:
+    if x.grid is not None and not b.fits(b.fill((), 6, dtypes.float32), x.grid):
+        x = b.real(x)
+    return b.elementwise("relu6", [x], x.kind)
+
+
+def _gelu(b: Builder, out: ArrayType, x: Value, approximate: bool) -> Value:
+    return b.elementwise("gelu", [b.real(x)], out.dtype, approximate=bool(approximate))
+
+
+def _convert(b: Builder, out: ArrayType, x: Value, dtype: Any, weak: bool = False) -> Value:
+    x = x if x.grid is not None and dtype == dtypes.float32 else b.real(x)
+    if x.grid is not None or x.dtype == dtype:
+        return x
+    if dtype == dtypes.bool_:
+        return b.elementwise("not_equal", [x, b.fill(x.shape, 0, x.dtype)], dtypes.bool_)
+    return b.elementwise("cast", [x], dtype)
+
+
+def _round(b: Builder, out: ArrayType, x: Value, rounding_method: int) -> Value:
+    from nxjax.ops.rounding import TO_NEAREST_EVEN
+
+    x = b.real(x)
+    if rounding_method == TO_NEAREST_EVEN:
+        return b.elementwise("round", [x], out.dtype)
+    half = b.fill(x.shape, 0.5, out.dtype)
+    size = b.elementwise("abs", [x], out.dtype)
+    away = b.elementwise("floor", [b.elementwise("add", [size, half], out.dtype, activation=None)], out.dtype)
+    return b.elementwise("mul", [b.elementwise("sign", [x], out.dtype), away], out.dtype, activation=None)
+
+
+def _identity(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
+    return x
+
+
+def _barrier(b: Builder, out: Any, *xs: Value) -> Sequence[Value]:
+    return xs
+
+
+def _is_finite(b: Builder, out: ArrayType, x: Value) -> Value:
+    # x - x is 0 for finite x and NaN, which equals nothing, for the others.
+    x = b.real(x)
+    zero = b.elementwise("sub", [x, x], x.dtype, activation=None)
+    return b.elementwise("equal", [zero, b.fill(x.shape, 0, x.dtype)], dtypes.bool_)
+
+
+def _reduce_precision(b: Builder, out: ArrayType, x: Value, exponent_bits: int, mantissa_bits: int) -> Value:
+    info = dtypes.float_info(out.dtype)
+    if mantissa_bits >= info.nmant and exponent_bits >= 8 * out.dtype.itemsize - 1 - info.nmant:
+        return x
+    raise Unsupported("floats of other widths do not exist on an NPU", "cast to float16 and back")
+
+
+def _by(function: Any) -> Rule:
+    """Through ops that have instructions."""
+
+    def rule(b: Builder, out: ArrayType, *xs: Value, **params: Any) -> Value:
+        return b.inline(lambda *values: function(*values, **params), *xs)
+
+    return rule
+
+
+def _expm1(x: Array) -> Array:
+    from nxjax.ops.arithmetic import sub
+    from nxjax.ops.base import like
+    from nxjax.ops.elementary import exp
+
+    return sub(exp(x), like(x, 1))
+
+
+def _log1p(x: Array) -> Array:
+    from nxjax.ops.arithmetic import add
+    from nxjax.ops.base import like
+    from nxjax.ops.elementary import log
+
+    return log(add(x, like(x, 1)))
+
+
+def _erfc(x: Array) -> Array:
+    from nxjax.ops.arithmetic import sub
+    from nxjax.ops.base import like
+    from nxjax.ops.special import erf
+
+    return sub(like(x, 1), erf(x))
+
+
+def _tan(x: Array) -> Array:
+    from nxjax.ops.arithmetic import div
+    from nxjax.ops.elementary import cos, sin
+
+    return div(sin(x), cos(x))
+
+
+def _sinh(x: Array) -> Array:
+    from nxjax.ops.arithmetic import mul, neg, sub
+    from nxjax.ops.base import like
+    from nxjax.ops.elementary import exp
+
+    return mul(sub(exp(x), exp(neg(x))), like(x, 0.5))
+
+
+def _cosh(x: Array) -> Array:
+    from nxjax.ops.arithmetic import add, mul, neg
+    from nxjax.ops.base import like
+    from nxjax.ops.elementary import exp
+
+    return mul(add(exp(x), exp(neg(x))), like(x, 0.5))
+
+
+def _cbrt(x: Array) -> Array:
+    from nxjax.ops.arithmetic import abs, mul, pow, sign
+    from nxjax.ops.base import like
+
+    return mul(sign(x), pow(abs(x), like(x, 1 / 3)))
+
+
+def _rem(x: Array, y: Array) -> Array:
+    from nxjax.ops.arithmetic import abs, div, mul, sign, sub
+    from nxjax.ops.rounding import floor
+
+    # x - y * trunc(x / y)
+    ratio = div(x, y)
+    return sub(x, mul(y, mul(sign(ratio), floor(abs(ratio)))))
+
+
+def _floats_only(rule: Rule, what: str) -> Rule:
+    def checked(b: Builder, out: ArrayType, *xs: Value, **params: Any) -> Any:
+        if out.dtype not in dtypes.FLOAT:
+            raise Unsupported(f"{what} of integers has no NPU instruction", "cast to float32 first")
+        return rule(b, out, *xs, **params)
+
+    return checked
+
+
+def _xor(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
+    return _logical("not_equal")(b, out, x, y)
+
+
+RULES: Final[dict[str, Rule]] = {
+    **{op: _unary(node) for op, node in UNARY.items()},
+    **{op: _binary(node) for op, node in BINARY.items()},
+    **{op: _compare(node) for op, node in COMPARE.items()},
+    "max": _extremum("maximum"),
+    "min": _extremum("minimum"),
+    "and": _logical("logical_and"),
+    "or": _logical("logical_or"),
+    "not": _logical("logical_not"),
+    "xor": _xor,
+    "clamp": _clamp,
+    "select_n": _select,
+    "relu": _relu,
+    "relu6": _relu6,
+    "gelu": _gelu,
+    "convert_element_type": _convert,
+    "round": _round,
+    "is_finite": _is_finite,
+    "reduce_precision": _reduce_precision,
+    **dict.fromkeys(("copy", "stop_gradient", "name"), _identity),
+    "optimization_barrier": _barrier,
+    "expm1": _by(_expm1),
+    "log1p": _by(_log1p),
+    "erfc": _by(_erfc),
+    "tan": _by(_tan),
+    "sinh": _by(_sinh),
+    "cosh": _by(_cosh),
+    "cbrt": _by(_cbrt),
+    "rem": _floats_only(_by(_rem), "the remainder"),
+}

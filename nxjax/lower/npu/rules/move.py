@@ -1,0 +1,235 @@
+"""Rules of ops that move elements: shapes, slices, joining, padding, look-up. Values stay on their grid."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.rules.elementwise import shared_grid
+from nxjax.trace import dtypes
+from nxjax.trace.types import ArrayType, Shape
+
+
+def _reshape(b: Builder, out: ArrayType, x: Value, shape: Shape) -> Value:
+    return b.reshape(x, shape)
+
+
+def _transpose(b: Builder, out: ArrayType, x: Value, permutation: Shape) -> Value:
+    return b.transpose(x, permutation)
+
+
+def _broadcast(b: Builder, out: ArrayType, x: Value, shape: Shape, broadcast_dimensions: Shape) -> Value:
+    """Sizes 1 where the operand has nothing; the logical shape says the rest."""
+    order = sorted(range(x.ndim), key=broadcast_dimensions.__getitem__)
+    x = b.transpose(x, order)
+    placed = {broadcast_dimensions[i]: n for i, n in zip(order, x.small, strict=True)}
+    small = tuple(placed.get(d, 1) for d in range(len(shape)))
+    v = b.reshape(Value(x.small, x.tensor, x.data, x.grid), small)
+    if v.small != small:  # taken off a per-slice grid that the new shape cannot hold
+        v = b.full(v)
+    return Value(shape, v.tensor, v.data, v.grid)
+
+
+def _slice(
+    b: Builder, out: ArrayType, x: Value, start_indices: Shape, limit_indices: Shape, strides: Shape | None = None
+) -> Value:
+    return b.slice(x, start_indices, limit_indices, strides)
+
+
+def joined(b: Builder, xs: Sequence[Value], axis: int) -> Value:
+    """Concatenation, on the grid if all parts share one."""
+    xs = [x for x in xs if x.shape[axis]]
+    grid = shared_grid(b, *xs)
+    return b.concatenate([b.on(x, grid) if grid is not None else b.real(x) for x in xs], axis)
+
+
+def _concatenate(b: Builder, out: ArrayType, *xs: Value, dimension: int) -> Value:
+    return joined(b, xs, dimension)
+
+
+def _split(b: Builder, out: Any, x: Value, sizes: Shape, axis: int) -> Sequence[Value]:
+    if any(n == 0 for n in sizes):
+        raise Unsupported("tensors without elements do not exist on an NPU", "split into parts that have elements")
+    if len(sizes) == 1:
+        return [x]
+    shapes = [(*x.shape[:axis], n, *x.shape[axis + 1 :]) for n in sizes]
+    return b.emit_many("split", [x], shapes, x.kind, axis=axis, sizes=tuple(sizes))
+
+
+def _pad(b: Builder, out: ArrayType, x: Value, value: Value, padding_config: Any) -> Value:
+    number = value.scalar()
+    if number is None:
+        raise Unsupported("the padding value is computed", "pad with a Python number")
+    if x.grid is not None and not b.fits(value, x.grid):
+        x = b.real(x)
+    fill = number if number else None
+    for axis, (_, _, interior) in enumerate(padding_config):
+        if interior and x.shape[axis] > 1:
+            x = dilate(b, x, axis, interior + 1, fill)
+    return b.pad(x, [(low, high) for low, high, _ in padding_config], fill)
+
+
+def dilate(b: Builder, x: Value, axis: int, step: int, fill: float | None = None) -> Value:
+    """``step - 1`` elements of ``fill`` between neighbours along ``axis``: padded in a dimension of its own."""
+    n = x.shape[axis]
+    apart = b.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
+    widths = [(0, step - 1) if i == axis + 1 else (0, 0) for i in range(apart.ndim)]
+    woven = b.reshape(b.pad(apart, widths, fill), (*x.shape[:axis], n * step, *x.shape[axis + 1 :]))
+    end = [(n - 1) * step + 1 if i == axis else m for i, m in enumerate(woven.shape)]
+    return b.slice(woven, (0,) * woven.ndim, end)
+
+
+def _rev(b: Builder, out: ArrayType, x: Value, dimensions: Shape) -> Value:
+    axes = tuple(d for d in dimensions if x.shape[d] > 1)
+    return b.emit("reverse", [x], x.shape, x.kind, axes=axes) if axes else x
+
+
+def _dynamic_slice(b: Builder, out: ArrayType, x: Value, *starts: Value, slice_sizes: Shape) -> Value:
+    for axis, (start, k, n) in enumerate(zip(starts, slice_sizes, x.shape, strict=True)):
+        if k == n:
+            continue
+        at = start.scalar()
+        if at is not None:
+            first = min(max(int(at), 0), n - k)
+            begin = [first if i == axis else 0 for i in range(x.ndim)]
+            x = b.slice(x, begin, [first + k if i == axis else m for i, m in enumerate(x.shape)])
+        else:
+            x = _rows_from(b, x, axis, start, k)
+    return x
+
+
+def _rows_from(b: Builder, x: Value, axis: int, start: Value, k: int) -> Value:
+    """``k`` slices from a computed start on, which is moved inside."""
+    number = lambda v: b.fill((), v, dtypes.int32)
+    start = b.cast(start, dtypes.int32)
+    start = b.elementwise("maximum", [start, number(0)], dtypes.int32)
+    start = b.elementwise("minimum", [start, number(x.shape[axis] - k)], dtypes.int32)
+    row = b.reshape(start, (1,))
+    if k > 1:
+        steps = b.constant(np.arange(k, dtype=np.int32))
+        row = b.elementwise("add", [Value((k,), row.tensor, row.data), steps], dtypes.int32, activation=None)
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return b.emit("gather", [x, row], shape, x.kind, axis=axis)
+
+
+def _dynamic_update_slice(b: Builder, out: ArrayType, x: Value, update: Value, *starts: Value) -> Value:
+    moved = [i for i, (k, n) in enumerate(zip(update.shape, x.shape, strict=True)) if k != n]
+    if not moved:
+        return update
+    if any(starts[i].scalar() is None for i in moved):
+        raise Unsupported(
+            "it writes at a computed place, which NPUs do not",
+            "write at a constant place, or choose with nx.numpy.where and a mask of the place",
+        )
+    return _updated(b, x, update, [int(s.scalar() or 0) if i in moved else 0 for i, s in enumerate(starts)], moved)
+
+
+def _updated(b: Builder, x: Value, update: Value, starts: Sequence[int], moved: Sequence[int]) -> Value:
+    """``x`` around ``update``, joined axis by axis."""
+    if not moved:
+        return update
+    axis, *rest = moved
+    n, k = x.shape[axis], update.shape[axis]
+    at = min(max(starts[axis], 0), n - k)
+
+    def part(begin: int, end: int) -> Value:
+        limits = [end if i == axis else m for i, m in enumerate(x.shape)]
+        return b.slice(x, [begin if i == axis else 0 for i in range(x.ndim)], limits)
+
+    middle = _updated(b, part(at, at + k), update, starts, rest)
+    return joined(b, [part(0, at), middle, part(at + k, n)], axis)
+
+
+def _gather(
+    b: Builder, out: ArrayType, x: Value, indices: Value, dimension_numbers: Any, slice_sizes: Shape, **_: Any
+) -> Value:
+    """Whole slices at index vectors. Indices that are data must be in bounds, as everywhere on NPUs."""
+    n = dimension_numbers
+    if n.operand_batching_dims:
+        raise Unsupported(
+            "it picks a different element in every row, which NPUs do not",
+            "multiply with nx.nn.one_hot(indices, n) and sum, or gather outside",
+        )
+    batch = indices.shape[:-1]
+    window = [d for d in range(x.ndim) if d not in n.collapsed_slice_dims]
+    starts = [_column(b, indices, k) for k in range(len(n.start_index_map))]
+    if not batch and any(slice_sizes[d] != 1 for d in n.start_index_map):
+        at = dict(zip(n.start_index_map, starts, strict=True))
+        zero = b.fill((), 0, dtypes.int32)
+        y = _dynamic_slice(b, out, x, *(at.get(d, zero) for d in range(x.ndim)), slice_sizes=slice_sizes)
+        return b.reshape(y, out.shape)
+    if any(slice_sizes[d] != (1 if d in n.start_index_map else x.shape[d]) for d in range(x.ndim)):
+        raise Unsupported("it takes parts of rows at computed places", "slice with constants, and take whole rows")
+    mapped = list(n.start_index_map)
+    rest = [d for d in range(x.ndim) if d not in mapped]
+    straight = len(mapped) == 1
+    axis = mapped[0] if straight else 0
+    rows = x if straight else b.transpose(x, (*mapped, *rest))
+    if not straight:
+        rows = b.reshape(rows, (math.prod(x.shape[d] for d in mapped), *(x.shape[d] for d in rest)))
+    index = _linear(b, starts, [x.shape[d] for d in mapped])
+    shape = (*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
+    y = b.emit("gather", [rows, index], shape, x.kind, axis=axis)
+    # Dimensions of y: operand dimensions that stay, with those of the batch in place of the axis.
+    names: list[tuple[str, int]] = [("x", d) for d in rest]
+    names[axis:axis] = [("b", i) for i in range(len(batch))]
+    kept = [d for d in window if d not in mapped]
+    ones = [d for d in window if d in mapped]
+    y = b.reshape(y, (*shape, *(1 for _ in ones)))
+    names += [("x", d) for d in ones]
+    inner = iter(sorted((*kept, *ones)))
+    outer = itertools.count()
+    wanted = [("x", next(inner)) if d in n.offset_dims else ("b", next(outer)) for d in range(len(out.shape))]
+    return b.transpose(y, [names.index(w) for w in wanted])
+
+
+def _column(b: Builder, indices: Value, k: int) -> Value:
+    """Component ``k`` of the index vectors, as int32."""
+    batch = indices.shape[:-1]
+    begin, end = [*(0 for _ in batch), k], [*batch, k + 1]
+    return b.cast(b.reshape(b.slice(indices, begin, end), batch), dtypes.int32)
+
+
+def _linear(b: Builder, columns: Sequence[Value], sizes: Sequence[int]) -> Value:
+    """Row numbers in the merged dimension."""
+    total = columns[0]
+    for column, n in zip(columns[1:], sizes[1:], strict=True):
+        scaled = b.inline(_times_plus(n), total, column)
+        total = scaled
+    return total
+
+
+def _times_plus(n: int) -> Any:
+    from nxjax.ops.arithmetic import add, mul
+    from nxjax.ops.base import like
+
+    return lambda high, low: add(mul(high, like(high, n)), low)
+
+
+def _one_hot(b: Builder, out: ArrayType, x: Value, num_classes: int, dtype: Any, axis: int) -> Value | None:
+    if x.grid is not None or x.dtype not in dtypes.INTEGER:
+        return None
+    index = b.cast(x, dtypes.int32)
+    y = b.emit("one_hot", [index], out.shape, dtypes.float32, depth=num_classes, axis=axis)
+    return b.cast(y, dtype)
+
+
+RULES: Final[dict[str, Rule]] = {
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "broadcast_in_dim": _broadcast,
+    "slice": _slice,
+    "concatenate": _concatenate,
+    "split": _split,
+    "pad": _pad,
+    "rev": _rev,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "one_hot": _one_hot,
+}

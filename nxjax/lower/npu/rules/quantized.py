@@ -1,0 +1,322 @@
+"""Rules of the quantized ops: one node each, on the grids that the op names.
+
+Weights are stored as the op stores them, so that the integer graph computes the program's bits. A clamp that is a
+relu of the grid becomes the node's activation; any other clamp becomes a maximum and a minimum behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.rules.convolution import Window, convolved
+from nxjax.lower.npu.rules.products import connected, matmul
+from nxjax.lower.npu.rules.reduce import last_axis, reduced
+from nxjax.lower.npu.rules.window import box_of, pooled
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import ArrayType, Shape
+
+# Functions that are nodes of their own; the others of eight bits are tables.
+NODES: Final = frozenset(
+    (
+        "logistic", "tanh", "hard_swish", "leaky_relu", "elu", "gelu", "exp", "log", "sqrt", "rsqrt", "abs", "neg",
+        "square", "sin", "cos", "floor", "ceil", "round", "sign", "erf",
+    )
+)  # fmt: skip
+
+
+def activation_of(grid: Grid, lo: int, hi: int) -> str | None:
+    """The activation whose clamp on ``grid`` is [lo, hi] (TFLite, CalculateActivationRangeQuantized); "" if none is.
+
+    >>> activation_of(Grid(np.dtype("int8"), 0.1, 0), 0, 60)
+    'relu6'
+    """
+    low, high = grid.limits
+    if (lo, hi) == (low, high):
+        return None
+    at = lambda v: int(grid.quantize(np.asarray(v, np.float32)))
+    ranges = {"relu": (at(0), high), "relu6": (at(0), at(6)), "relu_n1_to_1": (at(-1), at(1))}
+    return next((name for name, pair in ranges.items() if pair == (lo, hi)), "")
+
+
+def _clamped(b: Builder, y: Value, grid: Grid, lo: int, hi: int) -> Value:
+    """A clamp that no activation is, in stored integers."""
+    low, high = grid.limits
+    for node, bound, end in (("maximum", lo, low), ("minimum", hi, high)):
+        if bound != end:
+            limit = Value(y.shape, data=np.full((1,) * y.ndim, bound).astype(grid.dtype), grid=grid)
+            y = b.elementwise(node, [y, limit], grid)
+    return y
+
+
+def _with_clamp(b: Builder, grid: Grid, lo: int, hi: int, make: Any) -> Value:
+    """``make(activation)`` and what of the clamp it does not do."""
+    activation = activation_of(grid, lo, hi)
+    if activation == "":
+        return _clamped(b, make(None), grid, lo, hi)
+    return make(activation)
+
+
+def _round(b: Builder, rounding: Rounding) -> None:
+    b.roundings.add(rounding)
+
+
+def _scales(w_scale: NDArray, dtype: DType, axis: int) -> Grid:
+    """The grid of weights with one scale per slice of ``axis``, or one for all."""
+    scales = np.asarray(w_scale, np.float32).reshape(-1)
+    if scales.size == 1:
+        return Grid(dtype, float(scales[0]))
+    return Grid(dtype, tuple(map(float, scales)), 0, axis)
+
+
+def _known(x: Value, what: str) -> NDArray:
+    """A constant operand in full."""
+    known = x.known
+    if known is None:
+        raise Unsupported(
+            f"{what} are not constant",
+            "pass the parameters as constants: nx.compile(functools.partial(f, params), ...) or bind(program, ...)",
+        )
+    return np.asarray(known.full)
+
+
+def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray) -> Value | None:
+    """The bias as accumulators hold it; None if it is zero."""
+    from nxjax.ops.quant_products import stored_bias
+
+    scale = np.broadcast_to(np.asarray(w_scale, np.float32).reshape(-1), bias.shape)
+    stored = stored_bias(bias, x_grid, scale)
+    if not stored.any():
+        return None
+    dtype = dtypes.int64 if x_grid.dtype == dtypes.int16 else dtypes.int32
+    product = np.float32(cast(float, x_grid.scale)) * scale
+    product = np.maximum(product, np.finfo(np.float32).tiny)
+    return b.constant(stored.astype(dtype), grid=_scales(product, dtype, 0))
+
+
+def _qconv(
+    b: Builder,
+    out: ArrayType,
+    x: Value,
+    w: Value,
+    w_scale: Value,
+    bias: Value,
+    *,
+    x_grid: Grid,
+    y_grid: Grid,
+    lo: int,
+    hi: int,
+    w_dtype: DType,
+    rounding: Rounding,
+    window_strides: Shape,
+    padding: Any,
+    lhs_dilation: Shape,
+    rhs_dilation: Shape,
+    feature_group_count: int,
+    dimension_numbers: Any,
+) -> Value:
+    from nxjax.ops.quant_snap import weight_integers
+
+    _round(b, rounding)
+    floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
+    o = dimension_numbers.rhs_spec[0]
+    channels = np.broadcast_to(scale.reshape(-1), (floats.shape[o],))
+    grid = _scales(scale, w_dtype, o)
+    weights = b.constant(weight_integers(floats, scale, w_dtype), grid=grid)
+    stored = _bias(b, _known(bias, "the biases"), x_grid, channels)
+    window = Window(window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
+    make = lambda a: convolved(b, b.on(x, x_grid), weights, stored, window, dimension_numbers, y_grid, a)
+    return _with_clamp(b, y_grid, lo, hi, make)
+
+
+def _qdot(
+    b: Builder,
+    out: ArrayType,
+    x: Value,
+    w: Value,
+    w_scale: Value,
+    bias: Value,
+    *,
+    x_grid: Grid,
+    y_grid: Grid,
+    lo: int,
+    hi: int,
+    w_dtype: DType,
+    rounding: Rounding,
+    dimension_numbers: Any,
+) -> Value:
+    from nxjax.ops.quant_snap import weight_integers
+
+    _round(b, rounding)
+    (xc, wc), (_, wb) = dimension_numbers
+    if wb:
+        raise Unsupported("every element of the batch has weights of its own", "use one layer per element")
+    floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
+    wf = tuple(i for i in range(w.ndim) if i not in wc)
+    stored = weight_integers(floats, scale, w_dtype)
+    columns = math.prod(w.shape[i] for i in wf)
+    # [o, i] before the scales are put on, since they may lie in several free dimensions.
+    order = sorted(range(len(xc)), key=xc.__getitem__)
+    flat = stored.transpose(*wf, *(wc[i] for i in order)).reshape(columns, -1)
+    rows = scale.transpose(*wf, *wc).reshape([scale.shape[i] for i in wf])
+    channels = np.broadcast_to(rows, [w.shape[i] for i in wf]).reshape(-1)
+    grid = _scales(rows if rows.size == 1 else channels, w_dtype, 0)
+    weights = b.constant(flat, grid=grid)
+    b_stored = _bias(b, _known(bias, "the biases").reshape(-1), x_grid, channels)
+    q = b.on(x, x_grid)
+    xf = tuple(i for i in range(x.ndim) if i not in xc)
+    depth = math.prod(x.shape[i] for i in xc)
+    moved = b.transpose(q, (*xf, *(xc[i] for i in order)))
+    moved = b.reshape(moved, (*(x.shape[i] for i in xf), depth))
+    axis = moved.ndim - 1
+    make = lambda a: connected(b, moved, weights, (axis,), (1,), y_grid, b_stored, a)
+    return b.reshape(_with_clamp(b, y_grid, lo, hi, make), out.shape)
+
+
+def _qmatmul(
+    b: Builder,
+    out: ArrayType,
+    x: Value,
+    y: Value,
+    *,
+    x_grid: Grid,
+    y_grid: Grid,
+    out_grid: Grid,
+    lo: int,
+    hi: int,
+    rounding: Rounding,
+    dimension_numbers: Any,
+) -> Value:
+    _round(b, rounding)
+    z = matmul(b, b.on(x, x_grid), b.on(y, y_grid), dimension_numbers, out_grid)
+    return _clamped(b, z, out_grid, lo, hi)
+
+
+def _binary(node: str) -> Rule:
+    def rule(
+        b: Builder,
+        out: ArrayType,
+        x: Value,
+        y: Value,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        out_grid: Grid,
+        lo: int,
+        hi: int,
+        rounding: Rounding,
+    ) -> Value:
+        _round(b, rounding)
+        operands = [b.on(x, x_grid), b.on(y, y_grid)]
+        return _with_clamp(b, out_grid, lo, hi, lambda a: b.elementwise(node, operands, out_grid, activation=a))
+
+    return rule
+
+
+def _snap(b: Builder, out: ArrayType, x: Value, grid: Grid) -> Value:
+    return b.on(x, grid)
+
+
+def _requantize(
+    b: Builder, out: ArrayType, x: Value, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding
+) -> Value:
+    _round(b, rounding)
+    q = b.on(x, x_grid)
+    activation = activation_of(y_grid, lo, hi)
+    if activation:
+        return b.elementwise(activation, [q], y_grid)
+    y = q if x_grid == y_grid else b.elementwise("quantize", [q], y_grid)
+    return _clamped(b, y, y_grid, lo, hi) if activation == "" else y
+
+
+def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) -> Value:
+    """Stored integers with their grid; floats where the scales lie in blocks that no tensor format has."""
+    from nxjax.ops.quant_snap import quantize_weight, weight_integers
+
+    floats, scales = _known(w, "the weights"), _known(scale, "the scales of the weights")
+    busy = [i for i, n in enumerate(scales.shape) if n > 1]
+    if len(busy) > 1 or any(scales.shape[i] != floats.shape[i] for i in busy):
+        return b.constant(quantize_weight.eval(floats, scales, dtype=dtype))
+    stored = weight_integers(floats, scales, dtype)
+    return b.constant(stored, grid=_scales(scales, dtype, busy[0] if busy else 0))
+
+
+def _unary(
+    b: Builder,
+    out: ArrayType,
+    x: Value,
+    *,
+    function: str,
+    x_grid: Grid,
+    y_grid: Grid,
+    rounding: Rounding,
+    parameters: Sequence[tuple[str, Any]] = (),
+) -> Value:
+    from nxjax.ops.quant_elementwise import qunary
+
+    _round(b, rounding)
+    q = b.on(x, x_grid)
+    if function in NODES:
+        return b.elementwise(function, [q], y_grid, **dict(parameters))
+    if x_grid.dtype != dtypes.int8:
+        raise Unsupported(f"{function} of {dtypes.short_name(x_grid.dtype)} has no NPU instruction", "use int8 for it")
+    low, high = x_grid.limits
+    every = np.arange(low, high + 1).astype(x_grid.dtype)
+    params: dict[str, Any] = {"function": function, "x_grid": x_grid, "y_grid": y_grid, "rounding": rounding}
+    values = tuple(int(v) for v in qunary.exact(every, **params, parameters=tuple(parameters)))
+    return b.elementwise("table", [q], y_grid, function=function, values=values)
+
+
+def _softmax(b: Builder, out: ArrayType, x: Value, *, axis: int, x_grid: Grid, y_grid: Grid) -> Value:
+    return last_axis(b, "softmax", b.on(x, x_grid), axis, y_grid, beta=1.0)
+
+
+def _reduction(node: str) -> Rule:
+    def rule(
+        b: Builder, out: ArrayType, x: Value, *, axes: Shape, x_grid: Grid, y_grid: Grid, rounding: Rounding
+    ) -> Value:
+        _round(b, rounding)
+        q = b.on(x, x_grid)
+        if all(x.shape[a] == 1 for a in axes) and x_grid != y_grid:
+            # Nothing to add up, but the grid changes; any axis of size 1 will do.
+            shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+            return b.emit(node, [q], shape, y_grid, axes=tuple(axes), keepdims=False)
+        return b.reshape(reduced(b, node, q, axes, y_grid), out.shape)
+
+    return rule
+
+
+def _avgpool(
+    b: Builder, out: ArrayType, x: Value, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Any
+) -> Value:
+    box = box_of(x, window_dimensions, window_strides, padding)
+    if len(box.busy) > 2:
+        raise Unsupported(
+            "an average over three dimensions is rounded once, which no NPU instruction does", "pool in two steps"
+        )
+    return pooled(b, "average_pool_2d", b.on(x, grid), box, grid)
+
+
+RULES: Final[dict[str, Rule]] = {
+    "quantize_dequantize": _snap,
+    "requantize": _requantize,
+    "quantize_weight": _weight,
+    "qconv": _qconv,
+    "qdot": _qdot,
+    "qmatmul": _qmatmul,
+    "qadd": _binary("add"),
+    "qsub": _binary("sub"),
+    "qmul": _binary("mul"),
+    "qunary": _unary,
+    "qsoftmax": _softmax,
+    "qmean": _reduction("mean"),
+    "qsum": _reduction("sum"),
+    "qavgpool": _avgpool,
+}

@@ -1,0 +1,68 @@
+"""Ops that no NPU has, and what to write instead: the reasons in errors and reports."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nxjax.lower.npu.builder import Builder, Rule, Unsupported
+
+
+def _refused(reason: str, suggestion: str) -> Rule:
+    def rule(b: Builder, out: Any, *xs: Any, **params: Any) -> Any:
+        raise Unsupported(reason, suggestion)
+
+    return rule
+
+
+_SORT = _refused("no NPU sorts", "return the scores and sort them on the host, or take argmax or reduce_max")
+_SCATTER = _refused(
+    "it writes at computed places, which NPUs do not", "choose with nx.numpy.where, or multiply with a one-hot matrix"
+)
+_RANDOM = _refused("random numbers are not drawn on an NPU", "draw them outside and pass them in")
+_WHILE = _refused(
+    "the number of its steps is data, and NPU graphs have no loops",
+    "compile the body and loop outside, or use nx.lax.scan with a fixed length",
+)
+_SCAN = _refused(
+    "it has more steps than are written out, and NPU graphs have no loops",
+    "compile one step and loop outside, or ask for more steps with unroll=",
+)
+_COND = _refused(
+    "which branch runs is data, and NPU graphs have no branches",
+    "compute both and choose with nx.numpy.where, or compile the branches apart",
+)
+_CALLBACK = _refused("Python functions do not run on an NPU", "call it outside of the compiled function")
+_LINALG = _refused("factorizations have no NPU instruction", "compute it outside of the compiled function")
+_FFT = _refused("there is no NPU instruction for it", "multiply with the constant matrix of the transform")
+_BITS = _refused("bits are not reachable on an NPU", "use arithmetic: // and * by powers of two")
+_COLLECTIVE = _refused("an NPU graph runs on one device", "combine the results outside of the compiled function")
+_SPECIAL = _refused(
+    "there is no NPU instruction for it", "compute it outside, or replace it by a polynomial or a table"
+)
+
+RULES: Final[dict[str, Rule]] = {
+    **dict.fromkeys(("sort", "top_k"), _SORT),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max", "scatter_sub"), _SCATTER),
+    **dict.fromkeys(
+        ("random_bits", "random_seed", "random_split", "random_fold_in", "random_wrap", "random_unwrap"), _RANDOM
+    ),
+    **dict.fromkeys(("threefry2x32", "random_clone", "random_gamma_grad"), _RANDOM),
+    "while": _WHILE,
+    "scan": _SCAN,
+    "cond": _COND,
+    **dict.fromkeys(("pure_callback", "io_callback", "debug_callback"), _CALLBACK),
+    **dict.fromkeys(("cholesky", "lu", "qr", "svd", "eig", "eigh", "geqrf", "triangular_solve"), _LINALG),
+    **dict.fromkeys(("custom_linear_solve", "custom_root"), _LINALG),
+    "fft": _FFT,
+    **dict.fromkeys(("shift_left", "shift_right_arithmetic", "shift_right_logical", "clz", "population_count"), _BITS),
+    "bitcast_convert_type": _BITS,
+    **dict.fromkeys(
+        ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "reduce_scatter", "axis_index"), _COLLECTIVE
+    ),
+    **dict.fromkeys(
+        ("lgamma", "digamma", "polygamma", "zeta", "igamma", "igammac", "erf_inv", "bessel_i0e", "bessel_i1e"), _SPECIAL
+    ),
+    **dict.fromkeys(
+        ("acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2", "regularized_incomplete_beta"), _SPECIAL
+    ),
+}

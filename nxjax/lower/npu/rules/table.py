@@ -1,0 +1,30 @@
+"""All lowering rules by the name of the op."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.lower.npu.builder import Rule
+from nxjax.lower.npu.rules import (
+    composite,
+    convolution,
+    elementwise,
+    move,
+    products,
+    quantized,
+    reduce,
+    refused,
+    window,
+)
+
+RULES: Final[dict[str, Rule]] = {
+    **elementwise.RULES,
+    **composite.RULES,
+    **move.RULES,
+    **reduce.RULES,
+    **products.RULES,
+    **convolution.RULES,
+    **window.RULES,
+    **quantized.RULES,
+    **refused.RULES,
+}

@@ -1,0 +1,148 @@
+"""Passes over graphs in their order: tidy, recognize, lay out, fuse, name.
+
+Holds the small clean-ups itself; layouts, patterns and fusions have files of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from nxjax.lower.npu.fuse import fused
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.layout import channels_last, trivial
+from nxjax.lower.npu.recognize import enlarged, recognized
+from nxjax.lower.npu.rewrite import Rewriter, fixpoint, live
+
+# What operands are called in the names of constants.
+ROLES: Final = {
+    **dict.fromkeys(("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected"), ("x", "weights", "bias")),
+    "select": ("condition", "x", "y"),
+    "prelu": ("x", "alpha"),
+    "gather": ("x", "indices"),
+}
+# Nodes that give back what they get when its type stays.
+MOVES: Final = frozenset(("reshape", "broadcast_to", "slice", "strided_slice", "transpose", "pad", "cast", "quantize"))
+
+
+def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> NpuGraph:
+    """The graph as targets want it; checked."""
+    graph = fixpoint(tidied(graph), enlarged)
+    graph = tidied(channels_last(tidied(graph)))
+    graph = tidied(fixpoint(graph, recognized))
+    for _ in range(8):
+        before = len(graph.nodes)
+        graph = tidied(fixpoint(graph, fused))
+        graph = tidied(channels_last(graph))
+        if len(graph.nodes) == before:
+            break
+    graph = live(graph)
+    if io == "integer":
+        graph = with_integer_ends(graph)
+    return named(graph).check()
+
+
+def tidied(graph: NpuGraph) -> NpuGraph:
+    """Without nodes that do nothing, that do what another did, or whose result nothing reads."""
+    return fixpoint(merged(live(graph)), _tidy)
+
+
+def _tidy(r: Rewriter, n: Node) -> Tensor | None:
+    x = n.inputs[0] if n.inputs else None
+    if x is None or len(n.outputs) != 1:
+        return None
+    out = n.output
+    if n.op in MOVES and _same(n, x, out):
+        return x
+    if n.op == "transpose" and trivial(x.shape, n.attrs["permutation"]):
+        return r.emit("reshape", [x], out.shape, out.grid or out.dtype, shape=out.shape)
+    if n.op == "reshape":
+        inner = r.producer(x, "reshape")
+        if inner is not None:
+            return r.emit("reshape", [inner.inputs[0]], out.shape, out.grid or out.dtype, shape=out.shape)
+    if n.op == "quantize":
+        inner = r.producer(x, "dequantize")
+        if inner is not None and inner.inputs[0] is not None and inner.inputs[0].grid == out.grid:
+            return inner.inputs[0]
+    return None
+
+
+def _same(n: Node, x: Tensor, out: Tensor) -> bool:
+    """Whether a node gives back what it got."""
+    if x.shape != out.shape or x.dtype != out.dtype or x.grid != out.grid:
+        return False
+    return n.op != "transpose" or n.attrs["permutation"] == tuple(range(len(x.shape)))
+
+
+def merged(graph: NpuGraph) -> NpuGraph:
+    """Equal nodes on equal operands become one."""
+    seen: dict[Any, Tensor] = {}
+
+    def rule(r: Rewriter, n: Node) -> Tensor | None:
+        if len(n.outputs) != 1:
+            return None
+        attrs = tuple(sorted((k, v) for k, v in n.attrs.items()))
+        key = (n.op, tuple(id(t) for t in n.inputs), attrs, n.output.dtype, n.output.grid)
+        first = seen.setdefault(key, n.output)
+        return None if first is n.output else first
+
+    return Rewriter(graph).run(rule)
+
+
+def with_integer_ends(graph: NpuGraph) -> NpuGraph:
+    """Inputs that are only quantized come as integers, results that only come off a grid leave as such."""
+    uses = graph.uses()
+    made = graph.producers()
+    swapped: dict[Tensor, Tensor] = {}
+    gone: set[int] = set()
+    inputs: list[Tensor] = []
+    for t in graph.inputs:
+        readers = uses.get(t, [])
+        if len(readers) == 1 and readers[0].op == "quantize" and t.grid is None and t not in graph.outputs:
+            q = readers[0].output
+            swapped[q] = Tensor("", t.shape, q.dtype, q.grid)
+            gone.add(id(readers[0]))
+            t = swapped[q]
+        inputs.append(t)
+    outputs: list[Tensor] = []
+    for t in graph.outputs:
+        n = made.get(t)
+        inner = n.inputs[0] if n is not None and n.op == "dequantize" else None
+        t = t if inner is None or inner.constant else inner
+        outputs.append(swapped.get(t, t))
+    nodes = [
+        Node(
+            n.op,
+            tuple(None if t is None else swapped.get(t, t) for t in n.inputs),
+            n.outputs,
+            n.attrs,
+            n.source,
+            n.scope,
+        )
+        for n in graph.nodes
+        if id(n) not in gone
+    ]
+    return live(NpuGraph(graph.name, inputs, outputs, nodes, graph.rounding))
+
+
+def named(graph: NpuGraph) -> NpuGraph:
+    """Names for nodes (``conv_2d_3``), their results, constants (``conv_2d_3/weights``) and inputs (``input_0``)."""
+    for i, t in enumerate(graph.inputs):
+        t.name = f"input_{i}"
+    known = set(graph.inputs)
+    count: dict[str, int] = {}
+    for n in graph.nodes:
+        k = count.get(n.op, 0)
+        count[n.op] = k + 1
+        n.name = f"{n.op}_{k}"
+        roles = ROLES.get(n.op, ("x", "y", "z"))
+        for i, t in enumerate(n.inputs):
+            if t is not None and t.constant and t not in known:
+                t.name = f"{n.name}/{roles[i] if i < len(roles) else i}"
+                known.add(t)
+        for i, t in enumerate(n.outputs):
+            t.name = n.name if len(n.outputs) == 1 else f"{n.name}:{i}"
+    for i, t in enumerate(graph.outputs):
+        if t.constant and t not in known:
+            t.name = f"output_{i}"
+            known.add(t)
+    return graph
