@@ -220,6 +220,13 @@ def _wrap16(x: NDArray) -> NDArray:
     return x.astype(np.int16).astype(np.int64)
 
 
+def _divide16(x: NDArray, exponent: int) -> NDArray:
+    """`divide_by_power` with a 16-bit mask, as the kernel has it: beyond 15 bits the sign of ``x``, or 1 for 0."""
+    if exponent > 15:
+        return np.where(x >= 0, 1, -1)
+    return divide_by_power(x, exponent)
+
+
 def _multiplier16(real: np.float32) -> tuple[int, int]:
     multiplier, shift = quantize_multiplier(real)
     reduced = 32767 if multiplier >= 2**31 - 1 - (1 << 15) else (int(multiplier) + (1 << 15)) >> 16
@@ -252,12 +259,12 @@ def _hard_swish8(x: NDArray, x_grid: Grid, out: Grid) -> NDArray:
     if power > 0:
         unit = np.clip(unit << 1, -32768, 32767)
     elif power < 0:
-        unit = divide_by_power(unit, -power)
+        unit = _divide16(unit, -power)
     gate = (unit + (1 << 15)) >> 1
     product = gate * weighted
     # Cut towards zero: a rounding here would add to the bias of the first one.
     cut = _wrap16(np.where(product >= 0, product >> 15, -(-product >> 15)))
-    return np.clip(_wrap16(divide_by_power(cut, -exponent) + out.zero_point), *out.limits).astype(out.dtype)
+    return np.clip(_wrap16(_divide16(cut, -exponent) + out.zero_point), *out.limits).astype(out.dtype)
 
 
 def _absolute(x: NDArray, x_grid: Grid, out: Grid, rounding: Rounding) -> NDArray:

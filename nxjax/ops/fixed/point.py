@@ -112,6 +112,8 @@ def rescale(x: Ints, multiplier: Ints, shift: Ints, rounding: Rounding = "double
 def rescale_wide(x: Ints, multiplier: Ints, shift: Ints) -> NDArray:
     """`rescale` for 64-bit sums (16-bit activations): the multiplier keeps 16 bits, halves go up.
 
+    Shifts above 14, for which the published routine has no meaning, count as 14.
+
     >>> multiplier, shift = quantize_multiplier(0.001)
     >>> rescale_wide(np.array([2500, 10**9]), multiplier, shift).tolist()
     [2, 999987]
@@ -119,5 +121,5 @@ def rescale_wide(x: Ints, multiplier: Ints, shift: Ints) -> NDArray:
     x = np.asarray(x, np.int64)
     multiplier, shift = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
     reduced = np.where(multiplier < 0x7FFF0000, (multiplier + (1 << 15)) >> 16, 0x7FFF)
-    total = 15 - shift
+    total = np.maximum(15 - shift, 1)
     return wrap32((x * reduced + (np.int64(1) << (total - 1))) >> total)
