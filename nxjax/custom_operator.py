@@ -44,7 +44,7 @@ def custom_op(
     type: Any = None,
     derivative: Callable[..., Any] | None = None,
     batching: Callable[..., Any] | None = None,
-    quantize: Any = None,
+    quantize: str | None = None,
     samples: Sequence[Any] | None = None,
 ) -> Any:
     """A decorator that makes one op of a function: one equation in every program, which a device can match whole.
@@ -60,8 +60,8 @@ def custom_op(
             settings. By default the function is asked; one in NumPy needs it.
         derivative: the reverse derivative, as given to ``op.defgrad``; derived by default.
         batching: ``(op, size, args, dims, **settings) -> (result, dim)``, under `vmap`; derived by default.
-        quantize: ``"table"`` (the default of elementwise ops of one operand: by its values on the 8-bit grid),
-            ``"float"`` (computed between dequantize and quantize), or a function for the quantizer.
+        quantize: how a quantized program computes it: ``"table"`` (the default of elementwise ops of one operand: by
+            its values on the grid), or ``"float"`` (between dequantize and quantize).
         samples: operands to test with: arrays, tuples of arrays, or `nx.testing.sample` with settings; drawn from the
             type by default.
 

@@ -590,3 +590,32 @@ def test_a_float_kernel_for_a_format():
     typed = nx.trace.types.ArrayType((4,), np.dtype("float32"))
     b.apply(op, [Value((4,), x)], {"beta": 2.0}, [typed])
     assert [n.op for n in b.nodes] == ["mul", "logistic", "mul"]
+
+
+# --- in quantized programs ---
+
+
+def test_a_quantized_program_holds_a_table_of_it():
+    op = swish_op()
+    w, x = array(4, 4), array(64, 4)
+    f = lambda v: op(v @ w, 2.0) @ w
+    quantized = nx.quantize(f, "int8", calibrate=[x])
+    text = str(nx.make_jaxpr(quantized)(x))
+    assert "qunary" in text
+    assert "logistic" not in text
+    assert np.abs(np.asarray(quantized(x)) - np.asarray(f(x))).max() < 0.2
+    slope = nx.grad(lambda v: quantized(v).sum())(x)
+    exact = nx.grad(lambda v: f(v).sum())(x)
+    assert np.corrcoef(np.asarray(slope).ravel(), np.asarray(exact).ravel())[0, 1] > 0.95
+
+
+def test_an_op_that_is_not_quantized_stays_float():
+    @nx.custom_op(quantize="float")
+    def wavy(x):
+        return nx.sin(20 * x)
+
+    w, x = array(4, 4), array(8, 4)
+    quantized = nx.quantize(lambda v: wavy(v @ w), "int8", calibrate=[x])
+    text = str(nx.make_jaxpr(quantized)(x))
+    assert "wavy " in text
+    assert "qunary" not in text

@@ -180,7 +180,7 @@ def forget_tables() -> None:
 def has_table(function: str) -> bool:
     """Whether there is an op of one operand by this name, so that a table of it can be made."""
     op = OPS.get(function)
-    return isinstance(op, Unary) or getattr(op, "elementwise", False)
+    return isinstance(op, Unary) or getattr(op, "quantized", None) == "table"
 
 
 @final

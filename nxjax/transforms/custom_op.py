@@ -120,7 +120,7 @@ class CustomOp(Op):
         elementwise: whether it works element by element.
         declared: ``(*types, **settings) -> type(s)``, or None to ask the function.
         batching: ``(op, size, args, dims, **settings) -> (results, dims)``, or None to derive it.
-        quantized: ``"table"`` (by its values on the grid), ``"float"`` (never), or a function for the quantizer.
+        quantized: in quantized programs, ``"table"`` (by its values on the grid) or ``"float"`` (in float).
         kernels: executor -> `Kernel`; ``"cpu"`` runs on NumPy arrays, ``"xla"`` writes StableHLO.
         pushes, pulls: the forward or reverse derivative that was given, at most one of them.
     """
@@ -134,7 +134,7 @@ class CustomOp(Op):
         numpy: bool,
         declared: Callable[..., Any] | None,
         batching: Callable[..., Any] | None,
-        quantized: Any,
+        quantized: str,
     ) -> None:
         # Not `Op.__init__`: the name is taken when the op has passed its test.
         self.function = function

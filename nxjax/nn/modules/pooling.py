@@ -12,6 +12,7 @@ from nxjax.errors import ParameterError
 from nxjax.nn.modules.base import Module, pair, per_image
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops import window
+from nxjax.ops.base import like
 from nxjax.trace.core import Array
 
 
@@ -26,12 +27,11 @@ class _Pool(Module):
         if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
             raise ParameterError(f"{name}: padding", got=padding, expected="at most half of the kernel size")
 
-    def _window(self, padded: bool = True) -> dict[str, Any]:
-        padding = self.padding if padded else (0, 0)
+    def _window(self) -> dict[str, Any]:
         return {
             "window_dimensions": (1, 1, *self.kernel_size),
             "window_strides": (1, 1, *self.stride),
-            "padding": ((0, 0), (0, 0), *((p, p) for p in padding)),
+            "padding": ((0, 0), (0, 0), *((p, p) for p in self.padding)),
             "base_dilation": (1, 1, 1, 1),
             "window_dilation": (1, 1, 1, 1),
         }
@@ -87,27 +87,13 @@ class AvgPool2d(_Pool):
 
     def _pooled(self, x: Array) -> Array:
         (v,) = promote_inexact("AvgPool2d", x)
-        if self.count_include_pad and any(self.padding):
-            # Zeros that count are elements: pad first, and the window has one size everywhere.
-            v = jnp.pad(v, ((0, 0), (0, 0), *((p, p) for p in self.padding)))
-        inner = not self.count_include_pad
-        sums = window.reduce_window_sum(v, **self._window(inner))
-        if not (inner and any(self.padding)):
+        sums = window.reduce_window_sum(v, **self._window())
+        if self.count_include_pad or not any(self.padding):
             return sums / (self.kernel_size[0] * self.kernel_size[1])
-        per_axis = [
-            _counts(n, k, s, p)
-            for n, k, s, p in zip(v.shape[2:], self.kernel_size, self.stride, self.padding, strict=True)
-        ]
-        return sums / np.outer(*per_axis).astype(v.dtype)
+        return sums / window.reduce_window_sum(like(v, 1), **self._window())
 
     def _settings(self) -> str:
         return super()._settings() + ("" if self.count_include_pad else ", count_include_pad=False")
-
-
-def _counts(n: int, k: int, stride: int, pad: int) -> np.ndarray[Any, Any]:
-    """How many elements of an axis each window holds."""
-    starts = np.arange((n + 2 * pad - k) // stride + 1) * stride - pad
-    return np.minimum(starts + k, n) - np.maximum(starts, 0)
 
 
 @final
