@@ -7,6 +7,7 @@ from nxjax import backends as backends
 from nxjax import core as core
 from nxjax import custom_derivatives as custom_derivatives
 from nxjax import debug as debug
+from nxjax import deploy as deploy
 from nxjax import device as device
 from nxjax import dtypes as dtypes
 from nxjax import errors as errors
@@ -17,6 +18,7 @@ from nxjax import lower as lower
 from nxjax import nn as nn
 from nxjax import numpy as numpy
 from nxjax import ops as ops
+from nxjax import quant as quant
 from nxjax import random as random
 from nxjax import runtime as runtime
 from nxjax import scipy as scipy
@@ -439,6 +441,8 @@ from nxjax.numpy.statistics import percentile as percentile
 from nxjax.numpy.statistics import quantile as quantile
 from nxjax.numpy.statistics import unwrap as unwrap
 from nxjax.numpy.ufuncs import ufunc as ufunc
+from nxjax.quant.calibration import calibrate as calibrate
+from nxjax.quant.function import quantize as quantize
 from nxjax.runtime import block_until_ready as block_until_ready
 from nxjax.runtime import clear_caches as clear_caches
 from nxjax.runtime import default_backend as default_backend
@@ -461,6 +465,7 @@ from nxjax.trace.scope import named_call as named_call
 from nxjax.trace.scope import named_scope as named_scope
 from nxjax.trace.text import parse_program as parse_program
 from nxjax.trace.types import ShapeDtypeStruct as ShapeDtypeStruct
+from nxjax.transforms.bucketed import bucketed as bucketed
 from nxjax.transforms.callback import pure_callback as pure_callback
 from nxjax.transforms.checkpoint import checkpoint as checkpoint
 from nxjax.transforms.checkpoint import checkpoint_policies as checkpoint_policies
@@ -479,6 +484,7 @@ from nxjax.transforms.jacobian import jacrev as jacrev
 from nxjax.transforms.jit import jit as jit
 from nxjax.transforms.jvp import jvp as jvp
 from nxjax.transforms.linearize import linearize as linearize
+from nxjax.transforms.quantize.qarray import QArray as QArray
 from nxjax.transforms.shapes import eval_shape as eval_shape
 from nxjax.transforms.shapes import make_jaxpr as make_jaxpr
 from nxjax.transforms.transpose import linear_transpose as linear_transpose

@@ -1,0 +1,226 @@
+"""The op that `nx.bucketed` binds: a call at the buckets' sizes, with the true lengths as traced scalars.
+
+It holds the *unmasked* programs of several lengths. Derivatives and batching transform those; padding is masked only
+when the call is expanded or lowered, after everything else. So a derivative is masked like any other program, and what
+lies in the padding, infinities included, cannot reach a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from nxjax.errors import LoweringError
+from nxjax.ops.base import NDArray
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Program, run
+from nxjax.trace.stage import stage
+from nxjax.trace.text import param_class
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.bucketing import control, moving, rules, windows
+from nxjax.transforms.bucketing.interpret import constant_of, described, interpret
+from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
+from nxjax.transforms.bucketing.values import Context, Val
+from nxjax.transforms.call import jit_call
+from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
+from nxjax.transforms.nested import Nested, jvp_program, present, to_front
+from nxjax.transforms.transpose import transposed
+from nxjax.transforms.vmap import batched
+
+for _cls in (Range, Domain, Quotient, Size):
+    param_class(_cls)
+
+Programs = tuple[Program, ...]
+# Named here because importing them is what registers their rules.
+RULE_FILES: Final = (control, moving, rules, windows)
+
+
+@final
+@dataclass(frozen=True)
+class Masked:
+    """A program (lengths..., padded inputs...) -> padded results, and the true sizes of the results."""
+
+    program: Program
+    sizes: tuple[tuple[Extent, ...], ...]
+    known: tuple[Size, ...]
+
+
+def solver_of(domain: Domain, known: Sequence[Size]) -> Solver:
+    solver = Solver(domain, domain.members())
+    for size in known:
+        solver.learn(size)
+    return solver
+
+
+def masked(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Masked:
+    """The program that runs, made once and kept with the first of ``programs``."""
+
+    def make() -> Masked:
+        head, solver = programs[0], solver_of(domain, known)
+        scalars = [ArrayType((), dtypes.int32) for _ in domain.ranges]
+        store: list[Any] = []
+        in_sizes = [_input_sizes(solver, types) for types in zip(*(p.in_types for p in programs), strict=True)]
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            lengths = dict(zip(domain.names, xs, strict=False))
+            args = [Val(x, s) for x, s in zip(xs[len(scalars) :], in_sizes, strict=True)]
+            out = interpret(Context(solver, lengths), programs, args)
+            store[:] = [tuple(v.sizes for v in out)]
+            return [v.array for v in out]
+
+        program = stage(flat, [*scalars, *head.in_types], f"bucketed({head.name})")
+        program, captured = program.close_over()
+        assert not captured or not any(hasattr(x, "owner") for x in captured)
+        if captured:
+            program = Program(
+                program.inputs[len(captured) :], program.equations, program.outputs, program.inputs[: len(captured)],
+                captured, program.name,
+            )  # fmt: skip
+        return Masked(program, store[0], tuple(solver.known))
+
+    return programs[0].derive(("masked", domain, known), make)
+
+
+def _input_sizes(solver: Solver, types: Sequence[ArrayType]) -> tuple[Extent, ...]:
+    found = [solver.find([t.shape[d] for t in types]) for d in range(types[0].ndim)]
+    if any(s is None for s in found):
+        raise LoweringError("bucketed: an operand's size depends on a length in an unknown way", got=types)
+    return tuple(s for s in found if s is not None)
+
+
+def opened(programs: Sequence[Program], solver: Solver) -> tuple[Programs, list[Array]]:
+    """The programs with their captured arrays as leading inputs, and those of the first."""
+    counts = {len(p.consts) for p in programs}
+    context = Context(solver, {})
+    if len(counts) > 1:
+        raise LoweringError(
+            "bucketed: the function captures other arrays at one length than at another",
+            got=", ".join(f"{len(p.consts)} at {m}" for p, m in zip(programs, described(context), strict=True)),
+        )
+    for column in zip(*(p.values for p in programs), strict=True):
+        constant_of(context, column)
+    return tuple(p.close_over()[0] for p in programs), list(programs[0].values)
+
+
+@final
+class BucketedCall(Nested):
+    """Call of ``programs[0]``, of which the others are tracings at shorter lengths; no program has consts.
+
+    Operands: one int32 scalar per dimension of ``domain``, then arrays at the buckets' sizes. Results are at the
+    buckets' sizes too; what lies behind the true sizes is arbitrary. ``known``: sizes met before, see `Solver`.
+    """
+
+    name = "bucketed"
+
+    def infer(
+        self, *types: ArrayType, programs: Programs, domain: Domain, known: tuple[Size, ...]
+    ) -> tuple[ArrayType, ...]:
+        return programs[0].out_types
+
+    def expand(self, *xs: Array, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> tuple[Array, ...]:
+        return tuple(run(masked(programs, domain, known).program, xs))
+
+    def eval(self, *xs: NDArray, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> tuple[NDArray, ...]:
+        return tuple(evaluate(masked(programs, domain, known).program, xs))
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        programs: Programs,
+        domain: Domain,
+        known: tuple[Size, ...],
+    ) -> tuple[Any, Any]:
+        k = len(domain.ranges)
+        varying = present(tangents[k:])
+        pairs = [jvp_program(p, varying) for p in programs]
+        pushed, consts = opened([p for p, _ in pairs], solver_of(domain, known))
+        given = [*primals[:k], *consts, *primals[k:], *(t for t in tangents if t is not None)]
+        out = self(*given, programs=pushed, domain=domain, known=known)
+        n = len(programs[0].outputs)
+        rest = iter(out[n:])
+        return out[:n], tuple(next(rest) if v else None for v in pairs[0][1])
+
+    def linearize(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        programs: Programs,
+        domain: Domain,
+        known: tuple[Size, ...],
+    ) -> tuple[Any, Any]:
+        k, n = len(domain.ranges), len(programs[0].outputs)
+        lengths, inputs = primals[:k], primals[k:]
+        varying = present(tangents[k:])
+        halves = [linearized(p, varying) for p in programs]
+        varies = halves[0][2]
+        smaller = [without_forwarded(value, n) for value, _, _ in halves]
+        sources = smaller[0][1]
+        solver = solver_of(domain, known)
+        values, consts = opened([p for p, _ in smaller], solver)
+        out = self(*lengths, *consts, *inputs, programs=values, domain=domain, known=known)
+        if not any(varies):
+            return out[:n], (None,) * n
+        # The linear half meets sizes that only the other half can explain.
+        learned = masked(values, domain, known).known
+        made = iter(out[n:])
+        residuals = [next(made) if i is None else inputs[i] for i in sources]
+        trace = current_trace()
+        assert isinstance(trace, TangentTrace)
+        linear, consts = opened([tangent for _, tangent, _ in halves], solver)
+        given = [*lengths, *consts, *residuals, *(t for t in tangents if t is not None)]
+        params: dict[str, Any] = {"programs": linear, "domain": domain, "known": learned}
+        pushed = iter(trace.write(self, given, params))
+        return out[:n], tuple(next(pushed) if v else None for v in varies)
+
+    def transpose(
+        self,
+        cts: Sequence[Array | None],
+        *args: Any,
+        programs: Programs,
+        domain: Domain,
+        known: tuple[Size, ...],
+    ) -> Sequence[Array | None]:
+        k = len(domain.ranges)
+        linear = tuple(isinstance(x, Linear) for x in args)
+        nonzero = present(cts)
+        back, consts = opened([transposed(p, linear[k:], nonzero) for p in programs], solver_of(domain, known))
+        given = [x for x, l in zip(args[k:], linear[k:], strict=True) if not l]
+        operands = [*args[:k], *consts, *given, *(ct for ct in cts if ct is not None)]
+        found = iter(self(*operands, programs=back, domain=domain, known=known))
+        return [next(found) if l else None for l in linear]
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        programs: Programs,
+        domain: Domain,
+        known: tuple[Size, ...],
+    ) -> tuple[Any, Any]:
+        k = len(domain.ranges)
+        if any(d is not None for d in dims[:k]):
+            # Every element has its own lengths: batch the program that reads them.
+            program, out = batched(masked(programs, domain, known).program, size, present(dims), name=axis_name)
+            program, consts = program.close_over()
+            ys = jit_call(*consts, *to_front(args, dims, size), program=program, name="vmap(bucketed)")
+            return ys, tuple(0 if b else None for b in out)
+        pairs = [batched(p, size, present(dims[k:]), name=axis_name) for p in programs]
+        mapped, consts = opened([p for p, _ in pairs], solver_of(domain, known))
+        given = [*args[:k], *consts, *to_front(args[k:], dims[k:], size)]
+        ys = self(*given, programs=mapped, domain=domain, known=known)
+        return ys, tuple(0 if b else None for b in pairs[0][1])
+
+    def stablehlo(self, b: Any, out: Any, *xs: Any, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Any:
+        return b.inline(self.expand, xs, {"programs": programs, "domain": domain, "known": known}, True)
+
+
+bucketed_call = BucketedCall()

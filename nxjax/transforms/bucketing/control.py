@@ -1,0 +1,116 @@
+"""Rules of ops that hold programs: calls, loops and branches. Their programs are walked side by side too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nxjax.ops.compare import lt
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
+from nxjax.ops.select import select_n
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
+from nxjax.transforms.bucketing.sizes import Extent
+from nxjax.transforms.bucketing.values import Context, Step, Val
+from nxjax.transforms.control.cond import choose, switch
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.control.while_loop import while_loop
+
+Vals = Sequence[Val]
+
+
+@rule("jit", "checkpoint", "custom_jvp_call", "custom_vjp_call", differing=("program", "rule", "policy", "name"))
+def _call(c: Context, s: Step, *xs: Val) -> Vals:
+    # Derivatives were taken before padding was looked at: what is left of a custom rule is the function itself.
+    return interpret(c, s.each("program"), xs)
+
+
+def _arrays(vals: Sequence[Val]) -> tuple[Array, ...]:
+    return tuple(v.array for v in vals)
+
+
+def _kept(c: Context, s: Step, carry: Sequence[Val], new: Sequence[Val]) -> list[Array]:
+    """The next carry in the types of the last, whose sizes it must have."""
+    found: list[Array] = []
+    for old, v in zip(carry, new, strict=True):
+        if not all(c.solver.same(a, b) for a, b in zip(old.sizes, v.sizes, strict=True)):
+            raise s.refuse(
+                "the carry changes its size from step to step", "keep its shape", got=f"{old.sizes}, {v.sizes}"
+            )
+        same = v.array.type.same(old.array.type) or v.array.dtype not in dtypes.NUMERIC
+        found.append(
+            v.array if same else convert_element_type(v.array, dtype=old.array.dtype, weak=old.array.weak_type)
+        )
+    return found
+
+
+@rule("scan", differing=("body", "length"))
+def _scan(c: Context, s: Step, *xs: Val) -> Vals:
+    p, bodies = s.params, s.each("body")
+    n_consts, n_carry, steps = p["num_consts"], p["num_carry"], p["length"]
+    consts, carry, sequences = xs[:n_consts], xs[n_consts : n_consts + n_carry], xs[n_consts + n_carry :]
+    length = size_of(c, s.each("length"), [x.sizes[0] for x in sequences], s)
+    y_sizes: list[tuple[Extent, ...]] = []
+
+    def step(state: Sequence[Array], slices: Any) -> tuple[Any, Any]:
+        place, rows = slices
+        old = [Val(a, v.sizes) for a, v in zip(state, carry, strict=True)]
+        row_vals = [Val(a, v.sizes[1:]) for a, v in zip(rows, sequences, strict=True)]
+        out = interpret(c, bodies, [*consts, *old, *row_vals])
+        y_sizes[:] = [v.sizes for v in out[n_carry:]]
+        new = _kept(c, s, carry, out[:n_carry])
+        if not isinstance(length, int):
+            # Steps in the padding leave the carry as it is.
+            counts = lt(place, c.value(length))
+            new = [select_n(counts, a, b) for a, b in zip(state, new, strict=True)]
+        return tuple(new), _arrays(out[n_carry:])
+
+    place = iota(dtype=dtypes.int32, shape=(steps,), dimension=0)
+    final, ys = scan(
+        step, _arrays(carry), (place, _arrays(sequences)), length=steps, reverse=p["reverse"], unroll=p["unroll"]
+    )
+    ends = [Val(a, v.sizes) for a, v in zip(final, carry, strict=True)]
+    return [*ends, *(Val(a, (length, *sizes)) for a, sizes in zip(ys, y_sizes, strict=True))]
+
+
+@rule("while", differing=("cond", "body"))
+def _while(c: Context, s: Step, *xs: Val) -> Vals:
+    a, b = s.params["cond_nconsts"], s.params["body_nconsts"]
+    cond_consts, body_consts, carry = xs[:a], xs[a : a + b], xs[a + b :]
+    conds, bodies = s.each("cond"), s.each("body")
+
+    def vals(state: Sequence[Array]) -> list[Val]:
+        return [Val(x, v.sizes) for x, v in zip(state, carry, strict=True)]
+
+    def holds(state: Sequence[Array]) -> Array:
+        return interpret(c, conds, [*cond_consts, *vals(state)])[0].array
+
+    def body(state: Sequence[Array]) -> tuple[Array, ...]:
+        return tuple(_kept(c, s, carry, interpret(c, bodies, [*body_consts, *vals(state)])))
+
+    return vals(while_loop(holds, body, _arrays(carry)))
+
+
+@rule("cond", differing=("branches",))
+def _cond(c: Context, s: Step, index: Val, *xs: Val) -> Vals:
+    columns = list(zip(*s.each("branches"), strict=True))
+    sizes: list[list[tuple[Extent, ...]]] = []
+
+    def branch(programs: Sequence[Any]) -> list[Array]:
+        out = interpret(c, programs, xs)
+        sizes.append([v.sizes for v in out])
+        return [v.array for v in out]
+
+    if index.ndim:
+        # One choice per element of a batch: every branch runs.
+        results = [branch(programs) for programs in columns]
+        arrays: Sequence[Array] = [choose(index.array, column) for column in zip(*results, strict=True)]
+    else:
+        arrays = switch(index.array, [lambda p=programs: branch(p) for programs in columns])
+    for other in sizes[1:]:
+        for mine, theirs in zip(sizes[0], other, strict=True):
+            if not all(c.solver.same(m, t) for m, t in zip(mine, theirs, strict=True)):
+                raise s.refuse("branches give results of different sizes", "give them one shape")
+    return [Val(array, size) for array, size in zip(arrays, sizes[0], strict=True)]

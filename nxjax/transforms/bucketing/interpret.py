@@ -1,0 +1,282 @@
+"""Programs of several lengths walked side by side, writing the masked program for the buckets' sizes.
+
+Checks that all members do the same things in the same order, finds what every number that differs between them stands
+for, and asks the rule of each op. An op without a rule goes by its expansion; where nothing has padding, it is kept as
+it is; else the user is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.errors import LoweringError, Source
+from nxjax.ops.base import Elementwise
+from nxjax.ops.convert import convert_element_type
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray
+from nxjax.trace.core import Array, Op, current_trace
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.trace.scope import replaying
+from nxjax.trace.stage import stage
+from nxjax.transforms.bucketing.sizes import Extent, find_number, simple
+from nxjax.transforms.bucketing.values import Context, Step, Val, whole
+
+# One value, or one per result of an op that gives several.
+Rule = Callable[..., "Val | Sequence[Val]"]
+RULES: Final[dict[str, Rule]] = {}
+# Parameters that a rule takes to differ between the members.
+_MAY_DIFFER: Final[dict[str, frozenset[str]]] = {}
+
+
+def rule(*names: str, differing: Sequence[str] = ()) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these ops, called as ``rule(context, step, *values)``.
+
+    ``differing`` are the parameters that it handles where they depend on a length; others must not.
+    """
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+            _MAY_DIFFER[name] = frozenset(differing)
+        return function
+
+    return register
+
+
+def interpret(c: Context, programs: Sequence[Program], args: Sequence[Val]) -> list[Val]:
+    """The results of the first of ``programs`` on ``args``, with padding kept out; runs under the current trace."""
+    head, *others = programs
+    if any(len(p.equations) != len(head.equations) for p in others):
+        raise _diverged(c, programs)
+    env: dict[Var, Val] = dict(zip(head.inputs, args, strict=True))
+    for column in zip(head.consts, *(p.values for p in programs), strict=True):
+        env[column[0]] = constant_of(c, column[1:])
+    # Which of the first member's variables each variable of another member is.
+    twins: list[dict[Var, Var]] = []
+    for p in programs:
+        pairs = zip((*p.consts, *p.inputs), (*head.consts, *head.inputs), strict=True)
+        twins.append(dict(pairs))
+
+    def operand(atoms: Sequence[Atom], where: Callable[[], LoweringError]) -> Val:
+        first = atoms[0]
+        if isinstance(first, Var):
+            if any(not isinstance(a, Var) or twin[a] is not first for a, twin in zip(atoms, twins, strict=True)):
+                raise where()
+            return env[first]
+        if any(isinstance(a, Var) for a in atoms):
+            raise where()
+        return _literal(c, [a for a in atoms if isinstance(a, Literal)])
+
+    for equations in zip(*(p.equations for p in programs), strict=True):
+        step = Step(equations)
+        first = equations[0]
+        wrong = lambda at=first: _diverged(c, programs, at.source)
+        if any(e.op is not first.op or len(e.inputs) != len(first.inputs) for e in equations):
+            raise wrong()
+        with replaying(first.scope, first.source):
+            xs = [operand(atoms, wrong) for atoms in zip(*(e.inputs for e in equations), strict=True)]
+            found = apply(c, step, xs)
+        for i, (v, y) in enumerate(zip(first.outputs, found, strict=True)):
+            env[v] = _checked(c, step, i, y)
+        for e, twin in zip(equations, twins, strict=True):
+            twin.update(zip(e.outputs, first.outputs, strict=True))
+    return [
+        operand(atoms, lambda: _diverged(c, programs)) for atoms in zip(*(p.outputs for p in programs), strict=True)
+    ]
+
+
+def apply(c: Context, step: Step, xs: Sequence[Val]) -> Sequence[Val]:
+    """One equation."""
+    op = step.op
+    if not any(x.varying() for x in xs) and _unchanging(step):
+        return bound(step, xs)
+    found = RULES.get(op.name)
+    if found is None and isinstance(op, Elementwise):
+        found = elementwise
+    if found is None:
+        if op.has("expand"):
+            return expanded(c, step, xs)
+        raise step.refuse(
+            "has no rule for an operand or result whose size depends on a bucketed length",
+            "keep that axis out of it, or compute this part outside of nx.bucketed",
+        )
+    allowed = _MAY_DIFFER.get(op.name, frozenset[str]())
+    for name in step.params:
+        if name not in allowed and step.differs(name):
+            if op.has("expand"):
+                return expanded(c, step, xs)
+            raise step.refuse(
+                f"parameter {name} depends on a bucketed length",
+                "make it a constant, or compute this part outside of nx.bucketed",
+                got=", ".join(f"{v} at {m}" for v, m in zip(step.each(name), described(c), strict=True)),
+            )
+    y = found(c, step, *xs)
+    return [y] if isinstance(y, Val) else y
+
+
+def bound(step: Step, xs: Sequence[Val], sizes: Sequence[Sequence[Extent]] | None = None) -> list[Val]:
+    """The op as it is, on arrays that need no mask; results without padding unless ``sizes`` are given."""
+    y = current_trace().process(step.op, [x.array for x in xs], step.params)
+    ys: Sequence[Array] = y if step.op.multi else [y]
+    if sizes is None:
+        return [whole(a) for a in ys]
+    return [Val(a, tuple(s)) for a, s in zip(ys, sizes, strict=True)]
+
+
+def elementwise(c: Context, step: Step, *xs: Val) -> Sequence[Val]:
+    """Element by element: padding stays where it is."""
+    shape = step.shapes()[0]
+    sizes: list[Extent] = list(shape)
+    for x in xs:
+        if x.ndim == len(shape):
+            sizes = [b if isinstance(a, int) else a for a, b in zip(sizes, x.sizes, strict=True)]
+    return bound(step, xs, [sizes] * len(step.equations[0].outputs))
+
+
+def expanded(c: Context, step: Step, xs: Sequence[Val]) -> Sequence[Val]:
+    """The op by its expansion, made for every member."""
+    return interpret(c, expansions(step), xs)
+
+
+def expansions(step: Step) -> list[Program]:
+    """The expansion of the op in every member, as programs."""
+    found: list[Program] = []
+    for e in step.equations:
+
+        def flat(*args: Array, op: Op = e.op, params: dict[str, Any] = e.params) -> Sequence[Array]:
+            y = op.expand(*args, **params)
+            return y if op.multi else [y]
+
+        found.append(stage(flat, [a.type for a in e.inputs], e.op.name))
+    return found
+
+
+def constant_of(c: Context, values: Sequence[Array]) -> Val:
+    """A captured array: the same for all members, or longer and longer with the length."""
+    first = values[0]
+    if all(v is first for v in values):
+        return whole(first)
+    known = all(isinstance(v, DeviceArray) for v in values)
+    if known and all(v.dtype == first.dtype and v.ndim == first.ndim for v in values):
+        arrays = [v.numpy() for v in values]
+        if all(_is_corner(a, arrays[0]) for a in arrays):
+            sizes = [c.solver.find([a.shape[d] for a in arrays]) for d in range(first.ndim)]
+            if all(s is not None for s in sizes):
+                return Val(first, tuple(s for s in sizes if s is not None))
+    raise LoweringError(
+        "bucketed: an array made outside of nxjax depends on a bucketed length",
+        got=", ".join(f"{v.type} at {m}" for v, m in zip(values, described(c), strict=True)),
+        expected="that of a shorter length to be the beginning of that of a longer one",
+        fix="make it with nx functions inside the function, or pass it as an argument with a bucketed axis",
+    )
+
+
+def _is_corner(part: np.ndarray[Any, Any], full: np.ndarray[Any, Any]) -> bool:
+    if any(n > m for n, m in zip(part.shape, full.shape, strict=True)):
+        return False
+    corner = np.ascontiguousarray(full[tuple(slice(0, n) for n in part.shape)])
+    return corner.tobytes() == np.ascontiguousarray(part).tobytes()
+
+
+def _literal(c: Context, literals: Sequence[Literal]) -> Val:
+    """A scalar in the program, which may be a size in disguise, such as the 1 / n of a mean."""
+    first = literals[0]
+    numbers = [np.asarray(l.value.numpy()) for l in literals]
+    if all(n.tobytes() == numbers[0].tobytes() for n in numbers):
+        return whole(first.value)
+    found: Array | None = None
+    if first.type.dtype in dtypes.INTEGER:
+        size = c.solver.find([int(n) for n in numbers])
+        if size is not None:
+            found = convert_element_type(c.value(size), dtype=first.type.dtype, weak=first.type.weak)
+    elif first.type.dtype in dtypes.FLOAT:
+        number = find_number(c.solver, numbers, first.type.dtype)
+        if number is not None:
+            found = c.number(number, first.type)
+    if found is None:
+        raise LoweringError(
+            "bucketed: a number in the program depends on a bucketed length in a way that is not recognized",
+            got=", ".join(f"{n} at {m}" for n, m in zip(numbers, described(c), strict=True)),
+            expected="a polynomial in the lengths, its reciprocal, root or logarithm, or a constant times a power",
+            fix="compute it from the shape with nx functions: nx.asarray(x.shape[0]) instead of Python arithmetic",
+        )
+    return whole(found)
+
+
+def _unchanging(step: Step) -> bool:
+    """No result and no parameter differs between the members."""
+    first, *rest = step.equations
+    types = [v.type for v in first.outputs]
+    return all([v.type for v in e.outputs] == types for e in rest) and not any(map(step.differs, first.params))
+
+
+def _checked(c: Context, step: Step, i: int, y: Val) -> Val:
+    """A result whose sizes fit what every member has there: the safety net under the rules."""
+    shapes = step.shapes(i)
+    sizes = tuple(simple(s) for s in y.sizes)
+    fits = y.array.shape == shapes[0] and len(sizes) == len(shapes[0])
+    fits = fits and all(c.solver.values(s) == tuple(shape[d] for shape in shapes) for d, s in enumerate(sizes))
+    if not fits:
+        raise step.refuse(
+            "the size of its result could not be followed",
+            "use shapes that are polynomials in the bucketed lengths, or a bucket for every length that differs",
+            got=", ".join(f"{shape} at {m}" for shape, m in zip(shapes, described(c), strict=True)),
+        )
+    for s in sizes:
+        c.solver.learn(s)
+    wanted = step.equations[0].outputs[i].type
+    array = y.array
+    if array.type.weak != wanted.weak and wanted.dtype in dtypes.NUMERIC:
+        array = convert_element_type(array, dtype=wanted.dtype, weak=wanted.weak)
+    return Val(array, sizes)
+
+
+def described(c: Context) -> list[str]:
+    """The members' lengths, for messages."""
+    return [" ".join(f"{k}={v}" for k, v in n.items()) for n in c.solver.lengths]
+
+
+def _diverged(c: Context, programs: Sequence[Program], source: Source | None = None) -> LoweringError:
+    """The error for a function that does something else at another length; names the first place."""
+    got = f"{len(programs[0].equations)} equations at {described(c)[0]}"
+    for p, m in zip(programs, described(c), strict=True):
+        differing = next(
+            (pair for pair in zip(programs[0].equations, p.equations) if pair[0].op is not pair[1].op), None
+        )
+        if differing is not None or len(p.equations) != len(programs[0].equations):
+            here: Equation | None = differing[0] if differing else None
+            source = source or (here.source if here else None)
+            got = (
+                f"{differing[0].op.name} at {described(c)[0]}, {differing[1].op.name} at {m}"
+                if differing
+                else f"{got}, {len(p.equations)} at {m}"
+            )
+            break
+    return LoweringError(
+        "bucketed: the function does other things at one length than at another",
+        got=got,
+        expected="the same operations for all lengths of one bucket",
+        fix="branch on the length with nx.where or nx.cond, put a bucket border where it changes, or raise at_least",
+        source=source,
+    )
+
+
+def size_of(c: Context, values: Sequence[int], proposals: Sequence[Extent], step: Step) -> Extent:
+    """The size that the members show, or the rule's error."""
+    found = c.solver.find(values, proposals)
+    if found is None:
+        raise step.refuse(
+            "a size depends on a bucketed length in a way that is not recognized",
+            "use sizes that are polynomials in the lengths, or say which lengths there are with multiple_of",
+            got=", ".join(f"{v} at {m}" for v, m in zip(values, described(c), strict=True)),
+        )
+    return found
+
+
+def sizes_of(c: Context, step: Step, proposals: Sequence[Sequence[Extent]], result: int = 0) -> tuple[Extent, ...]:
+    """The sizes of a result, with what the rule thinks each may be."""
+    shapes = step.shapes(result)
+    return tuple(size_of(c, [s[d] for s in shapes], p, step) for d, p in enumerate(proposals))

@@ -1,0 +1,276 @@
+"""Rules of ops that cut, join and place: slice, split, pad, concatenate, dynamic slices, gather, scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nxjax.ops import arithmetic
+from nxjax.ops.base import constant, like
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import gt
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.indexing import GatherScatterMode
+from nxjax.ops.reduce import highest, lowest
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad
+from nxjax.ops.slicing import slice as slice_op
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+from nxjax.transforms.bucketing.interpret import bound, rule, size_of, sizes_of
+from nxjax.transforms.bucketing.rules import called
+from nxjax.transforms.bucketing.sizes import Extent, Size, simple, total
+from nxjax.transforms.bucketing.values import Context, Step, Val, zero
+
+Vals = Val | Sequence[Val]
+
+
+def _column(rows: Sequence[Sequence[int]], i: int) -> list[int]:
+    return [row[i] for row in rows]
+
+
+def _cut(c: Context, array: Array, axis: int, start: Extent, stride: int, count: int) -> Array:
+    """``count`` elements along ``axis``, ``stride`` apart, from ``start`` on."""
+    length = (count - 1) * stride + 1 if count else 0
+    array = c.window(array, axis, start, length)
+    if stride == 1:
+        return array
+    steps = tuple(stride if a == axis else 1 for a in range(array.ndim))
+    return slice_op(array, start_indices=(0,) * array.ndim, limit_indices=array.shape, strides=steps)
+
+
+@rule("slice", differing=("start_indices", "limit_indices"))
+def _slice(c: Context, s: Step, x: Val) -> Vals:
+    starts, limits = s.each("start_indices"), s.each("limit_indices")
+    strides: tuple[int, ...] = s.params["strides"] or (1,) * x.ndim
+    shape = s.shapes()[0]
+    array, sizes = x.array, list[Extent]()
+    # What starts where a length says is cut out one axis at a time, then the rest at once.
+    begin, end, step = list(starts[0]), list(limits[0]), list(strides)
+    for d, k in enumerate(strides):
+        start = size_of(c, _column(starts, d), [x.sizes[d]], s)
+        proposals: list[Extent] = [x.sizes[d]]
+        limit = c.solver.find(_column(limits, d), [x.sizes[d]])
+        if limit is not None:
+            proposals.append(simple((Size.of(limit) - start + (k - 1)) // k))
+        sizes.append(size_of(c, _column(s.shapes(), d), proposals, s))
+        if not isinstance(start, int):
+            array = _cut(c, array, d, start, k, shape[d])
+            begin[d], end[d], step[d] = 0, shape[d], 1
+    rest = {"start_indices": tuple(begin), "limit_indices": tuple(end), "strides": tuple(step)}
+    return Val(slice_op(array, **rest), tuple(sizes))
+
+
+@rule("split", differing=("sizes",))
+def _split(c: Context, s: Step, x: Val) -> Vals:
+    axis: int = s.params["axis"]
+    found: list[Val] = []
+    start: Extent = 0
+    for i, n in enumerate(s.params["sizes"]):
+        size = size_of(c, _column(s.each("sizes"), i), [x.sizes[axis]], s)
+        piece = _cut(c, x.array, axis, start, 1, n)
+        found.append(Val(piece, (*x.sizes[:axis], size, *x.sizes[axis + 1 :])))
+        start = total([start, size])
+    return found
+
+
+@rule("pad", differing=("padding_config",))
+def _pad(c: Context, s: Step, x: Val, value: Val) -> Vals:
+    configs = s.each("padding_config")
+    array, sizes = x.array, list[Extent]()
+    rest: list[tuple[int, int, int]] = []
+    for d, (low, high, holes) in enumerate(configs[0]):
+        lows, highs = ([config[d][i] for config in configs] for i in range(2))
+        if any(config[d][2] != holes for config in configs):
+            raise s.refuse("interior padding depends on a bucketed length", "make it a constant")
+        before = size_of(c, lows, [x.sizes[d]], s)
+        after = c.solver.find(highs, [x.sizes[d]])
+        proposals: list[Extent] = [x.sizes[d]]
+        if after is not None:
+            proposals.append(total([before, Size.of(x.sizes[d]) * (1 + holes) - holes, after]))
+        sizes.append(size_of(c, _column(s.shapes(), d), proposals, s))
+        here = Val(array, x.sizes)
+        if isinstance(before, int):
+            # Padding of the bucket that becomes part of the result must hold the value.
+            array = c.mask(here, (d,), value.array)
+            rest.append((low, high, holes))
+        else:
+            array = c.placed(here, d, before, s.shapes()[0][d], value.array, holes)
+            rest.append((0, 0, 0))
+    return Val(pad(array, value.array, padding_config=tuple(rest)), tuple(sizes))
+
+
+@rule("concatenate")
+def _concatenate(c: Context, s: Step, *xs: Val) -> Vals:
+    axis: int = s.params["dimension"]
+    sizes: list[Extent] = [next((x.sizes[d] for x in xs if x.varies(d)), xs[0].sizes[d]) for d in range(xs[0].ndim)]
+    sizes[axis] = total(x.sizes[axis] for x in xs)
+    if not any(x.varies(axis) for x in xs[:-1]):
+        return bound(s, xs, [sizes])
+    # Each is written over the padding of the one before it.
+    shape = s.shapes()[0]
+    found = pad(xs[0].array, zero(xs[0].array), padding_config=_behind(xs[0].shape, shape))
+    start: Extent = xs[0].sizes[axis]
+    for x in xs[1:]:
+        at = [c.value(start) if d == axis else constant(0, dtypes.int32) for d in range(x.ndim)]
+        found = dynamic_update_slice(found, x.array, *at)
+        start = total([start, x.sizes[axis]])
+    return Val(found, tuple(sizes))
+
+
+def _behind(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((0, m - n, 0) for n, m in zip(shape, wanted, strict=True))
+
+
+# --- places that are data ---
+
+
+def _limited(c: Context, s: Step, start: Array, axis: int, size: Extent, block: Extent) -> Array:
+    """A start index moved so that a block stays inside what counts, as the op itself does at the true length."""
+    last = simple(Size.of(size) - block)
+    if last == 0:
+        return start
+    if c.solver.bounds(last)[1] > c.solver.values(last)[0]:
+        raise s.refuse(
+            f"the block along axis {axis} grows more slowly than the array", "use a block of fixed size or a whole axis"
+        )
+    limit = c.value(last)
+    if start.dtype != limit.dtype:
+        start = convert_element_type(start, dtype=dtypes.int64 if start.dtype.itemsize > 4 else dtypes.int32)
+        limit = convert_element_type(limit, dtype=start.dtype)
+    return arithmetic.min(start, limit)
+
+
+@rule("dynamic_slice", differing=("slice_sizes",))
+def _dynamic_slice(c: Context, s: Step, x: Val, *starts: Val) -> Vals:
+    sizes = sizes_of(c, s, [[n] for n in x.sizes])
+    at = [
+        _limited(c, s, start.array, d, x.sizes[d], sizes[d]) if x.varies(d) else start.array
+        for d, start in enumerate(starts)
+    ]
+    for d in range(x.ndim):
+        if not x.varies(d) and not isinstance(sizes[d], int):
+            raise s.refuse("a block of bucketed length from an axis of fixed size", "slice it with nx.where and a mask")
+    return Val(called(s, [x.array, *at]), sizes)
+
+
+@rule("dynamic_update_slice")
+def _dynamic_update_slice(c: Context, s: Step, x: Val, update: Val, *starts: Val) -> Vals:
+    at = [
+        _limited(c, s, start.array, d, x.sizes[d], update.sizes[d]) if x.varies(d) or update.varies(d) else start.array
+        for d, start in enumerate(starts)
+    ]
+    # An update with padding must not touch what lies behind it.
+    partial = [d for d in update.varying() if not c.solver.same(update.sizes[d], x.sizes[d])]
+    if not partial:
+        return Val(called(s, [x.array, update.array, *at]), x.sizes)
+    at = [arithmetic.max(a, like(a, 0)) for a in at]
+    room = tuple((0, update.shape[d] if d in partial else 0, 0) for d in range(x.ndim))
+    wide = pad(x.array, zero(x.array), padding_config=room)
+    old = dynamic_slice(wide, *at, slice_sizes=update.shape)
+    new = update.array
+    for d in partial:
+        keep = broadcast_in_dim(
+            c.valid(update.sizes[d], update.shape[d]), shape=update.shape, broadcast_dimensions=(d,)
+        )
+        new = select_n(keep, old, new)
+    wide = dynamic_update_slice(wide, new, *at)
+    return Val(slice_op(wide, start_indices=(0,) * x.ndim, limit_indices=x.shape), x.sizes)
+
+
+def _indices(
+    c: Context, x: Val, indices: Val, dims: Sequence[int], sizes: Sequence[Extent], clip: bool, outside: int
+) -> Array:
+    """Index vectors for the padded operand: components beyond what counts are moved in, or to ``outside``."""
+    array = indices.array
+    if not x.varying(dims):
+        return array
+    if array.dtype.itemsize < 4:
+        array = convert_element_type(array, dtype=dtypes.int32)
+    place = array.ndim - 1
+    columns = np.arange(len(dims))
+    for k, d in enumerate(dims):
+        if not x.varies(d):
+            continue
+        last = convert_element_type(c.value(simple(Size.of(x.sizes[d]) - sizes[d])), dtype=array.dtype)
+        limit = broadcast_in_dim(last, shape=array.shape, broadcast_dimensions=())
+        beyond = gt(array, limit)
+        mine = broadcast_in_dim(wrap(columns == k), shape=array.shape, broadcast_dimensions=(place,))
+        array = select_n(and_(beyond, mine), array, limit if clip else like(array, outside))
+    return array
+
+
+@rule("gather", differing=("slice_sizes",))
+def _gather(c: Context, s: Step, x: Val, indices: Val) -> Vals:
+    n, mode = s.params["dimension_numbers"], s.params["mode"]
+    rows = s.each("slice_sizes")
+    sizes = [size_of(c, _column(rows, d), [x.sizes[d]], s) for d in range(x.ndim)]
+    for d, k in enumerate(sizes):
+        if not isinstance(k, int) and not c.solver.same(k, x.sizes[d]):
+            raise s.refuse(f"slices along axis {d} are neither of fixed size nor whole", "gather single elements")
+    clip = mode is not GatherScatterMode.FILL_OR_DROP
+    largest = dtypes.integer_info(dtypes.int32).max
+    at = _indices(c, x, indices, n.start_index_map, sizes, clip, largest)
+    hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
+    inner = iter([k for d, k in enumerate(sizes) if d not in hidden])
+    batch = iter(indices.sizes[:-1])
+    rank = len(s.shapes()[0])
+    found = tuple(next(inner) if d in n.offset_dims else next(batch) for d in range(rank))
+    return Val(called(s, [x.array, at]), found)
+
+
+_NEUTRAL = {
+    "scatter_add": lambda dtype: 0,
+    "scatter_sub": lambda dtype: 0,
+    "scatter_mul": lambda dtype: 1,
+    "scatter_max": lowest,
+    "scatter_min": highest,
+}
+
+
+@rule("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_max", "scatter_min")
+def _scatter(c: Context, s: Step, x: Val, indices: Val, updates: Val) -> Vals:
+    n, mode = s.params["dimension_numbers"], s.params["mode"]
+    dims: tuple[int, ...] = n.scatter_dims_to_operand_dims
+    window = n.window(x.ndim)
+    sizes: list[Extent] = [1] * x.ndim
+    array = updates.array
+    for d, u in zip(window, n.update_window_dims, strict=True):
+        sizes[d] = updates.sizes[u]
+        if updates.varies(u) and not c.solver.same(updates.sizes[u], x.sizes[d]):
+            if s.op.name not in _NEUTRAL:
+                raise s.refuse("windows of bucketed length into a larger axis", "scatter single elements")
+            array = c.mask(Val(array, updates.sizes), (u,), _NEUTRAL[s.op.name](array.dtype))
+    if not x.varying() and not indices.varying():
+        return Val(called(s, [x.array, indices.array, array]), x.sizes)
+    if not dims:
+        raise s.refuse("without indices along an axis that varies", "write it as nx.where")
+    # Everything that must not be written goes where nothing is: far outside, and is dropped.
+    far = dtypes.integer_info(dtypes.int32).max
+    at = indices.array
+    if at.dtype.itemsize < 4:
+        at = convert_element_type(at, dtype=dtypes.int32)
+    clip = mode is not GatherScatterMode.FILL_OR_DROP
+    if clip:
+        low = like(at, 0)
+        limits = [simple(Size.of(x.sizes[d]) - sizes[d]) for d in dims]
+        for k, limit in enumerate(limits):
+            bound_ = broadcast_in_dim(
+                convert_element_type(c.value(limit), dtype=at.dtype), shape=at.shape, broadcast_dimensions=()
+            )
+            mine = broadcast_in_dim(
+                wrap(np.arange(len(dims)) == k), shape=at.shape, broadcast_dimensions=(at.ndim - 1,)
+            )
+            at = select_n(mine, at, arithmetic.min(arithmetic.max(at, low), bound_))
+    else:
+        at = _indices(c, x, Val(at, indices.sizes), dims, sizes, False, far)
+    for axis in indices.varying():
+        keep = broadcast_in_dim(
+            c.valid(indices.sizes[axis], at.shape[axis]), shape=at.shape, broadcast_dimensions=(axis,)
+        )
+        at = select_n(keep, like(at, far), at)
+    y = called(s, [x.array, at, array], mode=GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False)
+    return Val(y, x.sizes)
