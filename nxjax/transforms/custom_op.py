@@ -26,7 +26,7 @@ from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
 from nxjax.transforms.callback import pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
-from nxjax.transforms.jvp import instantiate
+from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.nested import present
 
 NO_DEFAULT: Final = inspect.Parameter.empty
@@ -245,6 +245,9 @@ class CustomOp(Op):
         if self.pushes is not None:
             ys, ts = _Push(self, tuple(params.items()))(primals, [*map(instantiate, tangents, primals)])
             return (tuple(ys), tuple(ts)) if self.multi else (ys[0], ts[0])
+        if self.pulls is None and not self.numpy:
+            found = jvp_flat(lambda *xs: self.many(self.expand(*xs, **params)), primals, tangents)
+            return (tuple(found[0]), tuple(found[1])) if self.multi else (found[0][0], found[1][0])
         if self.pulls is None:
             raise GradientError(
                 f"{self.name}: has no derivative",
