@@ -11,6 +11,7 @@ from nxjax.lower.npu import custom as npu
 from nxjax.lower.npu.builder import Builder, Value
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.lower import lower
 from nxjax.lower.npu.rules.table import RULES
 from nxjax.ops.fixed.functions import table
 from nxjax.ops.quant_elementwise import qunary
@@ -619,3 +620,23 @@ def test_an_op_that_is_not_quantized_stays_float():
     text = str(nx.make_jaxpr(quantized)(x))
     assert "wavy " in text
     assert "qunary" not in text
+
+
+def test_lowering_for_a_format_uses_its_kernels():
+    op, made = swish_op(), []
+
+    @nx.kernel(op, target="tflite")
+    def noted(b, x, *, out, beta):
+        made.append(out)
+        return tabulated(b, x, out=out, beta=beta)
+
+    w, x = array(4, 4), array(16, 4)
+    quantized = nx.quantize(lambda v: op(v @ w) @ w, "int8", calibrate=[x])
+    program = nx.make_jaxpr(quantized)(x)
+    for format, used in (("tflite", 1), ("onnx", 0), ("", 0)):
+        made.clear()
+        graph = lower(program, format=format)
+        assert len(made) == used
+        assert [n.op for n in graph].count("table") == 1
+        (y,) = interpret(graph, [x])
+        assert np.abs(y - np.asarray(quantized(x))).max() <= 1e-6 + 0.05 * (format == "tflite")

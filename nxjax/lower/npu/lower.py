@@ -50,6 +50,7 @@ def lower(
     *,
     io: Literal["float", "integer"] = "float",
     unroll: int = UNROLL,
+    format: str = "",
 ) -> NpuGraph:
     """The graph of ``program``: channels last, activations fused, names for every tensor.
 
@@ -60,6 +61,7 @@ def lower(
         io: "integer" makes inputs that are only quantized integer inputs, and results that only come off a grid
             integer results; "float" keeps the program's types.
         unroll: scans of at most so many steps are written out.
+        format: the file format that the graph is for, whose kernels of the program's own ops are used (`nx.kernel`).
 
     Raises:
         UnsupportedOpsError: equations without a rule, all of them; ``error.rows`` has them one by one.
@@ -77,15 +79,15 @@ def lower(
 
     if rounding not in ROUNDINGS or io not in ("float", "integer"):
         raise ParameterError("lower: rounding or io", got=(rounding, io), expected=f"{ROUNDINGS}, 'float' or 'integer'")
-    graph, refused = _raw(program, name or program.name or "graph", rounding, unroll)
+    graph, refused = _raw(program, name or program.name or "graph", rounding, unroll, format)
     if refused:
         raise _error(refused)
     return simplified(graph, io)
 
 
-def refusals(program: Program, *, unroll: int = UNROLL) -> list[Refusal]:
+def refusals(program: Program, *, unroll: int = UNROLL, format: str = "") -> list[Refusal]:
     """The equations of ``program`` that `lower` would refuse, in program order."""
-    return _raw(program, "", "double", unroll)[1]
+    return _raw(program, "", "double", unroll, format)[1]
 
 
 def lowerable(equation: Equation, constants: Collection[Var] = ()) -> Verdict:
@@ -101,12 +103,15 @@ def lowerable(equation: Equation, constants: Collection[Var] = ()) -> Verdict:
     return Verdict(False, found[0].reason, found[0].suggestion) if found else YES
 
 
-def _raw(program: Program, name: str, rounding: Rounding, unroll: int) -> tuple[NpuGraph, list[Refusal]]:
+def _raw(
+    program: Program, name: str, rounding: Rounding, unroll: int, format: str = ""
+) -> tuple[NpuGraph, list[Refusal]]:
     """The graph as the rules make it, and the equations they refuse."""
+    from nxjax.lower.npu.custom import rules_for
     from nxjax.lower.npu.rules.table import RULES
 
     flat = dead_code_eliminated(inlined(program, unroll))
-    b = Builder(RULES)
+    b = Builder(rules_for(format, RULES))
     refused: list[Refusal] = []
     env: dict[Var, Value] = known_consts(flat)
     inputs: list[Tensor] = []
