@@ -297,7 +297,7 @@ def _arithmetic(run: _Run, x: NDArray, y: NDArray) -> NDArray:
     if run.integers and run.op in _SUMS and not wide:
         lo, hi = run.clamp(run.attrs.get("activation"))
         return _SUMS[run.op](x, run.of(0), y, run.of(1), run.grid, lo, hi, run.rounding)
-    if np.issubdtype(x.dtype, np.integer) and run.op == "div":
+    if run.op == "div" and run.out.grid is None and np.issubdtype(x.dtype, np.integer):
         # Whole numbers are cut towards zero.
         return run.activated(np.trunc(x.astype(np.float64) / y).astype(x.dtype))
     return run.by_floats(lambda p, q: run.activated(_BINARY[run.op](p, q)), x, y)
