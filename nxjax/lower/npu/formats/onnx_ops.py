@@ -7,7 +7,7 @@ others; layouts and grids are the builder's business.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,21 +31,27 @@ def given(n: Node, i: int) -> Tensor:
 # Activations.
 
 
-def clip(b: Builder, value: str, kind: str, t: Tensor, suffix: str = "") -> str:
-    if kind == "relu":
+def clip(b: Builder, value: str, bounds: tuple[float, float], t: Tensor, suffix: str = "") -> str:
+    """Values kept between two bounds; an infinite one is no bound."""
+    low, high = bounds
+    if bounds == CLIPS["relu"]:
         return b.op("Relu", [value], suffix)
-    low, high = CLIPS[kind]
     dtype = dtypes.float32 if t.grid is not None else t.dtype
-    return b.op("Clip", [value, b.constant(low, dtype, "low"), b.constant(high, dtype, "high")], suffix)
+    limits = [b.constant(low, dtype, "low") if math.isfinite(low) else ""]
+    limits += [b.constant(high, dtype, "high")] if math.isfinite(high) else []
+    return b.op("Clip", [value, *limits], suffix)
 
 
-def implied(grid: Grid, kind: str) -> bool:
-    """Whether saturation to the grid is the activation already."""
+def beyond(grid: Grid, kind: str) -> tuple[float, float]:
+    """The activation's bounds that saturation to the grid does not already keep."""
     assert not isinstance(grid.scale, tuple)
     low, high = grid.limits
     bottom, top = CLIPS[kind]
-    above = math.isfinite(top) and grid.zero_point + round(top / grid.scale) < high
-    return grid.zero_point + round(bottom / grid.scale) <= low and not above
+    if grid.zero_point + round(bottom / grid.scale) <= low:
+        bottom = -math.inf
+    if math.isfinite(top) and grid.zero_point + round(top / grid.scale) >= high:
+        top = math.inf
+    return bottom, top
 
 
 def finish(b: Builder, n: Node, value: str, layout: Layout | None = None) -> None:
@@ -57,12 +63,20 @@ def finish(b: Builder, n: Node, value: str, layout: Layout | None = None) -> Non
     t, kind = n.output, n.attrs.get("activation")
     layout = identity(len(t.shape)) if layout is None else layout
     grid = b.grid(t)
-    if kind is None or (grid is not None and implied(grid, kind)):
+    if kind is None:
+        return b.result(t, value, layout)
+    bounds = CLIPS[kind] if grid is None else beyond(grid, kind)
+    if bounds == (-math.inf, math.inf):
         return b.result(t, value, layout)
     if grid is not None:
-        stored, _ = b.stored_grid(grid)
-        value = b.dequantize(b.quantize(value, stored, layout, "wide_q"), stored, layout, "wide_dq")
-    return b.result(t, clip(b, value, kind, t, kind), layout)
+        value = on_grid(b, value, grid, layout, "wide")
+    return b.result(t, clip(b, value, bounds, t, kind), layout)
+
+
+def on_grid(b: Builder, value: str, grid: Grid, layout: Layout, suffix: str) -> str:
+    """Real values that went through a grid: the pair that ends one QDQ unit and starts the next."""
+    stored, _ = b.stored_grid(grid)
+    return b.dequantize(b.quantize(value, stored, layout, suffix + "_q"), stored, layout, suffix + "_dq")
 
 
 # Products.
@@ -134,41 +148,52 @@ def transpose_conv(b: Builder, n: Node) -> None:
     finish(b, n, value, NCHW)
 
 
-def reshaped(b: Builder, t: Tensor, shape: tuple[int, ...], suffix: str) -> str:
-    """Real values of ``t`` in another shape; on its own grid if it has one, as data movement is in QDQ files."""
-    value = b.op("Reshape", [b.real(t), b.constant(shape)], suffix)
+def moved(b: Builder, value: str, t: Tensor, shape: Sequence[int], suffix: str) -> str:
+    """``value`` on ``t``'s grid, in another shape: in QDQ files data movement is a unit of its own."""
+    value = b.op("Reshape", [value, b.constant(shape)], suffix)
     grid = b.grid(t)
-    if grid is None:
-        return value
-    stored, _ = b.stored_grid(grid)
-    return b.dequantize(b.quantize(value, stored, suffix=suffix + "_q"), stored, suffix=suffix + "_dq")
+    return value if grid is None else on_grid(b, value, grid, identity(len(shape)), suffix)
+
+
+def unfolded(b: Builder, n: Node, value: str) -> None:
+    """The result of a product that was computed in another shape."""
+    grid = b.grid(n.output)
+    if grid is not None:
+        value = on_grid(b, value, grid, (), "folded")
+    finish(b, n, b.op("Reshape", [value, b.constant(n.output.shape)], "unfold"))
 
 
 def fully_connected(b: Builder, n: Node) -> None:
     """Gemm, which has a bias; more than two dimensions are folded into rows around it."""
-    x, w, y = given(n, 0), given(n, 1), n.output
+    x, w = given(n, 0), given(n, 1)
     rows = x.size // x.shape[-1] if x.shape[-1] else 0
-    flat = len(x.shape) == 2
-    left = b.real(x) if flat else reshaped(b, x, (rows, x.shape[-1]), "rows")
+    left = b.real(x) if len(x.shape) == 2 else moved(b, b.real(x), x, (rows, x.shape[-1]), "rows")
     value = b.op("Gemm", [left, b.real(w, weight=True), *bias(b, n)], transB=1)
-    if len(y.shape) == 2:
-        return finish(b, n, value)
-    grid = b.grid(y)
-    if grid is not None:
-        stored, _ = b.stored_grid(grid)
-        value = b.dequantize(b.quantize(value, stored, suffix="rows_out_q"), stored, suffix="rows_out_dq")
-    finish(b, n, b.op("Reshape", [value, b.constant(y.shape)], "unrows"))
+    if len(n.output.shape) == 2:
+        finish(b, n, value)
+    else:
+        unfolded(b, n, value)
 
 
 def batch_matmul(b: Builder, n: Node) -> None:
-    def side(t: Tensor, swap: bool) -> str:
+    """MatMul; batches of more than two dimensions are folded into one where both sides have the same."""
+    x, y = given(n, 0), given(n, 1)
+    fold = len(x.shape) > 4 and x.shape[:-2] == y.shape[:-2]
+
+    def side(t: Tensor, swap: bool, suffix: str) -> str:
         layout = list(identity(len(t.shape)))
         if swap:
             layout[-2:] = layout[:-3:-1]
-        return b.real(t, tuple(layout))
+        value = b.real(t, tuple(layout))
+        batch = math.prod(t.shape[:-2])
+        return moved(b, value, t, [batch, *(t.shape[a] for a in layout[-2:])], suffix) if fold else value
 
-    x, y = given(n, 0), given(n, 1)
-    finish(b, n, b.op("MatMul", [side(x, bool(n.attrs.get("adj_x"))), side(y, bool(n.attrs.get("adj_y")))]))
+    left = side(x, bool(n.attrs.get("adj_x")), "left")
+    value = b.op("MatMul", [left, side(y, bool(n.attrs.get("adj_y")), "right")])
+    if fold:
+        unfolded(b, n, value)
+    else:
+        finish(b, n, value)
 
 
 # Elementwise.
@@ -203,6 +228,25 @@ def unary(*kinds: str, **attrs: str) -> Emit:
         b.result(n.output, value, layout)
 
     return emit
+
+
+# The grids on which Qualcomm's NPU gives 16-bit sigmoids and tangents, whatever grid the file asks for.
+FIXED: Final = {
+    "logistic": Grid(dtypes.uint16, 1 / 65536, 0),
+    "tanh": Grid(dtypes.uint16, 1 / 32768, 32768),
+}
+
+
+def squashing(kind: str) -> Emit:
+    """Sigmoid and Tanh: 16-bit results go over the fixed grid, if that is not theirs."""
+
+    def formula(b: Builder, n: Node, x: str) -> str:
+        value, grid, fixed = b.op(kind, [x]), b.grid(n.output), FIXED[n.op]
+        if grid is None or not b.options.unsigned or grid.dtype != dtypes.int16 or b.stored_grid(grid)[0] == fixed:
+            return value
+        return on_grid(b, value, fixed, (), "fixed")
+
+    return composed(formula)
 
 
 def composed(formula: Callable[[Builder, Node, str], str]) -> Emit:
@@ -248,7 +292,7 @@ def gelu(b: Builder, n: Node) -> None:
 
 
 def activation(kind: str) -> Emit:
-    return composed(lambda b, n, x: clip(b, x, kind, n.output))
+    return composed(lambda b, n, x: clip(b, x, CLIPS[kind], n.output))
 
 
 def not_equal(b: Builder, n: Node) -> None:
@@ -541,8 +585,8 @@ EMIT: Final[dict[str, Emit]] = {
     "argmin": arg("ArgMin"),
     "softmax": softmax,
     "log_softmax": softmax,
-    "logistic": unary("Sigmoid"),
-    "tanh": unary("Tanh"),
+    "logistic": squashing("Sigmoid"),
+    "tanh": squashing("Tanh"),
     "relu": activation("relu"),
     "relu6": activation("relu6"),
     "relu_n1_to_1": activation("relu_n1_to_1"),

@@ -7,7 +7,6 @@ rounding boundary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -15,9 +14,9 @@ from typing import Any, Final, final
 from nxjax.errors import LoweringError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Builder, Options, Port, Style, package
 from nxjax.lower.npu.formats.onnx_ops import EMIT
+from nxjax.lower.npu.formats.onnx_pow2 import regular
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.ops.base import NDArray
-from nxjax.ops.quant_grid import Grid
 
 # IR version written for each range of operator sets (onnx.ai/onnx/repo-docs/Versioning): old enough for vendors' tools.
 _IR: Final = ((19, 9), (21, 10), (23, 11))
@@ -118,19 +117,9 @@ def _model(onnx: Any, b: Builder, graph: NpuGraph, inputs: list[Port], outputs: 
     return model
 
 
-def power_of_two(scale: float) -> bool:
-    """Whether a float scale is 2**k."""
-    return math.frexp(scale)[0] == 0.5
-
-
 def require_powers_of_two(graph: NpuGraph) -> None:
     """Raise `ParameterError` that names the tensors whose scales are not powers of two."""
-
-    def bad(grid: Grid | None) -> bool:
-        scales = () if grid is None else grid.scale if isinstance(grid.scale, tuple) else (grid.scale,)
-        return not all(map(power_of_two, scales))
-
-    wrong = [t.name for t in graph.tensors() if bad(t.grid)]
+    wrong = [t.name for t in graph.tensors() if not regular(t.grid)]
     if wrong:
         raise ParameterError(
             "onnx: scales that are not powers of two",

@@ -64,8 +64,8 @@ def depthwise(x, w, b, strides, dilations, padding):
 
 
 def deconv(x, w, b, strides, padding):
-    n, h, k, c = x.shape
-    o, kh, kw, _ = w.shape
+    n, h, k = x.shape[:3]
+    o, kh, kw = w.shape[:3]
     full = np.zeros((n, (h - 1) * strides[0] + kh, (k - 1) * strides[1] + kw, o))
     for i in range(h):
         for j in range(k):
@@ -193,9 +193,11 @@ def cases(seed=0):
     add("batch_matmul", [normal(2, 3, 4), normal(2, 4, 5)], np.matmul, adj_x=False, adj_y=False)
     add("batch_matmul", [normal(2, 4, 3), normal(2, 5, 4)],
         lambda x, y: x.swapaxes(1, 2) @ y.swapaxes(1, 2), adj_x=True, adj_y=True)  # fmt: skip
+    add("batch_matmul", [normal(2, 2, 2, 3, 4), normal(2, 2, 2, 4, 5)], np.matmul, adj_x=False, adj_y=False)
     for name, f in BINARY.items():
-        add(name, [normal(1, 3, 4, 5), normal(1, 3, 4, 5)], f)
-        add(name, [normal(2, 3, 4), normal(4)], f, (1,))
+        same = name in ("maximum", "minimum")
+        add(name, [normal(1, 3, 4, 5), normal(1, 3, 4, 5)], f, moves=same)
+        add(name, [normal(2, 3, 4), normal(4)], f, (1,), moves=same)
     add("add", [normal(1, 3, 4, 5), normal(4, 5)], np.add, activation="relu")
     add("div", [normal(2, 6), positive(2, 6)], np.divide)
     add("pow", [positive(2, 6), np.full((2, 6), 2, np.float32)], np.power, (1,))
@@ -214,8 +216,11 @@ def cases(seed=0):
         a = {"window": (3, 2), "strides": (2, 1), "padding": ((1, 1), (0, 1))}
         add(op, [normal(1, 6, 5, 3)], lambda x, a=a, kind=kind: pooled(kind)(x, **a), moves=True, activation=None, **a)
     for name, f in REDUCTIONS.items():
-        add(name, [normal(2, 3, 4, 5)], lambda x, f=f: f(x, axis=(1, 2)), axes=(1, 2), keepdims=False)
-        add(name, [normal(2, 3, 4)], lambda x, f=f: f(x, axis=(2,), keepdims=True), axes=(2,), keepdims=True)
+        same = name in ("reduce_max", "reduce_min")
+        add(name, [normal(2, 3, 4, 5)], lambda x, f=f: f(x, axis=(1, 2)), moves=same, axes=(1, 2), keepdims=False)
+        add(
+            name, [normal(2, 3, 4)], lambda x, f=f: f(x, axis=(2,), keepdims=True), moves=same, axes=(2,), keepdims=True
+        )
     add("cumsum", [normal(2, 6)], lambda x: np.cumsum(x, 1), axis=1, exclusive=False, reverse=False)
     add("cumsum", [normal(2, 6)], lambda x: np.cumsum(x[:, ::-1], 1)[:, ::-1], axis=1, exclusive=False, reverse=True)
     add("reshape", [normal(2, 3, 4)], lambda x: x.reshape(6, 4), moves=True, shape=(6, 4))
@@ -248,6 +253,18 @@ def float_graph(case, extra=()):
     out = Tensor("y", y.shape, F32 if y.dtype.kind == "f" else y.dtype)
     ins = [t for t in tensors if t is not None and not t.constant]
     return NpuGraph("float", ins, [out], [Node(case.op, tuple(tensors), (out,), dict(case.attrs), name="node")]).check()
+
+
+# Where TFLite has one grid for the result.
+RESULTS = {
+    ("logistic", I8): Grid(I8, 1 / 256, -128),
+    ("softmax", I8): Grid(I8, 1 / 256, -128),
+    ("tanh", I8): Grid(I8, 1 / 128, 0),
+    ("log_softmax", I8): Grid(I8, 16 / 256, 127),
+    ("logistic", I16): Grid(I16, 1 / 32768, 0),
+    ("softmax", I16): Grid(I16, 1 / 32768, 0),
+    ("tanh", I16): Grid(I16, 1 / 32768, 0),
+}
 
 
 def grid_of(a, dtype=I8):
@@ -284,7 +301,7 @@ def int8_graph(case, dtype=I8):
         if not t.constant:
             feeds.append(q)
     y = np.asarray(case.expected(real), np.float64)
-    grid = tensors[0].grid if case.moves else grid_of(y, dtype)
+    grid = tensors[0].grid if case.moves else RESULTS.get((case.op, dtype)) or grid_of(y, dtype)
     out = Tensor("y", y.shape, grid.dtype, grid)
     node = Node(case.op, tuple(tensors), (out,), dict(case.attrs), name="node")
     ins = [t for t in tensors if t is not None and not t.constant]
@@ -294,3 +311,66 @@ def int8_graph(case, dtype=I8):
 def steps(got, y, grid):
     """How many steps of the grid lie between stored results and the nearest to real ones, at most."""
     return int(np.abs(got.astype(np.int64) - grid.quantize(y.astype(np.float32))).max(initial=0))
+
+
+def _random(rng, shape, kind):
+    if kind == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if kind == "int":
+        return rng.integers(0, 3, shape).astype(np.int32)
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def mixed(quantized, seed=0):
+    """Graphs of operators with several results, or with operands or results that are not real.
+
+    Rows are (graph, feeds, expected): stored values, exact in both kinds of file.
+    """
+    rng = np.random.default_rng(seed)
+    g8 = Grid(I8, 0.03125, 7)
+    made = []
+
+    def operand(i, a):
+        if a.dtype == F32 and quantized:
+            q = g8.quantize(a)
+            return Tensor(f"x{i}", q.shape, I8, g8), q
+        return Tensor(f"x{i}", a.shape, a.dtype), a
+
+    def add(op, shapes, means, constant=None, grid=None, **attrs):
+        arrays = [_random(rng, s, k) for s, k in shapes]
+        pairs = [operand(i, a) for i, a in enumerate(arrays)]
+        real = [t.grid.dequantize(q) if t.grid else q for t, q in pairs]
+        results = means(*real)
+        results = list(results) if isinstance(results, (list, tuple)) else [results]
+        outs, stored = [], []
+        for i, r in enumerate(results):
+            r = np.asarray(r)
+            grid_out = (grid or g8) if quantized and r.dtype.kind == "f" else None
+            value = grid_out.quantize(r.astype(np.float32)) if grid_out else r
+            stored.append(value)
+            outs.append(Tensor(f"y{i}", value.shape, value.dtype, grid_out))
+        if constant is not None:
+            pairs[constant][0].data = pairs[constant][1]
+        node = Node(op, tuple(t for t, _ in pairs), tuple(outs), attrs, name="node")
+        ins = [t for t, _ in pairs if not t.constant]
+        made.append((NpuGraph("mixed", ins, outs, [node]).check(), [q for t, q in pairs if not t.constant], stored))
+
+    for name, f in COMPARISONS.items():
+        add(name, [((3, 4), "real"), ((3, 4), "real")], f)
+        add(name, [((3, 4), "int"), ((4,), "int")], f)
+    add("logical_and", [((3, 4), "bool"), ((3, 4), "bool")], np.logical_and)
+    add("logical_or", [((3, 4), "bool"), ((3, 4), "bool")], np.logical_or)
+    add("logical_not", [((3, 4), "bool")], np.logical_not)
+    add("select", [((3, 4), "bool"), ((3, 4), "real"), ((3, 4), "real")], np.where)
+    add("split", [((2, 5, 3), "real")], lambda x: np.split(x, [2, 3], 1), axis=1, sizes=(2, 1, 2))
+    add("argmax", [((2, 5, 3), "real")], lambda x: x.argmax(1).astype(np.int32), axis=1)
+    add("argmin", [((2, 5, 3), "real")], lambda x: x.argmin(2).astype(np.int32), axis=2)
+    add("gather", [((3, 4), "real"), ((2, 5), "int")], lambda x, i: x[i], axis=0)
+    add("gather", [((2, 3, 4), "real"), ((5,), "int")], lambda x, i: x[:, i], axis=1)
+    add("one_hot", [((2, 5), "int")], lambda i: np.eye(3, dtype=np.float32)[i], depth=3, axis=2)
+    add("one_hot", [((4,), "int")], lambda i: np.eye(2, 3, dtype=np.float32)[:, i], depth=2, axis=0)
+    add("add", [((3, 4), "int"), ((3, 4), "int")], np.add)
+    if not quantized:
+        add("cast", [((3, 4), "real")], lambda x: x.astype(np.int32))
+        add("cast", [((3, 4), "bool")], lambda x: x.astype(np.float32))
+    return made

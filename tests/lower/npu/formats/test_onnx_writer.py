@@ -6,7 +6,7 @@ import pytest
 
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_writer import emit
-from tests.lower.npu.formats.onnx_cases import I8, I16, cases, float_graph, int8_graph, steps
+from tests.lower.npu.formats.onnx_cases import I8, I16, cases, float_graph, int8_graph, mixed, steps
 
 CASES = cases()
 
@@ -38,3 +38,13 @@ def test_quantized_files_are_within_one_step(case, dtype, unsigned):
     grid = graph.outputs[0].grid
     assert got.dtype == grid.dtype
     assert steps(got, y, grid) <= 1
+
+
+@pytest.mark.parametrize("opset", [13, 21])
+@pytest.mark.parametrize("quantized", [False, True])
+def test_operators_with_other_operands_are_exact(quantized, opset):
+    for graph, feeds, expected in mixed(quantized):
+        written = emit(graph, Options(opset, "qdq", quantized))
+        for got, want in zip(run(written, feeds), expected, strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(got, want, err_msg=graph.nodes[0].op)

@@ -1,0 +1,141 @@
+"""ONNX artifacts for vendors whose compilers are not on this machine: written, checked, and run on the host.
+
+Intel Gaudi, Groq and Graphcore's PopART read ONNX files. What is claimed here is the file and what ONNX Runtime's host
+kernels compute from it; nothing is said of the chip but what its published rules say of float files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, final
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu.base import Build, NpuTarget, Run
+from nxjax.backends.npu.extras import installed, need
+from nxjax.errors import ParameterError
+from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_ops import EMIT
+from nxjax.lower.npu.formats.onnx_writer import Written, emit
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.ops.base import NDArray
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import short_name
+
+EXTRA: Final = "onnx"
+
+
+def file_name(graph: NpuGraph) -> str:
+    """The file's name for a graph: its own, with what file systems do not like left out."""
+    return (re.sub(r"[^\w.-]+", "_", graph.name).strip("._") or "graph") + ".onnx"
+
+
+def host(written: Written, extra: str = EXTRA) -> tuple[Run, str]:
+    """ONNX Runtime's host kernels for a model, and their name.
+
+    Optimizations are off: they would fuse QDQ units into int8 kernels that saturate on CPUs without VNNI.
+    """
+    ort: Any = need("onnxruntime", extra, "running ONNX files on the host")
+    so = ort.SessionOptions()
+    so.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    so.log_severity_level = 4
+    session = ort.InferenceSession(written.data, so, providers=["CPUExecutionProvider"])
+    names = [p.name for p in written.outputs]
+
+    def run(args: Sequence[NDArray]) -> list[NDArray]:
+        return written.fetched(session.run(names, written.feeds(args)))
+
+    return run, f"ONNX Runtime {ort.__version__} on the host, optimizations off"
+
+
+def only(name: str, options: dict[str, object], known: Sequence[str]) -> None:
+    """Raise `ParameterError` for options that the target does not have."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ParameterError(f"{name}: unknown options", got=", ".join(unknown), expected=", ".join(known) or "none")
+
+
+class OnnxTarget(NpuTarget):
+    """A vendor that reads ONNX.
+
+    Options of `build`: ``opset`` (13 to 23), ``style`` ("qdq", "qdq-pow2" or "float"), ``unsigned`` (uint8
+    activations).
+    """
+
+    format: ClassVar[str] = "onnx"
+    extra: ClassVar[str] = EXTRA
+    precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32", "float16")
+    options: ClassVar[Options] = Options(17)
+
+    def available(self) -> tuple[Label, str]:
+        missing = [m for m in ("onnx", "onnxruntime") if not installed(m)]
+        if missing:
+            return "emitted", f"pip install 'nxjax[{EXTRA}]' brings {' and '.join(missing)}"
+        return "emitted", "the vendor's compiler is not one that runs here; the file is checked and run on the host"
+
+    def supports(self, node: Node) -> Verdict:
+        if node.op not in EMIT:
+            return Verdict(False, f"ONNX has no form for {node.op}", "write it with other operations")
+        return YES
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        only(self.name, options, ("opset", "style", "unsigned"))
+        o = self.options
+        opset, style, unsigned = (options.get(k, getattr(o, k)) for k in ("opset", "style", "unsigned"))
+        if not isinstance(opset, int) or style not in ("qdq", "qdq-pow2", "float") or not isinstance(unsigned, bool):
+            raise ParameterError(f"{self.name}: options", got=options, expected="opset int, style name, unsigned bool")
+        written = emit(graph, Options(opset, style, unsigned))
+        build = Build({file_name(graph): written.data}, "emitted", self.placed(graph), notes=list(written.notes))
+        build.cost.add("file", len(written.data), "bytes", "measured")
+        build.notes.append(self.available()[1])
+        if installed("onnxruntime"):
+            # A float file of an integer graph takes and gives reals, not the stored integers that `run` promises.
+            edges = [*graph.inputs, *graph.outputs]
+            if style != "float" or all(t.grid is None for t in edges):
+                build.run, build.runs_on = host(written)
+        return build
+
+
+@final
+class Onnx(OnnxTarget):
+    """The plain file, for any tool that reads ONNX."""
+
+    name: ClassVar[str] = "onnx"
+    title: ClassVar[str] = "ONNX file"
+
+
+@final
+class HabanaGaudi(OnnxTarget):
+    """Intel Gaudi computes float32 and float16 from ONNX; 8-bit integers are not among its products."""
+
+    name: ClassVar[str] = "habana-gaudi"
+    title: ClassVar[str] = "Intel Habana Gaudi"
+    precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
+
+
+@final
+class Groq(OnnxTarget):
+    """Groq's LPU."""
+
+    name: ClassVar[str] = "groq"
+    title: ClassVar[str] = "Groq LPU"
+
+
+@final
+class GraphcorePopart(OnnxTarget):
+    """Graphcore's IPU through PopART, whose ONNX operators end with opset 11's successors in float."""
+
+    name: ClassVar[str] = "graphcore-popart"
+    title: ClassVar[str] = "Graphcore IPU (PopART)"
+    precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
+    options: ClassVar[Options] = Options(13)
+
+    def supports(self, node: Node) -> Verdict:
+        for t in [*node.operands, *node.outputs]:
+            if t.dtype in (dtypes.float64, dtypes.bfloat16):
+                return Verdict(False, f"PopART has no {short_name(t.dtype)}", "use float32 or float16")
+        return super().supports(node)
+
+
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (Onnx, HabanaGaudi, Groq, GraphcorePopart)

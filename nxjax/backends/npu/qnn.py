@@ -1,0 +1,170 @@
+"""Qualcomm's Hexagon NPU (HTP): ONNX QDQ through ONNX Runtime's QNN provider, on the chip or on its simulator.
+
+The wheel ``onnxruntime-qnn`` holds the HTP's compiler and, on machines without a Snapdragon, a simulator of its
+arithmetic. Both say what they placed, and for which chip they compiled; what they do not say is not claimed: the
+simulator's times are the host's and no figure of the chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, final
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.extras import installed
+from nxjax.backends.npu.onnx_emit import file_name, only
+from nxjax.backends.npu.onnx_placement import placements
+from nxjax.backends.npu.qnn_ops import floating, verdict
+from nxjax.backends.npu.qnn_worker import PROVIDER, Session, on_snapdragon
+from nxjax.errors import ExecutionError, ParameterError
+from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_writer import emit
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.placement import Placement, Verdict, place
+from nxjax.ops.base import NDArray
+
+EXTRA: Final = "qnn"
+# Systems-on-chip by generation of their HTP, with the provider's numbers for them (enum Qnn_SocModel_t of QnnTypes.h);
+# the first of each generation is what is compiled for unless told.
+SOCS: Final[dict[int, dict[str, int]]] = {
+    68: {"SM8350": 30, "SA8295": 39},
+    69: {"SM8450": 36, "SM8475": 42, "SXR2230P": 53},
+    73: {"SM8550": 43, "SC8380XP": 60, "SA8255": 52, "QCS9100": 77, "SSG2115P": 46, "SSG2125P": 58, "SXR1230P": 45},
+    75: {"SM8650": 57},
+    79: {"SM8750": 69, "SXR2330P": 75},
+    81: {"SM8850": 87},
+}
+DEFAULT_ARCH: Final = 73
+
+
+def htp_arch(value: object) -> int:
+    """A known generation; the provider itself would compile for none in particular and not say so.
+
+    >>> htp_arch("v75")
+    75
+    """
+    text = str(value).lower().removeprefix("v")
+    if not text.isdigit() or int(text) not in SOCS:
+        raise ParameterError(
+            "qualcomm-htp: no such generation of the HTP", got=value, expected=", ".join(f"v{a}" for a in SOCS)
+        )
+    return int(text)
+
+
+def soc_model(value: object, arch: int) -> int:
+    """The number of a system-on-chip that has an HTP of generation ``arch``.
+
+    >>> soc_model(None, 73), soc_model("SC8380XP", 73)
+    (43, 60)
+    """
+    known = SOCS[arch]
+    if value is None:
+        return next(iter(known.values()))
+    number = known.get(value.upper()) if isinstance(value, str) and not value.isdigit() else value
+    if number is None or int(str(number)) not in known.values():
+        names = ", ".join(f"{name} ({n})" for name, n in known.items())
+        raise ParameterError(f"qualcomm-htp: no such system-on-chip with a v{arch}", got=value, expected=names)
+    return int(str(number))
+
+
+class QualcommHtp(NpuTarget):
+    """One generation of the HTP.
+
+    Options of `build`: ``htp_arch`` (68, 69, 73, 75, 79, 81), ``soc_model`` (name or number), ``fp16`` (True: floats
+    are computed in float16, as the chip does; only from v69 on).
+    """
+
+    title: ClassVar[str] = "Qualcomm Hexagon NPU (HTP)"
+    format: ClassVar[str] = "onnx"
+    extra: ClassVar[str] = EXTRA
+    precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float16")
+    arch: ClassVar[int] = DEFAULT_ARCH
+
+    def available(self) -> tuple[Label, str]:
+        if not (installed("onnxruntime_qnn") and installed("onnxruntime") and installed("onnx")):
+            return "emitted", f"pip install 'nxjax[{EXTRA}]' brings Qualcomm's compiler and simulator"
+        if on_snapdragon():
+            return "hardware", ""
+        return "simulator", "no Snapdragon here: Qualcomm's simulator of the HTP executes"
+
+    def supports(self, node: Node) -> Verdict:
+        return verdict(node, self.arch)
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        only(self.name, options, ("htp_arch", "soc_model", "fp16"))
+        arch = htp_arch(options.get("htp_arch", self.arch))
+        soc = soc_model(options.get("soc_model"), arch)
+        written = emit(graph, Options(opset=21, unsigned=True))
+        name = file_name(graph)
+        build = Build({name: written.data}, "emitted", self._table(graph, arch), notes=list(written.notes))
+        build.cost.add("file", len(written.data), "bytes", "measured")
+        label, why = self.available()
+        if label == "emitted":
+            build.notes.append(why)
+            return build
+        provider = {
+            "backend_type": "htp",
+            "htp_arch": str(arch),
+            "soc_model": str(soc),
+            # Otherwise quantizing inputs and dequantizing results would be the host's work.
+            "offload_graph_io_quantization": "0",
+        }
+        if arch > 68 and options.get("fp16", True) and any(map(floating, graph.nodes)):
+            provider["enable_htp_fp16_precision"] = "1"
+        session = Session(written.data, provider, [p.name for p in written.inputs], [p.name for p in written.outputs])
+        _check_target(session.answer["targets"], arch, soc)
+        build.placements = placements(
+            graph, written, session.answer["where"], session.answer["reasons"], PROVIDER, build.placements
+        )
+        hardware = bool(session.answer["hardware"])
+        if session.context:
+            build.files[name.replace(".onnx", "_ctx.onnx")] = session.context
+            build.cost.add("context binary", len(session.context), "bytes", "measured")
+            build.label = "hardware" if hardware else "simulator"
+        else:
+            build.label = "host"
+            build.notes.append("nothing was placed on the HTP: ONNX Runtime's host kernels execute")
+        _notes(build, graph, arch)
+        where = "HTP" if hardware else "HTP simulator"
+        build.runs_on = f"ONNX Runtime {session.answer['runtime']} QNN provider, {where} v{arch}, SoC {soc}"
+
+        def run(args: Sequence[NDArray]) -> list[NDArray]:
+            return written.fetched(session(list(written.feeds(args).values())))
+
+        build.run = run
+        return build
+
+    def _table(self, graph: NpuGraph, arch: int) -> list[Placement]:
+        return place(graph, lambda n: verdict(n, arch))
+
+
+def _check_target(targets: list[dict[str, Any]], arch: int, soc: int) -> None:
+    """The provider compiled for what it was told: a wrong generation is not an error to it."""
+    for t in targets:
+        if (t.get("htp_arch"), t.get("soc_model")) != (f"V{arch}", soc):
+            raise ExecutionError("qualcomm-htp: compiled for another chip", got=t, expected=f"V{arch}, SoC {soc}")
+
+
+def _notes(build: Build, graph: NpuGraph, arch: int) -> None:
+    wrong = [n for n in graph.nodes if not (v := verdict(n, arch)).ok and "wrongly" in v.reason]
+    build.notes += [f"{n.name or n.op}: {verdict(n, arch).reason}" for n in wrong]
+    if arch == 68 and any(map(floating, graph.nodes)):
+        build.notes.append("the simulator computes floats of a v68 in float32, which that chip does not do")
+    if build.label == "simulator":
+        build.notes.append("no latency is given: the simulator's time is the host's")
+
+
+def _generation(arch: int) -> type[QualcommHtp]:
+    names = {"name": f"qualcomm-htp-v{arch}", "title": f"{QualcommHtp.title} v{arch}", "arch": arch}
+    return type(f"QualcommHtpV{arch}", (QualcommHtp,), {**names, "__doc__": QualcommHtp.__doc__})
+
+
+@final
+class QualcommHtpDefault(QualcommHtp):
+    """The generation that most phones and laptops with an HTP have."""
+
+    name: ClassVar[str] = "qualcomm-htp"
+
+
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (QualcommHtpDefault, *map(_generation, SOCS))

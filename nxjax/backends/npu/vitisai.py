@@ -1,0 +1,184 @@
+"""AMD XDNA (Ryzen AI): ONNX QDQ for the Vitis AI provider of ONNX Runtime, with the provider's options beside it.
+
+The provider comes with AMD's own installer. Where it is not in this ONNX Runtime the file is checked, run by the host's
+kernels and labelled as emitted; where it is, the session's own word and its report decide what ran on the NPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, final
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu.base import Build, NpuTarget, Run
+from nxjax.backends.npu.extras import installed, need
+from nxjax.backends.npu.onnx_emit import file_name, host, only
+from nxjax.backends.npu.onnx_placement import placements
+from nxjax.backends.npu.vitisai_ops import verdict
+from nxjax.errors import ParameterError
+from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
+from nxjax.lower.npu.formats.onnx_writer import Written, emit
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.placement import Verdict, place
+from nxjax.ops.base import NDArray
+
+EXTRA: Final = "onnx"
+PROVIDER: Final = "VitisAIExecutionProvider"
+# Options of the provider that are passed on as they are (Ryzen AI Software, "Model Compilation and Deployment").
+PASSED: Final = ("config_file", "xclbin", "cache_dir", "cache_key", "encryption_key", "log_level")
+KNOWN: Final = ("power_of_two", "target", *PASSED)
+# X2 is for Strix and Krackan on, X1 for those and for Phoenix and Hawk Point, which need an overlay file.
+OVERLAYS: Final = ("X2", "X1")
+_REPORT: Final = "vitisai_ep_report.json"
+_VARIABLE: Final = "XLNX_ONNX_EP_REPORT_FILE"
+
+
+@final
+class AmdXdna(NpuTarget):
+    """The NPU of AMD Ryzen AI processors.
+
+    Options of `build`: ``power_of_two`` (default True: AMD's XINT8, symmetric grids whose scales are powers of two;
+    False keeps the graph's own grids, AMD's A8W8), ``target`` ("X2" or "X1"), and the provider's own ``config_file``,
+    ``xclbin``, ``cache_dir``, ``cache_key``, ``encryption_key``, ``log_level``.
+    """
+
+    name: ClassVar[str] = "amd-xdna"
+    title: ClassVar[str] = "AMD XDNA NPU (Ryzen AI)"
+    format: ClassVar[str] = "onnx"
+    extra: ClassVar[str] = EXTRA
+    precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
+
+    def available(self) -> tuple[Label, str]:
+        if not installed("onnx"):
+            return "emitted", f"pip install 'nxjax[{EXTRA}]' brings the ONNX packages"
+        # The provider is part of AMD's build of ONNX Runtime, which brings this package.
+        if installed("voe") and installed("onnxruntime"):
+            return "hardware", "decided by the Vitis AI provider when a session is made"
+        return "emitted", "the Vitis AI provider comes with AMD's Ryzen AI Software, which is not installed"
+
+    def supports(self, node: Node) -> Verdict:
+        return verdict(node)
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        only(self.name, options, KNOWN)
+        overlay, power = options.get("target", "X2"), bool(options.get("power_of_two", True))
+        if overlay not in OVERLAYS:
+            raise ParameterError(f"{self.name}: target", got=overlay, expected=" or ".join(OVERLAYS))
+        if overlay == "X1" and not options.get("xclbin"):
+            fix = "give the overlay of your processor that comes with Ryzen AI Software"
+            raise ParameterError(f"{self.name}: target X1 needs xclbin", got=None, fix=fix)
+        table = place(graph, lambda n: verdict(n, power))
+        notes: list[str] = []
+        written_graph = graph
+        if power and not all(regular(t.grid) for t in graph.tensors()):
+            written_graph, notes = regrid(graph)
+            notes.append("quantize with power-of-two grids, or build with power_of_two=False, to keep the integers")
+        written = emit(written_graph, Options(17, "qdq-pow2" if power else "qdq"))
+        provider = {"target": str(overlay), **{k: str(options[k]) for k in PASSED if options.get(k) is not None}}
+        provider.setdefault("cache_key", "nxjax_" + hashlib.sha256(written.data).hexdigest()[:16])
+        name = file_name(graph)
+        config = {"providers": [PROVIDER], "provider_options": [provider]}
+        files = {name: written.data, name.replace(".onnx", ".vitisai.json"): json.dumps(config, indent=2).encode()}
+        build = Build(files, "emitted", table, notes=notes + written.notes)
+        build.cost.add("file", len(written.data), "bytes", "measured")
+        if not installed("onnxruntime"):
+            build.notes.append("ONNX Runtime is not installed: the file was checked, not run")
+            return build
+        if not on_npu(build, graph, written_graph, written, provider):
+            run, build.runs_on = host(written)
+            build.run = across(graph, written_graph, run)
+            build.notes.append(f"{PROVIDER} is not in this ONNX Runtime: the host's kernels execute")
+        return build
+
+
+def across(graph: NpuGraph, other: NpuGraph, run: Run) -> Run:
+    """``run`` of a regridded graph as that of the graph it was made from: stored values change grid at the edges."""
+    pairs_in, pairs_out = list(zip(graph.inputs, other.inputs)), list(zip(other.outputs, graph.outputs))
+
+    def carried(x: NDArray, pair: tuple[Tensor, Tensor]) -> NDArray:
+        have, want = pair
+        if have.grid is None or want.grid is None or have.grid == want.grid:
+            return x
+        return want.grid.quantize(have.grid.dequantize(x))
+
+    def both(args: Sequence[NDArray]) -> list[NDArray]:
+        results = run([carried(x, p) for x, p in zip(args, pairs_in, strict=True)])
+        return [carried(y, p) for y, p in zip(results, pairs_out, strict=True)]
+
+    return both
+
+
+def on_npu(build: Build, graph: NpuGraph, written_graph: NpuGraph, written: Written, provider: dict[str, str]) -> bool:
+    """Make a session with AMD's provider, if this ONNX Runtime has it; say what it placed.
+
+    The label is "hardware" only if the provider says that it took nodes: it runs everything on the host otherwise, and
+    does not complain.
+    """
+    ort = need("onnxruntime", EXTRA, "running ONNX files")
+    if PROVIDER not in ort.get_available_providers():
+        return False
+    folder = provider.get("cache_dir") or tempfile.mkdtemp(prefix="nxjax_vitisai_")
+    settings = {**provider, "cache_dir": folder, "enable_cache_file_io_in_mem": "0"}
+    so = ort.SessionOptions()
+    so.log_severity_level = 3
+    with reporting():
+        session = ort.InferenceSession(written.data, so, providers=[PROVIDER], provider_options=[settings])
+    names = [p.name for p in written.outputs]
+
+    def run(args: Sequence[NDArray]) -> list[NDArray]:
+        return written.fetched(session.run(names, written.feeds(args)))
+
+    build.run = across(graph, written_graph, run)
+    report = next(iter(sorted(Path(folder, provider["cache_key"]).glob(f"**/{_REPORT}"))), None)
+    where = read_report(json.loads(report.read_text()), written) if report else {}
+    build.runs_on = f"ONNX Runtime {ort.__version__} with {', '.join(session.get_providers())}"
+    if not where:
+        build.label = "host"
+        build.notes.append(f"the provider left no {_REPORT}, so nothing is known to have run on the NPU")
+        return True
+    build.placements = placements(written_graph, written, where, {}, PROVIDER, build.placements)
+    taken = sum(device == PROVIDER for device, _ in where.values())
+    build.label = "hardware" if taken else "host"
+    build.notes.append(f"the provider's report: {taken} of {len(where)} operations on the NPU")
+    return True
+
+
+@contextlib.contextmanager
+def reporting() -> Iterator[None]:
+    """The provider writes its report only where this variable names a file for it."""
+    before = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = _REPORT
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_VARIABLE]
+        else:
+            os.environ[_VARIABLE] = before
+
+
+def read_report(report: Mapping[str, Any], written: Written) -> dict[str, tuple[str, str]]:
+    """Operation name to (provider or host, operator), from the provider's report, which names operations by results."""
+    import onnx
+
+    model = onnx.load_from_string(written.data)
+    made = {out: n for n in model.graph.node for out in n.output}
+    where: dict[str, tuple[str, str]] = {}
+    for row in report.get("nodeStat", []):
+        results = row.get("output", [])
+        for out in [results] if isinstance(results, str) else results:
+            node = made.get(out)
+            if node is not None:
+                device = PROVIDER if row.get("device") in ("NPU", "DPU", "IPU") else "CPU"
+                where[node.name] = (device, node.op_type)
+    return where
+
+
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (AmdXdna,)

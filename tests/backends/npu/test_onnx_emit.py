@@ -1,0 +1,59 @@
+"""Generic ONNX artifacts: written, checked, run on the host."""
+
+import numpy as np
+import onnx
+import pytest
+
+from nxjax.backends.npu.extras import MissingExtraError
+from nxjax.backends.npu.onnx_emit import TARGETS, GraphcorePopart, Onnx, file_name, host
+from nxjax.errors import ParameterError
+from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_writer import emit
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
+from tests.backends.npu.graphs import F32, cnn, hybrid, images
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("graph", [cnn(), hybrid()], ids=lambda g: g.name)
+def test_targets_emit_and_run_on_the_host(target, graph):
+    build = target().build(graph, {})
+    assert build.label == "emitted" == target().available()[0]
+    (data,) = build.files.values()
+    onnx.checker.check_model(onnx.load_from_string(data), full_check=True)
+    x = images() if graph.name == "cnn" else np.random.default_rng(0).standard_normal((4, 8)).astype(F32)
+    (want,), (got,) = interpret(graph, [x]), build.run([x])
+    np.testing.assert_allclose(got, want, atol=3 / 256 if graph.name == "cnn" else 1e-5)
+    assert "host" in build.runs_on
+    assert all(p.decided_by == "table" for p in build.placements)
+
+
+def test_options():
+    build = Onnx().build(cnn(), {"opset": 21, "style": "float"})
+    model = onnx.load_from_string(build.files["cnn.onnx"])
+    assert model.opset_import[0].version == 21
+    assert not any("Linear" in n.op_type for n in model.graph.node)
+    (want,), (got,) = interpret(cnn(), [images()]), build.run([images()])
+    assert np.abs(want - got).max() < 0.2
+    for wrong in ({"opset": 12}, {"opset": "17"}, {"style": "best"}, {"level": 3}):
+        with pytest.raises(ParameterError):
+            Onnx().build(cnn(), wrong)
+
+
+def test_popart_has_no_double():
+    x = Tensor("x", (2,), np.dtype("float64"))
+    verdict = GraphcorePopart().supports(Node("abs", (x,), (x,)))
+    assert not verdict.ok and "f64" in verdict.reason
+    assert not Onnx().supports(Node("fft", (x,), (x,))).ok
+
+
+def test_file_names():
+    assert file_name(NpuGraph("a/b c", [], [], [])) == "a_b_c.onnx"
+    assert file_name(NpuGraph("", [], [], [])) == "graph.onnx"
+
+
+def test_missing_runtime_names_the_extra(monkeypatch):
+    written = emit(hybrid(), Options())
+    monkeypatch.setattr("nxjax.backends.npu.extras.installed", lambda _: False)
+    with pytest.raises(MissingExtraError, match=r"nxjax\[onnx\]"):
+        host(written)
