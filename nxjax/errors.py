@@ -200,6 +200,12 @@ class UnsupportedOpsError(LoweringError):
     rows: tuple[object, ...] = ()
 
 
+class PlacementError(NxError, RuntimeError):
+    """``strict`` compilation for a device that would leave ops to the host: all of them, one each in ``rows``."""
+
+    rows: tuple[object, ...] = ()
+
+
 class ExecutionError(NxError, RuntimeError):
     """A compiled program failed while it ran."""
 

@@ -52,6 +52,7 @@ class NpuTarget(ABC):
         title: vendor and chip, for people.
         format: the file format it reads: "tflite", "onnx", "openvino", "coreml".
         extra: the ``pip install nxjax[...]`` extra that brings the vendor's tools.
+        host: its device is this machine's CPU, so that nothing can fall back to it.
         precision: what it computes in: any of "int8", "int16x8", "float32", "float16".
     """
 
@@ -59,6 +60,7 @@ class NpuTarget(ABC):
     title: ClassVar[str]
     format: ClassVar[str]
     extra: ClassVar[str] = ""
+    host: ClassVar[bool] = False
     precision: ClassVar[tuple[str, ...]] = ("int8",)
 
     @abstractmethod

@@ -26,10 +26,12 @@ from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
+from nxjax.trace import dtypes
 
 KERNELS: Final = ("reference", "default")
 _OPTIONS: Final = ("kernels", "threads", "measure")
 _NO_SUCH_VERSION: Final = "Didn't find op for builtin opcode"
+_OPTIMIZED: Final = "optimized kernels, without XNNPACK,"
 _MEASURE_SECONDS: Final = 0.5
 _MEASURE_RUNS: Final = 200
 
@@ -39,6 +41,12 @@ def version() -> str:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version("ai-edge-litert")
     return ""
+
+
+def _reads_unsigned(o: Operation) -> bool:
+    """Whether LiteRT's reference kernel of this operation takes signed integers for unsigned ones."""
+    x = o.inputs[0]
+    return o.name == "SUM" and x is not None and x.grid is not None and x.dtype in dtypes.SIGNED
 
 
 @final
@@ -70,6 +78,9 @@ class Session:
         resolver = self.runtime.OpResolverType
         chosen = resolver.BUILTIN_REF if kernels == "reference" else resolver.AUTO
         words = f"{kernels} kernels"
+        if kernels == "reference" and any(_reads_unsigned(o) for o in operations):
+            chosen, words = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, _OPTIMIZED
+            self.notes.append("LiteRT's reference SUM reads int8 as uint8: its optimized kernels run instead")
         try:
             self.interpreter = self.load(data, chosen, threads)
         except (RuntimeError, ValueError) as error:
@@ -79,7 +90,7 @@ class Session:
             name = re.search(r"opcode '(\w+)' version '(\d+)'", str(error))
             which = f"{name[1]} version {name[2]}" if name else "an operator"
             self.notes.append(f"LiteRT's reference kernels have no {which}: its optimized kernels run instead")
-            words = "optimized kernels, without XNNPACK,"
+            words = _OPTIMIZED
             try:
                 self.interpreter = self.load(data, resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, threads)
             except (RuntimeError, ValueError) as again:
@@ -190,6 +201,7 @@ class LiteRt(NpuTarget):
     title: ClassVar[str] = "TFLite file, LiteRT on the host"
     format: ClassVar[str] = "tflite"
     extra: ClassVar[str] = "litert"
+    host: ClassVar[bool] = True
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
 
     def available(self) -> tuple[Label, str]:
@@ -277,3 +289,6 @@ def _placements(graph: NpuGraph, session: Session) -> list[Placement]:
         reason = f"runs on the host: LiteRT's {kernel} kernel"
         rows.append(Placement(n.op, n.name, "host", n.source, n.scope, reason, "", macs(n), "vendor"))
     return rows
+
+
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (LiteRt,)

@@ -239,13 +239,27 @@ def _requantize(
 def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) -> Value:
     """Stored integers with their grid; floats where the scales lie in blocks that no tensor format has."""
     from nxjax.ops.quant_snap import quantize_weight, weight_integers
+    from nxjax.ops.quant_traced import symmetric_limit
 
+    if w.known is None and dtype in dtypes.INTEGER:
+        return _dynamic(b, w, scale, symmetric_limit(dtype))
     floats, scales = _known(w, "the weights"), _known(scale, "the scales of the weights")
+    if dtype in dtypes.FLOAT:
+        return b.constant(quantize_weight.eval(floats, scales, dtype=dtype))
     busy = [i for i, n in enumerate(scales.shape) if n > 1]
     if len(busy) > 1 or any(scales.shape[i] != floats.shape[i] for i in busy):
         return b.constant(quantize_weight.eval(floats, scales, dtype=dtype))
     stored = weight_integers(floats, scales, dtype)
     return b.constant(stored, grid=_scales(scales, dtype, busy[0] if busy else 0))
+
+
+def _dynamic(b: Builder, x: Value, scale: Value, limit: float) -> Value:
+    """An activation on a grid of its own range, which is known only when it runs: float nodes."""
+    kind = dtypes.float32
+    bound = lambda v: Value(x.shape, data=np.full((1,) * x.ndim, v, np.float32))
+    steps = b.elementwise("round", [b.elementwise("div", [x, scale], kind, activation=None)], kind)
+    inside = b.elementwise("minimum", [b.elementwise("maximum", [steps, bound(-limit)], kind), bound(limit)], kind)
+    return b.elementwise("mul", [inside, scale], kind, activation=None)
 
 
 def _unary(
@@ -274,7 +288,10 @@ def _unary(
     return b.elementwise("table", [q], y_grid, function=function, values=values)
 
 
-def _softmax(b: Builder, out: ArrayType, x: Value, *, axis: int, x_grid: Grid, y_grid: Grid) -> Value:
+def _softmax(
+    b: Builder, out: ArrayType, x: Value, *, axis: int, x_grid: Grid, y_grid: Grid, rounding: Rounding
+) -> Value:
+    _round(b, rounding)
     return last_axis(b, "softmax", b.on(x, x_grid), axis, y_grid, beta=1.0)
 
 

@@ -1,0 +1,55 @@
+"""Which targets there are: built-in ones by module, others by the entry point group ``nxjax.targets``.
+
+Each module lists its classes in ``TARGETS``; vendors' packages are imported only when a target is built.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Final
+
+from nxjax.backends.npu.base import NpuTarget
+from nxjax.errors import ParameterError
+
+MODULES: Final = ("litert", "qnn", "vitisai", "onnx_emit")
+GROUP: Final = "nxjax.targets"
+
+
+@lru_cache(1)
+def _classes() -> dict[str, type[NpuTarget]]:
+    found: dict[str, type[NpuTarget]] = {}
+    for name in MODULES:
+        module = importlib.import_module(f"nxjax.backends.npu.{name}")
+        targets: tuple[type[NpuTarget], ...] = module.TARGETS
+        found.update((cls.name, cls) for cls in targets)
+    for entry in entry_points(group=GROUP):
+        loaded = entry.load()
+        if not (isinstance(loaded, type) and issubclass(loaded, NpuTarget)):
+            raise ParameterError(
+                f"targets: the entry point {entry.name!r} is no target", got=entry.value, expected="an NpuTarget class"
+            )
+        found[loaded.name] = loaded
+    return found
+
+
+def names() -> list[str]:
+    """Every known target, in the order of the vendors."""
+    return list(_classes())
+
+
+@lru_cache(None)
+def get(name: str) -> NpuTarget:
+    """The target called ``name``."""
+    found = _classes().get(name)
+    if found is None:
+        near = difflib.get_close_matches(str(name), _classes(), 3, 0.5)
+        raise ParameterError(
+            "compile: no such target",
+            got=repr(name),
+            expected=", ".join(names()),
+            fix=f"did you mean {' or '.join(map(repr, near))}?" if near else "nx.targets() lists them",
+        )
+    return found()

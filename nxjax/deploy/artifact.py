@@ -1,0 +1,134 @@
+"""Artifact: the files of a compiled function, what runs them, and what is known about them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, final
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu.base import Build
+from nxjax.deploy.deviation import Deviation
+from nxjax.deploy.report import Report
+from nxjax.deploy.trace import Bound, stored_inputs
+from nxjax.errors import ExecutionError
+from nxjax.lower.npu.graph import NpuGraph
+from nxjax.lower.npu.placement import Cost
+
+
+@final
+class Artifact:
+    """A function compiled for a target.
+
+    Attributes:
+        target: the target's name.
+        files: file name to bytes; the first is the artifact itself.
+        label: hardware, simulator, vendor-compiled, emitted or host.
+        report: where each op runs.
+        cost: latency, memory, bytes; each figure is labelled measured, vendor-estimate or model.
+        deviation: differences to the exact reference on the example arguments; None where nothing here can run it.
+        graph: what the files were written from.
+        notes: what else to know.
+    """
+
+    def __init__(self, target: str, bound: Bound, graph: NpuGraph, build: Build, report: Report) -> None:
+        self.target = target
+        self.graph = graph
+        self.report = report
+        self.deviation: Deviation | None = None
+        self._bound = bound
+        self._build = build
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return self._build.files
+
+    @property
+    def bytes(self) -> bytes:
+        """The artifact's main file."""
+        return next(iter(self._build.files.values()))
+
+    @property
+    def label(self) -> Label:
+        return self._build.label
+
+    @property
+    def cost(self) -> Cost:
+        return self._build.cost
+
+    @property
+    def notes(self) -> list[str]:
+        return self._build.notes
+
+    @property
+    def runs_on(self) -> str:
+        """What `run` uses, in words; empty where nothing here can run it."""
+        return self._build.runs_on
+
+    def run(self, *args: Any) -> Any:
+        """Results for one set of inputs: the function's arguments without those that are bound, or all of them.
+
+        Floats in and out; they are put on the grids of integer inputs and results here.
+        """
+        if self._build.run is None:
+            raise ExecutionError(
+                f"{self.target}: nothing on this machine can run the artifact",
+                got=f"label {self.label!r}",
+                expected="a chip, a simulator or a runtime of the vendor",
+                fix="; ".join(self.notes) or "save it and run it on the device",
+            )
+        leaves = self._bound.flat_inputs(args, "run")
+        stored = self._build.run(stored_inputs(self.graph.inputs, leaves))
+        return self._bound.result(self.graph.outputs, stored)
+
+    __call__ = run
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the artifact, atomically; give its path.
+
+        A single file goes to ``path`` (or into it, if it is a folder). Several files go into the folder ``path``.
+        """
+        path = Path(path)
+        if len(self.files) == 1 and "/" not in next(iter(self.files)):
+            if path.is_dir():
+                path = path / next(iter(self.files))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, self.bytes)
+            return path
+        path.mkdir(parents=True, exist_ok=True)
+        for name, data in self.files.items():
+            file = path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _write(file, data)
+        return path
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {len(data):,} bytes" for name, data in self.files.items())
+        lines = [self.report.summary(), f"  files: {sizes}"]
+        if self.runs_on:
+            lines.append(f"  runs on: {self.runs_on}")
+        lines += [f"  {name}: {f.value:,.6g} {f.unit} ({f.basis})" for name, f in self.cost.figures.items()]
+        if self.deviation is not None:
+            lines += [f"  {line}" for line in str(self.deviation).splitlines()]
+        return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
+
+    def _repr_html_(self) -> str:
+        import html
+
+        deviation = f"<pre>{html.escape(str(self.deviation))}</pre>" if self.deviation is not None else ""
+        return self.report._repr_html_() + deviation  # pyright: ignore[reportPrivateUsage]
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of the file or none of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -1,0 +1,162 @@
+"""`compile` and `explain`: a function and a target in, an artifact or a report out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.backends.npu import registry
+from nxjax.backends.npu.base import NpuTarget
+from nxjax.deploy.artifact import Artifact
+from nxjax.deploy.deviation import measured
+from nxjax.deploy.report import Report
+from nxjax.deploy.trace import IO, Bound, stored_inputs
+from nxjax.errors import PlacementError, UnsupportedOpsError
+from nxjax.lower.npu.graph import NpuGraph
+from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.lower import UNROLL, refusals
+from nxjax.lower.npu.placement import Placement
+
+
+def compile(
+    fun: Callable[..., Any],
+    *,
+    target: str,
+    strict: bool = False,
+    constants: Sequence[int] | None = None,
+    io: IO = "integer",
+    verify: bool = True,
+    unroll: int = UNROLL,
+    **options: object,
+) -> Callable[..., Artifact]:
+    """A function of example arguments that gives ``fun`` compiled for ``target``.
+
+    Args:
+        fun: pure function; quantized (see `quantize`) for targets that compute on integers.
+        target: a name from `targets`.
+        strict: raise if any op would not run on the NPU, with the whole list.
+        constants: positions of the arguments that become part of the artifact; by default those that are trees
+            (parameters). One array is an input.
+        io: "integer" makes inputs and results integers where they are only quantized and come off a grid, while
+            `Artifact.run` takes and gives floats all the same. "float" keeps float inputs and results in the file.
+        verify: run the artifact on the example arguments where something here can, and measure its deviation from the
+            exact reference.
+        unroll: scans of at most so many steps are written out.
+        **options: of the target; see docs/targets.md.
+
+    Returns:
+        ``compile(f, target=t)(*example_args)`` is an `Artifact`.
+
+    Raises:
+        ParameterError: no such target or option.
+        UnsupportedOpsError: ops that no target can take, all of them.
+        PlacementError: ``strict`` and not all on the NPU.
+
+    >>> import nxjax as nx, nxjax.numpy as np
+    >>> f = lambda p, x: nx.nn.relu(x @ p["w"])
+    >>> artifact = compile(f, target="tflite")({"w": np.ones((4, 2))}, np.ones((1, 4)))
+    >>> artifact.run(np.ones((1, 4))).tolist()
+    [[4.0, 4.0]]
+    """
+    chosen = registry.get(target)
+
+    @functools.wraps(fun, updated=())
+    def compiled(*args: Any, **kwargs: Any) -> Artifact:
+        bound = Bound(fun, args, kwargs, constants)
+        graph = bound.graph(io, unroll)
+        return _built(chosen, bound, graph, dict(options), strict, verify)
+
+    return compiled
+
+
+def _built(
+    target: NpuTarget, bound: Bound, graph: NpuGraph, options: dict[str, object], strict: bool, verify: bool
+) -> Artifact:
+    if strict and not target.host:
+        # What the published rules refuse need not be compiled to be refused.
+        _check_strict(target, target.placed(graph))
+    build = target.build(graph, options)
+    if strict and not target.host:
+        _check_strict(target, build.placements)
+    report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes)
+    artifact = Artifact(target.name, bound, graph, build, report)
+    if verify and build.run is not None:
+        stored = stored_inputs(graph.inputs, bound.inputs)
+        artifact.deviation = measured(build.runs_on, graph.outputs, build.run(stored), interpret(graph, stored))
+    return artifact
+
+
+def _check_strict(target: NpuTarget, rows: Sequence[Placement]) -> None:
+    left = [r for r in rows if r.device != "npu"]
+    if not left:
+        return
+    listed = "".join(
+        f"\n    - {r.op} {r.name}: {r.reason or 'left to the host'}"
+        + (f"\n      at {r.source}: {r.source.text}" if r.source else "")
+        + (f"\n      instead: {r.suggestion}" if r.suggestion else "")
+        for r in left
+    )
+    error = PlacementError(
+        f"compile: {len(left)} of {len(rows)} ops would not run on {target.name}{listed}",
+        expected="every op on the NPU, as strict=True asks",
+        fix="write what the rows say instead, or leave strict out and read artifact.report",
+        source=next((r.source for r in left if r.source is not None), None),
+    )
+    error.rows = tuple(left)
+    raise error
+
+
+def explain(
+    fun: Callable[..., Any],
+    *,
+    target: str,
+    constants: Sequence[int] | None = None,
+    io: IO = "integer",
+    unroll: int = UNROLL,
+    **options: object,
+) -> Callable[..., Report]:
+    """As `compile`, giving the report alone. Ops that no target could take are rows of it, not an error.
+
+    >>> import nxjax as nx, nxjax.numpy as np
+    >>> report = explain(lambda x: np.sort(x * 2), target="ethos-u55")(np.ones((1, 4)))
+    >>> [(r.op, r.device) for r in report.rows if r.op == "sort"]
+    [('sort', 'host')]
+    """
+    chosen = registry.get(target)
+
+    @functools.wraps(fun, updated=())
+    def explained(*args: Any, **kwargs: Any) -> Report:
+        bound = Bound(fun, args, kwargs, constants)
+        try:
+            graph = bound.graph(io, unroll)
+        except UnsupportedOpsError:
+            return _refused(chosen, bound, unroll)
+        build = chosen.build(graph, dict(options))
+        return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes)
+
+    return explained
+
+
+def _refused(target: NpuTarget, bound: Bound, unroll: int) -> Report:
+    rows = [
+        Placement(r.op, r.types, "host", r.source, r.scope, r.reason, r.suggestion)
+        for r in refusals(bound.program, unroll=unroll)
+    ]
+    notes = ["these ops have no form in any NPU format; the rest of the program is placed once they are gone"]
+    label, _ = target.available()
+    return Report(target.name, target.title, label, rows, notes=notes)
+
+
+def reference(artifact: Artifact, *args: Any) -> Any:
+    """What the artifact means: its graph, interpreted exactly on this host.
+
+    Args:
+        artifact: any.
+        *args: as for `Artifact.run`.
+    """
+    bound = artifact._bound  # pyright: ignore[reportPrivateUsage]
+    leaves = [np.asarray(x) for x in bound.flat_inputs(args, "reference")]
+    return bound.result(artifact.graph.outputs, interpret(artifact.graph, stored_inputs(artifact.graph.inputs, leaves)))

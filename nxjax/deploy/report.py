@@ -1,0 +1,120 @@
+"""The report of a compilation: op by op, where it runs, why, and what to write instead. Text, HTML and plain data."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from nxjax.backends.base import Label
+from nxjax.lower.npu.placement import Cost, Placement
+
+
+@final
+@dataclass
+class Report:
+    """Where each op of a program runs on a target.
+
+    Attributes:
+        target: the target's name.
+        label: how far towards silicon the result went.
+        rows: one per node, in program order.
+        cost: what one run takes; each figure says who says so.
+        notes: what else a user should know.
+    """
+
+    target: str
+    title: str
+    label: Label
+    rows: list[Placement]
+    cost: Cost = field(default_factory=Cost)
+    notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def on_npu(self) -> int:
+        """Ops on the NPU."""
+        return sum(r.device == "npu" for r in self.rows)
+
+    @property
+    def share(self) -> float:
+        """Share of ops on the NPU, 0 to 1."""
+        return self.on_npu / len(self.rows) if self.rows else 0.0
+
+    @property
+    def mac_share(self) -> float:
+        """Share of multiply-accumulates on the NPU, 0 to 1; of ops where nothing multiplies."""
+        total = sum(r.macs for r in self.rows)
+        return sum(r.macs for r in self.rows if r.device == "npu") / total if total else self.share
+
+    @property
+    def host_rows(self) -> list[Placement]:
+        """The ops that do not run on the NPU."""
+        return [r for r in self.rows if r.device != "npu"]
+
+    def summary(self) -> str:
+        """One line."""
+        return (
+            f"{self.target} ({self.label}): {self.on_npu} of {len(self.rows)} ops and "
+            f"{self.mac_share:.1%} of multiply-accumulates on the NPU"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "target": self.target,
+            "title": self.title,
+            "label": self.label,
+            "rows": [
+                {
+                    "op": r.op, "name": r.name, "device": r.device, "at": str(r.source) if r.source else None,
+                    "scope": r.scope, "reason": r.reason, "suggestion": r.suggestion, "macs": r.macs,
+                    "decided_by": r.decided_by,
+                }
+                for r in self.rows
+            ],
+            "cost": {k: {"value": f.value, "unit": f.unit, "basis": f.basis} for k, f in self.cost.figures.items()},
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    def _table(self) -> Iterator[tuple[str, ...]]:
+        for r in self.rows:
+            at = str(r.source) if r.source else ""
+            why = r.reason + (f" -> {r.suggestion}" if r.suggestion else "")
+            yield r.device, r.op, r.name, at, why, r.decided_by
+
+    def __str__(self) -> str:
+        body = list(self._table())
+        widths = [min(max(map(len, column)), 60) for column in zip(_HEAD, *body, strict=True)]
+        line = lambda row: "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        parts = [self.summary(), "", line(_HEAD), *map(line, body)]
+        if self.cost.figures:
+            parts += ["", *str(self.cost).splitlines()]
+        return "\n".join([*parts, *(f"note: {n}" for n in self.notes)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in _HEAD)
+        rows = "".join(_html_row(r) for r in self._table())
+        cost = "".join(
+            f"<tr><td>{html.escape(k)}</td><td style='text-align:right'>{f.value:,.6g}</td>"
+            f"<td>{html.escape(f.unit)}</td><td><i>{f.basis}</i></td></tr>"
+            for k, f in self.cost.figures.items()
+        )
+        notes = "".join(f"<li>{html.escape(n)}</li>" for n in self.notes)
+        return (
+            f"<p><b>{html.escape(self.title)}</b> &mdash; {html.escape(self.summary())}</p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            + (f"<table>{cost}</table>" if cost else "")
+            + (f"<ul>{notes}</ul>" if notes else "")
+        )
+
+
+_HEAD = ("runs on", "op", "name", "your line", "why", "says")
+
+
+def _html_row(row: Sequence[str]) -> str:
+    colour = "#1a7f37" if row[0] == "npu" else "#b35900"
+    first = f"<td><span style='color:{colour};font-weight:bold'>{html.escape(row[0])}</span></td>"
+    return f"<tr>{first}{''.join(f'<td>{html.escape(c)}</td>' for c in row[1:])}</tr>"

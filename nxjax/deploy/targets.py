@@ -1,0 +1,58 @@
+"""`targets`: everything that can be compiled for, and how far each can be taken on this machine."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import final
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu import registry
+
+
+@final
+@dataclass(frozen=True)
+class Target:
+    """One target: its name, the chip, the file format, what it computes in, and the best label reachable here."""
+
+    name: str
+    title: str
+    format: str
+    precision: tuple[str, ...]
+    label: Label
+    reason: str
+    extra: str
+
+
+@final
+class Targets(tuple[Target, ...]):
+    """The targets, printed as a table."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        rows = [("target", "chip", "format", "here", "because")]
+        rows += [(t.name, t.title, t.format, t.label, t.reason) for t in self]
+        widths = [max(len(r[i]) for r in rows) for i in range(4)]
+        return "\n".join(
+            "  ".join([*(c.ljust(w) for c, w in zip(r[:4], widths, strict=True)), r[4]]).rstrip() for r in rows
+        )
+
+    def _repr_html_(self) -> str:
+        cells = lambda tag, row: "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in row)
+        body = "".join(f"<tr>{cells('td', (t.name, t.title, t.format, t.label, t.reason))}</tr>" for t in self)
+        return f"<table><tr>{cells('th', ('target', 'chip', 'format', 'here', 'because'))}</tr>{body}</table>"
+
+
+def targets() -> Targets:
+    """What `compile` can compile for, and what can be verified on this machine.
+
+    >>> [t.format for t in targets() if t.name == "tflite"]
+    ['tflite']
+    """
+    found = []
+    for name in registry.names():
+        target = registry.get(name)
+        label, reason = target.available()
+        found.append(Target(name, target.title, target.format, target.precision, label, reason, target.extra))
+    return Targets(found)

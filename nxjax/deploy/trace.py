@@ -1,0 +1,153 @@
+"""A user's function with its parameters bound, as a graph: what every target starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.lower.npu.bind import bind
+from nxjax.lower.npu.graph import NpuGraph, Tensor
+from nxjax.lower.npu.lower import lower
+from nxjax.trace import tree
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.core import Array, Tracer
+from nxjax.trace.program import Program
+from nxjax.trace.stage import stage
+
+NDArray = np.ndarray[Any, Any]
+IO = Literal["float", "integer"]
+
+
+@final
+class Bound:
+    """A traced function whose parameters are constants.
+
+    Attributes:
+        program: of the remaining inputs, flat.
+        constants: which positional arguments are bound.
+        args: the example arguments that are not.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], constants: Sequence[int] | None
+    ) -> None:
+        if not callable(fun):
+            raise ParameterError("compile: needs a function", got=type(fun).__name__)
+        if kwargs:
+            raise ParameterError(
+                "compile: keyword arguments have no place in an artifact",
+                got=", ".join(kwargs),
+                fix="pass them by position, or bind them with functools.partial",
+            )
+        self.args = args
+        self.constants = self._chosen(args, constants)
+        self.in_trees = [tree.flatten(a) for a in args]
+        values = [as_value(x, "compile") for leaves, _ in self.in_trees for x in leaves]
+        if any(isinstance(v, Tracer) for v in values):
+            raise ParameterError(
+                "compile: example arguments are being traced", fix="call nx.compile(...) outside of jit, grad and vmap"
+            )
+        store: list[tree.TreeDef] = []
+
+        def flat(*xs: Array) -> Sequence[Any]:
+            parts, rest = [], list(xs)
+            for leaves, treedef in self.in_trees:
+                parts.append(tree.unflatten(treedef, rest[: len(leaves)]))
+                rest = rest[len(leaves) :]
+            leaves, out_tree = tree.flatten(fun(*parts))
+            store[:] = [out_tree]
+            return leaves
+
+        self.name = getattr(fun, "__name__", "function").strip("<>")
+        traced = stage(flat, [v.type for v in values], self.name)
+        self.out_tree = store[0]
+        bound: dict[int, Any] = {}
+        self.inputs: list[NDArray] = []
+        i = 0
+        for n, (leaves, _) in enumerate(self.in_trees):
+            for _ in leaves:
+                if n in self.constants:
+                    bound[i] = values[i]
+                else:
+                    self.inputs.append(np.asarray(values[i].numpy()))
+                i += 1
+        self.program: Program = bind(traced, bound)
+
+    @staticmethod
+    def _chosen(args: Sequence[Any], constants: Sequence[int] | None) -> frozenset[int]:
+        if constants is None:
+            return frozenset(i for i, a in enumerate(args) if not _is_leaf(a))
+        wrong = [i for i in constants if not -len(args) <= i < len(args)]
+        if wrong:
+            raise ParameterError("compile: constants name no argument", got=wrong, expected=f"below {len(args)}")
+        return frozenset(i % len(args) for i in constants)
+
+    def graph(self, io: IO, unroll: int) -> NpuGraph:
+        """The graph; one error lists every equation that has none."""
+        return lower(self.program, self.name, io=io, unroll=unroll)
+
+    def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]:
+        """Leaves of a call's inputs: of all arguments, or of those that are not bound."""
+        free = [n for n in range(len(self.args)) if n not in self.constants]
+        if len(args) == len(self.args):
+            self._same_constants(args)
+            args = [args[n] for n in free]
+        if len(args) != len(free):
+            raise ParameterError(
+                f"{where}: wrong number of arguments",
+                got=len(args),
+                expected=f"{len(free)} inputs, or all {len(self.args)} arguments",
+            )
+        leaves: list[NDArray] = []
+        for n, a in zip(free, args, strict=True):
+            wanted = self.in_trees[n][1]
+            for x in tree.flatten_up_to(wanted, a, f"{where}: argument {n}"):
+                value = as_value(x, where)
+                leaves.append(np.asarray(value.numpy()))
+        for i, (x, v) in enumerate(zip(leaves, self.program.inputs, strict=True)):
+            if x.shape != v.type.shape:
+                raise ParameterError(
+                    f"{where}: input {i} has another shape than the artifact was compiled for",
+                    got=x.shape,
+                    expected=v.type,
+                    fix="compile for this shape, or make the function nx.bucketed",
+                )
+        return leaves
+
+    def _same_constants(self, args: Sequence[Any]) -> None:
+        for n in self.constants:
+            old, new = self.in_trees[n][0], tree.leaves(args[n])
+            if len(old) != len(new) or not all(map(_equal, old, new)):
+                raise ParameterError(
+                    f"run: argument {n} is other than the parameters that the artifact holds",
+                    got="changed values",
+                    expected="the parameters it was compiled with",
+                    fix="compile again with the new parameters, or leave them out of the call",
+                )
+
+    def result(self, outputs: Sequence[Tensor], stored: Sequence[NDArray]) -> Any:
+        """Results in the function's structure and dtypes, from storage dtypes."""
+        leaves: list[Array] = []
+        for v, t, q in zip(self.program.outputs, outputs, stored, strict=True):
+            x = t.grid.dequantize(np.asarray(q)) if t.grid is not None else np.asarray(q)
+            leaves.append(wrap(np.ascontiguousarray(x.reshape(v.type.shape)).astype(v.type.dtype)))
+        return tree.unflatten(self.out_tree, leaves)
+
+
+def stored_inputs(inputs: Sequence[Tensor], values: Sequence[NDArray]) -> list[NDArray]:
+    """Float values as a graph's inputs take them."""
+    return [
+        t.grid.quantize(x) if t.grid is not None else x.astype(t.dtype) for t, x in zip(inputs, values, strict=True)
+    ]
+
+
+def _is_leaf(a: Any) -> bool:
+    leaves = tree.leaves(a)
+    return len(leaves) == 1 and leaves[0] is a
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return x is y or np.array_equal(np.asarray(x), np.asarray(y))
