@@ -147,10 +147,15 @@ def _(net: Net, node: Node) -> Results:
         raise LoweringError("openvino: weights that are not constant", got=w.name, fix="close over the weights")
     _, kh, kw, o = w.shape
     c = x.shape[3]
-    value = net.constant(w.data.transpose(3, 0, 1, 2).reshape(c, o // c, 1, kh, kw))
-    weights = value if w.grid is None else scaled_pair(net, value, w.grid, (c, o // c))
     begin, end = pads(a["padding"])
-    y = net.op.group_convolution(net.get(x, True), weights, list(a["strides"]), begin, end, list(a["dilations"]))
+    if c == 1:
+        # One group: the NPU compiler has no grouped form of it.
+        make, weights = net.op.convolution, kernel(net, w, (3, 0, 1, 2), (o, 1, kh, kw), 0)
+    else:
+        value = net.constant(w.data.transpose(3, 0, 1, 2).reshape(c, o // c, 1, kh, kw))
+        weights = value if w.grid is None else scaled_pair(net, value, w.grid, (c, o // c))
+        make = net.op.group_convolution
+    y = make(net.get(x, True), weights, list(a["strides"]), begin, end, list(a["dilations"]))
     return [add_bias(net, node, y, (1, o, 1, 1))], True
 
 
@@ -448,12 +453,13 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("reverse")
 def _(net: Net, node: Node) -> Results:
+    # Not Slice with a negative step: the NPU compiler makes a ReverseSequence of it and aborts the process.
     first, x = net.follow(node), operand(node)
-    axes = [a % len(x.shape) for a in node.attrs["axes"]]
-    at = [last_axis(len(x.shape), a, first) for a in axes]
-    # From the last element down; the end lies before the first one for every size.
-    ends = ([-1] * len(at), [-(x.shape[a] + 1) for a in axes], [-1] * len(at), at)
-    return [net.op.slice(net.get(x, first), *map(net.ints, ends))], first
+    value = net.get(x, first)
+    for a in node.attrs["axes"]:
+        a %= len(x.shape)
+        value = net.op.gather(value, net.ints(range(x.shape[a])[::-1]), net.ints(last_axis(len(x.shape), a, first)))
+    return [value], first
 
 
 @rule("pad")
