@@ -470,7 +470,7 @@ def _sliced(x: Array, entries: Sequence[Any]) -> Array | None:
         integer = dtypes.int64 if wide else dtypes.int32
         places = [convert(s, integer) if isinstance(s, Array) else wrap(np.asarray(s, integer)) for s in starts]
         out = ops.dynamic_slice(x, *places, slice_sizes=tuple(sizes))
-    elif tuple(sizes) == x.shape:
+    elif tuple(sizes) == x.shape and all(s == 1 for s in steps):
         out = x
     else:
         strides = None if all(s == 1 for s in steps) else tuple(steps)

@@ -18,6 +18,7 @@ READS = {
     "out of range": lambda m, x: x[9],
     "below range": lambda m, x: x[-9],
     "slice": lambda m, x: x[1:, ::2, 3:0:-1],
+    "stride over a whole axis": lambda m, x: x[:, ::2],
     "reverse": lambda m, x: x[::-1, ::-2],
     "empty slice": lambda m, x: x[2:1],
     "ellipsis": lambda m, x: x[..., 1],
