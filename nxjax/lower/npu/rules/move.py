@@ -90,16 +90,17 @@ def _rev(b: Builder, out: ArrayType, x: Value, dimensions: Shape) -> Value:
 
 
 def _dynamic_slice(b: Builder, out: ArrayType, x: Value, *starts: Value, slice_sizes: Shape) -> Value:
+    begin, end, computed = [0] * x.ndim, list(x.shape), list[int]()
     for axis, (start, k, n) in enumerate(zip(starts, slice_sizes, x.shape, strict=True)):
-        if k == n:
-            continue
         at = start.scalar()
-        if at is not None:
-            first = min(max(int(at), 0), n - k)
-            begin = [first if i == axis else 0 for i in range(x.ndim)]
-            x = b.slice(x, begin, [first + k if i == axis else m for i, m in enumerate(x.shape)])
-        else:
-            x = _rows_from(b, x, axis, start, k)
+        if k != n and at is None:
+            computed.append(axis)
+        elif k != n and at is not None:
+            begin[axis] = min(max(int(at), 0), n - k)
+            end[axis] = begin[axis] + k
+    x = b.slice(x, begin, end)
+    for axis in computed:
+        x = _rows_from(b, x, axis, starts[axis], slice_sizes[axis])
     return x
 
 
