@@ -21,7 +21,7 @@ from nxjax.ops.base import NDArray, constant, like, move_batch
 from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fold, unfold
 from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
 from nxjax.ops.fixed.point import wrap32
-from nxjax.ops.fixed.product import requantize_products
+from nxjax.ops.fixed.product import Kind, factor, requantize_products
 from nxjax.ops.quant_base import Quantized, total
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_snap import check_blocks, quantize_weight, weight_integers
@@ -38,7 +38,7 @@ from nxjax.ops.quant_traced import (
     stored_weights,
     wrapped,
 )
-from nxjax.ops.rounding import TO_NEAREST_EVEN, round
+from nxjax.ops.rounding import AWAY_FROM_ZERO, TO_NEAREST_EVEN, round
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
@@ -68,8 +68,8 @@ def _traced_bias(b: Array, x_grid: Grid, w_scale: Array) -> Array:
     return cast(clipped(ratio, -float(last), float(last)), dtypes.int64)
 
 
-def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array, rounding: Rounding) -> tuple[Array, Array]:
-    """Mantissa and exponent of ``x_scale * w_scale / y_scale`` per channel."""
+def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array) -> Array:
+    """``x_scale * w_scale / y_scale`` per channel, float64."""
     from nxjax.ops.compare import gt
     from nxjax.ops.select import select_n
 
@@ -77,24 +77,30 @@ def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array, rounding: Rounding) -> t
     # Selected by data, so that no compiler takes the divisor for a constant and multiplies by its rounded reciprocal.
     positive = gt(product, like(product, 0))
     divisor = select_n(positive, like(product, 1), like(product, np.float32(y_grid.scale)))  # pyright: ignore[reportArgumentType]
-    return multiplier_of(div(product, divisor), rounding)
+    return div(product, divisor)
 
 
 def _requantized(
     acc: Array,
     bias: Array,
-    mantissa: Array,
-    exponent: Array,
+    real: Array,
     dims: Axes,
     x_grid: Grid,
     y_grid: Grid,
     lo: int,
     hi: int,
     rounding: Rounding,
+    kind: Kind,
 ) -> Array:
-    """The accumulator with bias on the output grid; bias and factor lie in dimensions ``dims`` of it."""
+    """`requantize_products` of the accumulator with bias; bias and factor ``real`` lie in dimensions ``dims`` of it."""
     over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
     summed = add(acc, over(bias))
+    if kind == "dense" and rounding == "double":
+        summed = summed if y_grid.dtype == dtypes.int16 else wrapped(summed)
+        scaled = mul(cast(summed, dtypes.float64), over(real))
+        whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
+        return settled(cast(whole, dtypes.int64), y_grid, lo, hi)
+    mantissa, exponent = multiplier_of(real, rounding)
     if y_grid.dtype == dtypes.int16:
         scaled = rescale_wide(summed, over(mantissa), over(exponent))
     else:
@@ -197,7 +203,7 @@ class QDot(_Weighted):
         acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
         if y_grid.dtype != dtypes.int16:
             acc = wrap32(acc)
-        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding)  # pyright: ignore[reportArgumentType]
+        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding, "dense")  # pyright: ignore[reportArgumentType]
 
     def _row(self, w_scale: NDArray, channels: Shape, ndim: int, numbers: DotDimensionNumbers) -> tuple[NDArray, Shape]:
         """The scales, repeated per channel, and the shape in which they lie against the result."""
@@ -233,10 +239,10 @@ class QDot(_Weighted):
             dot_general(centred, cast(stored, work), dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64
         )
         row = _as_row(w_scale, b.shape, wc, wb)
-        mantissa, exponent = _factor(x_grid, y_grid, row, rounding)
+        real = _factor(x_grid, y_grid, row)
         dims = _channel_dims(acc.ndim, b.ndim, len(wb))
         bias = _traced_bias(b, x_grid, row)
-        return _requantized(acc, bias, mantissa, exponent, dims, x_grid, y_grid, lo, hi, rounding)
+        return _requantized(acc, bias, real, dims, x_grid, y_grid, lo, hi, rounding, "dense")
 
     def plain(
         self, x: Array, w: Array, *, dimension_numbers: DotDimensionNumbers, **params: Any
@@ -389,10 +395,10 @@ class QConv(_Weighted):
         centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
         acc = _exact_conv(centred, stored, _largest(x_grid), **params)
         row = broadcast_in_dim(reshape(w_scale, shape=(w_scale.size,)), shape=b.shape, broadcast_dimensions=(0,))
-        mantissa, exponent = _factor(x_grid, y_grid, row, rounding)
+        real = _factor(x_grid, y_grid, row)
         dims = (numbers.out_spec[1],)
         bias = _traced_bias(b, x_grid, row)
-        return _requantized(acc, bias, mantissa, exponent, dims, x_grid, y_grid, lo, hi, rounding)
+        return _requantized(acc, bias, real, dims, x_grid, y_grid, lo, hi, rounding, "conv")
 
     def plain(
         self,
@@ -527,7 +533,8 @@ class QMatmul(Quantized):
     ) -> NDArray:
         left, right = ((v.astype(np.int32) - g.zero_point).astype(np.int16) for v, g in ((p, x_grid), (q, y_grid)))
         acc = dot_general.eval(left, right, dimension_numbers=dimension_numbers, preferred_element_type=dtypes.int64)
-        return requantize_products(acc, x_grid.scale, np.float32(y_grid.scale), out_grid, lo, hi, rounding)  # pyright: ignore[reportArgumentType]
+        scales = x_grid.scale, y_grid.scale
+        return requantize_products(acc, *scales, out_grid, lo, hi, rounding, "matmul")  # pyright: ignore[reportArgumentType]
 
     def traced(
         self,
@@ -548,8 +555,7 @@ class QMatmul(Quantized):
         work = dtypes.float32 if exact32 else dtypes.float64
         left, right = (cast(sub(v, like(v, g.zero_point)), work) for v, g in ((p, x_grid), (q, y_grid)))
         acc = cast(dot_general(left, right, dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64)
-        real = np.float64(np.float32(x_grid.scale)) * np.float64(np.float32(y_grid.scale))  # pyright: ignore[reportArgumentType]
-        real = real / np.float64(np.float32(out_grid.scale))  # pyright: ignore[reportArgumentType]
+        real = factor(x_grid.scale, y_grid.scale, out_grid, "matmul")  # pyright: ignore[reportArgumentType]
         if out_grid.dtype == dtypes.int16:
             from nxjax.ops.fixed.point import quantize_multiplier
 

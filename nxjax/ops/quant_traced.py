@@ -146,7 +146,7 @@ def rescale_wide(x: Array, mantissa: Array, exponent: Array) -> Array:
     """
     rounded = shift_right_arithmetic(add(mantissa, like(x, 1 << 15)), like(x, 16))
     short = select_n(lt(mantissa, like(x, 0x7FFF0000)), like(x, 0x7FFF), rounded)
-    total = sub(like(x, 15), exponent)
+    total = max(sub(like(x, 15), exponent), like(x, 1))
     nudge = shift_left(like(x, 1), sub(total, like(x, 1)))
     return wrapped(shift_right_arithmetic(add(mul(x, short), nudge), total))
 
