@@ -320,7 +320,8 @@ def reshape_through(stored: Shape, perm: Perm, new: Shape) -> tuple[Shape, Perm]
     order = [d for _, run in sorted(placed) for d in run]
     for d, n in enumerate(new):
         if n == 1:
-            order.insert(d, d)
+            # Behind its neighbour, so that what repeats there later still lies beside it.
+            order.insert(order.index(d - 1) + 1 if d else 0, d)
     return tuple(new[d] for d in order), inverse(order)
 
 

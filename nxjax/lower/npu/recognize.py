@@ -254,57 +254,44 @@ def _square(r: Rewriter, n: Node) -> Tensor | None:
 
 
 def enlarged(r: Rewriter, n: Node) -> Tensor | None:
-    """reshape(broadcast_to(reshape(x))) that repeats every element along one of four dimensions: resize_nearest.
+    """Every element of a picture repeated along height and width: resize_nearest.
 
-    Two such steps, along height and width, become one node; asked before layouts, so that channels may come first.
+    Asked before layouts, so that channels may come first: then the repeated dimensions are the last two.
     """
-    if n.op != "reshape" or len(n.output.shape) != 4:
+    second = _repeated(r, n)
+    first = _repeated(r, r.sole(second[0])) if second is not None else None
+    if second is None or first is None:
+        return None
+    x, factors = first[0], {first[1]: first[2], second[1]: second[2]}
+    if set(factors) not in ({1, 2}, {2, 3}):
+        return None
+    before = 3 in factors
+    order = (0, 2, 3, 1) if before else (0, 1, 2, 3)
+    kind = x.grid or x.dtype
+    stored = tuple(x.shape[i] for i in order)
+    shape = tuple(x.shape[i] * factors.get(i, 1) for i in order)
+    moved = r.emit("transpose", [x], stored, kind, permutation=order) if before else x
+    attrs = {"size": shape[1:3], "align_corners": False, "half_pixel_centers": False}
+    y = r.emit("resize_nearest", [moved], shape, kind, **attrs)
+    return r.emit("transpose", [y], n.output.shape, kind, permutation=(0, 3, 1, 2)) if before else y
+
+
+def _repeated(r: Rewriter, n: Node | None) -> tuple[Tensor, int, int] | None:
+    """reshape(broadcast_to(reshape(x))) as x, the axis along which elements repeat, and how often."""
+    if n is None or n.op != "reshape" or len(n.output.shape) != 4:
         return None
     wide = r.sole(n.inputs[0], "broadcast_to")
     thin = r.sole(wide.inputs[0], "reshape") if wide is not None else None
-    if wide is None or thin is None:
+    x = thin.inputs[0] if thin is not None else None
+    if wide is None or thin is None or x is None or len(x.shape) != 4 or len(wide.output.shape) != 5:
         return None
-    x = thin.inputs[0]
-    assert x is not None
     for axis in (1, 2, 3):
-        before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
-        times = wide.output.shape[axis + 1] if len(wide.output.shape) == 5 else 1
-        if (
-            thin.output.shape == (*before, 1, *after)
-            and wide.output.shape == (*before, times, *after)
-            and n.output.shape == (*x.shape[:axis], x.shape[axis] * times, *after)
-        ):
-            return _resized(r, x, axis, times)
+        head, tail = x.shape[: axis + 1], x.shape[axis + 1 :]
+        times = wide.output.shape[axis + 1]
+        shapes = ((*head, 1, *tail), (*head, times, *tail), (*x.shape[:axis], x.shape[axis] * times, *tail))
+        if (thin.output.shape, wide.output.shape, n.output.shape) == shapes:
+            return x, axis, times
     return None
-
-
-def _resized(r: Rewriter, x: Tensor, axis: int, times: int) -> Tensor:
-    factors = {axis: times}
-    before = r.sole(x, "resize_nearest")
-    back = None
-    if before is None:
-        back = r.sole(x, "transpose")
-        before = r.sole(back.inputs[0], "resize_nearest") if back is not None else None
-    source = x
-    if before is not None and back is None:
-        # Enlarged along width if channels were last; along height if they come first and this is the width.
-        inner = before.inputs[0]
-        assert inner is not None
-        ratio = [before.output.shape[i] // inner.shape[i] for i in (1, 2)]
-        if ratio[0] == 1 or axis != 3:
-            source = inner
-            for i in (1, 2):
-                factors[i] = factors.get(i, 1) * ratio[i - 1]
-    factors = {a: f for a, f in factors.items() if f != 1}
-    first = 3 in factors
-    order = (0, 2, 3, 1) if first else (0, 1, 2, 3)
-    kind = x.grid or x.dtype
-    shape = tuple(source.shape[i] * factors.get(i, 1) for i in range(4))
-    stored = tuple(source.shape[i] for i in order)
-    moved = r.emit("transpose", [source], stored, kind, permutation=order) if first else source
-    result = tuple(shape[i] for i in order)
-    y = r.emit("resize_nearest", [moved], result, kind, size=result[1:3], align_corners=False, half_pixel_centers=False)
-    return r.emit("transpose", [y], shape, kind, permutation=(0, 3, 1, 2)) if first else y
 
 
 _RULES = {

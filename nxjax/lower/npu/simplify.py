@@ -26,8 +26,9 @@ MOVES: Final = frozenset(("reshape", "broadcast_to", "slice", "strided_slice", "
 
 def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> NpuGraph:
     """The graph as targets want it; checked."""
-    graph = fixpoint(tidied(graph), enlarged)
-    graph = tidied(channels_last(tidied(graph)))
+    # Enlargements first: tidying runs the reshapes between two of them together.
+    graph = tidied(fixpoint(live(graph), enlarged))
+    graph = tidied(channels_last(graph))
     graph = tidied(fixpoint(graph, recognized))
     for _ in range(8):
         before = len(graph.nodes)

@@ -1,0 +1,101 @@
+"""Fusions: what products take in, and when they must not."""
+
+import numpy as np
+import pytest
+
+import nxjax.numpy as jnp
+from nxjax import lax, nn
+from tests.lower.npu.lowering import count, normal, ops, same
+
+W = normal(3, 3, 3, 4)
+X = normal(2, 6, 6, 3)
+LAYOUT = ("NHWC", "HWIO", "NHWC")
+
+
+def conv(x, **options):
+    return lax.conv_general_dilated(x, W, (1, 1), options.pop("padding", "SAME"), dimension_numbers=LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [
+        (None, lambda y: y + normal(4)),
+        (None, lambda y: normal(4) + y),
+        (None, lambda y: y - normal(4)),
+        (None, lambda y: y + 2.0),
+        (None, lambda y: (y + 1.0) * normal(4) - 3.0),
+        (None, lambda y: y * 0.5 + normal(4)),
+        (None, lambda y: y / normal(4)),
+        ("relu", lambda y: nn.relu(y + normal(4))),
+        ("relu6", nn.relu6),
+        ("relu_n1_to_1", lambda y: jnp.clip(y, -1, 1)),
+    ],
+)
+def test_taken_in(activation, function):
+    for layer in (conv, lambda x: x @ normal(3, 4)):
+        g = same(lambda x, layer=layer: function(layer(x)), X, atol=1e-4)
+        assert len(g.nodes) == 1
+        assert g.nodes[0].attrs["activation"] == activation
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: 1.0 - y,
+        lambda y: y + normal(6, 1, 1),
+        lambda y: y * normal(6, 4),
+        lambda y: nn.relu(y) + normal(4),
+        lambda y: nn.relu(y) * normal(4),
+        lambda y: nn.relu6(nn.relu(y) * 3),
+    ],
+)
+def test_not_taken_in(function):
+    assert len(same(lambda x: function(conv(x)), X, atol=1e-4).nodes) >= 2
+
+
+def test_a_product_read_twice_stays_as_it_is():
+    def f(x):
+        y = conv(x)
+        return nn.relu(y), y + 1.0
+
+    g = same(f, X)
+    assert count(g) == {"conv_2d": 1, "relu": 1, "add": 1}
+
+
+def test_sums_take_activations():
+    g = same(lambda x, y: nn.relu(x + y) * 2 - 1, X, X[::-1].copy())
+    assert [n.attrs["activation"] for n in g.nodes] == ["relu", None, None]
+
+
+def test_zero_padding():
+    g = same(lambda x: conv(jnp.pad(x, ((0, 0), (1, 2), (0, 1), (0, 0))), padding="VALID"), X)
+    assert ops(g) == ["conv_2d"]
+    assert g.nodes[0].attrs["padding"] == ((1, 2), (0, 1))
+    other = same(lambda x: conv(jnp.pad(x, ((0, 0), (1, 2), (0, 1), (0, 0)), constant_values=1.0)), X)
+    assert "pad" in count(other)
+    batch = same(lambda x: conv(jnp.pad(x, ((1, 0), (1, 2), (0, 1), (0, 0)))), X)
+    assert "pad" in count(batch)
+
+
+def test_transposed_convolutions_take_biases():
+    w = normal(2, 2, 3, 4)
+    g = same(lambda x: nn.relu(lax.conv_transpose(x, w, (2, 2), "VALID", dimension_numbers=LAYOUT) + normal(4)), X)
+    assert ops(g) == ["transpose_conv"]
+
+
+def test_constants_on_the_left_of_a_product():
+    g = same(lambda x: normal(4, 6) @ x + normal(4, 1), normal(6, 5))
+    assert count(g)["fully_connected"] == 1
+
+
+def test_reshapes_of_weights_do_not_matter():
+    w = jnp.asarray(normal(2, 3, 4))
+    g = same(lambda x: jnp.einsum("bxi,xio->bo", x, w) + normal(4), normal(5, 2, 3))
+    assert ops(g) == ["reshape", "fully_connected"]
+
+
+def test_values_of_weights():
+    g = same(lambda x: nn.relu(conv(x) * normal(4) + normal(4)), X)
+    conv_node = g.nodes[0]
+    np.testing.assert_allclose(conv_node.inputs[1].data, W.transpose(3, 0, 1, 2) * normal(4)[:, None, None, None])
+    np.testing.assert_array_equal(conv_node.inputs[2].data, normal(4))
