@@ -146,7 +146,7 @@ class Session:
         """Graph inputs to graph outputs, in storage dtypes."""
         with self.lock:
             for index, x in zip(self.inputs, args, strict=True):
-                self.interpreter.set_tensor(index, np.ascontiguousarray(x))
+                self.interpreter.set_tensor(index, np.asarray(x, order="C"))
             self.invoke()
             return [self.interpreter.get_tensor(index) for index in self.outputs]
 

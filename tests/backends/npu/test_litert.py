@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
+from nxjax.backends.npu import litert
 from nxjax.errors import ExecutionError, LoweringError, ParameterError, user_source
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid, asymmetric
 
 pytest.importorskip("ai_edge_litert")
-
-from nxjax.backends.npu import litert
 
 F32, I8 = np.dtype("float32"), np.dtype("int8")
 
@@ -120,3 +119,11 @@ def test_without_the_package_the_file_is_still_written(monkeypatch):
     assert build.label == "emitted" and build.run is None and "nxjax[litert]" in build.notes[0]
     assert litert.LiteRt().available()[0] == "emitted"
     assert {p.decided_by for p in build.placements} == {"table"}
+
+
+def test_quantized_sums_do_not_run_on_the_reference_kernel_that_reads_them_unsigned():
+    x, y = Tensor("x", (1, 4), I8, Grid(I8, 0.5)), Tensor("y", (1,), I8, Grid(I8, 1.0))
+    node = Node("sum", (x,), (y,), {"axes": (1,), "keepdims": False})
+    build = litert.LiteRt().build(NpuGraph("s", [x], [y], [node]), {})
+    assert build.run([np.int8([[-10, -20, 3, 1]])])[0].tolist() == [-13]
+    assert "SUM" in build.notes[0] and "optimized" in build.runs_on

@@ -13,7 +13,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 _MOVES: Final = "f32 f16 q8 q16 qu8 i8 i16 i32 i64 bool"
-_COMPARES: Final = "f32 f16 q8 q16 qu8 i32 i64"
+_COMPARES: Final = "f32 f16 q8 qu8 i32 i64"
 
 # Per op, the kinds that its data may be: q8, q16, qu8 are integers on a grid, i8 and the like integers that mean
 # themselves. Where the data is not the first operand or the result has another type, see `_data`.
@@ -34,27 +34,35 @@ _KINDS: Final[dict[str, str]] = {
     **dict.fromkeys(("sum", "reduce_max", "reduce_min"), "f32 q8 q16 qu8 i32 i64 bool"),
     "reduce_prod": "f32 q8 q16 i32 i64 bool",
     **dict.fromkeys(("argmax", "argmin"), "f32 q8 qu8 i8 i32"),
-    **dict.fromkeys(("softmax", "tanh", "relu", "relu6", "leaky_relu", "prelu", "gelu"), "f32 q8 q16 qu8"),
+    **dict.fromkeys(("softmax", "tanh", "relu", "relu6", "leaky_relu", "gelu"), "f32 q8 q16 qu8"),
+    "prelu": "f32 q8 qu8",
     "logistic": "f32 q8 q16",
     **dict.fromkeys(("relu_n1_to_1", "hard_swish"), "f32 q8 qu8"),
     **dict.fromkeys(("elu", "log_softmax"), "f32 q8"),
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt"), "f32 q8 q16"),
     "abs": "f32 q8 q16 i32",
-    "neg": "f32 f16 q8 q16 i8 i16 i32 i64",
+    # Its 8-bit kernels negate what is stored, whatever the zero point.
+    "neg": "f32 f16 i8 i16 i32 i64",
     **dict.fromkeys(("square", "sin", "cos", "ceil", "round"), "f32"),
     "floor": "f32 f16",
     "sign": "f32 i32",
     "cumsum": "f32 i32 i64",
     "table": "q8",
     **dict.fromkeys(("reshape", "transpose", "concatenation", "slice", "strided_slice", "pad"), _MOVES),
-    **dict.fromkeys(("broadcast_to", "tile", "reverse", "gather", "select", "cast"), _MOVES),
+    **dict.fromkeys(("broadcast_to", "tile", "reverse", "gather", "select"), _MOVES),
+    "cast": "f32 f16 i8 i16 i32 i64 bool",
     "split": "f32 q8 q16 qu8 i8 i16 i32 i64",
     "one_hot": "f32 q8 qu8 i8 i32 i64 bool",
     "resize_bilinear": "f32 q8 q16 qu8",
     "resize_nearest": "f32 f16 q8 q16 qu8 i8 i16 i32 bool",
     "quantize": "q8 q16 qu8",
-    "dequantize": "q8 q16 qu8",
+    "dequantize": "q4 q8 q16 qu8",
 }
+# Comparisons of 8-bit integers happen in steps of 1/256 of a unit.
+_COMPARE_STEP: Final = 1 / 256
+# An 8-bit (16-bit) sum shifts its operands up by so many bits, and the factor back must be below one.
+_SHIFTS: Final = {"q8": 20, "qu8": 20, "q16": 15}
+_SQUARED_SHIFT: Final = 14
 _RANKS: Final = {"pad": 5, "batch_matmul": 5}
 _RANK: Final = 8
 _WORDS: Final = {"f": "float", "i": "int", "q": "quantized int", "qu": "quantized uint", "bool": "bool"}
@@ -98,7 +106,27 @@ def supports(node: Node) -> Verdict:
     limit, rank = _RANKS.get(node.op, _RANK), max(len(t.shape) for t in [*node.operands, *node.outputs])
     if rank > limit:
         return Verdict(False, f"{node.op} of {rank} dimensions", f"reshape to at most {limit} dimensions")
+    if node.output.grid is not None or data.grid is not None:
+        verdict = _scales(node, data)
+        if not verdict.ok:
+            return verdict
     return _weights(node, data)
+
+
+def _scales(node: Node, data: Tensor) -> Verdict:
+    """Scales that make LiteRT's fixed point fail: some end the process, some compare unequal values as equal."""
+    scales = [float(t.grid.scales(0)) for t in node.operands if t.grid is not None and t.grid.axis is None]
+    if node.op in _KINDS and _KINDS[node.op].startswith(_COMPARES) and min(scales) < _COMPARE_STEP:
+        why = f"LiteRT compares quantized values in steps of 1/256, and a scale is {min(scales):.3g}"
+        return Verdict(False, why, "compare in float32, before the operands are quantized")
+    if node.op not in ("add", "squared_difference") or node.output.grid is None:
+        return YES
+    twice, out = 2 * max(scales), float(node.output.grid.scales(0))
+    factor = twice**2 / 2**_SQUARED_SHIFT if node.op == "squared_difference" else twice / 2 ** _SHIFTS[kind(data)]
+    if factor < out:
+        return YES
+    why = f"LiteRT's {node.op} cannot go from a scale of {max(scales):.3g} to {out:.3g}"
+    return Verdict(False, why, "calibrate on data of the usual range, so that the scales are nearer to each other")
 
 
 def _advice(dtype: DType, kinds: list[str]) -> str:
@@ -108,15 +136,17 @@ def _advice(dtype: DType, kinds: list[str]) -> str:
 
 
 def _weights(node: Node, x: Tensor) -> Verdict:
-    """Types of weights: int8 with any activation, int4 with int8 (or, fully connected, int16 and float) ones."""
-    if node.op not in ("conv_2d", "depthwise_conv_2d", "fully_connected", "transpose_conv"):
+    """Types of weights. (A depthwise convolution of int16 with int4 weights runs in LiteRT, and is wrong.)"""
+    w, narrow = node.inputs[1] if len(node.inputs) > 1 else None, ("q8", "q4")
+    if node.op in ("conv_2d", "fully_connected"):
+        allowed = {"f32": ("f32", *narrow)}.get(kind(x), narrow)
+    elif node.op == "depthwise_conv_2d":
+        allowed = {"f32": ("f32", "q8"), "q8": narrow}.get(kind(x), ("q8",))
+    elif node.op == "transpose_conv":
+        allowed = {"f32": ("f32",)}.get(kind(x), ("q8",))
+    else:
         return YES
-    w = node.operands[1]
-    allowed = {"f32": ("f32", "q8"), "q8": ("q8", "q4"), "q16": ("q8",)}[kind(x)]
-    if node.op == "fully_connected":
-        allowed = {"f32": ("f32", "q8", "q4"), "q8": ("q8", "q4"), "q16": ("q8", "q4")}[kind(x)]
-    if node.op == "transpose_conv":
-        allowed = {"f32": ("f32",), "q8": ("q8",), "q16": ("q8",)}[kind(x)]
+    assert w is not None
     if kind(w) in allowed:
         return YES
     listed = " or ".join(map(_spelled, allowed))
