@@ -330,10 +330,10 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("quantize", "dequantize")
 def _(net: Net, node: Node) -> Results:
-    # Values are real already: the writer puts the result's grid behind them.
+    # Values are real already: the writer puts the result's grid behind them. Off a grid they are made exact.
     x, y = operand(node), node.output
     first = net.follow(node)
-    value = net.get(x, first)
+    value = net.get(x, first) if y.grid is not None else net.snapped(x, first)
     if number_type(x) != number_type(y):
         value = net.op.convert(value, number_type(y))
     return [value], first

@@ -1,0 +1,342 @@
+"""Intel's NPU through OpenVINO, and OpenVINO's CPU and GPU: the targets "intel-npu...", "openvino-cpu", "openvino-gpu".
+
+One model serves all three. For the NPU it goes as far as this machine allows: to the chip, to its compiler, or to the
+host's CPU plugin, which computes the same model; virtual devices that pick one silently are not used. What ran where
+and in which precision is read back from OpenVINO and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, final
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu import intel_compiler
+from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.extras import installed
+from nxjax.backends.npu.intel_compiler import Answer
+from nxjax.backends.npu.openvino_run import CPU, EXTRA, Session, core, has_vnni, open_session, openvino, version
+from nxjax.errors import ExecutionError, LoweringError, ParameterError
+from nxjax.lower.npu.constraints import intel as table
+from nxjax.lower.npu.formats.openvino_net import node_names, owner
+from nxjax.lower.npu.formats.openvino_ops import RULES
+from nxjax.lower.npu.formats.openvino_writer import build, serialize
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.placement import YES, Cost, Placement, Verdict, place
+from nxjax.trace import dtypes
+
+_OPTIONS: Final = ("config", "measure", "platform")
+_MISSING: Final = f"OpenVINO is not installed: pip install 'nxjax[{EXTRA}]'"
+_EIGHT: Final = frozenset((dtypes.int8, dtypes.uint8, dtypes.int4))
+_INTEGER_KERNELS: Final = ("i8", "u8")
+
+
+def checked(target: str, options: dict[str, object]) -> tuple[dict[str, str], bool, str]:
+    """Options ``config`` (the plugin's properties by name), ``measure`` and ``platform``, or `ParameterError`."""
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise ParameterError(f"{target}: an option that this target has not", got=unknown, expected=_OPTIONS)
+    config = options.get("config", {})
+    if not isinstance(config, dict):
+        raise ParameterError(f"{target}: option config", got=config, expected="a dict of OpenVINO properties")
+    platform = str(options.get("platform", "") or "")
+    if platform and platform not in table.PLATFORMS:
+        raise ParameterError(f"{target}: no such platform", got=platform, expected=", ".join(table.PLATFORMS))
+    return {str(k): str(v) for k, v in config.items()}, bool(options.get("measure")), platform
+
+
+def row(n: Node, on_npu: bool, reason: str = "", suggestion: str = "", vendor: bool = True) -> Placement:
+    return Placement(
+        n.op, n.name, "npu" if on_npu else "host", n.source, n.scope, reason, suggestion, macs(n),
+        "vendor" if vendor else "table",
+    )  # fmt: skip
+
+
+def integer_products(graph: NpuGraph) -> list[int]:
+    """The nodes that multiply integers of at most eight bits with each other."""
+    found: list[int] = []
+    for i, n in enumerate(graph.nodes):
+        operands = [t for t in n.inputs[:2] if t is not None]
+        if n.op in table.PRODUCTS and all(t.grid is not None and t.dtype in _EIGHT for t in operands):
+            found.append(i)
+    return found
+
+
+def host_notes(graph: NpuGraph, precisions: dict[int, str]) -> list[str]:
+    """Whether products of integers ran in integer kernels on the host, and whether those can saturate."""
+    products = integer_products(graph)
+    if not products:
+        return []
+    other = [i for i in products if precisions.get(i) not in _INTEGER_KERNELS]
+    notes = [f"OpenVINO's CPU plugin ran {len(products) - len(other)} of {len(products)} int8 products in int8 kernels"]
+    for i in other:
+        n = graph.nodes[i]
+        where = f" at {n.source}" if n.source else ""
+        notes.append(f"{n.op} {n.name}{where} ran in {precisions.get(i, 'a folded kernel')} on the host")
+    if has_vnni() is False:
+        notes.append(
+            "this CPU has no VNNI: OpenVINO's int8 kernels saturate sums of two products in 16 bits, so results on the "
+            "host can be far from the NPU's; weights of seven bits avoid it"
+        )
+    return notes
+
+
+class OpenVinoTarget(NpuTarget):
+    """What the three devices share: the model, its files, and the host's CPU plugin.
+
+    Options of `build`: ``config`` (OpenVINO properties for the device's plugin), ``measure`` (time runs), ``platform``
+    (of the NPU).
+    """
+
+    format: ClassVar[str] = "openvino"
+    extra: ClassVar[str] = EXTRA
+
+    def supports(self, node: Node) -> Verdict:
+        return YES if node.op in RULES else Verdict(False, f"OpenVINO has no form of {node.op} here")
+
+    def written(self, graph: NpuGraph) -> tuple[Any, Build]:
+        """The model, and a `Build` that has its files and sizes."""
+        openvino()
+        model = build(graph)
+        files = serialize(model, graph.name or "model")
+        cost = Cost()
+        cost.add("weights", sum(t.nbytes for t in graph.constants()), "bytes", "model")
+        cost.add("file", sum(map(len, files.values())), "bytes", "measured")
+        return model, Build(files, "host", [], cost)
+
+    def on_host(self, graph: NpuGraph, model: Any, made: Build, config: dict[str, str]) -> Session:
+        """Give ``made`` the CPU plugin to run on, with notes on what it computes in."""
+        session = open_session(model, "CPU", CPU | config)
+        made.run, made.runs_on = session, f"OpenVINO {version()} CPU plugin on the host ({session.title})"
+        names = {name: i for i, name in enumerate(node_names(graph))}
+        made.notes += host_notes(graph, session.precisions(lambda name: owner(name, names)))
+        return session
+
+    def instead(self, graph: NpuGraph, model: Any, made: Build) -> None:
+        """The host for a device that is not here; nothing at all where the CPU plugin refuses the model."""
+        try:
+            self.on_host(graph, model, made, {})
+        except ExecutionError as error:
+            made.notes.append(f"the host cannot stand in for the device: {error.got}")
+            made.label = "emitted" if made.label == "host" else made.label
+
+
+@final
+class OpenVinoCpu(OpenVinoTarget):
+    """OpenVINO on this machine's CPU."""
+
+    name: ClassVar[str] = "openvino-cpu"
+    title: ClassVar[str] = "OpenVINO on the CPU"
+    precision: ClassVar[tuple[str, ...]] = ("int8", "float32")
+
+    def available(self) -> tuple[Label, str]:
+        return ("host", "OpenVINO computes on this machine's CPU") if installed("openvino") else ("emitted", _MISSING)
+
+    def placed(self, graph: NpuGraph) -> list[Placement]:
+        """Every node on the host: this target has no other device."""
+        verdicts = [self.supports(n) for n in graph.nodes]
+        reason = "OpenVINO's CPU plugin computes on the host"
+        return [row(n, False, v.reason or reason, vendor=False) for n, v in zip(graph.nodes, verdicts, strict=True)]
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        config, measure, _ = checked(self.name, options)
+        model, made = self.written(graph)
+        session = self.on_host(graph, model, made, config)
+        made.placements = [row(n, False, "OpenVINO's CPU plugin computes on the host") for n in graph.nodes]
+        if measure:
+            made.cost.add("latency", session.measure(), "s", "measured")
+        return made
+
+
+@final
+class OpenVinoGpu(OpenVinoTarget):
+    """OpenVINO on an Intel GPU; on the host where there is none."""
+
+    name: ClassVar[str] = "openvino-gpu"
+    title: ClassVar[str] = "Intel GPU through OpenVINO"
+    precision: ClassVar[tuple[str, ...]] = ("int8", "float16", "float32")
+
+    def available(self) -> tuple[Label, str]:
+        if not installed("openvino"):
+            return "emitted", _MISSING
+        if intel_compiler.gpu_present():
+            return "hardware", ""
+        return "host", "no Intel GPU here: OpenVINO's CPU plugin computes the same model"
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        config, measure, _ = checked(self.name, options)
+        model, made = self.written(graph)
+        if "GPU" not in {d.split(".")[0] for d in core().available_devices}:
+            made.notes.append("OpenVINO finds no GPU on this machine")
+            made.placements = self.placed(graph)
+            self.instead(graph, model, made)
+            return made
+        session = open_session(model, "GPU", {"PERFORMANCE_HINT": "LATENCY"} | config)
+        made.label, made.run = "hardware", session
+        made.runs_on = f"{session.title} through OpenVINO {version()}"
+        made.placements = [row(n, True) for n in graph.nodes]
+        if measure:
+            made.cost.add("latency", session.measure(), "s", "measured")
+        return made
+
+
+class IntelNpu(OpenVinoTarget):
+    """Intel's NPU, of the generation that is here, or one that is named by its platform number."""
+
+    name: ClassVar[str] = "intel-npu"
+    title: ClassVar[str] = "Intel NPU (AI Boost)"
+    precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
+    platform: ClassVar[str] = ""
+
+    def available(self) -> tuple[Label, str]:
+        if not installed("openvino"):
+            return "emitted", _MISSING
+        if intel_compiler.npu_present():
+            return "hardware", ""
+        if intel_compiler.libraries():
+            return (
+                "vendor-compiled",
+                "no Intel NPU here: its compiler makes the blob, the CPU plugin computes the model",
+            )
+        return "host", "no Intel NPU and no NPU compiler here: OpenVINO's CPU plugin computes the same model"
+
+    def supports(self, node: Node) -> Verdict:
+        known = super().supports(node)
+        return table.rule(self.platform or table.DEFAULT_PLATFORM)(node) if known.ok else known
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        """Compile for the NPU and run there, or as far towards that as this machine goes.
+
+        Raises:
+            LoweringError: the graph has an op, a type or a grid that OpenVINO cannot say.
+            ParameterError: an option that this target has not.
+        """
+        config, measure, chosen = checked(self.name, options)
+        platform = self.platform or chosen
+        if self.platform and chosen and chosen != self.platform:
+            raise ParameterError(f"{self.name}: option platform", got=chosen, expected=self.platform)
+        model, made = self.written(graph)
+        made.notes += sorted({r for n in graph.nodes if (r := table.remarks(n))})
+        device = "NPU" in {d.split(".")[0] for d in core().available_devices}
+        if not device and not intel_compiler.libraries():
+            made.notes.append(
+                "no Intel NPU and no NPU compiler (libopenvino_intel_npu_compiler) on this machine: "
+                "placement is by the published rules"
+            )
+            made.placements = place(graph, table.rule(platform or table.DEFAULT_PLATFORM))
+            self.instead(graph, model, made)
+            return made
+        if not device or platform:
+            config = {"NPU_PLATFORM": platform or table.DEFAULT_PLATFORM} | config
+        if not device:
+            config = {"NPU_COMPILER_TYPE": "PLUGIN"} | config
+        xml, weights = made.files.values()
+        answer = intel_compiler.compile_model(xml, weights, config)
+        if answer.blob is None:
+            self.refused(graph, made, answer, config)
+            self.instead(graph, model, made)
+            return made
+        self.compiled(graph, made, answer, platform or table.DEFAULT_PLATFORM)
+        if device and self.runs_here(platform):
+            session = Session(core().import_model(answer.blob, "NPU", config), "NPU")
+            made.label, made.run, made.runs_on = "hardware", session, f"{session.title} through OpenVINO {version()}"
+            if measure:
+                made.cost.add("latency", session.measure(), "s", "measured")
+        else:
+            self.instead(graph, model, made)
+        return made
+
+    def runs_here(self, platform: str) -> bool:
+        """Whether this machine's NPU is of the platform that was compiled for."""
+        return not platform or str(core().get_property("NPU", "DEVICE_ARCHITECTURE")) == platform
+
+    def compiled(self, graph: NpuGraph, made: Build, answer: Answer, platform: str) -> None:
+        """Everything runs on the NPU: its compiler has no other device to put an op on."""
+        assert answer.blob is not None
+        made.label = "vendor-compiled"
+        made.files = {f"{graph.name or 'model'}.blob": answer.blob} | made.files
+        made.placements = [row(n, True) for n in graph.nodes]
+        for name, figure in answer.cost.figures.items():
+            made.cost.add(name, figure.value, figure.unit, figure.basis)
+        made.cost.add("blob", len(answer.blob), "bytes", "measured")
+        rule = table.rule(platform)
+        surprises = [n.name or n.op for n in graph.nodes if not rule(n).ok]
+        if surprises:
+            made.notes.append(f"the compiler takes what its published rules do not: {', '.join(surprises)}")
+        if integer_products(graph) and "integer operations" in answer.cost:
+            whole, real = (answer.cost[k].value for k in ("integer operations", "float operations"))
+            made.notes.append(f"the NPU compiler counts {whole:.0f} integer and {real:.0f} float operations")
+
+    def refused(self, graph: NpuGraph, made: Build, answer: Answer, config: dict[str, str]) -> None:
+        """Find the nodes that the compiler refuses by compiling each alone; equal ones once."""
+        made.notes.append(f"Intel's NPU compiler refuses the model: {answer.error}")
+        names = {name: i for i, name in enumerate(node_names(graph))}
+        taken = None if answer.supported is None else {owner(name, names) for name in answer.supported}
+        known: dict[str, str] = {}
+        rows: list[Placement] = []
+        for i, n in enumerate(graph.nodes):
+            verdict = self.supports(n)
+            kind = signature(n)
+            if kind not in known:
+                known[kind] = alone(n, config)
+            if known[kind]:
+                rows.append(row(n, False, f"Intel's compiler: {known[kind]}", verdict.suggestion))
+            elif taken is not None and i not in taken and n.op not in ("dequantize", "reshape"):
+                rows.append(row(n, False, "the NPU plugin does not take it", verdict.suggestion))
+            else:
+                rows.append(row(n, True))
+        made.placements = rows
+        if all(r.device == "npu" for r in rows):
+            made.notes.append("each node compiles alone: it is their combination that is refused")
+
+
+def signature(n: Node) -> str:
+    """What decides how one node compiles, as text: its op, types, grids and attributes."""
+    tensors = [None if t is None else (t.shape, str(t.dtype), t.grid, t.constant) for t in n.inputs]
+    results = [(t.shape, str(t.dtype), t.grid) for t in n.outputs]
+    return repr((n.op, tensors, results, sorted((k, repr(v)) for k, v in n.attrs.items())))
+
+
+def alone(n: Node, config: dict[str, str]) -> str:
+    """The compiler's words if it refuses a node alone; empty if it takes it."""
+    inputs = list(dict.fromkeys(t for t in n.operands if not t.constant))
+    try:
+        files = serialize(build(NpuGraph("alone", inputs, list(n.outputs), [n])), "alone")
+    except LoweringError as error:
+        return str(error.what)
+    xml, weights = files.values()
+    return intel_compiler.compile_model(xml, weights, config).error
+
+
+@final
+class IntelNpu3720(IntelNpu):
+    name: ClassVar[str] = "intel-npu-3720"
+    title: ClassVar[str] = "Intel NPU 3720 (Meteor Lake, Arrow Lake)"
+    platform: ClassVar[str] = "3720"
+
+
+@final
+class IntelNpu4000(IntelNpu):
+    name: ClassVar[str] = "intel-npu-4000"
+    title: ClassVar[str] = "Intel NPU 4000 (Lunar Lake)"
+    platform: ClassVar[str] = "4000"
+
+
+@final
+class IntelNpu5010(IntelNpu):
+    name: ClassVar[str] = "intel-npu-5010"
+    title: ClassVar[str] = "Intel NPU 5010 (Panther Lake)"
+    platform: ClassVar[str] = "5010"
+
+
+@final
+class IntelNpu5020(IntelNpu):
+    name: ClassVar[str] = "intel-npu-5020"
+    title: ClassVar[str] = "Intel NPU 5020"
+    platform: ClassVar[str] = "5020"
+
+
+TARGETS: Final[Sequence[type[NpuTarget]]] = (
+    IntelNpu, IntelNpu3720, IntelNpu4000, IntelNpu5010, IntelNpu5020, OpenVinoCpu, OpenVinoGpu,
+)  # fmt: skip

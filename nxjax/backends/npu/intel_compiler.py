@@ -1,0 +1,133 @@
+"""Intel's NPU compiler, called in a process of its own: whether it is here, what it takes, and what it makes.
+
+``query_model`` promises more than the compiler holds, so a model counts as taken only once it has been compiled. Knows
+models as files and OpenVINO's names for operations; what a graph's nodes are called is the caller's business.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, final
+
+from nxjax.backends.npu import intel_child
+from nxjax.lower.npu.placement import Cost
+
+_COMPILER: Final = "*openvino_intel_npu_compiler*"
+_INTEL: Final = "0x8086"
+_LATENCY: Final = re.compile(r"Estimated inference latency: ([\d.]+) us")
+_OPERATIONS: Final = {
+    "float operations": re.compile(r"Total number of FPOps: (\d+)"),
+    "integer operations": re.compile(r"Total number of INTOps: (\d+)"),
+}
+_NOISE: Final = re.compile(r"^(Exception from .*|Check '.*|\s*)$|^\[\w+\] ")
+
+
+def libraries() -> list[str]:
+    """Files of the compiler that OpenVINO's NPU plugin would load; looked for, not opened."""
+    spec = importlib.util.find_spec("openvino")
+    places = [os.path.join(p, "libs") for p in (spec.submodule_search_locations or ())] if spec else []
+    places += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return sorted(f for p in places if p for f in glob.glob(os.path.join(p, _COMPILER)))
+
+
+def vendors(pattern: str) -> bool:
+    """Whether any device file that Linux lists under ``pattern`` is Intel's."""
+    for name in glob.glob(pattern):
+        try:
+            if Path(name).read_text().strip() == _INTEL:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def npu_present() -> bool:
+    """Whether Linux's driver shows an Intel NPU."""
+    return vendors("/sys/class/accel/accel*/device/vendor")
+
+
+def gpu_present() -> bool:
+    """Whether Linux's driver shows an Intel GPU."""
+    return vendors("/sys/class/drm/renderD*/device/vendor")
+
+
+@final
+@dataclass
+class Answer:
+    """What the compiler said of one model.
+
+    Attributes:
+        blob: the compiled model; None if it was refused.
+        error: the compiler's own words, if it was.
+        supported: the operations that ``query_model`` says the NPU takes; None if it was not reached.
+        devices: what OpenVINO found on the machine.
+        cost: the compiler's estimates.
+    """
+
+    blob: bytes | None
+    error: str = ""
+    supported: frozenset[str] | None = None
+    devices: Sequence[str] = ()
+    cost: Cost = field(default_factory=Cost)
+
+
+def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Answer:
+    """Ask for one model; never raises for what the compiler does."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        (place / "model.xml").write_bytes(xml)
+        (place / "model.bin").write_bytes(weights)
+        (place / "request.json").write_text(json.dumps(dict(config)))
+        done = subprocess.run(
+            [sys.executable, intel_child.__file__, folder],
+            capture_output=True,
+            text=True,
+            check=False,
+            errors="replace",
+        )
+        said = done.stdout + done.stderr
+        path = place / "report.json"
+        report = json.loads(path.read_text()) if path.exists() else {}
+        found = report.get("supported")
+        supported = None if found is None else frozenset(map(str, found))
+        devices = tuple(map(str, report.get("devices", ())))
+        if not report.get("compiled"):
+            error = words(report.get("error") or "") or f"it ended with status {done.returncode}: {words(said)[-500:]}"
+            return Answer(None, error, supported, devices)
+        return Answer((place / "model.blob").read_bytes(), "", supported, devices, estimates(said))
+
+
+def words(text: str) -> str:
+    """An exception's text without the file names and log lines around what is meant for people.
+
+    >>> words("Exception from src/x.cpp:54:\\nCompilation failed. Compiler returned msg:\\nMax striding levels")
+    'Compilation failed. Compiler returned msg: Max striding levels'
+    """
+    return " ".join(line.strip() for line in text.splitlines() if not _NOISE.match(line))
+
+
+def estimates(said: str) -> Cost:
+    """The compiler's figures in what it printed.
+
+    >>> str(estimates("Estimated inference latency: 18.73 us in dpu frequency 1850.00 MHz"))
+    'latency: 1.873e-05 s (vendor-estimate)'
+    """
+    cost = Cost()
+    found = _LATENCY.search(said)
+    if found:
+        cost.add("latency", float(found[1]) * 1e-6, "s", "vendor-estimate")
+    for name, pattern in _OPERATIONS.items():
+        counted = pattern.search(said)
+        if counted:
+            cost.add(name, float(counted[1]), "operations", "vendor-estimate")
+    return cost

@@ -1,0 +1,283 @@
+"""Intel's targets: the host stands in for absent devices and says so; int8 is proved to run in int8."""
+
+from pathlib import Path
+
+import numpy as np
+import openvino
+import pytest
+
+from nxjax.backends.npu import intel, intel_compiler, openvino_run
+from nxjax.backends.npu.intel import IntelNpu, IntelNpu3720, OpenVinoCpu, OpenVinoGpu
+from nxjax.errors import ExecutionError, ParameterError, ShapeError
+from nxjax.lower.npu.constraints.intel import rule
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
+from nxjax.ops.quant_grid import Grid, asymmetric
+from nxjax.trace import dtypes
+
+F32, I8, I32 = np.dtype("float32"), np.dtype("int8"), np.dtype("int32")
+NPU = "NPU" in openvino.Core().available_devices or bool(intel_compiler.libraries())
+no_npu = pytest.mark.skipif(NPU, reason="this machine can compile for the NPU")
+with_npu = pytest.mark.skipif(not NPU, reason="no Intel NPU and no NPU compiler")
+
+
+def net(quantized=True, seed=0):
+    """quantize -> conv -> depthwise -> fully connected -> dequantize, or the same in float."""
+    rng = np.random.default_rng(seed)
+    x = Tensor("x", (1, 12, 12, 3), F32)
+    nodes, h = [], x
+
+    def add(op, name, shape, operands, attrs, grid):
+        nonlocal h
+        h = Tensor(name, shape, I8 if quantized else F32, grid if quantized else None)
+        nodes.append(Node(op, operands, (h,), attrs, name=name))
+
+    def weights(name, shape, axis):
+        stored = rng.integers(-63, 64, shape).astype(np.int8)
+        scales = rng.uniform(0.5, 1.0, shape[axis]).astype(np.float32) / 200
+        grid = Grid(I8, tuple(map(float, scales)), 0, axis)
+        if quantized:
+            b = rng.integers(-500, 500, shape[axis]).astype(np.int32)
+            return Tensor(name + "/w", shape, I8, grid, stored), Tensor(name + "/b", b.shape, I32, None, b)
+        b = rng.standard_normal(shape[axis]).astype(np.float32)
+        return Tensor(name + "/w", shape, F32, None, grid.dequantize(stored)), Tensor(
+            name + "/b", b.shape, F32, None, b
+        )
+
+    if quantized:
+        add("quantize", "q", x.shape, (x,), {}, Grid(I8, 0.03, 2))
+    same = {"strides": (1, 1), "dilations": (1, 1), "padding": ((1, 1), (1, 1)), "activation": "relu"}
+    add("conv_2d", "conv", (1, 12, 12, 16), (h, *weights("conv", (16, 3, 3, 3), 0)), same | {"groups": 1},
+        Grid(I8, 0.03, -128))  # fmt: skip
+    add("depthwise_conv_2d", "dw", (1, 12, 12, 16), (h, *weights("dw", (1, 3, 3, 16), 3)), same, Grid(I8, 0.03, -128))
+    add("reshape", "flat", (1, 2304), (h,), {"shape": (1, 2304)}, h.grid)
+    add("fully_connected", "fc", (1, 10), (h, *weights("fc", (10, 2304), 0)), {"activation": None}, Grid(I8, 0.5, 3))
+    if quantized:
+        y = Tensor("y", (1, 10), F32)
+        nodes.append(Node("dequantize", (h,), (y,), name="y"))
+        h = y
+    return NpuGraph("net", [x], [h], nodes).check()
+
+
+X = np.random.default_rng(9).standard_normal((1, 12, 12, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", [OpenVinoCpu, OpenVinoGpu, IntelNpu, IntelNpu3720])
+def test_float_and_int8_run_and_mean_what_the_graph_means(target):
+    for quantized, steps in ((False, 0), (True, 2)):
+        graph = net(quantized)
+        made = target().build(graph, {})
+        (expected,) = interpret(graph, [X])
+        (got,) = made.run([X])
+        assert got.dtype == F32
+        if quantized:
+            # Three products, each one step off at most; the last one's step is 0.5.
+            assert np.abs(got - expected).max() <= steps * 0.5 + 1e-6
+        else:
+            np.testing.assert_allclose(got, expected, atol=1e-4, rtol=1e-4)
+        assert len(made.placements) == len(graph.nodes)
+        assert "CPU plugin on the host" in made.runs_on or made.label == "hardware"
+
+
+def test_the_host_says_that_int8_ran_in_int8():
+    made = OpenVinoCpu().build(net(), {"measure": True})
+    assert "OpenVINO's CPU plugin ran 3 of 3 int8 products in int8 kernels" in made.notes
+    assert made.label == "host"
+    assert all(p.device == "host" and "CPU" in p.reason and p.decided_by == "vendor" for p in made.placements)
+    assert 0 < made.cost["latency"].value < 1 and made.cost["latency"].basis == "measured"
+    assert not [n for n in OpenVinoCpu().build(net(False), {}).notes if "int8" in n]
+
+
+def test_a_product_that_does_not_run_in_int8_is_named():
+    graph = net()
+    notes = intel.host_notes(graph, {1: "u8", 2: "f32", 4: "u8"})
+    assert "2 of 3" in notes[0]
+    assert "depthwise_conv_2d dw ran in f32" in notes[1]
+
+
+def test_a_cpu_without_vnni_is_named(monkeypatch):
+    monkeypatch.setattr(intel, "has_vnni", lambda: False)
+    assert any("saturate" in n for n in OpenVinoCpu().build(net(), {}).notes)
+    assert not any("saturate" in n for n in OpenVinoCpu().build(net(False), {}).notes)
+
+
+def test_vnni_is_read_from_the_system(tmp_path, monkeypatch):
+    for flags, expected in (("flags : avx512f avx512_vnni", True), ("flags : avx2", False), ("Features : neon", None)):
+        (tmp_path / "cpuinfo").write_text(flags + "\n")
+        monkeypatch.setattr(openvino_run, "Path", lambda _: tmp_path / "cpuinfo")
+        assert openvino_run.has_vnni() is expected
+
+
+@no_npu
+def test_without_an_npu_the_published_rules_place():
+    made = IntelNpu().build(net(), {})
+    assert made.label == "host"
+    assert {(p.device, p.decided_by) for p in made.placements} == {("npu", "table")}
+    assert any("no Intel NPU" in n for n in made.notes)
+    assert list(made.files) == ["net.xml", "net.bin"]
+    assert IntelNpu().available()[0] == "host"
+
+
+@with_npu
+def test_with_a_compiler_it_decides():
+    for target in (IntelNpu, IntelNpu3720):
+        made = target().build(net(), {})
+        assert made.label in ("vendor-compiled", "hardware")
+        assert next(iter(made.files)) == "net.blob"
+        assert made.files["net.blob"][:4] == b"\x7fELF"
+        assert {(p.device, p.decided_by) for p in made.placements} == {("npu", "vendor")}
+        assert made.cost["latency"].basis == "vendor-estimate"
+    counts = IntelNpu().build(net(), {}).cost
+    assert counts["integer operations"].value > 10 * counts["float operations"].value
+
+
+@with_npu
+def test_what_the_compiler_refuses_is_named():
+    shape = (1, 2, 2, 2, 2, 2, 2)
+    x, y, z = (Tensor(n, shape, F32) for n in "xyz")
+    nodes = [Node("relu", (x,), (y,), name="fine"), Node("add", (y, x), (z,), {"activation": None}, name="wide")]
+    made = IntelNpu().build(NpuGraph("g", [x], [z], nodes), {})
+    assert made.label == "host"
+    assert made.placements[1].device == "host" and "Intel's compiler" in made.placements[1].reason
+    assert any("refuses the model" in n for n in made.notes)
+    assert made.run is not None
+
+
+def test_an_absent_gpu_is_said():
+    if "GPU" in openvino.Core().available_devices:
+        pytest.skip("this machine has a GPU")
+    made = OpenVinoGpu().build(net(), {})
+    assert made.label == "host" and any("no GPU" in n for n in made.notes)
+
+
+def test_what_the_host_cannot_run_is_emitted(monkeypatch):
+    def refuse(*_):
+        raise ExecutionError("openvino: the CPU plugin refuses the model", got="no kernel")
+
+    monkeypatch.setattr(intel, "open_session", refuse)
+    if not NPU:
+        made = IntelNpu().build(net(), {})
+        assert made.label == "emitted" and made.run is None and any("no kernel" in n for n in made.notes)
+    with pytest.raises(ExecutionError):
+        OpenVinoCpu().build(net(), {})
+
+
+def test_options_are_checked():
+    for bad in ({"speed": 1}, {"config": "fast"}, {"platform": "9999"}):
+        with pytest.raises(ParameterError):
+            IntelNpu().build(net(), bad)
+    with pytest.raises(ParameterError, match="3720"):
+        IntelNpu3720().build(net(), {"platform": "4000"})
+    with pytest.raises(ExecutionError, match="refuses"):
+        OpenVinoCpu().build(net(), {"config": {"NUM_STREAMS": "none"}})
+
+
+def test_arguments_are_checked():
+    made = OpenVinoCpu().build(net(), {})
+    with pytest.raises(ShapeError):
+        made.run([X[:, :5]])
+    with pytest.raises(ShapeError):
+        made.run([])
+    with pytest.raises(TypeError):
+        made.run([X.astype(np.float64)])
+
+
+def test_results_are_the_callers_own():
+    made = OpenVinoCpu().build(net(False), {})
+    (first,) = made.run([X])
+    kept = first.copy()
+    made.run([X + 1])
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_integer_ends():
+    grid = asymmetric(-1, 1)
+    x, y = Tensor("x", (4, 8), I8, grid), Tensor("y", (4, 8), I8, grid)
+    made = OpenVinoCpu().build(NpuGraph("g", [x], [y], [Node("relu", (x,), (y,))]), {})
+    stored = np.arange(-16, 16).astype(np.int8).reshape(4, 8)
+    (got,) = made.run([stored])
+    assert got.dtype == I8
+    np.testing.assert_array_equal(got, np.maximum(stored, grid.zero_point))
+
+
+def test_a_compiler_that_dies_is_an_answer(tmp_path, monkeypatch):
+    # A child that ends by a signal halfway, as the compiler does on some models.
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import json, os, sys\nopen(sys.argv[1] + '/report.json', 'w').write(json.dumps({'supported': ['a']}))\n"
+        "print('LLVM ERROR: Failed to infer result type', flush=True)\nos.abort()\n"
+    )
+    monkeypatch.setattr(intel_compiler.intel_child, "__file__", str(child))
+    answer = intel_compiler.compile_model(b"", b"", {})
+    assert answer.blob is None and answer.supported == frozenset("a")
+    assert "status -6" in answer.error and "LLVM ERROR" in answer.error
+
+
+def test_the_child_reports_a_refusal():
+    files = OpenVinoCpu().build(net(), {}).files
+    if NPU:
+        pytest.skip("this machine compiles it")
+    answer = intel_compiler.compile_model(*files.values(), {"NPU_PLATFORM": "4000", "NPU_COMPILER_TYPE": "PLUGIN"})
+    assert answer.blob is None
+    assert "CPU" in answer.devices
+    assert "ompiler" in answer.error
+
+
+def test_a_refused_model_is_taken_apart(monkeypatch):
+    # What the compiler answers is put in by hand here: how its answers become placements is what is tested.
+    asked = []
+
+    def answer(xml, weights, config):
+        asked.append(config)
+        bad = b"GroupConvolution" in xml
+        return intel_compiler.Answer(None if bad else b"blob", "no kernel" if bad else "", frozenset(("conv", "fc")))
+
+    monkeypatch.setattr(intel_compiler, "libraries", lambda: ["libopenvino_intel_npu_compiler.so"])
+    monkeypatch.setattr(intel_compiler, "compile_model", answer)
+    made = IntelNpu3720().build(net(), {})
+    if "NPU" not in openvino.Core().available_devices:
+        assert asked[0] == {"NPU_COMPILER_TYPE": "PLUGIN", "NPU_PLATFORM": "3720"}
+    assert made.label == "host" and "net.blob" not in made.files
+    devices = {p.name: (p.device, p.decided_by) for p in made.placements}
+    assert devices["dw"] == ("host", "vendor") and devices["conv"] == ("npu", "vendor")
+    assert devices["q"] == ("host", "vendor")
+    assert IntelNpu().available()[0] != "host"
+
+
+def test_the_compilers_words_and_figures():
+    text = "x\n[INFO] 1 [a]   Estimated inference latency: 18.73 us in dpu frequency 1850.00 MHz\n"
+    text += "[INFO] 2 [b]   Total number of FPOps: 7\n[INFO] 2 [b]   Total number of INTOps: 4284416\n"
+    cost = intel_compiler.estimates(text)
+    assert cost["latency"].value == pytest.approx(18.73e-6)
+    assert cost["integer operations"].value == 4284416 and cost["float operations"].value == 7
+    assert "latency" not in intel_compiler.estimates("")
+
+
+def test_devices_are_looked_for_in_sysfs(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "vendor").write_text("0x1022\n")
+    assert not intel_compiler.vendors(str(tmp_path / "*" / "vendor"))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "vendor").write_text("0x8086\n")
+    assert intel_compiler.vendors(str(tmp_path / "*" / "vendor"))
+
+
+def test_the_table():
+    def one(op, dtype, shape=(2, 3), result=None, grid=None, attrs=None):
+        x, y = Tensor("x", shape, dtype, grid), Tensor("y", shape, result or dtype, grid)
+        return Node(op, (x, x), (y,), attrs or {})
+
+    ok = rule()
+    assert ok(one("add", F32)).ok and ok(one("add", I8, grid=Grid(I8, 0.1))).ok and ok(one("add", I32)).ok
+    assert "int32" in ok(one("add", I8)).suggestion
+    assert not ok(one("cast", F32, result=np.dtype("int16"))).ok and ok(one("cast", F32, result=I32)).ok
+    assert not ok(one("add", F32, (1,) * 6)).ok and ok(one("add", F32, (1,) * 5)).ok
+    assert not ok(one("add", dtypes.bfloat16)).ok
+    pad = one("pad", F32, (2, 3, 3, 3), attrs={"padding": ((0, 0), (1, 1), (1, 1), (1, 1))})
+    assert not rule("3720")(pad).ok and rule("4000")(pad).ok
+    assert not rule("3720")(one("cast", F32, result=np.dtype("float64"))).ok
+
+
+def test_the_child_needs_nothing_of_nxjax():
+    source = Path(intel_compiler.intel_child.__file__).read_text()
+    assert "import nxjax" not in source and "from nxjax" not in source
