@@ -26,8 +26,8 @@ def _mean(x: Array, axis: Axes) -> Array:
     """Mean along ``axis``, repeated back into the shape of ``x``."""
     kept = tuple(i for i in range(x.ndim) if i not in axis)
     n = math.prod(x.shape[a] for a in axis)
-    total = broadcast_in_dim(reduce_sum(x, axes=axis), shape=x.shape, broadcast_dimensions=kept)
-    return mul(total, 1 / n if n else math.nan)
+    mean = mul(reduce_sum(x, axes=axis), 1 / n if n else math.nan)
+    return broadcast_in_dim(mean, shape=x.shape, broadcast_dimensions=kept)
 
 
 def _wide(x: Array) -> Array:

@@ -27,11 +27,11 @@ from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_snap import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.quant_traced import (
     EXACT_FLOAT32,
+    Factor,
     cast,
     clipped,
     like_int,
     multiplier_of,
-    rescale,
     rescale_static,
     rescale_wide,
     settled,
@@ -104,7 +104,7 @@ def _requantized(
     if y_grid.dtype == dtypes.int16:
         scaled = rescale_wide(summed, over(mantissa), over(exponent))
     else:
-        scaled = rescale(wrapped(summed), over(mantissa), over(exponent), rounding)
+        scaled = Factor(mantissa, exponent, rounding).applied(wrapped(summed), over)
     return settled(scaled, y_grid, lo, hi)
 
 

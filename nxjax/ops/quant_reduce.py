@@ -17,7 +17,7 @@ from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.point import quantize_multiplier
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, clipped, rescale, settled, wrapped
+from nxjax.ops.quant_traced import cast, clipped, rescale_by, settled, wrapped
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.window import Pairs, reduce_window_sum, window_shape
@@ -45,8 +45,9 @@ class _Total(Quantized):
         count = math.prod(q.shape[a] for a in axes)
         total = wrapped(reduce_sum(cast(q, dtypes.int64), axes=axes))
         total = wrapped(sub(total, like(total, x_grid.zero_point * count)))
-        multiplier, shift = self.factor(count, x_grid, y_grid, rounding)
-        return settled(rescale(total, like(total, multiplier), like(total, shift), rounding), y_grid, *y_grid.limits)
+        return settled(
+            rescale_by(total, *self.factor(count, x_grid, y_grid, rounding), rounding), y_grid, *y_grid.limits
+        )
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: Axes, **params: Any

@@ -6,11 +6,12 @@ into a product with its reciprocal; every float here is arranged so that this ch
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import add, div, max, min, mul, sub
+from nxjax.ops.arithmetic import add, div, max, mul, sub
 from nxjax.ops.base import NDArray, constant, like
 from nxjax.ops.bitwise import and_, shift_left, shift_right_arithmetic, shift_right_logical
 from nxjax.ops.compare import ge, gt, lt
@@ -53,9 +54,16 @@ def to_stored(x: Array, grid: Grid) -> Array:
 
 
 def recovered(x: Array, grid: Grid) -> Array:
-    """The integers of a value known to lie on the grid, as int32: a product instead of `to_stored`'s division."""
+    """The integers of a value that lies on the grid, as int32: a product instead of `to_stored`'s division."""
     assert not isinstance(grid.scale, tuple)
-    return _placed(mul(x, like(x, np.float32(1) / np.float32(grid.scale))), grid)
+    low, high = grid.limits
+    ratio = mul(x, like(x, np.float32(1) / np.float32(grid.scale)))
+    whole = clipped(round(ratio, rounding_method=TO_NEAREST_EVEN), low - grid.zero_point, high - grid.zero_point)
+    return _with_zero(cast(whole, dtypes.int32), grid)
+
+
+def _with_zero(q: Array, grid: Grid) -> Array:
+    return add(q, like(q, grid.zero_point)) if grid.zero_point else q
 
 
 def _placed(ratio: Array, grid: Grid) -> Array:
@@ -63,7 +71,7 @@ def _placed(ratio: Array, grid: Grid) -> Array:
     # Clipped before the zero point is added, so that the conversion to integers cannot overflow.
     whole = clipped(round(ratio, rounding_method=AWAY_FROM_ZERO), low - grid.zero_point, high - grid.zero_point)
     whole = select_n(_is_nan(ratio), whole, like(whole, 0))
-    return add(cast(whole, dtypes.int32), like_int(whole, grid.zero_point))
+    return _with_zero(cast(whole, dtypes.int32), grid)
 
 
 def _is_nan(x: Array) -> Array:
@@ -110,9 +118,30 @@ def multiplier_of(real: Array, rounding: Rounding) -> tuple[Array, Array]:
 
 
 def rescale_static(x: Array, real: Any, rounding: Rounding) -> Array:
-    """int64 ``x`` times a real number known now."""
+    """int64 ``x`` times a real number known now, by as few operations as its shift allows."""
     mantissa, exponent = quantize_multiplier(real, rounding)
-    return rescale(x, like(x, int(mantissa)), like(x, int(exponent)), rounding)
+    return rescale_by(x, int(mantissa), int(exponent), rounding)
+
+
+def rescale_by(x: Array, mantissa: int, exponent: int, rounding: Rounding) -> Array:
+    """`fixed.point.rescale` with a multiplier known now."""
+    if rounding == "single":
+        return _rounded_shift(mul(x, like(x, mantissa)), 31 - exponent)
+    if exponent > 0:
+        x = wrapped(shift_left(x, like(x, exponent & 31)))
+    high = _rounded_shift(mul(x, like(x, mantissa)), 31)
+    return _divided(high, -exponent) if exponent < 0 else high
+
+
+def _rounded_shift(x: Array, bits: int) -> Array:
+    """``x / 2**bits`` to the nearest integer, halves up."""
+    return shift_right_arithmetic(add(x, like(x, 1 << (bits - 1))), like(x, bits))
+
+
+def _divided(x: Array, bits: int) -> Array:
+    """``x / 2**bits`` to the nearest integer, halves away from zero: halves up after taking 1 from negative numbers."""
+    half = add(x, like(x, 1 << (bits - 1)))
+    return shift_right_arithmetic(add(half, shift_right_arithmetic(x, like(x, 63))), like(x, bits))
 
 
 def wrapped(x: Array) -> Array:
@@ -120,23 +149,35 @@ def wrapped(x: Array) -> Array:
     return cast(cast(x, dtypes.int32), dtypes.int64)
 
 
-def rescale(x: Array, mantissa: Array, exponent: Array, rounding: Rounding) -> Array:
-    """`fixed.point.rescale`: int64 ``x * mantissa * 2^(exponent - 31)``; all operands int64 of one shape."""
-    one, zero = like(x, 1), like(x, 0)
-    if rounding == "single":
-        total = sub(like(x, 31), exponent)
-        nudge = shift_left(one, sub(total, one))
-        return wrapped(shift_right_arithmetic(add(mul(x, mantissa), nudge), total))
-    left = and_(max(exponent, zero), like(x, 31))
-    right = max(sub(zero, exponent), zero)
-    product = mul(wrapped(shift_left(x, left)), mantissa)
-    nudge = select_n(ge(product, zero), like(x, 1 - (1 << 30)), like(x, 1 << 30))
-    # Integer division cuts towards zero, as C++ does.
-    high = min(div(add(product, nudge), like(x, 1 << 31)), like(x, (1 << 31) - 1))
-    mask = sub(shift_left(one, right), one)
-    threshold = add(shift_right_arithmetic(mask, one), select_n(lt(high, zero), zero, one))
-    up = gt(and_(high, mask), threshold)
-    return add(shift_right_arithmetic(high, right), select_n(up, zero, one))
+@final
+class Factor:
+    """A multiplier per channel, prepared so that little is left to do per element. All int64 of one shape.
+
+    gemmlowp adds ``1 - 2**30`` to negative products and cuts towards zero; that is adding ``2**30`` and flooring. Its
+    right shift rounds halves away from zero, which is halves up after taking 1 from negative numbers.
+    """
+
+    def __init__(self, mantissa: Array, exponent: Array, rounding: Rounding) -> None:
+        one, zero = like(mantissa, 1), like(mantissa, 0)
+        self.mantissa = mantissa
+        self.rounding = rounding
+        if rounding == "single":
+            self.right = sub(like(mantissa, 31), exponent)
+            self.parts = [shift_left(one, sub(self.right, one))]
+            return
+        self.right = max(sub(zero, exponent), zero)
+        shifts = gt(self.right, zero)
+        half = shift_right_arithmetic(shift_left(one, self.right), one)
+        self.parts = [and_(max(exponent, zero), like(mantissa, 31)), half, select_n(shifts, zero, like(mantissa, -1))]
+
+    def applied(self, x: Array, over: Callable[[Array], Array]) -> Array:
+        """int64 ``x`` times the factor, as int64; ``over`` repeats a row of channels over x."""
+        if self.rounding == "single":
+            return shift_right_arithmetic(add(mul(x, over(self.mantissa)), over(self.parts[0])), over(self.right))
+        left, half, negative = map(over, self.parts)
+        high = _rounded_shift(mul(wrapped(shift_left(x, left)), over(self.mantissa)), 31)
+        less = and_(shift_right_arithmetic(high, like(x, 63)), negative)
+        return shift_right_arithmetic(add(add(high, half), less), over(self.right))
 
 
 def rescale_wide(x: Array, mantissa: Array, exponent: Array) -> Array:
@@ -153,11 +194,11 @@ def rescale_wide(x: Array, mantissa: Array, exponent: Array) -> Array:
 
 def settled(x: Array, out: Grid, low: int, high: int) -> Array:
     """Rescaled int64 values on the output grid: zero point added, clamped, as int32."""
-    return cast(clipped(wrapped(add(x, like(x, out.zero_point))), low, high), dtypes.int32)
+    return cast(clipped(wrapped(_with_zero(x, out)), low, high), dtypes.int32)
 
 
 def stored_weights(w: Array, scale: Array, dtype: DType) -> Array:
-    """Weights as ``dtype`` stores them, in float32: ``rint(w / scale)`` within the symmetric range, or float8 values."""
+    """Weights as ``dtype`` stores them, in float32: ``rint(w / scale)`` in the symmetric range, or float8 values."""
     last = symmetric_limit(dtype)
     ratio = clipped(quotient(w, spread_blocks(scale, w.shape)), -last, last)
     if dtype in dtypes.FLOAT:

@@ -194,7 +194,7 @@ def reshape_last(r: Rewriter, n: Node) -> Tensor | None:
             return None
         inner = x.shape
         inputs.append(x)
-    if inner is None or not inner or len(inner) < len(n.output.shape) or inner[-1] != n.output.shape[-1]:
+    if not inner or not n.output.shape or len(inner) < len(n.output.shape) or inner[-1] != n.output.shape[-1]:
         return None
     for i, t in enumerate(inputs):
         if t is None or not t.constant or number(t) is not None:
