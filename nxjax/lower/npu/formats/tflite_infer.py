@@ -1,7 +1,7 @@
-"""Result shapes of the NPU vocabulary, for graphs that come from files and cannot be trusted.
+"""Result types of the NPU vocabulary, for graphs that come from files and cannot be trusted.
 
-A rule gives the shapes that a node's operands and attributes imply, or refuses operands that fit no result at all. It
-knows nothing of files; the reader says which file an error is about.
+A rule gives the shapes that a node's operands and attributes imply, or refuses operands that fit no result at all; the
+dtypes of a node go together or are refused. It knows nothing of files; the reader says which file an error is about.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.errors import ShapeError
-from nxjax.lower.npu.graph import Node
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
 
 Rule = Callable[[Node], Shape]
@@ -260,3 +261,41 @@ def shapes(node: Node) -> list[Shape]:
         _need(min(sizes, default=0) > 0 and sum(sizes) == x[axis], f"split of {x} at axis {axis} into {tuple(sizes)}")
         return [(*x[:axis], n, *x[axis + 1 :]) for n in sizes]
     return [_RULES.get(node.op, _same)(node)]
+
+
+_WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
+_COMPARE: Final = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_CONVERT: Final = ("quantize", "dequantize", "cast")
+
+
+def check_dtypes(node: Node) -> None:
+    """Raise `DtypeError` unless the node's operands and results are of dtypes that go together."""
+    operands, out = node.operands, node.output
+    first = operands[1 if node.op == "select" else 0]
+    if node.op in _CONVERT:
+        return
+    if node.op in ("argmax", "argmin"):
+        _agree(node, out.dtype in (dtypes.int32, dtypes.int64))
+    elif node.op == "one_hot":
+        _agree(node, first.dtype in dtypes.INTEGER)
+    elif node.op in _COMPARE:
+        _agree(node, out.dtype == dtypes.bool_ and operands[1].dtype == first.dtype)
+    elif node.op in _WEIGHTED:
+        _agree(node, out.dtype == first.dtype and _weights_agree(first, operands[1:]))
+    else:
+        data = {"gather": operands[:1], "select": operands[1:]}.get(node.op, operands)
+        _agree(node, all(t.dtype == first.dtype for t in [*data, *node.outputs]))
+
+
+def _weights_agree(x: Tensor, rest: Sequence[Tensor]) -> bool:
+    """Floats with floats, or with integers on a grid; integers on a grid with such, and an integer bias."""
+    if x.grid is None:
+        biases = all(t.dtype == x.dtype for t in rest[1:])
+        return x.dtype in dtypes.FLOAT and biases and (rest[0].grid is not None or rest[0].dtype == x.dtype)
+    return rest[0].grid is not None and all(t.dtype in (dtypes.int32, dtypes.int64) for t in rest[1:])
+
+
+def _agree(node: Node, condition: bool) -> None:
+    if not condition:
+        short = [dtypes.short_name(t.dtype) for t in [*node.operands, *node.outputs]]
+        raise DtypeError(f"graph: {node.op}: dtypes that do not go together", got=", ".join(short))

@@ -188,8 +188,9 @@ class _Reader:
         made = Node(op, tuple(inputs), tuple(outputs), attrs, name=outputs[0].name if outputs else "")
         try:
             expected = tflite_infer.shapes(made)
+            tflite_infer.check_dtypes(made)
         except NxError as error:
-            raise _bad(f"operands that do not fit: {error.what.removeprefix('graph: ')}") from None
+            raise _bad(f"operands that do not fit: {error.what.removeprefix('graph: ')}", error.got) from None
         if expected != [t.shape for t in outputs]:
             stated = [t.shape for t in outputs]
             raise _bad(f"a result of {op} whose shape does not follow from its operands", f"{stated}, not {expected}")

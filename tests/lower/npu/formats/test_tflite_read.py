@@ -153,6 +153,12 @@ SPOILS = {
     "buffer": (spoil_tensor(buffer=99), "buffer is out of range"),
     "variable": (spoil_tensor(is_variable=True), "variable"),
     "made twice": (lambda r: r["subgraphs"][0]["operators"][1].update(outputs=[3]), "shape|twice|before"),
+    "weights of another type": (spoil_tensor(type=3, quantization=None), "do not go together"),
+    "bias of another type": (lambda r: r["subgraphs"][0]["tensors"][2].update(type=0), "do not go together"),
+    "result of another type": (
+        lambda r: r["subgraphs"][0]["tensors"][4].update(type=3),
+        "do not go together|zero point",
+    ),
     "scales": (spoil_scale(scale=[1.0, 2.0]), "scales do not fit"),
     "negative scale": (spoil_scale(scale=[-1.0]), "not positive"),
     "nan scale": (spoil_scale(scale=[float("nan")]), "not positive"),
