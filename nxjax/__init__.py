@@ -44,6 +44,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("QArray",), "nxjax.transforms.quantize.qarray"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
     **dict.fromkeys(("Tensor",), "nxjax.tensor"),
+    **dict.fromkeys(("simulate",), "nxjax.hardware.simulate"),
     **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
     **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
@@ -56,7 +57,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "custom_derivatives", "ad_checkpoint", "runtime", "device")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "custom_derivatives", "ad_checkpoint", "runtime", "device", "hardware")
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from nxjax import dtypes as dtypes
 from nxjax import errors as errors
 from nxjax import experimental as experimental
 from nxjax import flatten_util as flatten_util
+from nxjax import hardware as hardware
 from nxjax import lax as lax
 from nxjax import lower as lower
 from nxjax import nn as nn
@@ -31,8 +32,13 @@ from nxjax import typing as typing
 from nxjax.config import config as config
 from nxjax.custom_kernel import kernel as kernel
 from nxjax.custom_operator import custom_op as custom_op
+from nxjax.deploy.artifact import Artifact as Artifact
+from nxjax.deploy.compile import compile as compile
+from nxjax.deploy.compile import explain as explain
+from nxjax.deploy.targets import targets as targets
 from nxjax.device import Device as Device
 from nxjax.device import DeviceType as DeviceType
+from nxjax.hardware.simulate import simulate as simulate
 from nxjax.lax.control import associative_scan as associative_scan
 from nxjax.lax.control import cond as cond
 from nxjax.lax.control import fori_loop as fori_loop

@@ -20,6 +20,22 @@ def add_channels(y: Array, bias: Any) -> Array:
     return v + broadcast_in_dim(b, shape=v.shape, broadcast_dimensions=(1,))
 
 
+def conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: tuple[int, int] = (1, 1),
+    padding: str | tuple[int, int] = (0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+) -> Array:
+    """What `Conv2d` computes: ``x`` ``[n, i, h, w]`` and ``weight`` ``[o, i / groups, rows, columns]``."""
+    v, w = promote_inexact("conv2d", x, weight)
+    pairs = padding if isinstance(padding, str) else [(p, p) for p in padding]
+    y = lax.conv_general_dilated(v, w, stride, pairs, None, dilation, LAYOUT, feature_group_count=groups)
+    return y if bias is None else add_channels(y, bias)
+
+
 def _one(value: tuple[int, int]) -> str:
     return str(value[0] if value[0] == value[1] else value)
 
@@ -96,12 +112,7 @@ class Conv2d(Module):
         return per_image(self, x, self._convolved, self.in_channels)
 
     def _convolved(self, x: Array) -> Array:
-        v, w = promote_inexact("Conv2d", x, self.weight)
-        padding = self.padding if isinstance(self.padding, str) else [(p, p) for p in self.padding]
-        y = lax.conv_general_dilated(
-            v, w, self.stride, padding, None, self.dilation, LAYOUT, feature_group_count=self.groups
-        )
-        return y if self.bias is None else add_channels(y, self.bias)
+        return conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def _settings(self) -> str:
         words = [f"{self.in_channels}, {self.out_channels}, kernel_size={_one(self.kernel_size)}"]

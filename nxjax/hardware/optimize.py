@@ -1,0 +1,292 @@
+"""`NPUBackend.optimize_model`: a model quantized, lowered, laid out in memory and placed, as something to call.
+
+Everything here is `nx.quantize` and `nx.compile` with choices made: folded batch norms, an observer that fits the aim,
+an order of nodes that needs little memory. What was chosen and what the result costs stands in the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.backends.base import Label
+from nxjax.deploy.report import Report
+from nxjax.deploy.trace import Bound
+from nxjax.errors import NxError, ParameterError
+from nxjax.hardware.npu_ops import policy_of
+from nxjax.lower.npu.graph import NpuGraph
+from nxjax.lower.npu.lower import UNROLL
+from nxjax.lower.npu.memory import MemoryPlan, check_limit, plan, reorder
+from nxjax.lower.npu.placement import YES, place
+from nxjax.nn.modules.base import Module
+from nxjax.nn.modules.containers import Residual, Sequential
+from nxjax.nn.modules.convolution import Conv2d, ConvTranspose2d
+from nxjax.nn.modules.dense import Embedding, Linear
+from nxjax.nn.modules.normalization import fold_batch_norms
+from nxjax.quant.function import quantize as quantized
+from nxjax.trace import tree
+from nxjax.trace.core import Array
+from nxjax.trace.types import ShapeDtypeStruct
+from nxjax.transforms.jit import jit
+from nxjax.transforms.shapes import eval_shape
+
+AIMS: Final = ("performance", "balanced", "accuracy", "memory")
+# Observers that "accuracy" chooses among, by the error they lead to.
+OBSERVERS: Final = ("minmax", "percentile", "mse")
+# Image sizes that are tried first where a model does not say which it takes.
+COMMON: Final = (32, 224, 28, 64, 96, 128, 160, 192, 256, 299, 320, 384, 416, 512)
+
+
+@final
+@dataclass(eq=False)
+class OptimizedModel:
+    """A model as it runs on an NPU: call it like the model.
+
+    Attributes:
+        function: what it computes, pure: integers inside if it is quantized.
+        precision: the precision that was asked for.
+        label: how far towards silicon its results go.
+        report: where each op runs.
+        graph: what it was lowered to.
+        memory: the arena of its activations.
+        artifact: what `nx.compile` made for the chip or the simulated target; None without one.
+        snr: signal to noise in decibels against the float model on the calibration data; infinite for float.
+        notes: what was chosen, and what to know about it.
+    """
+
+    function: Callable[..., Any]
+    precision: str
+    label: Label
+    report: Report
+    graph: NpuGraph
+    memory: MemoryPlan
+    artifact: Any = None
+    snr: float = math.inf
+    notes: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self._compiled = jit(self.function)
+
+    def __call__(self, *args: Any) -> Any:
+        """The model's result for inputs of any batch; on a chip, of the batch it was compiled for."""
+        if self.label == "hardware":
+            return self.artifact.run(*args)
+        return self._compiled(*args)
+
+    def save(self, path: Any) -> Any:
+        """Write the artifact; give its path.
+
+        Raises:
+            ParameterError: there is none: no chip and no simulated target was named.
+        """
+        if self.artifact is None:
+            raise ParameterError(
+                "optimize_model: nothing to save",
+                got="a simulator of no particular chip",
+                fix='name a target: npu.optimize_model(..., target="ethos-u55")',
+            )
+        return self.artifact.save(path)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"OptimizedModel({self.precision}, {self.label})",
+            f"  {self.report.summary()}",
+            f"  memory: {self.memory.peak:,} bytes of activations at once",
+        ]
+        if math.isfinite(self.snr):
+            lines.append(f"  signal to noise: {self.snr:.1f} dB")
+        return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
+
+
+@final
+@dataclass(frozen=True)
+class Wish:
+    """What a caller of `optimize_model` asks for."""
+
+    quantize: bool
+    precision: str
+    aim: str
+    calibration: Iterable[Any] | None
+    shape: Sequence[int] | None
+    strict: bool
+
+
+def optimize(model: Any, wish: Wish, target: str | None, chip: bool, limit: int | None, saving: bool) -> OptimizedModel:
+    """The model for a target (None: every instruction of an NPU graph), within ``limit`` bytes of activations."""
+    if not callable(model):
+        raise ParameterError(
+            "optimize_model: needs a model", got=type(model).__name__, expected="a Module or a function"
+        )
+    if wish.aim not in AIMS:
+        raise ParameterError("optimize_model: optimize_for", got=repr(wish.aim), expected=", ".join(AIMS))
+    policy = policy_of("optimize_model", wish.precision) if wish.quantize else None
+    if wish.quantize and policy is None:
+        raise ParameterError(
+            "optimize_model: quantize",
+            got=f"precision={wish.precision!r}",
+            expected="int8 or int16",
+            fix="pass quantize=False for a float precision",
+        )
+    notes: list[str] = []
+    batches = _batches(model, wish, notes)
+    example = batches[0]
+    folded = function = _as_function(model)
+    snr = math.inf
+    if policy is not None:
+        function, snr = _quantized(folded, policy, batches, wish.aim, notes)
+    artifact, report, graph = _placed(function, example, target, wish.strict)
+    label: Label = "host" if policy is None else "simulator"
+    if chip:
+        label = artifact.label
+    if saving or wish.aim == "memory":
+        graph = reorder(graph)
+    memory = plan(graph, in_place=saving or wish.aim == "memory")
+    if limit is not None:
+        check_limit(memory, limit)
+    notes += report.notes
+    precision = wish.precision if policy is not None else "float32"
+    return OptimizedModel(function, precision, label, report, graph, memory, artifact, snr, notes)
+
+
+def _as_function(model: Any) -> Callable[..., Any]:
+    """The model as a function with a name, batch norms folded."""
+    if not isinstance(model, Module):
+        return model
+    folded = fold_batch_norms(model)
+
+    def network(*args: Any) -> Any:
+        return folded(*args)
+
+    network.__name__ = network.__qualname__ = type(model).__name__.lower()
+    return network
+
+
+def _placed(
+    function: Callable[..., Any], example: tuple[Any, ...], target: str | None, strict: bool
+) -> tuple[Any, Report, NpuGraph]:
+    if target is not None:
+        from nxjax.deploy.compile import compile
+
+        artifact = compile(function, target=target, strict=strict)(*example)
+        return artifact, artifact.report, artifact.graph
+    graph = Bound(function, example, {}, None).graph("integer", UNROLL)
+    rows = place(graph, lambda _: YES)
+    return None, Report("npu simulator", "every instruction of an NPU graph", "simulator", rows), graph
+
+
+def _quantized(
+    model: Callable[..., Any], policy: str, batches: list[tuple[Any, ...]], aim: str, notes: list[str]
+) -> tuple[Callable[..., Any], float]:
+    """The quantized model and its signal to noise; for accuracy the best of several observers."""
+    float_model = jit(model)
+    want = [float_model(*b) for b in batches]
+    tried: list[tuple[float, str, Callable[..., Any]]] = []
+    for observer in OBSERVERS if aim == "accuracy" else ("minmax",):
+        made = quantized(model, policy, calibrate=batches, observer=observer, params=(), progress=False)
+        fast = jit(made)
+        tried.append((_snr(want, [fast(*b) for b in batches]), observer, made))
+    snr, observer, made = max(tried, key=lambda row: row[0])
+    if aim == "accuracy":
+        rest = ", ".join(f"{name} {value:.1f} dB" for value, name, _ in tried)
+        notes.append(f"ranges observed by {observer!r}, the best of {rest}")
+    return made, snr
+
+
+def _snr(want: list[Any], got: list[Any]) -> float:
+    """10 log10 of the float results' power over that of the difference, over all results together."""
+    signal = noise = 0.0
+    for a, b in zip(tree.leaves(want), tree.leaves(got), strict=True):
+        x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        signal += float(np.sum(x * x))
+        noise += float(np.sum((x - y) ** 2))
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+# --- inputs ---
+
+
+def _batches(model: Any, wish: Wish, notes: list[str]) -> list[tuple[Any, ...]]:
+    """Calibration batches as tuples of arguments; random ones, which a note says, where none are given."""
+    if wish.calibration is not None:
+        data = wish.calibration
+        if isinstance(data, (np.ndarray, Array)):
+            data = [data]
+        found = [b if isinstance(b, tuple) else (b,) for b in data]
+        if not found:
+            raise ParameterError("optimize_model: calibration_data", got="no batches", expected="at least one")
+        return [tuple(np.asarray(x) if isinstance(x, (list, float, int)) else x for x in b) for b in found]
+    shape = tuple(wish.shape) if wish.shape is not None else input_shape(model)
+    rng = np.random.default_rng(0)
+    draws = [rng.normal(size=shape).astype(np.float32) for _ in range(4)]
+    if _first(model, Embedding) is not None:
+        size = _first(model, Embedding).num_embeddings
+        draws = [rng.integers(0, size, shape).astype(np.int32) for _ in range(4)]
+    if wish.quantize:
+        notes.append(
+            f"calibrated on random numbers of shape {list(shape)}: give calibration_data from the real task, or expect "
+            "other accuracy than this"
+        )
+    return [(x,) for x in draws]
+
+
+def _layers(model: Any) -> list[Module]:
+    """Layers in the order in which they are run."""
+    if isinstance(model, Sequential):
+        return [inner for layer in model.layers for inner in _layers(layer)]
+    if isinstance(model, Residual):
+        return _layers(model.inner)
+    return [model] if isinstance(model, Module) else []
+
+
+def _first(model: Any, kind: type[Module]) -> Any:
+    layers = _layers(model)
+    return layers[0] if layers and isinstance(layers[0], kind) else None
+
+
+def input_shape(model: Any) -> tuple[int, ...]:
+    """The shape of one input, batch 1, that a model's layers leave no choice about.
+
+    A model that begins with a `Linear` says it. One of convolutions that ends in a `Linear` takes the images for
+    which the features fit: square ones are tried, common sizes first.
+
+    Raises:
+        ParameterError: the layers do not say, or several sizes fit.
+
+    >>> from nxjax.nn import Conv2d, Linear, Sequential
+    >>> input_shape(Sequential(Conv2d(1, 4, 3), Linear(4 * 26 * 26, 10)))
+    (1, 1, 28, 28)
+    """
+    first = _first(model, Linear)
+    if first is not None:
+        return (1, first.in_features)
+    image = _first(model, Conv2d) or _first(model, ConvTranspose2d)
+    if image is None:
+        raise _unknown("its first layer takes inputs of any shape")
+
+    def fits(size: int) -> bool:
+        try:
+            eval_shape(model, ShapeDtypeStruct((1, image.in_channels, size, size), np.float32))
+        except NxError:
+            return False
+        return True
+
+    found = [n for n in COMMON if fits(n)] or [n for n in range(1, 257) if fits(n)][:1]
+    if not found:
+        raise _unknown("no square image up to 512 rows fits")
+    if max(found) - min(found) > 16:
+        raise _unknown(f"images of {min(found)} and of {max(found)} rows fit")
+    return (1, image.in_channels, found[0], found[0])
+
+
+def _unknown(why: str) -> ParameterError:
+    return ParameterError(
+        "optimize_model: the model does not say what inputs it takes",
+        got=why,
+        fix="pass input_shape=(1, channels, rows, columns), or calibration_data=[batch, ...]",
+    )

@@ -1,0 +1,88 @@
+"""Which NPUs a machine has, on file trees as drivers make them."""
+
+import pytest
+
+import nxjax as nx
+from nxjax.hardware import chips
+from nxjax.hardware.npu import is_npu_available, npu_unavailable_reason
+
+
+def accel(root, index, driver):
+    """A device of the accel subsystem that ``driver`` registered."""
+    device = root / f"sys/class/accel/accel{index}/device"
+    device.mkdir(parents=True)
+    made = root / f"sys/bus/pci/drivers/{driver}"
+    made.mkdir(parents=True, exist_ok=True)
+    (device / "driver").symlink_to(made)
+
+
+def usb(root, name, vendor, product):
+    entry = root / f"sys/bus/usb/devices/{name}"
+    entry.mkdir(parents=True)
+    (entry / "idVendor").write_text(f"{vendor}\n")
+    (entry / "idProduct").write_text(f"{product}\n")
+
+
+def node(root, name):
+    (root / "dev").mkdir(exist_ok=True)
+    (root / "dev" / name).write_bytes(b"")
+
+
+def test_nothing_there(tmp_path):
+    assert chips.find(tmp_path) == []
+    reason = chips.why_none(tmp_path)
+    assert "no NPU found" in reason
+    for kind in chips.KINDS:
+        assert kind.name in reason
+
+
+@pytest.mark.parametrize(
+    ("make", "title", "place"),
+    [
+        (lambda r: accel(r, 0, "intel_vpu"), "Intel NPU", "/dev/accel/accel0"),
+        (lambda r: accel(r, 3, "amdxdna"), "AMD XDNA", "/dev/accel/accel3"),
+        (lambda r: node(r, "fastrpc-cdsp"), "Qualcomm Hexagon", "/dev/fastrpc-cdsp"),
+        (lambda r: node(r, "apex_0"), "Google Edge TPU", "/dev/apex_0"),
+        (lambda r: usb(r, "1-2", "18d1", "9302"), "Google Edge TPU", "usb 1-2"),
+        (lambda r: node(r, "ethosu0"), "Arm Ethos-U", "/dev/ethosu0"),
+        (lambda r: accel(r, 0, "habanalabs"), "Habana Gaudi", "/dev/accel/accel0"),
+        (lambda r: accel(r, 0, "rocket"), "Rockchip RKNPU", "/dev/accel/accel0"),
+    ],
+)
+def test_each_family(tmp_path, make, title, place):
+    make(tmp_path)
+    (chip,) = chips.find(tmp_path)
+    assert (chip.title, chip.place) == (title, place)
+
+
+def test_others_devices_are_not_npus(tmp_path):
+    accel(tmp_path, 0, "some_gpu")
+    usb(tmp_path, "1-1", "1d6b", "0002")
+    node(tmp_path, "null")
+    assert chips.find(tmp_path) == []
+
+
+def test_a_chip_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(chips, "installed", lambda module: False)
+    accel(tmp_path, 0, "intel_vpu")
+    (chip,) = chips.find(tmp_path)
+    assert not chip.usable
+    assert "pip install 'nxjax[openvino]'" in chips.why_none(tmp_path)
+
+
+def test_a_chip_with_its_package_can_be_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(chips, "installed", lambda module: module == "openvino")
+    accel(tmp_path, 0, "amdxdna")
+    accel(tmp_path, 1, "intel_vpu")
+    accel(tmp_path, 2, "habanalabs")
+    found = chips.find(tmp_path)
+    assert [c.usable for c in found] == [True, False, False]
+    assert found[0].title == "Intel NPU"
+    assert chips.why_none(tmp_path) == ""
+
+
+def test_this_machine_answers_without_pretending():
+    assert is_npu_available() == (npu_unavailable_reason() == "")
+    if not is_npu_available():
+        with pytest.raises(RuntimeError, match=r"nx\.simulate"):
+            nx.hardware.npu.NPUBackend()

@@ -1,0 +1,410 @@
+"""The NPU backend: its simulator against NumPy, a chip through its target, what is refused, and what the labels say."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax import nn
+from nxjax.backends.npu import registry
+from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.errors import ExecutionError, ParameterError
+from nxjax.hardware import chips
+from nxjax.hardware.npu import NPUBackend, OptimizedModel
+from nxjax.hardware.optimize import input_shape
+from nxjax.hardware.simulate import simulated
+from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.memory import MemoryLimitError
+from nxjax.lower.npu.placement import YES, Verdict, place
+
+rng = np.random.default_rng(0)
+close = np.testing.assert_allclose
+
+
+def array(*shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _off():
+    """Simulators are process-wide: none outlives its test."""
+    nx.simulate(None)
+    yield
+    nx.simulate(None)
+
+
+def backend(**kwargs):
+    with nx.simulate("npu"):
+        npu = NPUBackend(**kwargs)
+    assert npu.initialize()
+    return npu
+
+
+# --- simulators ---
+
+
+def test_a_simulator_is_on_inside_or_from_now_on():
+    with nx.simulate("npu") as outer:
+        assert simulated("npu") is outer
+        with nx.simulate("npu") as inner:
+            assert simulated("npu") is inner
+        assert simulated("npu") is outer
+    assert simulated("npu") is None
+    kept = nx.simulate("npu")
+    assert simulated("npu") is kept
+    assert repr(kept) == "npu simulator"
+    nx.simulate(None)
+    assert simulated("npu") is None
+    with pytest.raises(ParameterError, match="no simulator of this"):
+        nx.simulate("gpu")
+
+
+@pytest.mark.skipif(not chips.why_none(), reason="this machine has an NPU")
+def test_without_a_chip_the_error_says_how_to_simulate():
+    with pytest.raises(RuntimeError, match=r'nx.simulate\("npu"\)') as caught:
+        NPUBackend()
+    assert isinstance(caught.value, ExecutionError)
+    assert chips.why_none() in str(caught.value)
+
+
+def test_a_backend_keeps_its_simulator_and_must_be_initialized():
+    with nx.simulate("npu"):
+        npu = NPUBackend()
+    assert "not initialized" in repr(npu)
+    with pytest.raises(RuntimeError, match=r"npu\.initialize"):
+        npu.relu(array(2))
+    assert npu.initialize()
+    assert npu.initialize()
+    assert npu.label == "simulator"
+    assert npu.get_device_count() == 1
+    info = npu.get_device_info(0)
+    assert info["label"] == "simulator"
+    assert "simulator" in info["name"]
+    with pytest.raises(ParameterError, match="index"):
+        npu.get_device_info(1)
+    with pytest.raises(ParameterError, match="device"), nx.simulate("npu"):
+        NPUBackend(device=1)
+    with pytest.raises(ParameterError, match="precision"), nx.simulate("npu"):
+        NPUBackend(precision="int3")
+
+
+# --- operations ---
+
+X, Y, IMAGE = array(4, 6), array(4, 6), array(2, 3, 8, 8)
+W, B = array(5, 3, 3, 3), array(5)
+
+
+def conv(x, w, b, stride, padding):
+    layer = nn.Conv2d(3, 5, 3, stride=stride, padding=padding).replace(weight=nx.array(w), bias=nx.array(b))
+    return np.asarray(layer(x))
+
+
+OPERATIONS = [
+    ("matmul", lambda n: n.matmul(X, Y.T), lambda: X @ Y.T),
+    ("add", lambda n: n.add(X, Y), lambda: X + Y),
+    ("add", lambda n: n.add(X, Y[:1]), lambda: X + Y[:1]),
+    ("sub", lambda n: n.sub(X, Y), lambda: X - Y),
+    ("mul", lambda n: n.mul(X, Y), lambda: X * Y),
+    ("maximum", lambda n: n.maximum(X, Y), lambda: np.maximum(X, Y)),
+    ("minimum", lambda n: n.minimum(X, Y), lambda: np.minimum(X, Y)),
+    ("relu", lambda n: n.relu(X), lambda: np.maximum(X, 0)),
+    ("relu6", lambda n: n.relu6(X * 4), lambda: np.clip(X * 4, 0, 6)),
+    ("sigmoid", lambda n: n.sigmoid(X), lambda: 1 / (1 + np.exp(-X))),
+    ("tanh", lambda n: n.tanh(X), lambda: np.tanh(X)),
+    ("gelu", lambda n: n.gelu(X), lambda: np.asarray(nn.gelu(X, approximate=False))),
+    ("silu", lambda n: n.silu(X), lambda: X / (1 + np.exp(-X))),
+    ("softmax", lambda n: n.softmax(X), lambda: np.asarray(nn.softmax(X))),
+    ("conv2d", lambda n: n.conv2d(IMAGE, W, B, stride=2, padding=1), lambda: conv(IMAGE, W, B, 2, 1)),
+    ("conv2d", lambda n: n.conv2d(IMAGE, W, padding="same"), lambda: conv(IMAGE, W, B * 0, 1, "same")),
+    ("linear", lambda n: n.linear(X, Y, B[:4]), lambda: X @ Y.T + B[:4]),
+    ("max_pool2d", lambda n: n.max_pool2d(IMAGE, 2), lambda: np.asarray(nn.MaxPool2d(2)(IMAGE))),
+    ("avg_pool2d", lambda n: n.avg_pool2d(IMAGE, 2), lambda: np.asarray(nn.AvgPool2d(2)(IMAGE))),
+    ("mean", lambda n: n.mean(X, axis=1), lambda: X.mean(1)),
+    ("sum", lambda n: n.sum(X, axis=0), lambda: X.sum(0)),
+    ("reshape", lambda n: n.reshape(X, (6, 4)), lambda: X.reshape(6, 4)),
+    ("transpose", lambda n: n.transpose(X), lambda: X.T),
+    ("concatenate", lambda n: n.concatenate([X, Y], axis=1), lambda: np.concatenate([X, Y], 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "ours", "theirs"), OPERATIONS)
+def test_operations_in_float_run_on_the_host_and_say_so(name, ours, theirs):
+    npu = backend()
+    close(np.asarray(ours(npu)), theirs(), rtol=1e-4, atol=1e-5)
+    assert npu.last_run.op == name
+    assert npu.last_run.label == "host"
+    assert "float32" in npu.last_run.reason
+
+
+@pytest.mark.parametrize(("name", "ours", "theirs"), OPERATIONS)
+def test_operations_on_integers_run_exactly_in_the_simulator(name, ours, theirs):
+    npu = backend(precision="int8")
+    got, want = np.asarray(ours(npu)), theirs()
+    step = (max(want.max(), 0) - min(want.min(), 0)) / 255
+    reach = 2 * step + 0.05 * np.abs(want).max() * (name in ("matmul", "linear", "conv2d", "mul", "gelu", "silu"))
+    assert np.abs(got - want).max() <= max(reach, 0.03)
+    assert npu.last_run.label == "simulator", npu.last_run
+
+
+def test_integers_are_computed_as_they_are():
+    npu = backend()
+    a, b = nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([[5, 6], [7, 8]])
+    c = npu.matmul(a, b)
+    assert c.tolist() == [[19, 22], [43, 50]]
+    assert c.dtype == np.int32
+    assert npu.last_run.label == "simulator"
+    npu.matmul(a * 100000, b)
+    assert npu.last_run.label == "host"
+    assert "16 bits" in str(npu.last_run)
+    npu.mean(a)
+    assert npu.last_run.label == "host"
+
+
+def test_a_memory_limit_bounds_operations():
+    npu = backend(precision="int8")
+    npu.set_memory_limit(100)
+    with pytest.raises(MemoryLimitError, match="at most 100 bytes"):
+        npu.add(array(20, 20), array(20, 20))
+    with pytest.raises(MemoryLimitError):
+        npu.add(nx.ones((20, 20), dtype="int32"), nx.ones((20, 20), dtype="int32"))
+    npu.set_memory_limit(100_000)
+    assert npu.add(array(20, 20), array(20, 20)).shape == (20, 20)
+    assert npu.get_device_info()["memory_limit"] == 100_000
+    for wrong in (0, -1, 2.5, True):
+        with pytest.raises(ParameterError, match="set_memory_limit"):
+            npu.set_memory_limit(wrong)
+    npu.set_memory_limit(None)
+
+
+# --- models ---
+
+
+def network(channels=8, size=8):
+    nn.seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, channels, 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        nn.Conv2d(channels, channels, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Linear(channels * size * size // 4, 4),
+    )
+
+
+def test_an_optimized_model_is_the_model_on_integers():
+    npu, model = backend(), network()
+    data = [array(4, 1, 8, 8) for _ in range(2)]
+    fast = npu.optimize_model(model, calibration_data=data)
+    assert isinstance(fast, OptimizedModel)
+    assert fast.label == "simulator"
+    want, got = np.asarray(model(data[0])), np.asarray(fast(data[0]))
+    assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
+    assert fast.snr > 25
+    assert not fast.notes
+    # Folded and fused: two convolutions, a matrix, what lies between; nothing else.
+    ops = [n.op for n in fast.graph]
+    assert ops.count("conv_2d") == 2
+    assert not {"relu", "batch_norm", "quantize", "dequantize", "mul"} & set(ops)
+    # Calling it is interpreting its graph, bit for bit.
+    stored = [t.grid.quantize(data[0]) for t in fast.graph.inputs]
+    (exact,) = interpret(fast.graph, stored)
+    np.testing.assert_array_equal(got, fast.graph.outputs[0].grid.dequantize(exact))
+    assert fast(data[0][:1]).shape == (1, 4)
+    assert "100.0%" in repr(fast)
+    with pytest.raises(ParameterError, match="name a target"):
+        fast.save("model.bin")
+
+
+def test_without_data_a_note_says_what_stood_in():
+    fast = backend().optimize_model(model=network(16, 32), quantize=True, precision="int8")
+    assert fast.graph.inputs[0].shape[0] == 1
+    assert any("random numbers" in n for n in fast.notes)
+    assert "calibration_data" in repr(fast)
+
+
+def test_what_a_model_is_optimized_for():
+    npu, model, data = backend(), network(), [array(8, 1, 8, 8)]
+    plain = npu.optimize_model(model, calibration_data=data)
+    exact = npu.optimize_model(model, optimize_for="accuracy", calibration_data=data)
+    assert exact.snr >= plain.snr
+    assert any("the best of" in n for n in exact.notes)
+    wide = npu.optimize_model(model, precision="int16", calibration_data=data)
+    assert wide.snr > plain.snr
+    assert wide.memory.peak > plain.memory.peak
+    small = npu.optimize_model(model, optimize_for="memory", calibration_data=data)
+    assert small.memory.peak <= plain.memory.peak
+    loose = npu.optimize_model(model, quantize=False, calibration_data=data)
+    assert loose.label == "host"
+    close(np.asarray(loose(data[0])), np.asarray(model(data[0])), rtol=1e-3, atol=1e-4)
+    for kwargs, says in (
+        ({"optimize_for": "luck"}, "optimize_for"),
+        ({"precision": "int2"}, "precision"),
+        ({"precision": "float32"}, "quantize=False"),
+        ({"calibration_data": []}, "at least one"),
+        ({"model": 3}, "needs a model"),
+    ):
+        with pytest.raises(ParameterError, match=says):
+            npu.optimize_model(**{"model": model, "calibration_data": data, **kwargs})
+
+
+def wide_block(x):
+    """Two branches of which one is added late: an order of nodes that keeps both alive costs more."""
+    late = nn.relu(x * 2)
+    y = x
+    for _ in range(3):
+        y = nn.relu(y + 1)
+    return nx.sum(y, 1) + nx.sum(late, 1)
+
+
+def test_memory_optimization_really_uses_less():
+    npu, data = backend(), [array(4, 256)]
+    before = npu.optimize_model(wide_block, calibration_data=data)
+    npu.enable_memory_optimization(True)
+    after = npu.optimize_model(wide_block, calibration_data=data)
+    assert after.memory.peak < before.memory.peak
+    np.testing.assert_array_equal(np.asarray(after(data[0])), np.asarray(before(data[0])))
+    npu.set_memory_limit(after.memory.peak)
+    assert npu.optimize_model(wide_block, calibration_data=data).memory.peak == after.memory.peak
+    npu.enable_memory_optimization(False)
+    with pytest.raises(MemoryLimitError):
+        npu.optimize_model(wide_block, calibration_data=data)
+
+
+def test_a_limit_names_the_largest_tensors():
+    npu = backend()
+    npu.set_memory_limit(500)
+    with pytest.raises(MemoryLimitError, match=r"int8\[4, 8, 8, 8\]") as caught:
+        npu.optimize_model(network(), calibration_data=[array(4, 1, 8, 8)])
+    assert isinstance(caught.value, MemoryError)
+
+
+def test_batch_sizes():
+    npu, model = backend(), network(16, 32)
+    assert npu.advise_batch_size() == 1
+    assert "edge" in npu.advise_batch_size().reason
+    npu.set_memory_limit(1 << 20)
+    assert npu.advise_batch_size(model) == 1
+    npu._simulation.target = "groq"  # a chip that serves many requests at once
+    assert npu.advise_batch_size() == 16
+    npu._simulation.target = None
+
+
+def test_batches_shrink_until_they_fit(monkeypatch):
+    npu, model = backend(), network()
+    peak = npu.optimize_model(model, input_shape=(1, 1, 8, 8)).memory.peak
+    monkeypatch.setattr("nxjax.hardware.npu.DATA_CENTER", ("",))
+    npu.set_memory_limit(peak * 5)
+    advised = npu.advise_batch_size(model, input_shape=(1, 1, 8, 8))
+    assert advised == 4
+    assert "4 at once" in advised.reason
+    npu.set_memory_limit(peak // 2)
+    with pytest.raises(MemoryLimitError):
+        npu.advise_batch_size(model, input_shape=(1, 1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.Sequential(nn.Linear(7, 3)), (1, 7)),
+        (network(16, 32), (1, 1, 32, 32)),
+        (nn.Sequential(nn.Residual(nn.Conv2d(3, 3, 1)), nn.Linear(3 * 13 * 13, 2)), (1, 3, 13, 13)),
+        (nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 5)), nn.Linear(2 * 24 * 24, 2)), (1, 1, 28, 28)),
+    ],
+)
+def test_input_shapes_that_layers_say(model, shape):
+    assert input_shape(model) == shape
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.ReLU()),
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Linear(4, 2)),
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(1009, 2)),
+        lambda x: x,
+    ],
+)
+def test_input_shapes_that_they_do_not(model):
+    with pytest.raises(ParameterError, match="pass input_shape"):
+        input_shape(model)
+
+
+# --- chips ---
+
+
+class Fake(NpuTarget):
+    """A vendor's target as NPU adapters are: takes all but tanh, runs graphs, says it is hardware."""
+
+    name = "fake"
+    title = "Fake NPU"
+    format = "tflite"
+    built: ClassVar[list] = []
+
+    def available(self):
+        return "hardware", ""
+
+    def supports(self, node):
+        return Verdict(False, "no tanh here", "a relu") if node.op == "tanh" else YES
+
+    def build(self, graph, options):
+        self.built.append(graph)
+        run = lambda xs: interpret(graph, xs)
+        return Build({"model.bin": b"x"}, "hardware", place(graph, self.supports), run=run, runs_on="fake chip")
+
+
+@pytest.fixture
+def fake_chip(monkeypatch):
+    kind = chips.Kind("Fake", "NPU", module="json", target="fake")
+    found = [chips.Chip(kind, "/dev/fake0", "fake_driver")]
+    monkeypatch.setattr(chips, "find", lambda root="/": found)
+    monkeypatch.setattr(registry, "get", lambda name: Fake())
+    Fake.built.clear()
+
+
+@pytest.mark.usefixtures("fake_chip")
+def test_a_chip_runs_what_its_target_builds(tmp_path):
+    npu = NPUBackend(precision="int8")
+    assert npu.initialize()
+    assert npu.label == "hardware"
+    assert npu.get_device_info()["place"] == "/dev/fake0"
+    got = npu.add(X, Y)
+    assert Fake.built
+    close(np.asarray(got), X + Y, atol=0.05)
+    assert npu.last_run.label == "hardware"
+    data = [array(2, 1, 8, 8)]
+    fast = npu.optimize_model(network(), calibration_data=data)
+    assert fast.label == "hardware"
+    assert fast.artifact.label == "hardware"
+    assert np.abs(np.asarray(fast(data[0])) - np.asarray(network()(data[0]))).max() < 0.1
+    assert fast.save(tmp_path / "m.bin").read_bytes() == b"x"
+    with pytest.raises(ParameterError, match="another shape"):
+        fast(data[0][:1])
+
+
+@pytest.mark.usefixtures("fake_chip")
+def test_a_chip_that_does_not_start(monkeypatch):
+    monkeypatch.setattr(Fake, "available", lambda self: ("emitted", "the driver is too old"))
+    npu = NPUBackend()
+    assert not npu.initialize()
+    assert "the driver is too old" in npu.error
+    with pytest.raises(RuntimeError, match="driver is too old"):
+        npu.relu(X)
+
+
+@pytest.mark.usefixtures("fake_chip")
+def test_a_simulated_target_has_its_rules():
+    with nx.simulate("npu", target="fake"):
+        npu = NPUBackend(precision="int8")
+    npu.initialize()
+    assert npu.get_device_info()["name"] == "simulator of Fake NPU"
+    npu.relu(X)
+    assert npu.last_run.label == "simulator"
+    npu.tanh(X)
+    assert npu.last_run.label == "host"
+    assert "no tanh here" in npu.last_run.reason
+    fast = npu.optimize_model(lambda x: nn.relu(x) + nx.tanh(x), calibration_data=[X])
+    assert fast.label == "simulator"
+    assert [r.op for r in fast.report.host_rows] == ["tanh"]
+    with pytest.raises(nx.errors.PlacementError, match="no tanh here"):
+        npu.optimize_model(lambda x: nx.tanh(x), calibration_data=[X], strict=True)
