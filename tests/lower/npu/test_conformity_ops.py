@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.interpret import interpret
+from nxjax.ops.fixed.functions import real_function
 from nxjax.ops.fixed.softmax import log_softmax_grid, softmax_grid
 from nxjax.ops.quant_grid import Grid
 from tests.lower.npu.litert import F32, I8, I16, I32, Random, conforms, litert, randoms
@@ -86,11 +87,23 @@ def test_relu(r: Random, op: str, dtype: np.dtype):
     r.agree(op, [r.grid(dtype)], [(3, 50)], r.tensor((3, 50), r.grid(dtype)))
 
 
+def on_a_half(op: str, values: np.ndarray, x: Grid, y: Grid, **attrs: Any) -> np.ndarray:
+    """Which results lie on a half of a step, as far as float32 sees.
+
+    LiteRT asks the machine's C library, whose tanhf, expm1f and erfcf may err by some units in the last place, where
+    ours are rounded correctly: one table entry in about a million differs by one step.
+    """
+    steps = real_function(op, **attrs)(x.dequantize(values)).astype(np.float64) / y.scale
+    return np.abs(np.abs(steps - np.trunc(steps)) - 0.5) < 1e-4
+
+
 def every_value(r: Random, op: str, x: Grid, y: Grid, least: int = -128, reference: bool = True, **attrs: Any) -> None:
     """A function of every stored int8 value from ``least`` up, or of random int16 ones."""
     values = ALL8[max(least, -128) + 128 :] if x.dtype == I8 else r.stored((256,), I16)
     if x.dtype == I16 and least > -128:
         values = np.abs(np.maximum(values, -32767))
+    if op in ("tanh", "gelu", "elu") and x.dtype == I8:
+        values = values[~on_a_half(op, values, x, y, **attrs)]
     t = r.tensor(values.shape, x)
     conforms(r.node(op, [t], r.tensor(values.shape, y), **attrs), [values], reference)
 
