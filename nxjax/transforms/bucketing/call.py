@@ -21,12 +21,12 @@ from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing import control, moving, rules, windows
-from nxjax.transforms.bucketing.interpret import constant_of, described, interpret
+from nxjax.transforms.bucketing.interpret import described, interpret, is_operand
 from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
 from nxjax.transforms.bucketing.values import Context, Val
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
-from nxjax.transforms.nested import Nested, jvp_program, present, to_front
+from nxjax.transforms.nested import Nested, jvp_program, picked, present, to_front
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
@@ -92,7 +92,7 @@ def _input_sizes(solver: Solver, types: Sequence[ArrayType]) -> tuple[Extent, ..
 
 
 def opened(programs: Sequence[Program], solver: Solver) -> tuple[Programs, list[Array]]:
-    """The programs with their captured arrays as leading inputs, and those of the first."""
+    """The programs with their captured arrays as leading inputs where that can be, and those of the first."""
     counts = {len(p.consts) for p in programs}
     context = Context(solver, {})
     if len(counts) > 1:
@@ -100,14 +100,46 @@ def opened(programs: Sequence[Program], solver: Solver) -> tuple[Programs, list[
             "bucketed: the function captures other arrays at one length than at another",
             got=", ".join(f"{len(p.consts)} at {m}" for p, m in zip(programs, described(context), strict=True)),
         )
-    for column in zip(*(p.values for p in programs), strict=True):
-        constant_of(context, column)
-    return tuple(p.close_over()[0] for p in programs), list(programs[0].values)
+    # Numbers that depend on a length stay where they can be compared.
+    operands = [is_operand(column) for column in zip(*(p.values for p in programs), strict=True)]
+    found = tuple(_opened(p, operands) for p in programs)
+    return found, picked(programs[0].values, operands)
+
+
+def _opened(program: Program, operands: Sequence[bool]) -> Program:
+    if not operands:
+        return program
+    kept = [not o for o in operands]
+    inputs = (*picked(program.consts, operands), *program.inputs)
+    return program.derive(
+        ("bucketed operands", tuple(operands)),
+        lambda: Program(
+            inputs,
+            program.equations,
+            program.outputs,
+            picked(program.consts, kept),
+            picked(program.values, kept),
+            program.name,
+        ),
+    )
+
+
+def _works(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> bool:
+    """False for derivatives that take other steps at other lengths, such as that of a running product.
+
+    The masked function is then differentiated itself. That is right too, but for functions with an infinite slope in
+    the padding, where the gradient becomes NaN.
+    """
+    try:
+        masked(programs, domain, known)
+    except LoweringError:
+        return False
+    return True
 
 
 @final
 class BucketedCall(Nested):
-    """Call of ``programs[0]``, of which the others are tracings at shorter lengths; no program has consts.
+    """Call of ``programs[0]``, of which the others are tracings at shorter lengths.
 
     Operands: one int32 scalar per dimension of ``domain``, then arrays at the buckets' sizes. Results are at the
     buckets' sizes too; what lies behind the true sizes is arbitrary. ``known``: sizes met before, see `Solver`.
@@ -139,6 +171,10 @@ class BucketedCall(Nested):
         varying = present(tangents[k:])
         pairs = [jvp_program(p, varying) for p in programs]
         pushed, consts = opened([p for p, _ in pairs], solver_of(domain, known))
+        if not _works(pushed, domain, known):
+            program, captured = masked(programs, domain, known).program.close_over()
+            primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
+            return jit_call.jvp(primals, tangents, program=program, name=self.name)
         given = [*primals[:k], *consts, *primals[k:], *(t for t in tangents if t is not None)]
         out = self(*given, programs=pushed, domain=domain, known=known)
         n = len(programs[0].outputs)
@@ -163,17 +199,22 @@ class BucketedCall(Nested):
         sources = smaller[0][1]
         solver = solver_of(domain, known)
         values, consts = opened([p for p, _ in smaller], solver)
+        linear, captured = opened([tangent for _, tangent, _ in halves], solver)
+        # The linear half meets sizes that only the other half can explain.
+        works = _works(values, domain, known)
+        learned = masked(values, domain, known).known if works else ()
+        if not works or not _works(linear, domain, learned):
+            program, captured = masked(programs, domain, known).program.close_over()
+            primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
+            return jit_call.linearize(primals, tangents, program=program, name=self.name)
         out = self(*lengths, *consts, *inputs, programs=values, domain=domain, known=known)
         if not any(varies):
             return out[:n], (None,) * n
-        # The linear half meets sizes that only the other half can explain.
-        learned = masked(values, domain, known).known
         made = iter(out[n:])
         residuals = [next(made) if i is None else inputs[i] for i in sources]
         trace = current_trace()
         assert isinstance(trace, TangentTrace)
-        linear, consts = opened([tangent for _, tangent, _ in halves], solver)
-        given = [*lengths, *consts, *residuals, *(t for t in tangents if t is not None)]
+        given = [*lengths, *captured, *residuals, *(t for t in tangents if t is not None)]
         params: dict[str, Any] = {"programs": linear, "domain": domain, "known": learned}
         pushed = iter(trace.write(self, given, params))
         return out[:n], tuple(next(pushed) if v else None for v in varies)

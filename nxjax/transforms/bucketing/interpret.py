@@ -15,8 +15,10 @@ import numpy as np
 from nxjax.errors import LoweringError, Source
 from nxjax.ops.base import Elementwise
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray
+from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import Array, Op, current_trace
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.scope import replaying
@@ -28,6 +30,8 @@ from nxjax.transforms.bucketing.values import Context, Step, Val, whole
 Rule = Callable[..., "Val | Sequence[Val]"]
 RULES: Final[dict[str, Rule]] = {}
 # Parameters that a rule takes to differ between the members.
+# So many different numbers of a captured array may depend on a length.
+MOVING_NUMBERS: Final = 32
 _MAY_DIFFER: Final[dict[str, frozenset[str]]] = {}
 
 
@@ -154,18 +158,38 @@ def expansions(step: Step) -> list[Program]:
     return found
 
 
-def constant_of(c: Context, values: Sequence[Array]) -> Val:
-    """A captured array: the same for all members, or longer and longer with the length."""
+def is_operand(values: Sequence[Array]) -> bool:
+    """True for a captured array that is the same for all members, or longer and longer with the length.
+
+    Such a one can be an operand like any other, with its size found from its shapes.
+    """
     first = values[0]
     if all(v is first for v in values):
-        return whole(first)
-    known = all(isinstance(v, DeviceArray) for v in values)
-    if known and all(v.dtype == first.dtype and v.ndim == first.ndim for v in values):
-        arrays = [v.numpy() for v in values]
-        if all(_is_corner(a, arrays[0]) for a in arrays):
-            sizes = [c.solver.find([a.shape[d] for a in arrays]) for d in range(first.ndim)]
-            if all(s is not None for s in sizes):
-                return Val(first, tuple(s for s in sizes if s is not None))
+        return True
+    if not all(isinstance(v, DeviceArray) and v.dtype == first.dtype and v.ndim == first.ndim for v in values):
+        return False
+    arrays = [v.numpy() for v in values]
+    return all(_is_corner(a, arrays[0]) for a in arrays)
+
+
+def constant_of(c: Context, values: Sequence[Array]) -> Val:
+    """A captured array: an operand, or one of few numbers that depend on the length, such as an index counted from the
+    end."""
+    first = values[0]
+    if is_operand(values):
+        sizes = [c.solver.find([v.shape[d] for v in values]) for d in range(first.ndim)]
+        if all(s is not None for s in sizes):
+            return Val(first, tuple(s for s in sizes if s is not None))
+    elif all(isinstance(v, DeviceArray) and v.type == first.type for v in values):
+        columns = np.stack([v.numpy().ravel() for v in values])
+        different = np.unique(columns[:, (columns != columns[0]).any(0)], axis=1)
+        if first.dtype in dtypes.NUMERIC - dtypes.COMPLEX and different.shape[1] <= MOVING_NUMBERS:
+            found = first
+            for column in different.T:
+                here = wrap((columns == column[:, None]).all(0).reshape(first.shape))
+                number = _literal(c, [Literal(wrap(n)) for n in column]).array
+                found = select_n(here, found, broadcast_in_dim(number, shape=first.shape, broadcast_dimensions=()))
+            return whole(found)
     raise LoweringError(
         "bucketed: an array made outside of nxjax depends on a bucketed length",
         got=", ".join(f"{v.type} at {m}" for v, m in zip(values, described(c), strict=True)),

@@ -51,7 +51,7 @@ def _argextremum(c: Context, s: Step, x: Val) -> Vals:
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def _cumulative(c: Context, s: Step, x: Val) -> Vals:
-    if not s.params["reverse"]:
+    if not s.params.get("reverse", False):
         return bound(s, [x], [x.sizes])
     fill = s.op.identity(x.array.dtype)  # type: ignore[attr-defined]
     return Val(called(s, [c.mask(x, (s.params["axis"],), fill)]), x.sizes)
@@ -68,7 +68,7 @@ def _sort(c: Context, s: Step, *xs: Val) -> Vals:
     padding = convert_element_type(inside, dtype=dtypes.int32)
     padding = arithmetic.sub(like(padding, 1), padding)
     key = broadcast_in_dim(padding, shape=shape, broadcast_dimensions=(axis,))
-    _, *ys = called(s, [key, *(x.array for x in xs)], num_keys=s.params["num_keys"] + 1)
+    _, *ys = called(s, [key, *(x.array for x in xs)], num_keys=s.params.get("num_keys", 1) + 1)
     return [Val(y, sizes) for y in ys]
 
 
