@@ -20,9 +20,8 @@ from typing import Final, final
 
 from nxjax.backends.npu import ethosu_child
 from nxjax.backends.npu.extras import need
+from nxjax.backends.npu.tflite_compiled import left_for_host
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.lower.npu.formats import flatbuffer
-from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
 from nxjax.lower.npu.placement import Cost
 
 EXTRA: Final = "ethosu"
@@ -33,7 +32,6 @@ DEFAULTS: Final = {
     "u85": ("Ethos_U85_SYS_DRAM_Mid", "Dedicated_Sram_384KB"),
 }
 _ADDRESS_BITS: Final = {"u55": 32, "u65": 40, "u85": 40}
-_CUSTOM: Final = 32
 _NPU_OPERATOR: Final = "ethos-u"
 _WARNING: Final = re.compile(
     r"Warning \(supported operators\) operator: (?P<op>\S+), ofm: '(?P<name>.*)'\nReason: (?P<reason>(?:.+\n?)+)"
@@ -213,36 +211,6 @@ def _answer(model: bytes, log: str, cost: Cost, clock: float, npu: int) -> Compi
         npu = 0
     cost.add("latency" if not host else "npu latency", cost["cycles"].value / clock, "s", "vendor-estimate")
     return Compiled(model, host, reasons, npu, cost, clock)
-
-
-def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
-    """Names of the first results of a file's operators that are not ``custom``, and how many are ``custom``.
-
-    Of a compiled ``.tflite``, whose part for the chip is one operator or several of that name.
-    """
-    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER, "the compiled file")
-    codes = fields["operator_codes"] or []
-    host: list[str] = []
-    calls = 0
-    for graph in fields["subgraphs"] or []:
-        for operator in graph["operators"] or []:
-            code = codes[operator["opcode_index"]]
-            if code["builtin_code"] == _CUSTOM and str(code["custom_code"]) == custom:
-                calls += 1
-            else:
-                host.append(str(graph["tensors"][int(operator["outputs"][0])]["name"]))
-    return host, calls
-
-
-def operator_names(model: bytes) -> list[tuple[str, list[str]]]:
-    """Each operator of a file's first subgraph: its builtin name, and the names of its results."""
-    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER)
-    graph = fields["subgraphs"][0]
-    codes = [BUILTIN_NAMES.get(c["builtin_code"], str(c["builtin_code"])) for c in fields["operator_codes"] or []]
-    return [
-        (codes[o["opcode_index"]], [str(graph["tensors"][int(i)]["name"]) for i in o["outputs"]])
-        for o in graph["operators"] or []
-    ]
 
 
 def _spaced(name: str) -> str:

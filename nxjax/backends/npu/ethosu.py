@@ -1,0 +1,195 @@
+"""Arm's microNPUs Ethos-U55, U65 and U85 through Vela, and Ethos-N through its TFLite delegate.
+
+Writes a ``.tflite`` file, has Vela compile it, and reports what Vela placed: the file that came out is asked, not the
+exit status, since to Vela a file with nothing on the NPU is a success too. Knows graphs and `ethosu_vela`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, ClassVar, Final, Literal, final
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu import ethosu_vela
+from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.ethosu_vela import Compiled, Settings
+from nxjax.backends.npu.extras import installed
+from nxjax.backends.npu.tflite_compiled import host_reference, operator_names
+from nxjax.errors import ExecutionError, ParameterError
+from nxjax.lower.npu.constraints import ethos_n, ethos_u
+from nxjax.lower.npu.constraints.tflite_table import Table
+from nxjax.lower.npu.cost import estimate
+from nxjax.lower.npu.formats import tflite, tflite_ops
+from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.placement import Placement, Verdict
+
+_SETTINGS: Final = tuple(f.name for f in fields(Settings) if f.name not in ("series", "size"))
+
+
+class EthosU(NpuTarget):
+    """One configuration of Ethos-U.
+
+    Options of `build`: ``system_config``, ``memory_mode`` and ``config`` (sections of Vela's configuration file and
+    another such file), ``optimise`` ("Performance" or "Size"), ``arena_cache_size`` (bytes of fast memory).
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    format: ClassVar[str] = "tflite"
+    extra: ClassVar[str] = ethosu_vela.EXTRA
+    precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8")
+    series: ClassVar[str]
+    size: ClassVar[int]
+
+    def available(self) -> tuple[Label, str]:
+        if installed("ethosu"):
+            return "vendor-compiled", f"Vela {ethosu_vela.version()} compiles; no Ethos-U is here to run it"
+        return "emitted", f"Vela is not installed: pip install 'nxjax[{self.extra}]'"
+
+    def supports(self, node: Node) -> Verdict:
+        return ethos_u.table(self.series).verdict(node)
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        """Write the file, and let Vela compile and place it where Vela is installed.
+
+        Raises:
+            LoweringError: a node that TFLite has no operators for.
+            ParameterError: an option that this target has not, or a configuration that Vela has not.
+        """
+        settings = _settings(self.name, self.series, self.size, options)
+        name = graph.name or "model"
+        operations = tflite_ops.operations(graph)
+        data = tflite.encode(graph, operations)
+        build = Build({f"{name}.tflite": data}, "emitted", [])
+        host_reference(build, data, operations)
+        if not installed("ethosu"):
+            build.placements = self.placed(graph)
+            build.cost = estimate(graph, f"ethos-{self.series}-{self.size}", build.placements)
+            build.notes.append(self.available()[1] + "; placed by Arm's published constraints, cost by our own model")
+            return build
+        try:
+            compiled = ethosu_vela.compile_model(data, settings)
+        except ExecutionError as e:
+            build.placements = self._refused(graph, f"Vela refuses the whole file: {e.got}")
+            build.notes.append(f"Vela {ethosu_vela.version()} refuses the file, nothing of it runs on the NPU: {e.got}")
+            return build
+        build.files = {f"{name}_vela.tflite": compiled.model, **build.files}
+        build.placements = self._placements(graph, operations, data, compiled)
+        build.cost = compiled.cost
+        build.notes += compiled.notes
+        if compiled.npu:
+            build.label = "vendor-compiled"
+            build.notes.append(
+                f"costs are estimates of Vela {ethosu_vela.version()} at {compiled.clock / 1e6:g} MHz, "
+                f"{settings.system_config}, {settings.memory_mode}"
+            )
+        else:
+            build.label = "host"
+            build.notes.append(f"Vela {ethosu_vela.version()} placed nothing on the NPU: all runs on the host")
+        return build
+
+    def _refused(self, graph: NpuGraph, why: str) -> list[Placement]:
+        """All on the host; nodes that break a published rule are told so."""
+        verdicts = [self.supports(n) for n in graph.nodes]
+        return [_row(n, "host", v.reason or why, v.suggestion) for n, v in zip(graph.nodes, verdicts, strict=True)]
+
+    def _placements(
+        self, graph: NpuGraph, operations: list[Operation], data: bytes, compiled: Compiled
+    ) -> list[Placement]:
+        """One row per node: on the host if the compiled file leaves any operator of it there."""
+        left = set(compiled.host)
+        reasons: dict[Node, list[str]] = {}
+        for operation, (kind, results) in zip(operations, operator_names(data), strict=True):
+            found = left.intersection(results)
+            left -= found
+            if found and operation.node is not None:
+                said = compiled.reasons.get(results[0], "")
+                reasons.setdefault(operation.node, []).append(f"{kind}: {said}" if said else "")
+        if left:
+            compiled.notes.append(f"the compiled file has host operators that were not written: {sorted(left)}")
+        rows: list[Placement] = []
+        for n in graph.nodes:
+            if n in reasons:
+                rule = self.supports(n)
+                said = "; ".join(dict.fromkeys(r for r in reasons[n] if r))
+                rows.append(_row(n, "host", said or rule.reason or "Vela gives no reason", rule.suggestion))
+            elif not compiled.npu:
+                rows.append(_row(n, "host", "Vela folded it away; nothing of this file runs on the NPU"))
+            else:
+                rows.append(_row(n, "npu"))
+        return rows
+
+
+def _row(n: Node, device: Literal["npu", "host"], reason: str = "", suggestion: str = "") -> Placement:
+    return Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor")
+
+
+def _settings(target: str, series: str, size: int, options: dict[str, object]) -> Settings:
+    unknown = sorted(set(options) - set(_SETTINGS))
+    if unknown:
+        raise ParameterError(
+            f"{target}: an option that this target has not", got=unknown, expected=", ".join(_SETTINGS)
+        )
+    given: dict[str, Any] = dict(options)
+    for key, value in given.items():
+        kind = int if key == "arena_cache_size" else str
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ParameterError(f"{target}: option {key}", got=repr(value), expected=kind.__name__)
+    return Settings(series, size, **given)
+
+
+def _variant(series: str, size: int, short: bool) -> type[EthosU]:
+    name = f"ethos-{series}" if short else f"ethos-{series}-{size}"
+    title = f"Arm Ethos-{series.upper()}, {size} multiply-accumulates a cycle"
+    doc = f"{title}. {EthosU.__doc__}"
+    words = {"name": name, "title": title, "series": series, "size": size, "__doc__": doc, "__module__": __name__}
+    return type(f"Ethos{series.upper()}{'' if short else f'_{size}'}", (EthosU,), words)
+
+
+@final
+class EthosN(NpuTarget):
+    """Arm Ethos-N: a ``.tflite`` file for Arm NN's delegate, whose compiler is part of the device's driver."""
+
+    name: ClassVar[str] = "ethos-n"
+    title: ClassVar[str] = "Arm Ethos-N78 (TFLite file for Arm NN)"
+    format: ClassVar[str] = "tflite"
+    extra: ClassVar[str] = "litert"
+    precision: ClassVar[tuple[str, ...]] = ("int8",)
+    table: ClassVar[Table] = ethos_n.TABLE
+
+    def available(self) -> tuple[Label, str]:
+        return "emitted", "Arm NN compiles for Ethos-N on the device itself"
+
+    def supports(self, node: Node) -> Verdict:
+        return self.table.verdict(node)
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        """Write the file; placements are by Arm's published constraints.
+
+        Raises:
+            LoweringError: a node that TFLite has no operators for.
+            ParameterError: any option; this target has none.
+        """
+        if options:
+            raise ParameterError("ethos-n: this target has no options", got=sorted(options))
+        operations = tflite_ops.operations(graph)
+        data = tflite.encode(graph, operations)
+        build = Build({f"{graph.name or 'model'}.tflite": data}, "emitted", self.placed(graph))
+        host_reference(build, data, operations)
+        build.cost.add("file", len(data), "bytes", "measured")
+        build.notes.append("placed by Arm's published constraints; Arm NN on the device decides")
+        return build
+
+
+# A series' own name means the size that its boards have most often.
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (
+    _variant("u55", 128, True),
+    *(_variant("u55", size, False) for size in (32, 64, 128, 256)),
+    _variant("u65", 256, True),
+    *(_variant("u65", size, False) for size in (256, 512)),
+    _variant("u85", 256, True),
+    *(_variant("u85", size, False) for size in (128, 256, 512, 1024, 2048)),
+    EthosN,
+)

@@ -1,0 +1,64 @@
+"""Compiled ``.tflite`` files: what a vendor's compiler left to the host, and the written file run on the host.
+
+A compiler replaces the part that its chip runs by operators of its own; the others it leaves as they were, under the
+names of their results. Knows files, no vendor.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.backends.npu.base import Build
+from nxjax.backends.npu.extras import installed
+from nxjax.backends.npu.litert import Session
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats import flatbuffer
+from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
+
+_CUSTOM: Final = 32
+
+
+def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
+    """Names of the first results of a file's operators that are not ``custom``, and how many are ``custom``.
+
+    Of a compiled ``.tflite``, whose part for the chip is one operator or several of that name.
+    """
+    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER, "the compiled file")
+    codes = fields["operator_codes"] or []
+    host: list[str] = []
+    calls = 0
+    for graph in fields["subgraphs"] or []:
+        for operator in graph["operators"] or []:
+            code = codes[operator["opcode_index"]]
+            if code["builtin_code"] == _CUSTOM and str(code["custom_code"]) == custom:
+                calls += 1
+            else:
+                host.append(str(graph["tensors"][int(operator["outputs"][0])]["name"]))
+    return host, calls
+
+
+def operator_names(model: bytes) -> list[tuple[str, list[str]]]:
+    """Each operator of a file's first subgraph: its builtin name, and the names of its results."""
+    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER)
+    graph = fields["subgraphs"][0]
+    codes = [BUILTIN_NAMES.get(c["builtin_code"], str(c["builtin_code"])) for c in fields["operator_codes"] or []]
+    return [
+        (codes[o["opcode_index"]], [str(graph["tensors"][int(i)]["name"]) for i in o["outputs"]])
+        for o in graph["operators"] or []
+    ]
+
+
+def host_reference(build: Build, data: bytes, operations: list[Operation]) -> None:
+    """Let a build be run on the host by LiteRT's reference kernels, which these chips' integers are specified by."""
+    if not installed("ai_edge_litert"):
+        build.notes.append("LiteRT is not installed, so that the file cannot be run here: pip install 'nxjax[litert]'")
+        return
+    try:
+        session = Session(data, operations)
+    except LoweringError as e:
+        build.notes.append(f"LiteRT on the host cannot run the file: {e.got}")
+        return
+    build.run = session
+    build.runs_on = f"host reference of the same file ({session.runs_on})"
+    build.notes += session.notes
