@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
@@ -151,7 +151,7 @@ def on_npu(build: Build, graph: NpuGraph, written_graph: NpuGraph, written: Writ
 
 
 @contextlib.contextmanager
-def reporting() -> Iterator[None]:
+def reporting() -> Generator[None]:
     """The provider writes its report only where this variable names a file for it."""
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = _REPORT

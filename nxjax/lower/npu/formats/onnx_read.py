@@ -1,0 +1,426 @@
+"""ONNX model bytes -> NpuGraph: what `onnx_writer` writes, and files like it. Hostile bytes are refused, not followed.
+
+Layouts are undone as they were made: a transposed value is the same tensor under other names for its dimensions, until
+an operator asks for an order it does not have. Pairs of Quantize/DequantizeLinear become the grids of tensors; 8- and
+16-bit unsigned storage becomes signed. Knows the file; `onnx_read_ops` knows the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import InvalidFileError, LoweringError, NxError
+from nxjax.lower.npu.formats.onnx_build import UNSIGNED, Layout, identity, package
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import ROUNDINGS, Grid, Rounding
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+
+SIGNED: Final = {unsigned: (signed, offset) for signed, (unsigned, offset) in UNSIGNED.items()}
+# Graph-level dtypes; ONNX has more.
+DTYPES: Final = frozenset(
+    [
+        dtypes.float16, dtypes.float32, dtypes.float64, dtypes.bool_, dtypes.int4, dtypes.int8, dtypes.uint8,
+        dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.int64,
+    ]
+)  # fmt: skip
+# Whose constants stay on their grids when the results are real: weights compressed, not computed with.
+WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
+_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+
+
+def invalid(what: str, got: object = None) -> InvalidFileError:
+    fix = "write the file anew; it is damaged, or not what it says it is"
+    return InvalidFileError(f"onnx: {what}", got=got, fix=fix)
+
+
+def read(data: bytes, folder: str | Path | None = None) -> NpuGraph:
+    """The graph that an ONNX file holds.
+
+    Args:
+        data: the bytes of the file.
+        folder: where tensors stored outside the file may lie; without it there may be none, and none outside of it.
+
+    Raises:
+        InvalidFileError: bytes that are no ONNX model, a model that ONNX's checker refuses, tensors that lie elsewhere.
+        LoweringError: a sound model with an operator, a dtype or a dynamic shape that a graph cannot hold.
+    """
+    from nxjax.lower.npu.formats.onnx_read_ops import READ
+
+    model = _parsed(data)
+    _refuse_unknown(model, frozenset(READ))
+    _inside(model, folder)
+    try:
+        return Reader(_checked(model), READ).graph()
+    except (InvalidFileError, LoweringError):
+        raise
+    except NxError as e:
+        raise invalid(e.what, e.got) from e
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, AssertionError) as e:
+        # Attributes of the wrong kind and constants of the wrong shape pass ONNX's checker for some operators.
+        raise invalid("an operator is not what its name says", f"{type(e).__name__}: {e}") from e
+
+
+def _parsed(data: bytes) -> Any:
+    onnx = package()
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as e:
+        # The protocol buffer library raises an error class of its own, by version.
+        raise invalid("these bytes are no ONNX model", f"{len(data)} bytes; {e}") from e
+    if not model.HasField("graph") or not model.opset_import:
+        raise invalid("a model without a graph or without an operator set", f"{len(data)} bytes")
+    return model
+
+
+def _refuse_unknown(model: Any, known: frozenset[str]) -> None:
+    """Before anything looks deeper: operators that no rule reads, and graphs within graphs."""
+    if model.functions:
+        raise LoweringError("onnx: a model with functions of its own", got=model.functions[0].name)
+    for n in model.graph.node:
+        own = n.domain in ("", "ai.onnx") or (n.domain == "com.microsoft" and n.op_type in (_QUANTIZE, _DEQUANTIZE))
+        if n.op_type not in known or not own:
+            raise LoweringError("onnx: no rule reads an operator", got=f"{n.domain or 'ai.onnx'}::{n.op_type} {n.name}")
+        for a in n.attribute:
+            if a.HasField("g") or a.graphs or a.HasField("sparse_tensor"):
+                raise LoweringError("onnx: an operator with a graph or a sparse tensor within", got=n.name)
+    if model.graph.sparse_initializer:
+        raise LoweringError("onnx: sparse constants", fix="store them dense")
+
+
+def _inside(model: Any, folder: str | Path | None) -> None:
+    """Load tensors that lie outside the file, if they lie in ``folder``."""
+    onnx = package()
+    tensors = [*model.graph.initializer, *(a.t for n in model.graph.node for a in n.attribute if a.HasField("t"))]
+    for t in tensors:
+        if t.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        entries = {e.key: e.value for e in t.external_data}
+        location = entries.get("location", "")
+        if folder is None:
+            fix = "give the folder that the file came in, if you trust it"
+            raise InvalidFileError("onnx: a tensor lies outside the file", got=location, fix=fix)
+        base = Path(folder).resolve()
+        try:
+            path = (base / location).resolve()
+            offset = int(entries.get("offset", "0"))
+            length = int(entries["length"]) if "length" in entries else None
+        except ValueError as e:
+            raise invalid("a tensor's place is none", f"{location}: {e}") from e
+        if base not in path.parents or not path.is_file():
+            raise InvalidFileError("onnx: a tensor lies outside the folder", got=location, expected=f"a file in {base}")
+        size = path.stat().st_size
+        length = size - offset if length is None else length
+        if offset < 0 or length < 0 or offset + length > size:
+            raise invalid("a tensor lies beyond the end of its file", f"{location}: {offset} + {length} of {size}")
+        with path.open("rb") as f:
+            f.seek(offset)
+            t.raw_data = f.read(length)
+        t.data_location = onnx.TensorProto.DEFAULT
+        del t.external_data[:]
+
+
+def _checked(model: Any) -> Any:
+    """The model with every value's type inferred. Constants are matched to their sizes first."""
+    onnx = package()
+    for t in model.graph.initializer:
+        width = 8 * len(t.raw_data)
+        if t.HasField("raw_data") and any(d < 0 for d in t.dims):
+            raise invalid("a constant with a negative dimension", t.name)
+        if t.HasField("raw_data"):
+            try:
+                bits = dtypes.bit_width(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(t.data_type)))
+            except (KeyError, TypeError) as e:
+                raise invalid("a constant of no known dtype", t.name) from e
+            wanted = bits * int(np.prod(t.dims, dtype=object)) if t.dims else bits
+            if (wanted + 7) // 8 * 8 != width:
+                raise invalid("a constant's size is not that of its shape", f"{t.name}: {width} bits for {wanted}")
+    stored = {t.name: t.data_type for t in model.graph.initializer}
+    plain = onnx.ModelProto()
+    plain.CopyFrom(model)
+    for n in plain.graph.node:
+        if n.domain == "com.microsoft":
+            # Inference does not know these; a cast has the same shape.
+            zero = stored.get(n.input[2], onnx.TensorProto.UINT8) if len(n.input) > 2 else onnx.TensorProto.UINT8
+            to = onnx.TensorProto.FLOAT if n.op_type == _DEQUANTIZE else zero
+            n.CopyFrom(onnx.helper.make_node("Cast", [n.input[0]], list(n.output), n.name, to=to))
+    try:
+        onnx.checker.check_model(model)
+        onnx.checker.check_model(plain, full_check=True)
+        typed = onnx.shape_inference.infer_shapes(plain, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as e:
+        raise invalid("ONNX's checker refuses the model", str(e).strip().split("\n")[0][:300]) from e
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(typed.graph.value_info)
+    return model
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """A value of the file: a tensor of the graph, dimension j of the value being ``layout[j]`` of the tensor.
+
+    ``stored`` values are the tensor's integers plus ``offset``; others its real values.
+    """
+
+    tensor: Tensor
+    layout: Layout
+    stored: bool = False
+    offset: int = 0
+
+
+Rule = Callable[["Reader", Any], None]
+
+
+class Reader:
+    """The graph being made, and what each value of the file is in it."""
+
+    def __init__(self, model: Any, rules: dict[str, Rule]) -> None:
+        self.onnx = package()
+        self.model, self.rules = model, rules
+        body = model.graph
+        self.opset = next((s.version for s in model.opset_import if s.domain in ("", "ai.onnx")), 0)
+        self.constants: dict[str, NDArray] = {t.name: self.onnx.numpy_helper.to_array(t) for t in body.initializer}
+        self.types = {v.name: v.type.tensor_type for v in [*body.input, *body.value_info, *body.output]}
+        self.results = {v.name for v in body.output}
+        self.readers: dict[str, list[Any]] = {}
+        for n in body.node:
+            for name in dict.fromkeys(n.input):
+                self.readers.setdefault(name, []).append(n)
+        self.views: dict[str, View] = {}
+        self.nodes: list[Node] = []
+        self.done: set[int] = set()
+        self._moved: dict[tuple[Tensor, Layout], Tensor] = {}
+        self._real: dict[Tensor, Tensor] = {}
+        self._label = ""
+
+    # The file.
+
+    def attributes(self, n: Any) -> dict[str, Any]:
+        return {a.name: self.onnx.helper.get_attribute_value(a) for a in n.attribute}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A value's shape, which must be static."""
+        if name in self.constants:
+            return self.constants[name].shape
+        kind = self.types.get(name)
+        if kind is None or not kind.HasField("shape"):
+            raise invalid("a value of no known shape", name)
+        dims = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+        if any(d < 0 for d in dims):
+            fix = "give every dimension a number before reading"
+            raise LoweringError("onnx: a dynamic shape", got=f"{name}: {dims}", fix=fix)
+        return tuple(dims)
+
+    def dtype(self, name: str) -> DType:
+        if name in self.constants:
+            return self.constants[name].dtype
+        found = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(self.types[name].elem_type))
+        if found not in DTYPES:
+            raise LoweringError("onnx: a dtype that graphs do not have", got=f"{name}: {found}")
+        return found
+
+    def sole_reader(self, name: str, *kinds: str) -> Any:
+        """The only operator that reads a value, if it is one of ``kinds`` and reads nothing else of it."""
+        found = self.readers.get(name, [])
+        if len(found) != 1 or name in self.results or found[0].op_type not in kinds or found[0].input[0] != name:
+            return None
+        return found[0]
+
+    def constant(self, name: str) -> NDArray:
+        """The value of an operand that must be constant: an axis, a shape, a scale."""
+        found = self.constants.get(name)
+        if found is None:
+            raise LoweringError("onnx: an operand that must be constant is computed", got=f"{self._label}: {name}")
+        return found
+
+    # Grids.
+
+    def grid(self, n: Any) -> Grid:
+        """The grid of a Quantize- or DequantizeLinear, with signed storage."""
+        scale = self.constant(n.input[1])
+        if not np.issubdtype(scale.dtype, np.floating):
+            raise invalid("a scale that is no float", n.name)
+        zero = self.constant(n.input[2]) if len(n.input) > 2 and n.input[2] else np.zeros(scale.shape, np.uint8)
+        signed, offset = SIGNED.get(zero.dtype, (zero.dtype, 0))
+        if zero.shape != scale.shape or scale.ndim > 1 or (a := self.attributes(n)).get("block_size", 0):
+            raise LoweringError("onnx: blocked or irregular quantization", got=n.name)
+        if scale.ndim and scale.size > 1:
+            if zero.any():
+                raise LoweringError("onnx: zero points per channel other than 0", got=n.name)
+            rank = len(self.shape(n.input[0]))
+            axis = int(a.get("axis", 1))
+            return Grid(signed, tuple(float(s) for s in scale), 0, axis % rank if rank else axis)
+        return Grid(signed, float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) - offset)
+
+    def signed(self, data: NDArray) -> NDArray:
+        signed, offset = SIGNED.get(data.dtype, (data.dtype, 0))
+        return data if not offset else (data.astype(np.int32) - offset).astype(signed)
+
+    # Operands.
+
+    def view(self, name: str) -> View | None:
+        """The view of a computed value; None for constants."""
+        return self.views.get(name)
+
+    def _constant_of(self, name: str) -> tuple[NDArray, Grid | None]:
+        view = self.views.get(name)
+        if view is not None:
+            assert view.tensor.data is not None
+            return view.tensor.data, view.tensor.grid
+        if name not in self.constants:
+            raise invalid("a value that nothing makes", name)
+        return self.constants[name], None
+
+    def is_constant(self, name: str) -> bool:
+        view = self.views.get(name)
+        return view.tensor.constant if view is not None else name in self.constants
+
+    def layout(self, names: Sequence[str], rank: int) -> Layout:
+        """The layout that computed operands of ``rank`` dimensions are held in; their own order if they differ."""
+        live = [self.views[n] for n in names if not self.is_constant(n) and self.views[n].tensor.shape]
+        found = {v.layout for v in live}
+        return found.pop() if len(found) == 1 and all(len(v.layout) == rank for v in live) else identity(rank)
+
+    def tensor(self, name: str, layout: Layout | None = None, real: bool = False) -> Tensor:
+        """An operand as a tensor whose dimension ``layout[j]`` is the value's dimension j.
+
+        ``real`` asks for a tensor without a grid, since the result has none.
+        """
+        if self.is_constant(name):
+            return self._constant_tensor(name, layout)
+        view = self.views.get(name)
+        if view is None:
+            raise invalid("a value that nothing makes", name)
+        if view.stored and view.tensor.grid is not None:
+            raise LoweringError("onnx: arithmetic on stored integers", got=f"{self._label}: {name}")
+        t = self.dequantized(view.tensor) if real else view.tensor
+        return self._ordered(t, view.layout, layout if layout is not None else identity(len(view.layout)))
+
+    def _constant_tensor(self, name: str, layout: Layout | None) -> Tensor:
+        data, grid = self._constant_of(name)
+        if data.dtype not in DTYPES:
+            raise LoweringError("onnx: a dtype that graphs do not have", got=f"{name}: {data.dtype}")
+        if layout is not None and layout != identity(len(layout)) and data.ndim:
+            missing = len(layout) - data.ndim
+            data = data.reshape((1,) * missing + data.shape)
+            if grid is not None and grid.axis is not None:
+                grid = replace(grid, axis=layout[grid.axis + missing])
+            data = np.ascontiguousarray(data.transpose(np.argsort(layout)))
+        return Tensor(name, data.shape, data.dtype, grid, data)
+
+    def _ordered(self, t: Tensor, have: Layout, want: Layout) -> Tensor:
+        """``t``, whose dimensions a value has in the order ``have``, as a tensor that it has in the order ``want``."""
+        if len(have) != len(want) or have == want:
+            return t
+        perm = tuple(have[want.index(i)] for i in range(len(want)))
+        if (t, perm) not in self._moved:
+            moved = Tensor(f"{t.name}_t", [t.shape[p] for p in perm], t.dtype, t.grid)  # pyright: ignore[reportArgumentType]
+            self.nodes.append(Node("transpose", (t,), (moved,), {"permutation": perm}, name=f"{t.name}/transpose"))
+            self._moved[t, perm] = moved
+        return self._moved[t, perm]
+
+    def dequantized(self, t: Tensor) -> Tensor:
+        """The real values of a tensor as a tensor of their own."""
+        if t.grid is None or t.constant:
+            return t
+        if t not in self._real:
+            self._real[t] = Tensor(f"{t.name}_real", t.shape, dtypes.float32)
+            self.nodes.append(Node("dequantize", (t,), (self._real[t],), name=f"{t.name}/dequantize"))
+        return self._real[t]
+
+    # Results.
+
+    def next_grid(self, name: str) -> tuple[Grid | None, Any]:
+        """The grid that a real value goes to, and the operator that takes it there, if that is all that reads it."""
+        q = self.sole_reader(name, _QUANTIZE)
+        return (None, None) if q is None else (self.grid(q), q)
+
+    def emit(
+        self,
+        op: str,
+        operands: Sequence[tuple[str, Layout | None] | None],
+        outputs: Sequence[str],
+        layout: Layout | Sequence[Layout],
+        attrs: dict[str, Any] | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        """Write a node of the graph that makes the values ``outputs``, each in ``layout``."""
+        layouts = [layout] * len(outputs) if not layout or isinstance(layout[0], int) else list(layout)
+        grids = [self.next_grid(o) for o in outputs]
+        floating = dtype is None and self.dtype(outputs[0]) in dtypes.FLOAT
+        real = floating and (any(g is None for g, _ in grids) or not self._on_grids(operands))
+        ins = [None if o is None else self.tensor(o[0], o[1], real) for o in operands]
+        if real and op not in WEIGHTED:
+            ins = [t if t is None or t.grid is None else self._plain(t) for t in ins]
+        made: list[Tensor] = []
+        for name, (grid, q), held in zip(outputs, grids, layouts, strict=True):
+            order: Any = held
+            shape = self.shape(name)
+            own = tuple(shape[order.index(i)] for i in range(len(shape)))
+            kept = grid if not real else None
+            t = Tensor(name, own, kept.dtype if kept else dtype or self.dtype(name), kept)
+            made.append(t)
+            self.views[name] = View(t, order)
+            if kept is not None:
+                self.views[q.output[0]] = View(t, order, stored=True)
+                self.done.add(id(q))
+        self.nodes.append(Node(op, tuple(ins), tuple(made), attrs or {}, name=self._label))
+
+    def _on_grids(self, operands: Sequence[tuple[str, Layout | None] | None]) -> bool:
+        """Whether an operator computes in integers: some operand has a grid, and none is computed in floats."""
+        found = False
+        for name in [o[0] for o in operands if o is not None]:
+            view = self.views.get(name)
+            if view is None:
+                continue
+            found = found or view.tensor.grid is not None
+            if view.tensor.grid is None and not view.tensor.constant and view.tensor.dtype in dtypes.FLOAT:
+                return False
+        return found
+
+    def _plain(self, t: Tensor) -> Tensor:
+        assert t.grid is not None and t.data is not None
+        return Tensor(t.name, t.shape, dtypes.float32, None, t.grid.dequantize(t.data))
+
+    # The whole.
+
+    def graph(self) -> NpuGraph:
+        body = self.model.graph
+        inputs: list[Tensor] = []
+        for v in body.input:
+            if v.name in self.constants:
+                continue
+            dtype, grid = self.dtype(v.name), None
+            signed, _ = SIGNED.get(dtype, (dtype, 0))
+            pair = next((n for n in self.readers.get(v.name, []) if n.op_type == _DEQUANTIZE), None)
+            if pair is not None:
+                grid = self.grid(pair)
+            elif dtype in SIGNED or dtype in UNSIGNED:
+                grid = Grid(signed, 1.0)
+            inputs.append(Tensor(v.name, self.shape(v.name), signed, grid))
+            self.views[v.name] = View(inputs[-1], identity(len(inputs[-1].shape)), stored=grid is not None)
+        for n in body.node:
+            if id(n) not in self.done:
+                self._label = n.name
+                self.rules[n.op_type](self, n)
+        outputs = [self._output(v.name) for v in body.output]
+        meta = {p.key: p.value for p in self.model.metadata_props}
+        named: list[Rounding] = [r for r in ROUNDINGS if r == meta.get("nxjax.rounding")]
+        return NpuGraph(body.name, inputs, outputs, self.nodes, named[0] if named else "double").check()
+
+    def _output(self, name: str) -> Tensor:
+        if self.is_constant(name):
+            return self._constant_tensor(name, None)
+        view = self.views.get(name)
+        if view is None:
+            raise invalid("an output that nothing makes", name)
+        t = view.tensor if view.stored else self.dequantized(view.tensor)
+        return self._ordered(t, view.layout, identity(len(view.layout)))

@@ -1,0 +1,182 @@
+"""ONNX files read back: the same meaning as the graph that was written; damaged and hostile bytes are refused."""
+
+import contextlib
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from nxjax.errors import InvalidFileError, LoweringError
+from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_read import read
+from nxjax.lower.npu.formats.onnx_writer import emit, write
+from nxjax.lower.npu.interpret import interpret
+from tests.backends.npu.graphs import cnn, hybrid, images
+from tests.lower.npu.formats.onnx_cases import I16, cases, float_graph, int8_graph, mixed
+
+CASES = cases()
+
+
+def inputs_of(case):
+    return [a for i, a in enumerate(case.arrays) if a is not None and i not in case.constant]
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_float_files_read_back(case, opset):
+    graph = float_graph(case)
+    other = read(write(graph, opset))
+    (want,), (got,) = interpret(graph, inputs_of(case)), interpret(other, inputs_of(case))
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+
+
+# Written as several operators, whose steps between are real: as close as a quantizer of the true result.
+SPELLED = ("squared_difference", "gelu", "softmax")
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_quantized_files_read_back_bit_for_bit(case, unsigned):
+    graph, feeds, _ = int8_graph(case)
+    other = read(emit(graph, Options(17, "qdq", unsigned)).data)
+    assert [(t.shape, t.grid) for t in other.inputs] == [(t.shape, t.grid) for t in graph.inputs]
+    (want,), (got,) = interpret(graph, feeds), interpret(other, feeds)
+    assert got.dtype == want.dtype
+    assert np.abs(got.astype(int) - want.astype(int)).max() <= (1 if case.op in SPELLED else 0)
+
+
+@pytest.mark.parametrize("op", ["conv_2d", "add", "reshape", "tanh", "fully_connected"])
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_int16_files_read_back(op, unsigned):
+    graph, feeds, _ = int8_graph(next(c for c in CASES if c.op == op), I16)
+    other = read(emit(graph, Options(17, "qdq", unsigned)).data)
+    (want,), (got,) = interpret(graph, feeds), interpret(other, feeds)
+    assert got.dtype == want.dtype
+    assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_operators_with_other_operands_read_back(quantized):
+    for graph, feeds, expected in mixed(quantized):
+        other = read(emit(graph, Options(17, "qdq", quantized)).data)
+        for got, want in zip(interpret(other, feeds), expected, strict=True):
+            np.testing.assert_array_equal(got, want, err_msg=graph.nodes[0].op)
+
+
+def test_a_network_reads_back_as_it_was_written():
+    graph = cnn()
+    other = read(write(graph))
+    assert [n.op for n in other.nodes] == [n.op for n in graph.nodes]
+    assert [n.name for n in other.nodes][:-1] == [n.name for n in graph.nodes][:-1]
+    for mine, own in zip(other.nodes, graph.nodes, strict=True):
+        assert [t.grid for t in mine.outputs] == [t.grid for t in own.outputs]
+        assert mine.attrs.items() >= {k: v for k, v in own.attrs.items() if k != "activation"}.items()
+    np.testing.assert_array_equal(interpret(other, [images()])[0], interpret(graph, [images()])[0])
+    assert other.rounding == graph.rounding
+
+
+def test_writing_what_was_read_is_reading_what_was_written():
+    once = read(write(hybrid()))
+    assert [str(n.op) for n in read(write(once)).nodes] == [str(n.op) for n in once.nodes]
+
+
+DATA = write(cnn())
+
+
+@given(st.integers(0, len(DATA) - 1))
+def test_truncated_files_are_refused(size):
+    with pytest.raises((InvalidFileError, LoweringError)):
+        read(DATA[:size])
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, len(DATA) - 1), st.integers(0, 255)), min_size=1, max_size=6))
+def test_damaged_files_are_refused_or_read(places):
+    data = bytearray(DATA)
+    for at, value in places:
+        data[at] = value
+    with contextlib.suppress(InvalidFileError, LoweringError):
+        read(bytes(data)).check()
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused(data):
+    with pytest.raises(InvalidFileError):
+        read(data)
+
+
+def model(nodes, inputs, outputs, initializers=(), opset=17):
+    body = helper.make_graph(nodes, "g", inputs, outputs, list(initializers))
+    return helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def value(name, shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def outside(location, **entries):
+    t = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, text in {"location": location, **entries}.items():
+        t.external_data.add(key=key, value=text)
+    add = helper.make_node("Add", ["x", "w"], ["y"], "add")
+    return model([add], [value("x", [4])], [value("y", [4])], [t]).SerializeToString()
+
+
+def test_tensors_beside_the_file(tmp_path):
+    np.arange(6, dtype=np.float32).tofile(tmp_path / "w.bin")
+    data = outside("w.bin", offset="8", length="16")
+    (got,) = interpret(read(data, tmp_path), [np.zeros(4, np.float32)])
+    assert got.tolist() == [2, 3, 4, 5]
+    with pytest.raises(InvalidFileError, match="lies outside the file"):
+        read(data)
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../secret", "link", "", "absent", "."])
+def test_tensors_outside_the_folder_are_refused(tmp_path, location):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(b"\0" * 16)
+    (folder / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(InvalidFileError, match="outside the folder"):
+        read(outside(location), folder)
+
+
+def test_tensors_beyond_their_file_are_refused(tmp_path):
+    (tmp_path / "w.bin").write_bytes(b"\0" * 16)
+    for entries in ({"offset": "8", "length": "16"}, {"offset": "-4"}, {"offset": "many"}, {"length": str(1 << 62)}):
+        with pytest.raises(InvalidFileError):
+            read(outside("w.bin", **entries), tmp_path)
+
+
+def refused(nodes, x=(1, 3, 4, 4), y=None, initializers=(), error=LoweringError, match="onnx"):
+    y = [f"d{i}" for i in range(len(x))] if y is None else y
+    m = model(nodes, [value("x", x)], [value("y", y)], initializers)
+    with pytest.raises(error, match=match):
+        read(m.SerializeToString())
+
+
+def test_what_graphs_cannot_say_is_refused_by_name():
+    node = helper.make_node
+    w = onnx.numpy_helper.from_array(np.ones((2, 3, 3, 3), np.float32), "w")
+    refused([node("Det", ["x"], ["y"])], match="Det")
+    refused([node("Relu", ["x"], ["y"], domain="my.own")], match="my.own::Relu")
+    refused([node("Relu", ["x"], ["y"], "r")], x=(1, "n", 2), match="dynamic shape")
+    refused([node("Conv", ["x", "w"], ["y"], "c", auto_pad="SAME_UPPER")], initializers=[w], match="SAME_UPPER")
+    refused([node("MaxPool", ["x"], ["y"], "p", kernel_shape=[2, 2], ceil_mode=1)], match="MaxPool")
+    refused([node("Elu", ["x"], ["y"], "e", alpha=2.0)], match="alpha")
+    refused([node("Clip", ["x", "", "x"], ["y"], "c")], x=(), y=(), match="computed limits")
+    then = helper.make_graph([node("Relu", ["x"], ["t"])], "then", [], [value("t", None)])
+    refused([node("If", ["x"], ["y"], then_branch=then, else_branch=then)], match="If")
+
+
+def test_constants_smaller_than_they_say_are_refused():
+    t = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 40], raw_data=b"\0" * 16)
+    refused([helper.make_node("Add", ["x", "w"], ["y"], "a")], initializers=[t], error=InvalidFileError, match="size")
+    t = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[-4], raw_data=b"\0" * 16)
+    refused([helper.make_node("Add", ["x", "w"], ["y"], "a")], initializers=[t], error=InvalidFileError)
+    t = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 40], float_data=[1.0])
+    refused([helper.make_node("Add", ["x", "w"], ["y"], "a")], initializers=[t], error=InvalidFileError)
