@@ -176,6 +176,21 @@ def _reduced_units(r: Rewriter, n: Node) -> Tensor | None:
     return r.again(n, [x], axes=tuple(sorted(gone)))
 
 
+def integers_move(r: Rewriter, n: Node) -> Tensor | None:
+    """A transpose or reshape behind a dequantize goes before it: integers are smaller, and may leave as they are.
+
+    Asked once all layouts are settled, since layouts push the other way.
+    """
+    if n.op not in ("transpose", "reshape"):
+        return None
+    off = r.sole(n.inputs[0], "dequantize")
+    x = off.inputs[0] if off is not None else None
+    if x is None or x.constant or x.grid is None:
+        return None
+    moved = r.emit(n.op, [x], n.output.shape, x.grid, **n.attrs)
+    return r.emit("dequantize", [moved], n.output.shape, n.output.dtype)
+
+
 def reshape_last(r: Rewriter, n: Node) -> Tensor | None:
     """f(reshape(x)) as reshape(f(x)) where channels stay last: brings biases to products, and reshapes together."""
     if n.op not in UNARY and n.op not in BROADCASTING:

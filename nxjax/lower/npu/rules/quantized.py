@@ -236,30 +236,35 @@ def _requantize(
     return _clamped(b, y, y_grid, lo, hi) if activation == "" else y
 
 
-def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) -> Value:
-    """Stored integers with their grid; floats where the scales lie in blocks that no tensor format has."""
+def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) -> Value | None:
+    """Stored integers with their grid; floats where no tensor format has such weights; ops where they are computed."""
     from nxjax.ops.quant_snap import quantize_weight, weight_integers
-    from nxjax.ops.quant_traced import symmetric_limit
 
-    if w.known is None and dtype in dtypes.INTEGER:
-        return _dynamic(b, w, scale, symmetric_limit(dtype))
+    if w.known is None or scale.known is None:
+        return _computed_weight(b, w, scale, dtype)
     floats, scales = _known(w, "the weights"), _known(scale, "the scales of the weights")
-    if dtype in dtypes.FLOAT:
-        return b.constant(quantize_weight.eval(floats, scales, dtype=dtype))
     busy = [i for i, n in enumerate(scales.shape) if n > 1]
-    if len(busy) > 1 or any(scales.shape[i] != floats.shape[i] for i in busy):
+    blocks = len(busy) > 1 or any(scales.shape[i] != floats.shape[i] for i in busy)
+    if blocks or dtype not in (dtypes.int4, dtypes.int8):
         return b.constant(quantize_weight.eval(floats, scales, dtype=dtype))
     stored = weight_integers(floats, scales, dtype)
     return b.constant(stored, grid=_scales(scales, dtype, busy[0] if busy else 0))
 
 
-def _dynamic(b: Builder, x: Value, scale: Value, limit: float) -> Value:
-    """An activation on a grid of its own range, which is known only when it runs: float nodes."""
-    kind = dtypes.float32
-    bound = lambda v: Value(x.shape, data=np.full((1,) * x.ndim, v, np.float32))
-    steps = b.elementwise("round", [b.elementwise("div", [x, scale], kind, activation=None)], kind)
-    inside = b.elementwise("minimum", [b.elementwise("maximum", [steps, bound(-limit)], kind), bound(limit)], kind)
-    return b.elementwise("mul", [inside, scale], kind, activation=None)
+def _computed_weight(b: Builder, w: Value, scale: Value, dtype: DType) -> Value | None:
+    """What is put on a grid whose scale is computed: rint(w / scale) * scale, in floats."""
+    from nxjax.ops.quant_traced import symmetric_limit
+
+    w, scale = b.real(w), b.real(scale)
+    if dtype not in (dtypes.int4, dtypes.int8) or any(k not in (1, n) for k, n in zip(scale.shape, w.shape)):
+        return None
+    spread = Value(w.shape, scale.tensor, scale.data)
+    last = symmetric_limit(dtype)
+    y = b.elementwise("div", [w, spread], w.dtype, activation=None)
+    y = b.elementwise("round", [y], w.dtype)
+    y = b.elementwise("maximum", [y, b.fill(w.shape, -last, w.dtype)], w.dtype)
+    y = b.elementwise("minimum", [y, b.fill(w.shape, last, w.dtype)], w.dtype)
+    return b.elementwise("mul", [y, spread], w.dtype, activation=None)
 
 
 def _unary(
