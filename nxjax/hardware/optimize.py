@@ -37,6 +37,8 @@ from nxjax.transforms.shapes import eval_shape
 AIMS: Final = ("performance", "balanced", "accuracy", "memory")
 # Observers that "accuracy" chooses among, by the error they lead to.
 OBSERVERS: Final = ("minmax", "percentile", "mse")
+# Batches of random numbers that stand in for calibration data.
+DRAWS: Final = 16
 # Image sizes that are tried first where a model does not say which it takes.
 COMMON: Final = (32, 224, 28, 64, 96, 128, 160, 192, 256, 299, 320, 384, 416, 512)
 
@@ -223,10 +225,10 @@ def _batches(model: Any, wish: Wish, notes: list[str]) -> list[tuple[Any, ...]]:
         return [tuple(np.asarray(x) if isinstance(x, (list, float, int)) else x for x in b) for b in found]
     shape = tuple(wish.shape) if wish.shape is not None else input_shape(model)
     rng = np.random.default_rng(0)
-    draws = [rng.normal(size=shape).astype(np.float32) for _ in range(4)]
+    draws = [rng.normal(size=shape).astype(np.float32) for _ in range(DRAWS)]
     if _first(model, Embedding) is not None:
         size = _first(model, Embedding).num_embeddings
-        draws = [rng.integers(0, size, shape).astype(np.int32) for _ in range(4)]
+        draws = [rng.integers(0, size, shape).astype(np.int32) for _ in range(DRAWS)]
     if wish.quantize:
         notes.append(
             f"calibrated on random numbers of shape {list(shape)}: give calibration_data from the real task, or expect "

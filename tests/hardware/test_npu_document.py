@@ -183,7 +183,7 @@ def test_optimizing_a_model(capsys):
     assert "Model optimized for NPU" in capsys.readouterr().out
     images = nx.random.normal(nx.random.key(0), (2, 3, 32, 32))
     want, got = names["model"](images), names["optimized_model"](images)
-    assert float(abs(got - want).max()) < 0.05 * float(abs(want).max())
+    assert float(abs(got - want).max()) < 0.1 * float(abs(want).max())
     assert names["optimized_model"].report.share == 1
     again = run(PERFORMANCE, npu=names["npu"], model=names["model"])["optimized_model"]
     assert bool(nx.array_equal(again(images), got))
