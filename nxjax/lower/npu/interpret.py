@@ -165,23 +165,28 @@ class _Run:
 _IMAGE: Final = conv_dimension_numbers((1,) * 4, (1,) * 4, ("NHWC", "OHWI", "NHWC"))
 
 
-def _products(run: _Run, x: NDArray, w: NDArray, b: NDArray | None, sums: Callable[..., NDArray], kind: Kind) -> Any:
-    """``sums(x, w)`` with bias on the grid of the result, or in floats."""
+def _products(
+    run: _Run, x: NDArray, w: NDArray, b: NDArray | None, sums: Callable[..., NDArray], depth: int, kind: Kind
+) -> Any:
+    """``sums(x, w)``, of ``depth`` products each, with bias on the grid of the result, or in floats."""
     if run.grids[0] is None:
         w = w if run.grids[1] is None else run.of(1).dequantize(w)
-        y = sums(x, w, None)
+        y = sums(x, w)
         return run.activated(y if b is None else y + b)
     lo, hi = run.clamp(run.attrs.get("activation"))
-    acc = sums(_narrow(x, run.of(0)), _narrow(w, run.of(1)), dtypes.int64)
+    x, w = x.astype(np.int64) - run.of(0).zero_point, w.astype(np.int64) - run.of(1).zero_point
+    acc = sums(*_exact(x, w, depth)).astype(np.int64)
     if b is not None:
         acc = acc + b.astype(np.int64)
     scale = np.asarray(run.of(1).scale, np.float32)
     return product.requantize_products(acc, _scale(run.of(0)), scale, run.grid, lo, hi, run.rounding, kind)
 
 
-def _narrow(x: NDArray, grid: Grid) -> NDArray:
-    """Stored values less the zero point, which 17 bits hold at most."""
-    return x.astype(np.int32) - grid.zero_point
+def _exact(x: NDArray, w: NDArray, depth: int) -> tuple[NDArray, NDArray]:
+    """Whole numbers in the fastest dtype that rounds no sum of ``depth`` products: NumPy is fast only with floats."""
+    largest = int(np.abs(x).max(initial=0)) * int(np.abs(w).max(initial=0)) * depth
+    work = np.float32 if largest <= 2**24 else np.float64 if largest <= 2**53 else np.int64
+    return x.astype(work), w.astype(work)
 
 
 def _scale(grid: Grid) -> float:
@@ -193,16 +198,15 @@ def _conv(run: _Run, x: NDArray, w: NDArray, b: NDArray | None = None) -> NDArra
     a = run.attrs
     groups = a.get("groups", 1) if run.op == "conv_2d" else x.shape[3]
 
-    def sums(x: NDArray, w: NDArray, dtype: Any) -> NDArray:
+    def sums(x: NDArray, w: NDArray) -> NDArray:
         kernel = w if run.op == "conv_2d" else w.transpose(3, 1, 2, 0)
-        return _correlate(x, kernel, a["strides"], a["padding"], (1, 1), a.get("dilations") or (1, 1), groups, dtype)
+        return _correlate(x, kernel, a["strides"], a["padding"], (1, 1), a.get("dilations") or (1, 1), groups)
 
-    return _products(run, x, w, b, sums, "conv")
+    depth = math.prod(w.shape[1:] if run.op == "conv_2d" else w.shape[1:3])
+    return _products(run, x, w, b, sums, depth, "conv")
 
 
-def _correlate(
-    x: NDArray, w: NDArray, strides: Any, padding: Any, spread: Any, dilations: Any, groups: int, dtype: Any
-) -> NDArray:
+def _correlate(x: NDArray, w: NDArray, strides: Any, padding: Any, spread: Any, dilations: Any, groups: int) -> NDArray:
     return conv_general_dilated.eval(
         x,
         w,
@@ -213,7 +217,6 @@ def _correlate(
         feature_group_count=groups,
         batch_group_count=1,
         dimension_numbers=_IMAGE,
-        preferred_element_type=dtype,
     )
 
 
@@ -221,36 +224,27 @@ def _correlate(
 def _transpose_conv(run: _Run, x: NDArray, w: NDArray, b: NDArray | None = None) -> NDArray:
     cuts = run.attrs["padding"]
 
-    def sums(x: NDArray, w: NDArray, dtype: Any) -> NDArray:
+    def sums(x: NDArray, w: NDArray) -> NDArray:
         # Each operand element spreads over a window: the correlation of the spread operand with the turned kernel.
         padding = [(k - 1 - low, k - 1 - high) for k, (low, high) in zip(w.shape[1:3], cuts, strict=True)]
-        return _correlate(x, w[:, ::-1, ::-1], (1, 1), padding, run.attrs["strides"], (1, 1), 1, dtype)
+        return _correlate(x, w[:, ::-1, ::-1], (1, 1), padding, run.attrs["strides"], (1, 1), 1)
 
-    return _products(run, x, w, b, sums, "conv")
+    return _products(run, x, w, b, sums, math.prod(w.shape[1:]), "conv")
 
 
 @_rule("fully_connected")
 def _fully_connected(run: _Run, x: NDArray, w: NDArray, b: NDArray | None = None) -> NDArray:
-    def sums(x: NDArray, w: NDArray, dtype: Any) -> NDArray:
-        return _matmul(x.reshape(-1, w.shape[1]), w.T, dtype)
+    def sums(x: NDArray, w: NDArray) -> NDArray:
+        return x.reshape(-1, w.shape[1]) @ w.T
 
-    return np.asarray(_products(run, x, w, b, sums, "dense")).reshape(run.out.shape)
+    return np.asarray(_products(run, x, w, b, sums, w.shape[1], "dense")).reshape(run.out.shape)
 
 
 @_rule("batch_matmul")
 def _batch_matmul(run: _Run, x: NDArray, y: NDArray) -> NDArray:
     x = x.swapaxes(-1, -2) if run.attrs.get("adj_x") else x
     y = y.swapaxes(-1, -2) if run.attrs.get("adj_y") else y
-    return _products(run, x, y, None, _matmul, "matmul")
-
-
-def _matmul(x: NDArray, y: NDArray, dtype: Any) -> NDArray:
-    if dtype is None:
-        return x @ y
-    # Sums below 2**53 are exact in float64, where the product is fast; NumPy has no fast integer product.
-    largest = int(np.abs(x).max(initial=0)) * int(np.abs(y).max(initial=0)) * x.shape[-1]
-    work = np.float64 if largest < 2**53 else np.int64
-    return (x.astype(work) @ y.astype(work)).astype(dtype)
+    return _products(run, x, y, None, np.matmul, x.shape[-1], "matmul")
 
 
 # --- elementwise ---
