@@ -15,7 +15,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid
 from tests.backends.npu.graphs import F32, I8, cnn, hybrid, images
-from tests.lower.npu.formats.onnx_cases import I16, cases, float_graph, int8_graph, mixed
+from tests.lower.npu.formats.onnx_cases import I16, WEIGHTED, cases, float_graph, int8_graph, mixed
 
 pytest.importorskip("onnxruntime_qnn")
 CASES = cases()
@@ -97,6 +97,13 @@ def test_int8_operators_are_within_two_steps_of_the_integer_reference():
         if np.abs(got.astype(int) - want.astype(int)).max() > 2 or table != said:
             wrong.append(case)
     assert wrong == []
+
+
+def test_weights_with_one_scale():
+    for case in [c for c in CASES if c.op in WEIGHTED]:
+        graph, feeds, _ = int8_graph(case, channels=False)
+        (want,), (got,) = interpret(graph, feeds), QualcommHtpDefault().build(graph, {}).run(feeds)
+        assert np.abs(got.astype(int) - want.astype(int)).max() <= 1, case
 
 
 def test_the_table_says_what_the_provider_says_of_operators_without_grids():

@@ -91,12 +91,13 @@ def bias(b: Builder, n: Node) -> list[str]:
     if t.data is None or t.dtype not in (dtypes.int32, dtypes.int64) or x.grid is None or w.grid is None:
         return [b.real(t)]
     scale = np.asarray(x.grid.scale, np.float64) * np.asarray(w.grid.scale, np.float64)
-    scale = np.broadcast_to(scale, t.shape)
     if b.options.style == "float" or np.abs(t.data.astype(np.int64)).max(initial=0) > np.iinfo(np.int32).max:
         if b.options.style != "float":
             b.notes.append(f"{n.name or n.op}: the bias does not fit int32 and is written as float32")
         return [b.constant(t.data * scale, np.float32, f"{b.names[t]}_real")]
-    grid = Grid(dtypes.int32, tuple(float(s) for s in scale.astype(np.float32)), 0, 0)
+    # One scale where the weights have one: Qualcomm's compiler takes another form, and computes something else.
+    kept = scale.astype(np.float32).tolist()
+    grid = Grid(dtypes.int32, tuple(kept), 0, 0) if scale.ndim else Grid(dtypes.int32, kept)
     return [b.dequantize(b.constant(t.data, np.int32, b.names[t]), grid, (0,))]
 
 

@@ -273,7 +273,7 @@ def grid_of(a, dtype=I8):
     return asymmetric(float(a.min()), float(a.max()))
 
 
-def int8_graph(case, dtype=I8):
+def int8_graph(case, dtype=I8, channels=True):
     """The case on integer grids: graph, stored inputs, and the real result for the values that are really stored."""
     tensors, real, feeds = [], [], []
     for i, a in enumerate(case.arrays):
@@ -286,6 +286,7 @@ def int8_graph(case, dtype=I8):
             axis = CHANNEL[case.op]
             top = np.abs(a).max(tuple(j for j in range(a.ndim) if j != axis))
             grid = Grid(I8, tuple(float(s) for s in (top / np.float32(127)).astype(np.float32)), 0, axis)
+            grid = grid if channels else symmetric(float(top.max()), I8)
         elif weight:
             scale = np.float64(tensors[0].grid.scale) * np.asarray(tensors[1].grid.scale)
             q = np.rint(a / scale).astype(np.int64 if dtype == I16 else np.int32)

@@ -1,12 +1,13 @@
 """ONNX files of one-node graphs mean what the nodes mean, on ONNX Runtime without optimizations."""
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_writer import emit
-from tests.lower.npu.formats.onnx_cases import I8, I16, cases, float_graph, int8_graph, mixed, steps
+from tests.lower.npu.formats.onnx_cases import I8, I16, WEIGHTED, cases, float_graph, int8_graph, mixed, steps
 
 CASES = cases()
 
@@ -38,6 +39,16 @@ def test_quantized_files_are_within_one_step(case, dtype, unsigned):
     grid = graph.outputs[0].grid
     assert got.dtype == grid.dtype
     assert steps(got, y, grid) <= 1
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.op in WEIGHTED], ids=repr)
+def test_weights_with_one_scale_have_biases_with_one_scale(case):
+    graph, feeds, y = int8_graph(case, channels=False)
+    written = emit(graph, Options())
+    (got,) = run(written, feeds)
+    assert steps(got, y, graph.outputs[0].grid) <= 1
+    model = onnx.load_from_string(written.data)
+    assert all(not t.dims for t in model.graph.initializer if t.name.startswith(("scale", "zero")))
 
 
 @pytest.mark.parametrize("opset", [13, 21])
