@@ -34,14 +34,14 @@ _LARGEST_AVERAGE: Final = 61440
 
 def _scale(t: Tensor) -> float:
     assert t.grid is not None
-    return float(np.max(t.grid.scales(1)))
+    return float(np.max(t.grid.scale))
 
 
 def _factor(o: Operation) -> bool:
     x, w, out = first(o), weights(o), o.outputs[0]
     if x.grid is None or w.grid is None or out.grid is None:
         return False
-    factors = np.asarray(w.grid.scales(1), np.float64) * _scale(x) / _scale(out)
+    factors = np.asarray(w.grid.scale, np.float64) * _scale(x) / _scale(out)
     return bool((factors >= _LEAST_FACTOR).all() and (factors < 1).all())
 
 
