@@ -66,7 +66,7 @@ def compile(
     @functools.wraps(fun, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
         bound = Bound(fun, args, kwargs, constants)
-        graph = bound.graph(io, unroll)
+        graph = bound.graph(io, unroll, chosen.format)
         return _built(chosen, bound, graph, dict(options), strict, verify)
 
     return compiled
@@ -131,7 +131,7 @@ def explain(
     def explained(*args: Any, **kwargs: Any) -> Report:
         bound = Bound(fun, args, kwargs, constants)
         try:
-            graph = bound.graph(io, unroll)
+            graph = bound.graph(io, unroll, chosen.format)
         except UnsupportedOpsError:
             return _refused(chosen, bound, unroll)
         build = chosen.build(graph, dict(options))
@@ -143,7 +143,7 @@ def explain(
 def _refused(target: NpuTarget, bound: Bound, unroll: int) -> Report:
     rows = [
         Placement(r.op, r.types, "host", r.source, r.scope, r.reason, r.suggestion)
-        for r in refusals(bound.program, unroll=unroll)
+        for r in refusals(bound.program, unroll=unroll, format=target.format)
     ]
     notes = ["these ops have no form in any NPU format; the rest of the program is placed once they are gone"]
     label, _ = target.available()

@@ -85,9 +85,9 @@ class Bound:
             raise ParameterError("compile: constants name no argument", got=wrong, expected=f"below {len(args)}")
         return frozenset(i % len(args) for i in constants)
 
-    def graph(self, io: IO, unroll: int) -> NpuGraph:
-        """The graph; one error lists every equation that has none."""
-        return lower(self.program, self.name, io=io, unroll=unroll)
+    def graph(self, io: IO, unroll: int, format: str = "") -> NpuGraph:
+        """The graph, with the kernels that the program's own ops have for ``format``; one error lists what has none."""
+        return lower(self.program, self.name, io=io, unroll=unroll, format=format)
 
     def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]:
         """Leaves of a call's inputs: of all arguments, or of those that are not bound."""
