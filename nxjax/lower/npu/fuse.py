@@ -35,6 +35,8 @@ def fused(r: Rewriter, n: Node) -> Tensor | None:
         return _flattened(r, n)
     if n.op in REDUCTIONS:
         return _reduced_units(r, n)
+    if n.op == "quantize":
+        return _stored_rows(r, n) or reshape_last(r, n)
     return reshape_last(r, n)
 
 
@@ -176,13 +178,52 @@ def _reduced_units(r: Rewriter, n: Node) -> Tensor | None:
     return r.again(n, [x], axes=tuple(sorted(gone)))
 
 
-def integers_move(r: Rewriter, n: Node) -> Tensor | None:
-    """A transpose or reshape behind a dequantize goes before it: integers are smaller, and may leave as they are.
+def _stored_rows(r: Rewriter, n: Node) -> Tensor | None:
+    """Rows of a constant that are quantized after they are looked up: the constant is stored quantized."""
+    gather = r.sole(n.inputs[0], "gather")
+    rows = gather.inputs[0] if gather is not None else None
+    grid = n.output.grid
+    if gather is None or rows is None or rows.data is None or rows.grid is not None or grid is None:
+        return None
+    stored = constant(grid.quantize(rows.data), grid)
+    return r.emit("gather", [stored, gather.inputs[1]], n.output.shape, grid, **gather.attrs)
 
-    Asked once all layouts are settled, since layouts push the other way.
-    """
+
+def _fewer_dimensions(r: Rewriter, n: Node) -> Tensor | None:
+    """A transpose of more than four dimensions with those of size 1 left out, and those that stay together joined."""
+    (x,) = n.inputs
+    assert x is not None
+    if len(x.shape) <= 4:
+        return None
+    runs: list[list[int]] = []
+    for i in n.attrs["permutation"]:
+        if x.shape[i] == 1:
+            continue
+        if runs and runs[-1][-1] == max((j for j in range(i) if x.shape[j] != 1), default=-1):
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    if len(runs) >= len(x.shape):
+        return None
+    stored = sorted(runs)
+    shape = tuple(math.prod(x.shape[i] for i in run) for run in stored)
+    perm = tuple(stored.index(run) for run in runs)
+    kind: Any = x.grid or x.dtype
+    flat = r.emit("reshape", [x], shape, kind, shape=shape)
+    moved_shape = tuple(shape[i] for i in perm)
+    moved = r.emit("transpose", [flat], moved_shape, kind, permutation=perm)
+    return r.emit("reshape", [moved], n.output.shape, kind, shape=n.output.shape)
+
+
+def settled(r: Rewriter, n: Node) -> Tensor | None:
+    """What is asked last, since layouts push the other way."""
     if n.op not in ("transpose", "reshape"):
         return None
+    return _integers_move(r, n) or (_fewer_dimensions(r, n) if n.op == "transpose" else None)
+
+
+def _integers_move(r: Rewriter, n: Node) -> Tensor | None:
+    """A transpose or reshape behind a dequantize goes before it: integers are smaller, and may leave as they are."""
     off = r.sole(n.inputs[0], "dequantize")
     x = off.inputs[0] if off is not None else None
     if x is None or x.constant or x.grid is None:

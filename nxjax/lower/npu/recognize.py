@@ -21,7 +21,8 @@ CLOSE = 1e-6
 def recognized(r: Rewriter, n: Node) -> Tensor | None:
     """What takes the place of ``n``'s result, or None."""
     if n.output.grid is not None:
-        return _relu(r, n) if n.op == "maximum" else None
+        on_grid = {"maximum": _relu, "reshape": _kept_dimensions}.get(n.op)
+        return on_grid(r, n) if on_grid is not None else None
     for rule in _RULES.get(n.op, ()):
         found = rule(r, n)
         if found is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from nxjax.lower.npu.fuse import fused, integers_move
+from nxjax.lower.npu.fuse import fused, settled
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.layout import channels_last, trivial
 from nxjax.lower.npu.recognize import enlarged, recognized
@@ -36,7 +36,7 @@ def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> Np
         graph = tidied(channels_last(graph))
         if len(graph.nodes) == before:
             break
-    graph = tidied(fixpoint(graph, integers_move))
+    graph = tidied(fixpoint(graph, settled))
     if io == "integer":
         graph = with_integer_ends(graph)
     return named(graph).check()

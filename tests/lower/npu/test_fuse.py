@@ -5,6 +5,8 @@ import pytest
 
 import nxjax.numpy as jnp
 from nxjax import lax, nn
+from nxjax.ops.quant_grid import asymmetric
+from nxjax.ops.quant_snap import quantize_dequantize
 from tests.lower.npu.lowering import count, normal, ops, same
 
 W = normal(3, 3, 3, 4)
@@ -99,3 +101,33 @@ def test_values_of_weights():
     conv_node = g.nodes[0]
     np.testing.assert_allclose(conv_node.inputs[1].data, W.transpose(3, 0, 1, 2) * normal(4)[:, None, None, None])
     np.testing.assert_array_equal(conv_node.inputs[2].data, normal(4))
+
+
+def test_quantized_embeddings_are_stored_as_integers():
+    words, g = jnp.asarray(normal(20, 8)), asymmetric(-2.0, 2.0)
+    graph = same(lambda i: quantize_dequantize(words[i], grid=g), np.array([[1, 19, 0]], np.int32), exact=True)
+    gather = next(n for n in graph.nodes if n.op == "gather")
+    assert gather.inputs[0].dtype == np.int8
+    assert ops(graph)[-2:] == ["gather", "dequantize"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "left"),
+    [
+        ((2, 3, 1, 4, 5), (0, 3, 1, 2, 4), ((2, 3, 4, 5), (0, 2, 1, 3))),
+        ((2, 3, 4, 5, 6), (0, 3, 4, 1, 2), ((2, 12, 30), (0, 2, 1))),
+        ((2, 3, 4, 5, 6), (4, 3, 2, 1, 0), ((2, 3, 4, 5, 6), (4, 3, 2, 1, 0))),
+        ((2, 1, 4, 1, 6), (4, 3, 2, 1, 0), ((2, 4, 6), (2, 1, 0))),
+    ],
+)
+def test_transposes_of_many_dimensions(shape, perm, left):
+    g = same(lambda x: x.transpose(perm), normal(*shape), exact=True)
+    (n,) = (n for n in g.nodes if n.op == "transpose")
+    assert (n.inputs[0].shape, n.attrs["permutation"]) == left
+
+
+def test_reductions_drop_units():
+    w = normal(3, 3, 4)
+    layout = ("NWC", "WIO", "NWC")
+    g = same(lambda x: lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=layout).mean(1), normal(2, 8, 3))
+    assert ops(g) == ["reshape", "conv_2d", "mean"]
