@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nxjax.lower.npu.formats.tflite_ops import bias_grid, same_padding
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.quant_grid import Grid
+from nxjax.trace.dtypes import int4
 from tests.lower.npu.litert import I8, I16, I32, I64, Random, conforms, randoms
 
 pytest.importorskip("ai_edge_litert.interpreter")
@@ -128,6 +129,23 @@ def test_fully_connected(r: Random, dtype: np.dtype):
     y = r.tensor((*x.shape[:-1], channels), result_grid(r, x.grid, w, depth))
     b = bias(r, x.grid, w, channels, often=False)
     conforms(r.node("fully_connected", [x, w, b], y, activation=r.choice(*ACTIVATIONS)), [r.stored(x.shape, dtype)])
+
+
+@both
+@pytest.mark.parametrize("op", ["fully_connected", "conv_2d"])
+@given(r=randoms)
+def test_weights_of_four_bits(r: Random, op: str, dtype: np.dtype):
+    depth, channels = r.size(1, 40), r.size(2, 6)
+    x = r.tensor((2, depth) if op == "fully_connected" else (2, 1, 1, depth), r.grid(dtype))
+    assert x.grid is not None
+    shape = (channels, depth) if op == "fully_connected" else (channels, 1, 1, depth)
+    grid = Grid(int4, tuple(r.scale(1e-3, 0.1) for _ in range(channels)), 0, 0)
+    w = r.tensor(shape, grid, r.rng.integers(-7, 8, shape).astype(int4))
+    y = r.tensor((*x.shape[:-1], channels), result_grid(r, x.grid, w, depth))
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "padding": ((0, 0), (0, 0)), "groups": 1}
+    attrs = {} if op == "fully_connected" else attrs
+    graph = r.node(op, [x, w, bias(r, x.grid, w, channels)], y, activation=None, **attrs)
+    conforms(graph, [r.stored(x.shape, dtype)])
 
 
 @both
