@@ -9,7 +9,10 @@ _FILES = {
     "nxjax.quant.function": "quantize Quantized",
     "nxjax.quant.calibration": "calibrate",
     "nxjax.quant.observers": "Observer MinMax MovingAverage Percentile Entropy MSE",
-    "nxjax.transforms.quantize.scheme": "Scheme PRESETS",
+    "nxjax.quant.compare": "compare Comparison",
+    "nxjax.quant.files": "save load loads",
+    "nxjax.quant.mixed": "sensitivity mixed_precision",
+    "nxjax.transforms.quantize.scheme": "Scheme Layered PRESETS",
     "nxjax.transforms.quantize.qarray": "QArray",
     "nxjax.ops.quant_grid": "Grid",
 }

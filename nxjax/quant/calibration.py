@@ -34,7 +34,7 @@ def calibrate(
     >>> f = lambda w, x: x @ w["w"]
     >>> y, ranges = calibrate(f)({"w": np.ones((2, 2))}, np.array([[1.0, -3.0]]))
     >>> {k: (float(a), float(b)) for k, (a, b) in ranges.items()}
-    {'in_0': (-3.0, 1.0), 'dot_general_0': (-2.0, -2.0)}
+    {'in_1': (-3.0, 1.0), 'dot_general_0': (-2.0, -2.0)}
     """
     answered = as_policy(policy)
 
@@ -70,7 +70,7 @@ def run(
     n = 0
     recorded = _compiled(fun, policy, params, Ranges())
     pending: list[Any] = []
-    for batch in _shown(data, "calibrating", progress):
+    for batch in shown(data, "calibrating", progress):
         n += 1
         if chosen.histogram:
             kept.append(batch)
@@ -132,14 +132,14 @@ def _histogram_pass(
 ) -> dict[str, Range]:
     counted = _compiled(fun, policy, params, Histograms(spans))
     totals: dict[str, Any] = {}
-    for batch in _shown(data, "histograms", progress):
+    for batch in shown(data, "histograms", progress):
         for site, (counts,) in counted(*arguments(batch)).items():
             # Summed in float64: a float32 count stops growing at 2^24.
             totals[site] = totals.get(site, 0) + np.asarray(counts, np.float64)
     return {site: observer.clipped(span, totals[site]) for site, span in spans.items()}
 
 
-def _shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any]:
+def shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any]:
     """``data`` with a progress bar: if asked for, or by default on a terminal or in a notebook."""
     if progress is False or (progress is None and not _interactive()):
         return data

@@ -51,15 +51,26 @@ class Plan:
 
     Attributes:
         program: the program, with calls and composites written out.
+        names: what each value is called: by the op that makes it, numbered in program order. What a policy decides
+            changes no name, so that ranges found under one policy serve another.
         steps: what to compute, in order: a group, an equation that holds programs, or one that stays as it is.
-        sites: names of the values whose ranges are needed. Ranges of inner plans are called ``<step>/<site>``.
+        sites: names of the values whose ranges are needed; those of inner plans begin with their equation's name.
         left: equations of float values that stay float, each with the reason.
     """
 
     program: Program
+    names: dict[Var, str]
     steps: list[Step] = field(default_factory=list[Step])
     sites: dict[Var, str] = field(default_factory=dict[Var, str])
     left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
+
+    def layer(self, group: Group) -> str:
+        """What policies and reports call a group: the name of what its first equation makes."""
+        return self.names[group.equations[0].outputs[0]]
+
+    def groups(self) -> list[Group]:
+        """The groups at this level, in order."""
+        return [s for s in self.steps if isinstance(s, Group)]
 
     def all_sites(self) -> list[str]:
         """Names of this plan's sites and those of its inner plans."""
@@ -80,37 +91,39 @@ def planned(program: Program, weights: Sequence[bool], policy: Policy) -> Plan:
 class _Planner:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.names: dict[str, int] = {}
 
     def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> Plan:
-        program = self._prepared(program)
+        program, names = self._prepared(program, prefix)
         view = View(program, weights)
-        plan = Plan(program)
+        plan = Plan(program, names)
         taken: set[Equation] = set()
         starts: dict[Equation, Group] = {}
         for e in program.equations:
             if e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
                 continue
-            group = self._group(view, e)
+            group = self._group(plan, view, e)
             if group is not None and not taken.intersection(group.equations):
                 # Computed where its last equation stands, when all its operands are there.
                 starts[group.equations[-1]] = group
                 taken.update(group.equations)
-        self._steps(plan, view, starts, taken, prefix)
-        _Sites(plan, prefix, self.names).find()
+        self._steps(plan, view, starts, taken)
+        _Sites(plan).find()
         return plan
 
-    def _prepared(self, program: Program) -> Program:
+    def _prepared(self, program: Program, prefix: str) -> tuple[Program, dict[Var, str]]:
         custom = frozenset(
             e.op.name for e in program.equations if e.op.name in CUSTOM and any(map(_computes, e.programs()))
         )
         program = inlined(program, 0, JIT | custom)
+        names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
+        names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.consts))
+        _name(program.equations, prefix, names)
         if any(e.op in EXPANDED for e in program.equations):
-            program = _Expanding(program, self.policy).program()
-        return program
+            program = _Expanding(program, self.policy, names).program()
+        return program, names
 
-    def _group(self, view: View, e: Equation) -> Group | None:
-        scheme = decided(self.policy, e.op.name, e.scope, [a.type for a in e.inputs])
+    def _group(self, plan: Plan, view: View, e: Equation) -> Group | None:
+        scheme = decided(self.policy, e, plan.names)
         if scheme is None:
             return None
         return match_product(view, e, scheme) or match_pointwise(view, e, scheme)
@@ -121,7 +134,6 @@ class _Planner:
         view: View,
         starts: dict[Equation, Group],
         taken: set[Equation],
-        prefix: str,
     ) -> None:
         for e in plan.program.equations:
             if e in starts:
@@ -129,27 +141,35 @@ class _Planner:
             elif e in taken:
                 continue
             elif e.op.name in HOLDING and any(map(_computes, e.programs())):
-                name = self._named(f"{prefix}{e.op.name}")
+                name = plan.names[e.outputs[0]].removesuffix(".0")
                 masks = _inner_weights(e, [view.is_weight(a) for a in e.inputs])
-                inner = tuple(self.plan(p, mask, f"{name}/") for p, mask in zip(e.programs(), masks, strict=True))
+                programs = list(e.programs())
+                within = [f"{name}/" if len(programs) == 1 else f"{name}/{k}/" for k in range(len(programs))]
+                inner = tuple(self.plan(p, mask, w) for p, mask, w in zip(programs, masks, within, strict=True))
                 plan.steps.append(Inner(e, inner))
             else:
                 plan.steps.append(e)
                 if not all(view.is_weight(a) for a in e.inputs) and any(view.is_float(v) for v in e.outputs):
                     plan.left.append((e, "no integer form, or the policy leaves it in float"))
 
-    def _named(self, name: str) -> str:
-        n = self.names[name] = self.names.get(name, -1) + 1
-        return f"{name}_{n}"
+
+def _name(equations: Sequence[Equation], prefix: str, names: dict[Var, str]) -> None:
+    """Call what each equation makes after its op, numbered by op."""
+    counts: dict[str, int] = {}
+    for e in equations:
+        n = counts[e.op.name] = counts.get(e.op.name, -1) + 1
+        for i, v in enumerate(e.outputs):
+            names[v] = f"{prefix}{e.op.name}_{n}" + (f".{i}" if e.op.multi else "")
 
 
 @final
 class _Expanding:
     """Writes composites out where the policy wants integers, everything else as it is."""
 
-    def __init__(self, program: Program, policy: Policy) -> None:
+    def __init__(self, program: Program, policy: Policy, names: dict[Var, str]) -> None:
         self.source = program
         self.policy = policy
+        self.names = names
 
     def program(self) -> Program:
         p = self.source
@@ -164,12 +184,14 @@ class _Expanding:
             e = e.replaced(tuple(map(atom, e.inputs)), e.outputs)
             scheme = None
             if e.op in EXPANDED:
-                scheme = decided(self.policy, e.op.name, e.scope, [a.type for a in e.inputs])
+                scheme = decided(self.policy, e, self.names)
             if scheme is None or scheme.activations is None or not (scheme.integer or e.op is dot_product_attention):
                 equations.append(e)
                 continue
             inner = stage(lambda *xs, e=e: [e.op.expand(*xs, **e.params)], [a.type for a in e.inputs], e.op.name)
             renamed: dict[Var, Atom] = dict(zip(inner.inputs, e.inputs, strict=True))
+            whole = self.names[e.outputs[0]]
+            _name(inner.equations, f"{whole}/", self.names)
             consts.extend(inner.consts)
             values.extend(inner.values)
             for i in inner.equations:
@@ -211,10 +233,8 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
 class _Sites:
     """Which values need a range: results of groups whose grid no specification fixes, and operands not on a grid."""
 
-    def __init__(self, plan: Plan, prefix: str, names: dict[str, int]) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.prefix = prefix
-        self.names = names
         self.on: dict[Var, DType] = {}
 
     def find(self) -> None:
@@ -225,15 +245,10 @@ class _Sites:
     def _group(self, group: Group) -> None:
         for a in group.activations:
             if isinstance(a, Var) and self.on.get(a) != group.dtype:
-                self._site(a, "in" if a in self.plan.program.inputs else "value")
+                self.plan.sites[a] = self.plan.names.get(a) or f"{self.plan.names[group.output]}/operand"
         if group.fixed_grid() is None and not group.moves:
-            self._site(group.output, group.equations[0].op.name)
+            self.plan.sites[group.output] = self.plan.names[group.output]
         self.on[group.output] = group.dtype
-
-    def _site(self, v: Var, what: str) -> None:
-        if v not in self.plan.sites:
-            n = self.names[what] = self.names.get(what, -1) + 1
-            self.plan.sites[v] = f"{self.prefix}{what}_{n}"
 
 
 def weights_of(plan: Plan) -> list[tuple[Weighted, Atom]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
@@ -10,6 +10,7 @@ from nxjax.errors import ParameterError
 from nxjax.ops.quant_grid import ROUNDINGS, Rounding
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation, Var
 from nxjax.trace.types import ArrayType
 
 ACTIVATIONS: Final = (dtypes.int8, dtypes.int16)
@@ -105,9 +106,39 @@ def as_policy(policy: Any) -> Policy:
     return cast(Policy, policy)
 
 
-def decided(policy: Policy, op: str, scope: str, types: Sequence[ArrayType]) -> Scheme | None:
+@final
+class Layered:
+    """A policy with exceptions: the named layers get other answers than the rest.
+
+    Attributes:
+        base: the policy of all other layers.
+        exceptions: layer name (what makes its result, as `Plan.names` has it) -> its answer.
+    """
+
+    def __init__(self, base: Policy, exceptions: Mapping[str, Scheme | str | None]) -> None:
+        self.base = base
+        self.exceptions = dict(exceptions)
+
+    def __call__(self, op: str, scope: str, types: tuple[ArrayType, ...]) -> Scheme | str | None:
+        return self.base(op, scope, types)
+
+    def of_layer(self, name: str, op: str, scope: str, types: tuple[ArrayType, ...]) -> Scheme | str | None:
+        """The answer for the layer called ``name``: its own, or that of the layer it is a part of."""
+        parts = name.split("/")
+        for n in range(len(parts), 0, -1):
+            layer = "/".join(parts[:n])
+            if layer in self.exceptions:
+                return self.exceptions[layer]
+        return self.base(op, scope, types)
+
+
+def decided(policy: Policy, e: Equation, names: Mapping[Var, str]) -> Scheme | None:
     """The policy's answer for one equation."""
-    answer = policy(op, scope, tuple(types))
+    op, types = e.op.name, tuple(a.type for a in e.inputs)
+    if isinstance(policy, Layered):
+        answer = policy.of_layer(names[e.outputs[0]], op, e.scope, types)
+    else:
+        answer = policy(op, e.scope, types)
     if isinstance(answer, str):
         return preset(answer)
     if answer is not None and not isinstance(answer, Scheme):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -1,0 +1,223 @@
+"""`compare`: a quantized function against its float original, layer by layer."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import MissingExtraError, ParameterError, Source
+from nxjax.quant.calibration import arguments
+from nxjax.quant.function import Quantized
+from nxjax.transforms.jit import jit
+from nxjax.transforms.quantize.function import Call
+from nxjax.transforms.quantize.observe import Observer, Ranges
+from nxjax.transforms.quantize.plan import Plan
+from nxjax.transforms.quantize.walk import Quantizer
+
+NDArray = np.ndarray[Any, Any]
+
+
+@final
+@dataclass
+class Layer:
+    """One layer's result in float and quantized, over all data.
+
+    Attributes:
+        name: as policies know it.
+        op: the op it begins with.
+        source: the user's line.
+        scale: distance of neighbours on its grid; None where the result is float.
+        sqnr: signal to quantization noise in dB: ten times the decimal logarithm of mean x^2 over mean error^2.
+        max_error: the largest absolute difference.
+        lsb: difference in steps of the grid -> number of elements; steps beyond 8 count as 8.
+        macs: multiply-accumulates of one run.
+    """
+
+    name: str
+    op: str
+    source: Source | None
+    scale: float | None
+    signal: float = 0.0
+    noise: float = 0.0
+    max_error: float = 0.0
+    lsb: dict[int, int] = field(default_factory=dict[int, int])
+    macs: int = 0
+
+    @property
+    def sqnr(self) -> float:
+        if self.noise == 0:
+            return float("inf")
+        return 10 * float(np.log10(max(self.signal, 1e-300) / self.noise))
+
+    def add(self, x: NDArray, q: NDArray) -> None:
+        """One batch."""
+        error = q.astype(np.float64) - x.astype(np.float64)
+        self.signal += float(np.sum(x.astype(np.float64) ** 2))
+        self.noise += float(np.sum(error**2))
+        self.max_error = max(self.max_error, float(np.abs(error).max(initial=0.0)))
+        if self.scale is not None:
+            steps = np.clip(np.rint(error / self.scale), -8, 8).astype(int)
+            for k, n in zip(*np.unique(steps, return_counts=True), strict=True):
+                self.lsb[int(k)] = self.lsb.get(int(k), 0) + int(n)
+
+
+@final
+class Comparison:
+    """Layers in the order in which they are computed; ``[name]`` gives one. Prints as a table."""
+
+    def __init__(self, layers: Sequence[Layer], batches: int) -> None:
+        self.layers = list(layers)
+        self.batches = batches
+
+    def __getitem__(self, name: str) -> Layer:
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+    def __iter__(self) -> Any:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def worst(self) -> Layer:
+        """The layer with the least SQNR."""
+        return min(self.layers, key=lambda layer: layer.sqnr)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                r.name,
+                f"{r.sqnr:.1f}",
+                f"{r.max_error:.3g}",
+                _spread(r.lsb),
+                str(r.source) if r.source else "",
+            )
+            for r in self.layers
+        ]
+
+    def __repr__(self) -> str:
+        rows = [_HEAD, *self._rows()]
+        widths = [max(len(r[i]) for r in rows) for i in range(len(_HEAD))]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+
+    def _repr_html_(self) -> str:
+        cells = lambda tag, row: "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in row)
+        body = "".join(f"<tr>{cells('td', r)}</tr>" for r in self._rows())
+        return f"<table><tr>{cells('th', _HEAD)}</tr>{body}</table>"
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """SQNR per layer above, the histogram of steps below; a Matplotlib figure, written to ``path`` if given."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise MissingExtraError(
+                "Comparison.plot needs Matplotlib", got="no module 'matplotlib'", fix="pip install 'nxjax[demo]'"
+            ) from None
+        names = [r.name for r in self.layers]
+        figure = Figure(figsize=(max(6.0, 0.35 * len(names)), 6.0), layout="constrained")
+        top, bottom = figure.subplots(2, 1, sharex=True)
+        finite = [r.sqnr if np.isfinite(r.sqnr) else np.nan for r in self.layers]
+        top.bar(range(len(names)), finite, color="#4c72b0")
+        top.set_ylabel("SQNR (dB)")
+        top.set_title(f"{len(names)} layers, {self.batches} batches")
+        steps = np.arange(-8, 9)
+        grid = np.array([[r.lsb.get(int(k), 0) for r in self.layers] for k in steps], float)
+        grid /= np.maximum(grid.sum(0, keepdims=True), 1)
+        image = bottom.imshow(grid, aspect="auto", origin="lower", extent=(-0.5, len(names) - 0.5, -8.5, 8.5))
+        figure.colorbar(image, ax=bottom, label="share of elements")
+        bottom.set_ylabel("difference (LSB)")
+        bottom.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+        if path is not None:
+            figure.savefig(path, dpi=120)
+        return figure
+
+
+_HEAD = ("layer", "SQNR dB", "max error", "steps off (0, 1, more)", "your line")
+
+
+def _spread(lsb: dict[int, int]) -> str:
+    total = sum(lsb.values())
+    if not total:
+        return ""
+    zero, one = lsb.get(0, 0), lsb.get(1, 0) + lsb.get(-1, 0)
+    return f"{zero / total:.1%} {one / total:.1%} {(total - zero - one) / total:.1%}"
+
+
+def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) -> Comparison:
+    """Every layer's quantized result against its float result.
+
+    Args:
+        fun: the float function; its program has to be that of ``quantized``.
+        quantized: from `quantize`.
+        data: an iterable of argument tuples, as for calibration.
+
+    Returns:
+        One row per layer: SQNR, largest error, histogram of differences in steps of the layer's grid. Layers inside of
+        scans, loops and conditions are not listed; what these give is.
+
+    >>> import nxjax as nx, nxjax.numpy as np
+    >>> f = lambda p, x: np.tanh(x @ p["w"])
+    >>> batch = ({"w": np.ones((2, 2))}, np.array([[0.5, -0.25]]))
+    >>> c = compare(f, nx.quantize(f, calibrate=[batch]), [batch])
+    >>> [layer.name for layer in c]
+    ['dot_general_0', 'tanh_0']
+    """
+    if not isinstance(quantized, Quantized):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParameterError(
+            "compare: needs a quantized function", got=type(quantized).__name__, expected="nx.quantize(...)"
+        )
+    shown: list[Plan] = []
+
+    def both(*args: Any) -> Any:
+        call = Call(fun, args, {}, quantized.params)
+        plan = quantized.plan(call)
+        shown[:] = [plan]
+        walk = Quantizer(plan, quantized.ranges, call.scales(plan))
+        walk.run(call.values)
+        plain = Observer(plan, Ranges())
+        plain.run(call.values)
+        groups = plan.groups()
+        grids[:] = [None if (g := walk.grids.get(group.output)) is None else float(g.scale) for group in groups]  # pyright: ignore[reportArgumentType]
+        return [(plain.env[g.output], walk.env[g.output]) for g in groups]
+
+    grids: list[float | None] = []
+    run = jit(both)
+    layers: list[Layer] = []
+    n = 0
+    for batch in data:
+        pairs = run(*arguments(batch))
+        n += 1
+        if not layers:
+            plan = shown[0]
+            layers = [
+                Layer(plan.layer(g), g.equations[0].op.name, g.equations[0].source, s, macs=macs(g))
+                for g, s in zip(plan.groups(), grids, strict=True)
+            ]
+        for layer, (x, q) in zip(layers, pairs, strict=True):
+            layer.add(np.asarray(x), np.asarray(q))
+    if not n:
+        raise ParameterError("compare: no data", expected="an iterable of argument tuples with at least one")
+    return Comparison(layers, n)
+
+
+def macs(group: Any) -> int:
+    """Multiply-accumulates of a group's product; 0 for other groups."""
+    from nxjax.transforms.quantize.products import Conv, Dot, Matmul
+
+    e = group.equations[0]
+    out = e.outputs[0].type.size
+    if isinstance(group, Conv):
+        w, spec = e.inputs[1].type, e.params["dimension_numbers"].rhs_spec
+        return out * (w.size // w.shape[spec[0]])
+    if isinstance(group, (Dot, Matmul)):
+        (xc, _), _ = e.params["dimension_numbers"]
+        return out * int(np.prod([e.inputs[0].type.shape[i] for i in xc], dtype=np.int64))
+    return 0

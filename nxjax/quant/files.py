@@ -1,0 +1,185 @@
+"""Parameter trees in safetensors files: floats as they are, `QArray` leaves as their integers and scales.
+
+The file is read by any safetensors library. Structure lies in its metadata as JSON; nothing in a file is executed.
+Format: github.com/huggingface/safetensors, README, section "Format".
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from nxjax.errors import DtypeError, InvalidFileError, MissingExtraError, TreeError
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+from nxjax.transforms.quantize.qarray import QArray
+
+NDArray = np.ndarray[Any, Any]
+TREE: Final = "nxjax.tree"
+# Element types by safetensors' names. int4 is packed, two to a byte, under the name of bytes.
+TYPES: Final = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+    "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
+
+
+def save(path: str | os.PathLike[str], params: Any) -> None:
+    """Write a tree of dicts, lists, tuples, arrays and QArrays; atomically.
+
+    Args:
+        path: of the file; by custom ``.safetensors``.
+        params: the tree. Keys of dicts are strings.
+
+    Raises:
+        TreeError: something else in the tree.
+        DtypeError: an element type that the format has not.
+        MissingExtraError: safetensors is not installed.
+
+    >>> import nxjax as nx, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> save(path, {"w": QArray(nx.array([[1, 2]], dtype="int8"), nx.array([[0.5]]))})
+    >>> load(path)["w"]
+    QArray(i8[1,2], 1x1 scales)
+    """
+    tensors: dict[str, NDArray] = {}
+    tree = _described(params, "", tensors)
+    for key, x in tensors.items():
+        if x.dtype.name not in TYPES.values():
+            raise DtypeError(f"save: {key} has an element type that safetensors has not", got=x.dtype)
+    data = _library("safetensors.numpy").save(tensors, {TREE: json.dumps(tree)})
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read what `save` wrote. A file from elsewhere gives a flat dict of its tensors.
+
+    Raises:
+        InvalidFileError: not a safetensors file, or damaged.
+    """
+    return loads(Path(path).read_bytes(), str(path))
+
+
+def loads(data: bytes, name: str = "safetensors data") -> Any:
+    """As `load`, from bytes."""
+    library = _library("safetensors")
+    try:
+        rows = library.deserialize(data)
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+    except Exception as error:
+        # The library's own errors: of a class it does not promise.
+        raise InvalidFileError(
+            f"{name}: not a safetensors file, or damaged", got=str(error), fix="save or download it again"
+        ) from None
+    tensors = {k: _array(name, k, row) for k, row in rows}
+    described = (header.get("__metadata__") or {}).get(TREE)
+    if described is None:
+        return {k: wrap(v) for k, v in tensors.items()}
+    try:
+        return _built(json.loads(described), tensors, 0)
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        if isinstance(error, InvalidFileError):
+            raise
+        raise InvalidFileError(f"{name}: its description of the tree is damaged", got=repr(error)) from None
+
+
+def _library(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(
+            "parameter files need safetensors", got=f"no module {module!r}", fix="pip install 'nxjax[quant]'"
+        ) from None
+
+
+def _described(x: Any, path: str, tensors: dict[str, NDArray]) -> Any:
+    """The structure of ``x`` as JSON; its arrays go to ``tensors`` under their paths."""
+    here = lambda key: f"{path}.{key}" if path else str(key)
+    if isinstance(x, QArray):
+        values, scale = np.asarray(x.values), np.asarray(x.scale)
+        tensors[here("values")] = _packed(values) if values.dtype == dtypes.int4 else values
+        tensors[here("scale")] = scale
+        return {"q": [path, values.dtype.name, list(values.shape)]}
+    if isinstance(x, dict):
+        wrong = [k for k in x if not isinstance(k, str)]
+        if wrong:
+            raise TreeError("save: keys of dicts are strings", got=wrong)
+        return {"d": [[k, _described(v, here(k), tensors)] for k, v in x.items()]}
+    if isinstance(x, (list, tuple)):
+        kind = "l" if isinstance(x, list) else "t"
+        return {kind: [_described(v, here(i), tensors) for i, v in enumerate(x)]}
+    if x is None:
+        return {"n": 0}
+    if not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float)):
+        raise TreeError(
+            f"save: {path or 'the tree'} is of a kind that files do not hold",
+            got=type(x).__name__,
+            expected="dicts, lists, tuples, arrays and QArrays",
+            fix="save module.parameters() or tree.leaves(...)",
+        )
+    name = path or "value"
+    if name in tensors:
+        raise TreeError("save: two leaves have one path", got=name, fix="rename a key that contains a dot")
+    tensors[name] = np.ascontiguousarray(np.asarray(x)).reshape(np.shape(x))
+    return {"a": name}
+
+
+def _packed(values: NDArray) -> NDArray:
+    """int4 values, two to a byte, the first in the low half."""
+    flat = values.astype(np.int8).reshape(-1).view(np.uint8) & 15
+    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
+    return flat[0::2] | flat[1::2] << 4
+
+
+def _unpacked(data: NDArray, shape: tuple[int, ...]) -> NDArray:
+    size = int(np.prod(shape, dtype=np.int64))
+    both = np.stack([data & 15, data >> 4], -1).reshape(-1)[:size]
+    return ((both.astype(np.int8) ^ 8) - 8).astype(dtypes.int4).reshape(shape)
+
+
+def _array(name: str, key: str, row: dict[str, Any]) -> NDArray:
+    kind = TYPES.get(str(row["dtype"]), str(row["dtype"]))
+    if kind not in TYPES.values():
+        raise InvalidFileError(f"{name}: tensor {key!r} has an unknown element type", got=row["dtype"])
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    return np.frombuffer(bytes(row["data"]), dtype).reshape(row["shape"])
+
+
+def _built(tree: Any, tensors: dict[str, NDArray], depth: int) -> Any:
+    if depth > 200 or not isinstance(tree, dict) or len(tree) != 1:
+        raise InvalidFileError("the description of the tree is damaged", got=type(tree).__name__)
+    ((kind, body),) = tree.items()
+    if kind == "d":
+        return {str(k): _built(v, tensors, depth + 1) for k, v in body}
+    if kind in ("l", "t"):
+        parts = [_built(v, tensors, depth + 1) for v in body]
+        return parts if kind == "l" else tuple(parts)
+    if kind == "n":
+        return None
+    if kind == "q":
+        path, dtype, shape = body
+        join = f"{path}." if path else ""
+        values, scale = tensors[f"{join}values"], tensors[f"{join}scale"]
+        if dtype == "int4":
+            values = _unpacked(values, tuple(int(n) for n in shape))
+        return QArray(wrap(values), wrap(scale)).checked()
+    return wrap(tensors[body])

@@ -1,0 +1,165 @@
+"""Sensitivity of a function to each of its layers, and mixed precision: the worst layers stay wide."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.quant import calibration
+from nxjax.quant.calibration import arguments
+from nxjax.quant.compare import macs
+from nxjax.quant.function import Quantized
+from nxjax.trace import tree
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.jit import jit
+from nxjax.transforms.quantize.function import Call
+from nxjax.transforms.quantize.plan import Inner, Plan
+from nxjax.transforms.quantize.products import Matmul, Weighted
+from nxjax.transforms.quantize.scheme import Layered, Policy, Scheme, as_policy
+
+
+@final
+@dataclass(frozen=True)
+class Sensitivity:
+    """What keeping one layer wide would gain.
+
+    Attributes:
+        name: as policies know the layer.
+        sqnr: of the function's results when only this layer computes on integers, in dB. The lower, the worse.
+        share: of all multiply-accumulates.
+    """
+
+    name: str
+    sqnr: float
+    share: float
+
+
+@final
+class Ranking(tuple[Sensitivity, ...]):
+    """Layers, the most sensitive first. Prints as a table."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        rows = [("layer", "SQNR dB", "share of MACs"), *((s.name, f"{s.sqnr:.1f}", f"{s.share:.1%}") for s in self)]
+        widths = [max(len(r[i]) for r in rows) for i in range(3)]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(s.name)}</td><td>{s.sqnr:.1f}</td><td>{s.share:.1%}</td></tr>" for s in self
+        )
+        return f"<table><tr><th>layer</th><th>SQNR dB</th><th>share of MACs</th></tr>{rows}</table>"
+
+
+def sensitivity(
+    fun: Callable[..., Any],
+    data: Iterable[Any],
+    policy: Any = "int8",
+    *,
+    observer: Any = "minmax",
+    params: Sequence[int] | None = None,
+    progress: bool | None = None,
+) -> Ranking:
+    """Which products lose most by quantization: each is quantized alone, the results compared with float.
+
+    Args:
+        fun, policy, observer, params: as for `quantize`.
+        data: an iterable of argument tuples; calibrates and measures.
+        progress: show a progress bar.
+
+    >>> import nxjax as nx, nxjax.numpy as np
+    >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
+    >>> batch = ({"a": np.eye(2) * 3, "b": np.eye(2)}, np.array([[0.4, -1.0]]))
+    >>> sorted(s.name for s in sensitivity(f, [batch]))
+    ['dot_general_0', 'dot_general_1']
+    """
+    batches = list(data)
+    if not batches:
+        raise ParameterError("sensitivity: no data", expected="an iterable of argument tuples with at least one")
+    layers = _products(fun, batches[0], as_policy(policy), params)
+    total = max(sum(n for _, _, n in layers), 1)
+    found: list[Sensitivity] = []
+    for name, scheme, n in calibration.shown(layers, "sensitivity", progress):
+        alone = Layered(_float, {name: scheme})
+        ranges = calibration.run(fun, alone, batches, observer, params, False).ranges
+        found.append(Sensitivity(name, _sqnr(fun, Quantized(fun, alone, ranges, params), batches), n / total))
+    return Ranking(sorted(found, key=lambda s: s.sqnr))
+
+
+def _float(op: str, scope: str, types: tuple[ArrayType, ...]) -> None:
+    """The policy that leaves everything in float."""
+
+
+def _products(
+    fun: Callable[..., Any], batch: Any, policy: Policy, params: Sequence[int] | None
+) -> list[tuple[str, Scheme, int]]:
+    """Name, scheme and multiply-accumulates of every product, in inner programs too."""
+    plan = Call(fun, arguments(batch), {}, params).plan(policy, "sensitivity")
+    found: list[tuple[str, Scheme, int]] = []
+
+    def visit(plan: Plan) -> None:
+        for step in plan.steps:
+            if isinstance(step, (Weighted, Matmul)):
+                found.append((plan.layer(step), step.scheme, macs(step)))
+            elif isinstance(step, Inner):
+                for inner in step.plans:
+                    visit(inner)
+
+    visit(plan)
+    return found
+
+
+def _sqnr(fun: Callable[..., Any], quantized: Quantized, batches: Sequence[Any]) -> float:
+    """Of all float results over all batches, in dB."""
+    plain, grid = jit(fun), jit(quantized)
+    signal = noise = 0.0
+    for batch in batches:
+        args = arguments(batch)
+        for x, q in zip(tree.leaves(plain(*args)), tree.leaves(grid(*args)), strict=True):
+            x, q = np.asarray(x, np.float64), np.asarray(q, np.float64)
+            signal += float(np.sum(x**2))
+            noise += float(np.sum((q - x) ** 2))
+    return float("inf") if noise == 0 else 10 * float(np.log10(max(signal, 1e-300) / noise))
+
+
+def mixed_precision(
+    fun: Callable[..., Any],
+    data: Iterable[Any],
+    budget: float = 0.1,
+    *,
+    policy: Any = "int8",
+    wide: Scheme | str | None = "int16x8",
+    observer: Any = "minmax",
+    params: Sequence[int] | None = None,
+    progress: bool | None = None,
+) -> Quantized:
+    """``fun`` quantized, its most sensitive products wide, up to ``budget`` of all multiply-accumulates.
+
+    Args:
+        fun, policy, observer, params, progress: as for `quantize`.
+        data: an iterable of argument tuples; calibrates and ranks.
+        budget: share of multiply-accumulates that may be wide, 0 to 1.
+        wide: how they compute: a scheme or its name, or None for float.
+
+    Returns:
+        The quantized function; ``.policy.exceptions`` names the wide layers.
+    """
+    if not 0 <= budget <= 1:
+        raise ParameterError("mixed_precision: budget", got=budget, expected="a share of all products, 0 to 1")
+    batches = list(data)
+    base = as_policy(policy)
+    left = budget
+    chosen: dict[str, Scheme | str | None] = {}
+    for s in sensitivity(fun, batches, policy, observer=observer, params=params, progress=progress):
+        if s.share <= left + 1e-12:
+            chosen[s.name] = wide
+            left -= s.share
+    mixed = Layered(base, chosen)
+    ranges = calibration.run(fun, mixed, batches, observer, params, progress).ranges
+    return Quantized(fun, mixed, ranges, params)
