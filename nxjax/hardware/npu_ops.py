@@ -134,7 +134,6 @@ class Chip(Engine):
     def __init__(self, target: str, limit: Callable[[], int | None]) -> None:
         self.target = target
         self.limit = limit
-        self._compiled: dict[Any, Any] = {}
 
     def run(self, name: str, f: Callable[..., Any], args: Sequence[Array], policy: str | None) -> tuple[Any, Run]:
         from nxjax.deploy.compile import compile

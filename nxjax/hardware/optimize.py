@@ -6,8 +6,9 @@ an order of nodes that needs little memory. What was chosen and what the result 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -37,6 +38,8 @@ from nxjax.transforms.shapes import eval_shape
 AIMS: Final = ("performance", "balanced", "accuracy", "memory")
 # Observers that "accuracy" chooses among, by the error they lead to.
 OBSERVERS: Final = ("minmax", "percentile", "mse")
+# Batches on which signal to noise is measured.
+KEPT: Final = 16
 # Batches of random numbers that stand in for calibration data.
 DRAWS: Final = 16
 # Image sizes that are tried first where a model does not say which it takes.
@@ -56,7 +59,7 @@ class OptimizedModel:
         graph: what it was lowered to.
         memory: the arena of its activations.
         artifact: what `nx.compile` made for the chip or the simulated target; None without one.
-        snr: signal to noise in decibels against the float model on the calibration data; infinite for float.
+        snr: signal to noise in decibels against the float model on the first calibration batches; infinite for float.
         notes: what was chosen, and what to know about it.
     """
 
@@ -134,24 +137,31 @@ def optimize(model: Any, wish: Wish, target: str | None, chip: bool, limit: int 
             fix="pass quantize=False for a float precision",
         )
     notes: list[str] = []
-    batches = _batches(model, wish, notes)
-    example = batches[0]
+    data = _Data(_batches(model, wish, notes))
+    example = data.head[0]
     folded = function = _as_function(model)
+    save = saving or wish.aim == "memory"
     snr = math.inf
     if policy is not None:
-        function, snr = _quantized(folded, policy, batches, wish.aim, notes)
+        if limit is not None:
+            # Refused before a long calibration: shapes and dtypes do not depend on the ranges.
+            early = quantized(folded, policy, calibrate=[example], params=(), progress=False)
+            _laid_out(Bound(early, example, {}, None).graph("integer", UNROLL), save, limit)
+        function, snr = _quantized(folded, policy, data, wish.aim, notes)
     artifact, report, graph = _placed(function, example, target, wish.strict)
     label: Label = "host" if policy is None else "simulator"
     if chip:
         label = artifact.label
-    if saving or wish.aim == "memory":
-        graph = reorder(graph)
-    memory = plan(graph, in_place=saving or wish.aim == "memory")
-    if limit is not None:
-        check_limit(memory, limit)
+    memory = _laid_out(graph, save, limit)
     notes += report.notes
     precision = wish.precision if policy is not None else "float32"
-    return OptimizedModel(function, precision, label, report, graph, memory, artifact, snr, notes)
+    return OptimizedModel(function, precision, label, report, memory.graph, memory, artifact, snr, notes)
+
+
+def _laid_out(graph: NpuGraph, save: bool, limit: int | None) -> MemoryPlan:
+    """The arena of a graph, within ``limit``; ``save`` puts nodes in a cheaper order and results over operands."""
+    memory = plan(reorder(graph) if save else graph, in_place=save)
+    return memory if limit is None else check_limit(memory, limit)
 
 
 def _as_function(model: Any) -> Callable[..., Any]:
@@ -180,17 +190,38 @@ def _placed(
     return None, Report("npu simulator", "every instruction of an NPU graph", "simulator", rows), graph
 
 
+@final
+class _Data:
+    """Calibration batches: the first few are kept, the others read when they are needed, once."""
+
+    def __init__(self, batches: Iterator[tuple[Any, ...]]) -> None:
+        self.head = list(itertools.islice(batches, KEPT))
+        self.rest = batches
+        if not self.head:
+            raise ParameterError("optimize_model: calibration_data", got="no batches", expected="at least one")
+
+    def all(self, again: bool) -> Iterable[tuple[Any, ...]]:
+        """Every batch; ``again`` says that they will be asked for more than once."""
+        if again:
+            self.head += self.rest
+            return self.head
+        return itertools.chain(self.head, self.rest)
+
+
 def _quantized(
-    model: Callable[..., Any], policy: str, batches: list[tuple[Any, ...]], aim: str, notes: list[str]
+    model: Callable[..., Any], policy: str, data: _Data, aim: str, notes: list[str]
 ) -> tuple[Callable[..., Any], float]:
     """The quantized model and its signal to noise; for accuracy the best of several observers."""
+    observers = OBSERVERS if aim == "accuracy" else ("minmax",)
+    batches = data.all(again=len(observers) > 1)
+    shown = data.head[:KEPT]
     float_model = jit(model)
-    want = [float_model(*b) for b in batches]
+    want = [float_model(*b) for b in shown]
     tried: list[tuple[float, str, Callable[..., Any]]] = []
-    for observer in OBSERVERS if aim == "accuracy" else ("minmax",):
+    for observer in observers:
         made = quantized(model, policy, calibrate=batches, observer=observer, params=(), progress=False)
         fast = jit(made)
-        tried.append((_snr(want, [fast(*b) for b in batches]), observer, made))
+        tried.append((_snr(want, [fast(*b) for b in shown]), observer, made))
     snr, observer, made = max(tried, key=lambda row: row[0])
     if aim == "accuracy":
         rest = ", ".join(f"{name} {value:.1f} dB" for value, name, _ in tried)
@@ -213,16 +244,13 @@ def _snr(want: list[Any], got: list[Any]) -> float:
 # --- inputs ---
 
 
-def _batches(model: Any, wish: Wish, notes: list[str]) -> list[tuple[Any, ...]]:
+def _batches(model: Any, wish: Wish, notes: list[str]) -> Iterator[tuple[Any, ...]]:
     """Calibration batches as tuples of arguments; random ones, which a note says, where none are given."""
     if wish.calibration is not None:
         data = wish.calibration
         if isinstance(data, (np.ndarray, Array)):
             data = [data]
-        found = [b if isinstance(b, tuple) else (b,) for b in data]
-        if not found:
-            raise ParameterError("optimize_model: calibration_data", got="no batches", expected="at least one")
-        return [tuple(np.asarray(x) if isinstance(x, (list, float, int)) else x for x in b) for b in found]
+        return (b if isinstance(b, tuple) else (b,) for b in data)
     shape = tuple(wish.shape) if wish.shape is not None else input_shape(model)
     rng = np.random.default_rng(0)
     draws = [rng.normal(size=shape).astype(np.float32) for _ in range(DRAWS)]
@@ -234,7 +262,7 @@ def _batches(model: Any, wish: Wish, notes: list[str]) -> list[tuple[Any, ...]]:
             f"calibrated on random numbers of shape {list(shape)}: give calibration_data from the real task, or expect "
             "other accuracy than this"
         )
-    return [(x,) for x in draws]
+    return ((x,) for x in draws)
 
 
 def _layers(model: Any) -> list[Module]:

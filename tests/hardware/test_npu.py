@@ -279,6 +279,27 @@ def test_a_limit_names_the_largest_tensors():
     assert isinstance(caught.value, MemoryError)
 
 
+def test_a_limit_is_checked_before_a_long_calibration():
+    npu, seen = backend(), []
+    npu.set_memory_limit(500)
+
+    def batches():
+        for i in range(100):
+            seen.append(i)
+            yield array(4, 1, 8, 8)
+
+    with pytest.raises(MemoryLimitError):
+        npu.optimize_model(network(), calibration_data=batches())
+    assert len(seen) < 20
+    npu.set_memory_limit(None)
+    seen.clear()
+    npu.optimize_model(network(), calibration_data=batches())
+    assert len(seen) == 100
+    seen.clear()
+    npu.optimize_model(network(), calibration_data=batches(), optimize_for="accuracy")
+    assert len(seen) == 100
+
+
 def test_batch_sizes():
     npu, model = backend(), network(16, 32)
     assert npu.advise_batch_size() == 1

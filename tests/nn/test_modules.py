@@ -263,6 +263,20 @@ def test_transforms_of_a_model():
     assert traces.count == 0
 
 
+@pytest.mark.parametrize("call", [lambda m, v: m(v), lambda m, v: nx.jit(m)(v)])
+def test_quantized_models(call):
+    model, x = document_network(), array(4, 3, 32, 32)
+    quantized = nx.quantize(call, "int8", calibrate=[(model, x)])
+    want = np.asarray(model(x))
+    assert np.abs(np.asarray(quantized(model, x)) - want).max() < 0.1 * np.abs(want).max()
+    small = quantized.quantize_params(model, x)
+    assert isinstance(small, nn.Sequential)
+    np.testing.assert_array_equal(np.asarray(quantized(small, x)), np.asarray(quantized(model, x)))
+    alone = nx.quantize(model, "int8", calibrate=[x])
+    assert np.abs(np.asarray(alone(x)) - want).max() < 0.1 * np.abs(want).max()
+    assert type(nx.grad(lambda m: nx.sum(quantized(m, x) ** 2))(model)) is nn.Sequential
+
+
 def test_gradient_against_jax():
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Linear(3 * 4 * 4, 2))
     x = array(2, 2, 6, 6)
