@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
+
+
+# Operators whose third operand is a bias, on the grid of the products.
+WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
 
 
 def power_of_two(scale: float) -> bool:
@@ -67,7 +71,7 @@ def regrid(graph: NpuGraph, per_channel: bool = False) -> tuple[NpuGraph, list[s
         low, high = grid.bounds
         return covering(max(-low, high), grid.dtype)
 
-    def constant(t: Tensor, grid: Grid) -> Tensor:
+    def constant(t: Tensor, grid: Grid, weights: bool) -> Tensor:
         assert t.data is not None
         real = grid.dequantize(t.data)
         if regular(grid) and (per_channel or grid.axis is None):
@@ -76,6 +80,9 @@ def regrid(graph: NpuGraph, per_channel: bool = False) -> tuple[NpuGraph, list[s
             rows = np.moveaxis(np.abs(real), grid.axis, 0).reshape(real.shape[grid.axis], -1).max(1, initial=0)
             scales = [covering(float(r), grid.dtype).scale for r in rows]
             new = replace(grid, scale=tuple(s for s in scales if isinstance(s, float)))
+        elif not weights and grid.axis is None:
+            # As activations on that grid: some operators want their operands on one.
+            new = activation(grid)
         else:
             new = covering(float(np.abs(real).max(initial=0)), grid.dtype)
         # The least integer has no counterpart, and symmetric weights do without it.
@@ -83,12 +90,12 @@ def regrid(graph: NpuGraph, per_channel: bool = False) -> tuple[NpuGraph, list[s
         notes.constant(t.name, real, new.dequantize(data))
         return Tensor(t.name, t.shape, t.dtype, new, data)
 
-    def moved(t: Tensor) -> Tensor:
+    def moved(t: Tensor, weights: bool = False) -> Tensor:
         if t not in made:
             if t.grid is None or t.dtype in (dtypes.int32, dtypes.int64):
                 made[t] = t if t.constant else Tensor(t.name, t.shape, t.dtype, t.grid)
             elif t.constant:
-                made[t] = constant(t, t.grid)
+                made[t] = constant(t, t.grid, weights)
             else:
                 grid = activation(t.grid)
                 notes.activation(t.grid, grid)
@@ -98,8 +105,9 @@ def regrid(graph: NpuGraph, per_channel: bool = False) -> tuple[NpuGraph, list[s
     nodes: list[Node] = []
     inputs = [moved(t) for t in graph.inputs]
     for n in graph.nodes:
-        operands = [None if t is None else moved(t) for t in n.inputs]
-        if len(n.inputs) == 3 and (b := n.inputs[2]) is not None and b.data is not None and b.dtype.kind == "i":
+        weighted = n.op in WEIGHTED
+        operands = [None if t is None else moved(t, weighted and i == 1) for i, t in enumerate(n.inputs)]
+        if weighted and len(n.inputs) > 2 and (b := n.inputs[2]) is not None:
             operands[2] = _bias(n, b, operands)
         outputs = tuple(moved(t) for t in n.outputs)
         nodes.append(replace(n, inputs=tuple(operands), outputs=outputs, attrs=_table(n, operands, outputs)))
@@ -111,9 +119,10 @@ def _bias(n: Node, b: Tensor, operands: list[Tensor | None]) -> Tensor:
     """An integer bias on the product of the new scales of operand and weights."""
     x, w = n.inputs[:2]
     new_x, new_w = operands[:2]
-    if x is None or w is None or new_x is None or new_w is None or None in (x.grid, w.grid):
+    if x is None or w is None or new_x is None or new_w is None or b.data is None or b.dtype.kind != "i":
         return b
-    assert b.data is not None and x.grid and w.grid and new_x.grid and new_w.grid
+    if not (x.grid and w.grid and new_x.grid and new_w.grid):
+        return b
     old = np.float64(np.asarray(x.grid.scale)) * np.asarray(w.grid.scale, np.float64)
     new = np.float64(np.asarray(new_x.grid.scale)) * np.asarray(new_w.grid.scale, np.float64)
     info: Any = np.iinfo(b.dtype)

@@ -16,6 +16,7 @@ import numpy as np
 
 from nxjax.errors import InvalidFileError, LoweringError, NxError
 from nxjax.lower.npu.formats.onnx_build import UNSIGNED, Layout, identity, package
+from nxjax.lower.npu.formats.onnx_pow2 import WEIGHTED
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import ROUNDINGS, Grid, Rounding
@@ -30,8 +31,6 @@ DTYPES: Final = frozenset(
         dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.int64,
     ]
 )  # fmt: skip
-# Whose constants stay on their grids when the results are real: weights compressed, not computed with.
-WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -358,6 +357,7 @@ class Reader:
         floating = dtype is None and self.dtype(outputs[0]) in dtypes.FLOAT
         real = floating and (any(g is None for g, _ in grids) or not self._on_grids(operands))
         ins = [None if o is None else self.tensor(o[0], o[1], real) for o in operands]
+        # Weights stay on their grids when the results are real: they are compressed, not computed with.
         if real and op not in WEIGHTED:
             ins = [t if t is None or t.grid is None else self._plain(t) for t in ins]
         made: list[Tensor] = []

@@ -57,6 +57,15 @@ def test_tables_are_read_at_the_new_values():
     np.testing.assert_allclose(got, np.tanh(other.inputs[0].grid.dequantize(stored)), atol=0.03)
 
 
+def test_a_third_operand_that_is_no_bias_moves_like_the_others():
+    c, x = Tensor("c", (4,), np.dtype(bool)), Tensor("x", (4,), I8, Grid(I8, 0.1, 0))
+    fill, y = Tensor("fill", (), I8, x.grid, np.array(-50, I8)), Tensor("y", (4,), I8, x.grid)
+    other, _ = regrid(NpuGraph("g", [c, x], [y], [Node("select", (c, x, fill), (y,))]))
+    moved = other.nodes[0].inputs[2]
+    assert moved.grid == other.nodes[0].inputs[1].grid
+    np.testing.assert_allclose(moved.grid.dequantize(moved.data), -5, atol=0.07)
+
+
 def test_powers_of_two_are_left_alone():
     grid = Grid(I8, 0.125, 3)
     x, y = Tensor("x", (2,), I8, grid), Tensor("y", (2,), I8, Grid(I8, 0.25, -7))
