@@ -6,6 +6,8 @@ exit status, since to Vela a file with nothing on the NPU is a success too. Know
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import fields
 from typing import Any, ClassVar, Final, Literal, final
 
@@ -77,6 +79,8 @@ class EthosU(NpuTarget):
             return build
         build.files = {f"{name}_vela.tflite": compiled.model, **build.files}
         build.placements = self._placements(graph, operations, data, compiled)
+        if compiled.layers:
+            build.files[f"{name}_vela_layers.csv"] = layers_csv(graph, operations, compiled)
         build.cost = compiled.cost
         build.notes += compiled.notes
         if compiled.npu:
@@ -120,6 +124,19 @@ class EthosU(NpuTarget):
             else:
                 rows.append(_row(n, "npu"))
         return rows
+
+
+def layers_csv(graph: NpuGraph, operations: list[Operation], compiled: Compiled) -> bytes:
+    """Vela's cycles per node, with the user's lines. A node that was fused into another has none of its own."""
+    cycles: dict[Node, int] = {}
+    for i, operation in enumerate(operations):
+        if operation.node is not None:
+            cycles[operation.node] = cycles.get(operation.node, 0) + compiled.layers.get(i, 0)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["node", "op", "line", "multiply-accumulates", "cycles"])
+    rows.writerows([n.name, n.op, str(n.source or ""), macs(n), cycles.get(n, 0)] for n in graph.nodes)
+    return text.getvalue().encode()
 
 
 def _row(n: Node, device: Literal["npu", "host"], reason: str = "", suggestion: str = "") -> Placement:

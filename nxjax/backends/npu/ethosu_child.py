@@ -24,6 +24,7 @@ def main(site: str, folder: str) -> None:
     )
     report: Any = made.perf_report
     figures = {
+        "layers": layers(made.opt_database.tables),
         "cycles": report.totalCycles,
         "npu_cycles": report.npuCycles,
         "macs": report.macCount,
@@ -34,6 +35,20 @@ def main(site: str, folder: str) -> None:
     }
     (place / "model_vela.tflite").write_bytes(bytes(made.model))
     (place / "report.json").write_text(json.dumps(figures))
+
+
+def layers(tables: Any) -> dict[str, int]:
+    """Cycles of each operator of the file by its number there: of what it became, what it was fused with excepted."""
+    if "perf" not in tables or "source" not in tables:
+        return {}
+    source, perf = tables["source"], tables["perf"]
+    number = {row[source.header.index("id")]: row[source.header.index("ext_key")] for row in source.data}
+    found = dict.fromkeys(number.values(), 0)
+    for row in perf.data:
+        key = number.get(row[perf.header.index("source_id")])
+        if key is not None:
+            found[key] += int(row[perf.header.index("op_cycles")])
+    return found
 
 
 if __name__ == "__main__":

@@ -86,6 +86,7 @@ class Compiled:
         npu: how many operators run on the NPU.
         cost: Vela's estimates.
         clock: cycles a second that they reckon with.
+        layers: cycles by the number of an operator in the file that was compiled; empty if Vela does not say.
         notes: what does not fit together in Vela's answer, if anything.
     """
 
@@ -95,6 +96,7 @@ class Compiled:
     npu: int
     cost: Cost
     clock: float
+    layers: dict[int, int] = field(default_factory=dict[int, int])
     notes: list[str] = field(default_factory=list[str])
 
 
@@ -130,7 +132,7 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
         "accelerator": f"Ethos{settings.series.upper()}",
         "system": f"[architecture]\nmacs={settings.size // cores}\ncores={cores}\n[vela]\n"
         f"system_config_name={settings.system_config}\nmemory_mode_name={settings.memory_mode}\n{text}",
-        "options": "[compiler]\noutput_format=TFLite\ncop_format=COP1\n"
+        "options": "[compiler]\nenable_db=true\noutput_format=TFLite\ncop_format=COP1\n"
         f"[scheduler]\noptimize={settings.optimise}\n"
         f"arena_size_limit={limit or 1 << _ADDRESS_BITS[settings.series]}\n"
         "disable_feature=\ncpu_tensor_alignment=16\ntensor_allocator=HillClimb\n"
@@ -165,6 +167,7 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
             cost.add(f"{_spaced(name)} peak", peak, "bytes", "vendor-estimate")
     clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
     compiled = _answer(result, done.stdout, cost, clock, report["npu"])
+    compiled.layers = {int(key): cycles for key, cycles in report["layers"].items()}
     if len(compiled.host) != report["host"]:
         compiled.notes.append(f"Vela counts {report['host']} host operators, its file holds {len(compiled.host)}")
     return compiled

@@ -1,5 +1,6 @@
 """Ethos-U through the real Vela: its placement is our report, our table is its table, and nothing silent."""
 
+import csv
 import subprocess
 import sys
 
@@ -47,7 +48,7 @@ def test_a_network_that_fits_runs_whole_on_every_configuration(name):
     assert build.label == "vendor-compiled" == target(name).available()[0]
     assert [(p.device, p.decided_by) for p in build.placements] == [("npu", "vendor")] * len(g.nodes)
     assert [p.op for p in build.placements] == [n.op for n in g.nodes]
-    assert list(build.files) == ["cnn_vela.tflite", "cnn.tflite"]
+    assert list(build.files) == ["cnn_vela.tflite", "cnn.tflite", "cnn_vela_layers.csv"]
     assert b"ethos-u" in build.files["cnn_vela.tflite"] and b"ethos-u" not in build.files["cnn.tflite"]
     assert {f.basis for f in build.cost.figures.values()} == {"vendor-estimate"}
     cost = build.cost
@@ -63,6 +64,17 @@ def test_a_network_that_fits_runs_whole_on_every_configuration(name):
     assert "host reference of the same file" in build.runs_on and "LiteRT" in build.runs_on
     x = net.data()
     np.testing.assert_array_equal(build.run([x])[0], interpret(g, [x])[0])
+
+
+def test_cycles_of_each_layer_come_with_the_users_lines():
+    g = cnn().graph()
+    build = target().build(g, {})
+    rows = list(csv.DictReader(build.files["cnn_vela_layers.csv"].decode().splitlines()))
+    assert [(r["node"], r["op"]) for r in rows] == [(n.name, n.op) for n in g.nodes]
+    assert all("nets.py" in r["line"] for r in rows)
+    assert [int(r["multiply-accumulates"]) for r in rows] == [p.macs for p in build.placements]
+    cycles = [int(r["cycles"]) for r in rows]
+    assert min(cycles) > 0 and 0.5 < sum(cycles) / build.cost["cycles"].value < 1.5
 
 
 def test_larger_arrays_are_not_slower():
