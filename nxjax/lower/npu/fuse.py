@@ -14,6 +14,7 @@ from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.layout import BROADCASTING, REDUCTIONS, UNARY
 from nxjax.lower.npu.rewrite import Rewriter, constant, number, split_constant
 from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 
 CONVOLUTIONS: Final = ("conv_2d", "depthwise_conv_2d")
@@ -85,15 +86,37 @@ def _scale(r: Rewriter, n: Node) -> Tensor | None:
         return None
     x, w, bias = p.inputs
     row = _row(pair[1], n.output.shape[-1])
-    if row is None or w is None or w.data is None or w.grid is not None:
-        return None
     axis = 3 if p.op == "depthwise_conv_2d" else 0
-    weights = w.data * row.reshape([-1 if i == axis else 1 for i in range(w.data.ndim)])
+    weights = _scaled(r, w, row, axis) if row is not None else None
+    if weights is None:
+        return None
     scaled = None
     if bias is not None:
         assert bias.data is not None
         scaled = constant(bias.data * row)
-    return r.again(p, [x, constant(weights.astype(w.dtype)), scaled], activation=n.attrs.get("activation"))
+    return r.again(p, [x, weights, scaled], activation=n.attrs.get("activation"))
+
+
+def _scaled(r: Rewriter, w: Tensor | None, row: NDArray, axis: int) -> Tensor | None:
+    """Constant weights times a number per slice of ``axis``; of stored integers, only grid and sign change."""
+    off = r.producer(w, "dequantize")
+    stored = off.inputs[0] if off is not None else w
+    if w is None or stored is None or stored.data is None:
+        return None
+    spread = row.reshape([-1 if i == axis else 1 for i in range(stored.data.ndim)])
+    grid = stored.grid
+    if grid is None:
+        return constant((stored.data * spread).astype(w.dtype))
+    if off is None or grid.zero_point or grid.axis not in (None, axis) or not np.all(row):
+        return None
+    scales = np.broadcast_to(np.asarray(grid.scale, np.float32), row.shape) * np.abs(row)
+    with np.errstate(all="ignore"):
+        usable = np.all(np.isfinite(scales)) and np.all(scales >= np.finfo(np.float32).tiny)
+    if not usable:
+        return None
+    signed = (stored.data.astype(np.int8) * np.sign(spread).astype(np.int8)).astype(stored.dtype)
+    moved = constant(signed, Grid(grid.dtype, tuple(map(float, scales)), 0, axis))
+    return r.emit("dequantize", [moved], w.shape, w.dtype)
 
 
 def _activation(r: Rewriter, n: Node) -> Tensor | None:

@@ -6,7 +6,8 @@ import pytest
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.ops.quant_grid import asymmetric
-from nxjax.ops.quant_snap import quantize_dequantize
+from nxjax.ops.quant_snap import quantize_dequantize, quantize_weight
+from nxjax.trace import dtypes
 from tests.lower.npu.lowering import count, normal, ops, same
 
 W = normal(3, 3, 3, 4)
@@ -131,3 +132,18 @@ def test_reductions_drop_units():
     layout = ("NWC", "WIO", "NWC")
     g = same(lambda x: lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=layout).mean(1), normal(2, 8, 3))
     assert ops(g) == ["reshape", "conv_2d", "mean"]
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_scales_of_stored_weights_change_their_grid(per_channel):
+    scale = np.abs(W).max((0, 1, 2), keepdims=True) / 127 if per_channel else np.full((1, 1, 1, 1), 0.02)
+
+    def f(x):
+        w = quantize_weight(jnp.asarray(W), jnp.asarray(scale, dtype=jnp.float32), dtype=dtypes.int8)
+        y = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAYOUT)
+        return nn.relu(y * jnp.array([2.0, -0.5, 1.0, 3.0]) + normal(4))
+
+    g = same(f, X, atol=1e-4)
+    assert ops(g) == ["dequantize", "conv_2d"]
+    assert g.nodes[0].inputs[0].dtype == np.int8
+    assert len(g.nodes[0].inputs[0].grid.scale) == 4
