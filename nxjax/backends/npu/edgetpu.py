@@ -18,10 +18,12 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, Run
+from nxjax.backends.npu.edgetpu_rewrite import one_dilation, rows_as_pixels
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.constraints.edge_tpu import TABLE
+from nxjax.lower.npu.constraints.tflite_table import Adapt
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import Operation
@@ -91,7 +93,8 @@ class EdgeTpu(NpuTarget):
     """Google Edge TPU.
 
     Options of `build`: ``min_runtime_version`` (10 to 16: what the oldest runtime that must load the file is),
-    ``search_delegate`` (True: let the compiler look for a later cut where the first fails).
+    ``search_delegate`` (True: let the compiler look for a later cut where the first fails), ``rows_as_pixels`` (True:
+    write dense layers of several rows as 1x1 convolutions, which the Edge TPU takes; results may differ by one unit).
     """
 
     name: ClassVar[str] = "edgetpu"
@@ -106,17 +109,20 @@ class EdgeTpu(NpuTarget):
         return "vendor-compiled", f"{COMPILER} compiles; {_device()}"
 
     def supports(self, node: Node) -> Verdict:
-        return TABLE.verdict(node)
+        return TABLE.verdict(node, one_dilation)
 
     def placed(self, graph: NpuGraph) -> list[Placement]:
         """Placement by the published table and one cut: what needs a result of the host's runs on the host too.
 
         Conversions of float inputs stay on the host in front of the Edge TPU's part and cut nothing.
         """
+        return self._placed(graph, one_dilation)
+
+    def _placed(self, graph: NpuGraph, adapt: Adapt) -> list[Placement]:
         rows: list[Placement] = []
         behind: dict[Tensor, tuple[Node, str]] = {}
         inputs = set(graph.inputs)
-        for node, row in zip(graph.nodes, place(graph, self.supports), strict=True):
+        for node, row in zip(graph.nodes, place(graph, lambda n: TABLE.verdict(n, adapt)), strict=True):
             entry = node.op == "quantize" and node.operands[0] in inputs and node.operands[0].grid is None
             cause = next((behind[t] for t in node.operands if t in behind), None)
             if row.device == "host" and not entry:
@@ -140,9 +146,10 @@ class EdgeTpu(NpuTarget):
         """
         flags = _flags(options)
         name = graph.name or "model"
-        operations = tflite_ops.operations(graph)
+        adapt = rows_as_pixels if options.get("rows_as_pixels") else one_dilation
+        operations = adapt(tflite_ops.operations(graph))
         data = tflite.encode(graph, operations)
-        build = Build({f"{name}.tflite": data}, "emitted", self.placed(graph))
+        build = Build({f"{name}.tflite": data}, "emitted", self._placed(graph, adapt))
         host_reference(build, data, operations)
         compiler = shutil.which(COMPILER)
         if compiler is None:
@@ -159,7 +166,7 @@ class EdgeTpu(NpuTarget):
             build.notes.append(f"{COMPILER} does not compile the file; placed by Google's published table: {e.got}")
             return build
         build.files = {f"{name}_edgetpu.tflite": model, **build.files}
-        build.placements = self._placements(graph, operations, data, model, log, build.notes)
+        build.placements = _placements(build.placements, graph, operations, data, model, log, build.notes)
         on_chip = any(p.device == "npu" for p in build.placements)
         build.label = "vendor-compiled" if on_chip else "host"
         build.cost = estimate(graph, "edgetpu", build.placements)
@@ -170,30 +177,37 @@ class EdgeTpu(NpuTarget):
             _use_chip(build, model)
         return build
 
-    def _placements(
-        self, graph: NpuGraph, operations: list[Operation], data: bytes, model: bytes, log: Log, notes: list[str]
-    ) -> list[Placement]:
-        """What the compiled file leaves to the host, with the log's status of that kind of operator."""
-        host, calls = left_for_host(model, _OPERATOR)
-        if log.host is not None and log.host != len(host):
-            notes.append(f"{COMPILER} counts {log.host} host operations, its file holds {len(host)}")
-        left = set(host)
-        reasons: dict[Node, list[str]] = {}
-        for operation, (kind, results) in zip(operations, operator_names(data), strict=True):
-            if operation.node is not None and (left.intersection(results) or not calls):
-                reasons.setdefault(operation.node, []).append(f"{kind}: {log.reasons(kind) or 'no reason given'}")
-        rows: list[Placement] = []
-        for node, row in zip(graph.nodes, self.placed(graph), strict=True):
-            if node in reasons:
-                why, fix = "; ".join(dict.fromkeys(reasons[node])), row.suggestion
-                rows.append(replace(row, device="host", reason=why, suggestion=fix, decided_by="vendor"))
-            else:
-                rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
-        return rows
+
+def _placements(
+    table: list[Placement],
+    graph: NpuGraph,
+    operations: list[Operation],
+    data: bytes,
+    model: bytes,
+    log: Log,
+    notes: list[str],
+) -> list[Placement]:
+    """What the compiled file leaves to the host, with the log's status of that kind of operator."""
+    host, calls = left_for_host(model, _OPERATOR)
+    if log.host is not None and log.host != len(host):
+        notes.append(f"{COMPILER} counts {log.host} host operations, its file holds {len(host)}")
+    left = set(host)
+    reasons: dict[Node, list[str]] = {}
+    for operation, (kind, results) in zip(operations, operator_names(data), strict=True):
+        if operation.node is not None and (left.intersection(results) or not calls):
+            reasons.setdefault(operation.node, []).append(f"{kind}: {log.reasons(kind) or 'no reason given'}")
+    rows: list[Placement] = []
+    for node, row in zip(graph.nodes, table, strict=True):
+        if node in reasons:
+            why = "; ".join(dict.fromkeys(reasons[node]))
+            rows.append(replace(row, device="host", reason=why, decided_by="vendor"))
+        else:
+            rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
+    return rows
 
 
 def _flags(options: dict[str, object]) -> list[str]:
-    known = ("min_runtime_version", "search_delegate")
+    known = ("min_runtime_version", "search_delegate", "rows_as_pixels")
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ParameterError("edgetpu: an option that this target has not", got=unknown, expected=", ".join(known))

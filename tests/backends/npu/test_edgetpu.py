@@ -25,6 +25,11 @@ from tests.backends.npu.single import INT16, OPS, single
 GRID = Grid(INT8, 0.05, 3)
 
 
+@pytest.fixture
+def no_compiler(monkeypatch):
+    monkeypatch.setattr(edgetpu.shutil, "which", lambda name: None)
+
+
 def t(name, *shape, data=None, dtype=INT8):
     return Tensor(name, shape, dtype, GRID if dtype == INT8 else None, data)
 
@@ -141,6 +146,39 @@ def test_every_node_gets_a_verdict():
             assert verdict.ok or verdict.reason
 
 
+# Other forms
+
+
+def test_dense_layers_of_rows_become_1x1_convolutions_where_asked(no_compiler):
+    worst = 0
+    for bias in (True, False):
+        net = Net(1, 40, 16)
+        net.add("fully_connected", (1, 40, 8), net.weights(8, 16), net.bias(8) if bias else None, activation="relu")
+        g, x = net.graph(), net.data()
+        plain, build = EdgeTpu().build(g, {}), EdgeTpu().build(g, {"rows_as_pixels": True})
+        assert [p.device for p in plain.placements] == ["host"] and "rows_as_pixels" in plain.placements[0].suggestion
+        assert [p.device for p in build.placements] == ["npu"] and b"pixels" in build.files["net.tflite"]
+        want = interpret(g, [x])[0]
+        np.testing.assert_array_equal(plain.run([x])[0], want)
+        difference = np.abs(build.run([x])[0].astype(int) - want)
+        worst = max(worst, int(difference.max()))
+        assert (difference > 0).mean() < 0.02
+    assert worst <= 1
+    one = EdgeTpu().build(Net(1, 6).dense(5).graph(), {"rows_as_pixels": True})
+    assert b"pixels" not in one.files["net.tflite"]
+
+
+def test_dilation_along_one_axis_is_said_for_both(no_compiler):
+    net = Net(1, 1, 20, 4)
+    attrs = {"strides": (1, 1), "padding": ((0, 0), (4, 4)), "groups": 1, "activation": None}
+    net.add("conv_2d", (1, 1, 20, 8), net.weights(8, 1, 3, 4), net.bias(8), dilations=(1, 4), **attrs)
+    assert not TABLE.verdict(net.nodes[0]).ok
+    build = EdgeTpu().build(net.graph(), {})
+    assert [p.device for p in build.placements] == ["npu"]
+    x = net.data()
+    np.testing.assert_array_equal(build.run([x])[0], interpret(net.graph(), [x])[0])
+
+
 # One cut
 
 
@@ -176,11 +214,6 @@ def test_conversions_at_the_ends_stay_on_the_host_and_cut_nothing():
 
 
 # Without the compiler
-
-
-@pytest.fixture
-def no_compiler(monkeypatch):
-    monkeypatch.setattr(edgetpu.shutil, "which", lambda name: None)
 
 
 def test_without_the_compiler_the_file_is_emitted_and_says_so(no_compiler):

@@ -100,7 +100,7 @@ _LIMITS: Final = {
     "row": Limit(
         lambda o: _one_dimensional(o.outputs[0].shape),
         "the result has one dimension",
-        "a 1x1 convolution over the rows, or one row at a time",
+        "the option rows_as_pixels=True, which writes a 1x1 convolution; or one row at a time",
     ),
     "mean": Limit(_batch_kept, "the batch is not reduced", "reduce the other axes only"),
     "mean_depth": Limit(_mean_depth, "a mean over channels needs a multiple of 4 of them", "pad the channels to it"),

@@ -6,7 +6,7 @@ become operators (`formats.tflite_ops`), no vendor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -26,6 +26,9 @@ _MAPS: Final[dict[str, tuple[int, ...]]] = {
     "SPLIT": (1,),
     "TRANSPOSE_CONV": (2,),
 }
+
+# Says operators in another form that means the same.
+Adapt = Callable[[Sequence[Operation]], list[Operation]]
 
 
 @final
@@ -67,14 +70,14 @@ class Table:
                 return Verdict(False, f"{operation.name}: {limit.reason}", limit.suggestion)
         return YES
 
-    def verdict(self, node: Node) -> Verdict:
-        """Whether the chip takes a node: all the operators that it becomes."""
+    def verdict(self, node: Node, adapt: Adapt | None = None) -> Verdict:
+        """Whether the chip takes a node: all the operators that it becomes, as ``adapt`` says them for the chip."""
         inputs = [t for t in dict.fromkeys(node.operands) if not t.constant]
         try:
             parts = operations(NpuGraph(node.name or node.op, inputs, list(node.outputs), [node]))
         except LoweringError as e:
             return Verdict(False, f"{e.what}: {e.got}", e.fix or "")
-        for part in parts:
+        for part in adapt(parts) if adapt is not None else parts:
             found = self.judge(part)
             if not found.ok:
                 return found

@@ -1,0 +1,84 @@
+"""Operators said in the form that the Edge TPU takes, where another form means the same.
+
+Works on TFLite operators between a graph and its file; each keeps the node that it says. Knows no compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from nxjax.lower.npu.formats.tflite_ops import Operation, bias_grid
+from nxjax.lower.npu.formats.tflite_schema import VALID
+from nxjax.lower.npu.graph import Tensor
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+from nxjax.trace.types import Shape
+
+_CONVOLUTIONS: Final = ("CONV_2D", "DEPTHWISE_CONV_2D")
+
+
+def one_dilation(operations: Sequence[Operation]) -> list[Operation]:
+    """Dilations that differ between directions, in one of which the kernel is 1 long, made equal: the same bits."""
+    return [_one_dilation(o) if o.name in _CONVOLUTIONS else o for o in operations]
+
+
+def rows_as_pixels(operations: Sequence[Operation]) -> list[Operation]:
+    """`one_dilation`, and int8 dense layers of several rows as 1x1 convolutions over an image of one line.
+
+    The sums are the same. A convolution rounds them in fixed point and a dense layer of LiteRT in floating point, so
+    that results which lie half-way between two integers may differ by one.
+    """
+    found: list[Operation] = []
+    for o in one_dilation(operations):
+        found += _rows_as_pixels(o) if o.name == "FULLY_CONNECTED" else [o]
+    return found
+
+
+def _one_dilation(o: Operation) -> Operation:
+    weights = o.inputs[1]
+    assert weights is not None
+    keys = ("dilation_h_factor", "dilation_w_factor")
+    used = {o.options[key] for key, size in zip(keys, weights.shape[1:3], strict=True) if size > 1}
+    if len(used) != 1:
+        return o
+    return Operation(o.name, o.inputs, o.outputs, {**o.options, **dict.fromkeys(keys, used.pop())}, o.node)
+
+
+def _rows_as_pixels(o: Operation) -> list[Operation]:
+    x, w, b = (*o.inputs, None)[:3]
+    assert x is not None and w is not None
+    out = o.outputs[0]
+    rows = math.prod(out.shape[:-1])
+    if rows == 1 or x.grid is None or w.grid is None or w.data is None or x.dtype != dtypes.int8:
+        return [o]
+    if b is None:
+        grid = bias_grid(x.grid, w.grid, dtypes.int32)
+        b = Tensor(f"{out.name}/bias", (w.shape[0],), dtypes.int32, grid, np.zeros(w.shape[0], np.int32))
+    kernel = (w.shape[0], 1, 1, w.shape[1])
+    axis = None if w.grid.axis is None else 0
+    weights = Tensor(w.name, kernel, w.dtype, Grid(w.dtype, w.grid.scale, 0, axis), w.data.reshape(kernel))
+    image = Tensor(f"{out.name}/rows", (1, 1, rows, w.shape[1]), x.dtype, x.grid)
+    made = Tensor(f"{out.name}/pixels", (1, 1, rows, w.shape[0]), out.dtype, out.grid)
+    options = {
+        "padding": VALID,
+        "stride_h": 1,
+        "stride_w": 1,
+        "dilation_h_factor": 1,
+        "dilation_w_factor": 1,
+        "fused_activation_function": o.options["fused_activation_function"],
+    }
+    return [
+        _reshape(o, x, image),
+        Operation("CONV_2D", [image, weights, b], [made], options, o.node),
+        _reshape(o, made, out),
+    ]
+
+
+def _reshape(o: Operation, x: Tensor, out: Tensor) -> Operation:
+    shape: Shape = out.shape
+    target = Tensor(f"{out.name}/shape", (len(shape),), dtypes.int32, None, np.asarray(shape, np.int32))
+    return Operation("RESHAPE", [x, target], [out], {"new_shape": shape}, o.node)
