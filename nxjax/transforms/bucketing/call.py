@@ -14,14 +14,14 @@ from typing import Any, Final, final
 from nxjax.errors import LoweringError
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.core import EVAL, Array, Linear, current_trace
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing import control, moving, rules, windows
-from nxjax.transforms.bucketing.interpret import described, interpret, is_operand
+from nxjax.transforms.bucketing.interpret import DIVERGED, described, interpret, is_operand
 from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
 from nxjax.transforms.bucketing.values import Context, Val
 from nxjax.transforms.call import jit_call
@@ -124,17 +124,26 @@ def _opened(program: Program, operands: Sequence[bool]) -> Program:
     )
 
 
-def _works(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> bool:
+def _in_step(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> bool:
     """False for derivatives that take other steps at other lengths, such as that of a running product.
 
     The masked function is then differentiated itself. That is right too, but for functions with an infinite slope in
-    the padding, where the gradient becomes NaN.
+    the padding, where the gradient becomes NaN. A function with derivative rules of its own has no other way.
     """
     try:
         masked(programs, domain, known)
-    except LoweringError:
-        return False
+    except LoweringError as error:
+        # Others are of no concern unless it is run: a linear half often never is, only its transpose.
+        return error.what != DIVERGED
     return True
+
+
+def _has_rules(program: Program) -> bool:
+    """True when a derivative rule of the user's takes part, at any depth."""
+    return any(
+        e.op.name in ("custom_jvp_call", "custom_vjp_call", "custom_lin") or any(map(_has_rules, e.programs()))
+        for e in program.equations
+    )
 
 
 @final
@@ -146,6 +155,13 @@ class BucketedCall(Nested):
     """
 
     name = "bucketed"
+
+    def __call__(self, *args: Array, **params: Any) -> Any:
+        if current_trace() is not EVAL:
+            return super().__call__(*args, **params)
+        # The masked program is kept, and its executable with it.
+        program, captured = masked(**params).program.close_over()
+        return jit_call(*captured, *args, program=program, name=self.name)
 
     def infer(
         self, *types: ArrayType, programs: Programs, domain: Domain, known: tuple[Size, ...]
@@ -171,7 +187,7 @@ class BucketedCall(Nested):
         varying = present(tangents[k:])
         pairs = [jvp_program(p, varying) for p in programs]
         pushed, consts = opened([p for p, _ in pairs], solver_of(domain, known))
-        if not _works(pushed, domain, known):
+        if not _has_rules(programs[0]) and not _in_step(pushed, domain, known):
             program, captured = masked(programs, domain, known).program.close_over()
             primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
             return jit_call.jvp(primals, tangents, program=program, name=self.name)
@@ -200,10 +216,11 @@ class BucketedCall(Nested):
         solver = solver_of(domain, known)
         values, consts = opened([p for p, _ in smaller], solver)
         linear, captured = opened([tangent for _, tangent, _ in halves], solver)
+        own = _has_rules(programs[0])
+        in_step = own or _in_step(values, domain, known)
         # The linear half meets sizes that only the other half can explain.
-        works = _works(values, domain, known)
-        learned = masked(values, domain, known).known if works else ()
-        if not works or not _works(linear, domain, learned):
+        learned = masked(values, domain, known).known if in_step else ()
+        if not own and not (in_step and _in_step(linear, domain, learned)):
             program, captured = masked(programs, domain, known).program.close_over()
             primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
             return jit_call.linearize(primals, tangents, program=program, name=self.name)

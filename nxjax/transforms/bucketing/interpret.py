@@ -1,8 +1,7 @@
 """Programs of several lengths walked side by side, writing the masked program for the buckets' sizes.
 
-Checks that all members do the same things in the same order, finds what every number that differs between them stands
-for, and asks the rule of each op. An op without a rule goes by its expansion; where nothing has padding, it is kept as
-it is; else the user is told.
+Finds what every number that differs between the members stands for, and asks the rule of each op. An op without a rule
+goes by its expansion; where nothing has padding, it is kept as it is; else the user is told.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import Array, Op, current_trace
-from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.trace.program import Atom, Literal, Program
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.transforms.bucketing.sizes import Extent, find_number, simple
 from nxjax.transforms.bucketing.values import Context, Step, Val, whole
+from nxjax.transforms.bucketing.walk import Walk
 
 # One value, or one per result of an op that gives several.
 Rule = Callable[..., "Val | Sequence[Val]"]
 RULES: Final[dict[str, Rule]] = {}
 # Parameters that a rule takes to differ between the members.
+DIVERGED: Final = "bucketed: the function does other things at one length than at another"
 # So many different numbers of a captured array may depend on a length.
 MOVING_NUMBERS: Final = 32
 _MAY_DIFFER: Final[dict[str, frozenset[str]]] = {}
@@ -52,44 +53,24 @@ def rule(*names: str, differing: Sequence[str] = ()) -> Callable[[Rule], Rule]:
 
 def interpret(c: Context, programs: Sequence[Program], args: Sequence[Val]) -> list[Val]:
     """The results of the first of ``programs`` on ``args``, with padding kept out; runs under the current trace."""
-    head, *others = programs
-    if any(len(p.equations) != len(head.equations) for p in others):
-        raise _diverged(c, programs)
-    env: dict[Var, Val] = dict(zip(head.inputs, args, strict=True))
-    for column in zip(head.consts, *(p.values for p in programs), strict=True):
-        env[column[0]] = constant_of(c, column[1:])
-    # Which of the first member's variables each variable of another member is.
-    twins: list[dict[Var, Var]] = []
-    for p in programs:
-        pairs = zip((*p.consts, *p.inputs), (*head.consts, *head.inputs), strict=True)
-        twins.append(dict(pairs))
+    walk = Walk(programs, lambda source=None: diverged(c, programs, source))
+    env: list[Val] = [constant_of(c, column) for column in zip(*(p.values for p in programs), strict=True)]
+    env += args
 
-    def operand(atoms: Sequence[Atom], where: Callable[[], LoweringError]) -> Val:
-        first = atoms[0]
-        if isinstance(first, Var):
-            if any(not isinstance(a, Var) or twin[a] is not first for a, twin in zip(atoms, twins, strict=True)):
-                raise where()
-            return env[first]
-        if any(isinstance(a, Var) for a in atoms):
-            raise where()
-        return _literal(c, [a for a in atoms if isinstance(a, Literal)])
+    def operand(atoms: Sequence[Atom], source: Source | None = None) -> Val:
+        if isinstance(atoms[0], Literal):
+            literals = [a for a in atoms if isinstance(a, Literal)]
+            if len(literals) == len(atoms):
+                return _literal(c, literals)
+        return env[walk.slot(atoms, source)]
 
-    for equations in zip(*(p.equations for p in programs), strict=True):
-        step = Step(equations)
-        first = equations[0]
-        wrong = lambda at=first: _diverged(c, programs, at.source)
-        if any(e.op is not first.op or len(e.inputs) != len(first.inputs) for e in equations):
-            raise wrong()
+    for equations in walk.columns():
+        step, first = Step(equations), equations[0]
         with replaying(first.scope, first.source):
-            xs = [operand(atoms, wrong) for atoms in zip(*(e.inputs for e in equations), strict=True)]
+            xs = [operand(atoms, first.source) for atoms in zip(*(e.inputs for e in equations), strict=True)]
             found = apply(c, step, xs)
-        for i, (v, y) in enumerate(zip(first.outputs, found, strict=True)):
-            env[v] = _checked(c, step, i, y)
-        for e, twin in zip(equations, twins, strict=True):
-            twin.update(zip(e.outputs, first.outputs, strict=True))
-    return [
-        operand(atoms, lambda: _diverged(c, programs)) for atoms in zip(*(p.outputs for p in programs), strict=True)
-    ]
+        env += [_checked(c, step, i, y) for i, y in enumerate(found)]
+    return [operand(atoms) for atoms in zip(*(p.outputs for p in programs), strict=True)]
 
 
 def apply(c: Context, step: Step, xs: Sequence[Val]) -> Sequence[Val]:
@@ -263,24 +244,19 @@ def described(c: Context) -> list[str]:
     return [" ".join(f"{k}={v}" for k, v in n.items()) for n in c.solver.lengths]
 
 
-def _diverged(c: Context, programs: Sequence[Program], source: Source | None = None) -> LoweringError:
+def diverged(c: Context, programs: Sequence[Program], source: Source | None = None) -> LoweringError:
     """The error for a function that does something else at another length; names the first place."""
-    got = f"{len(programs[0].equations)} equations at {described(c)[0]}"
-    for p, m in zip(programs, described(c), strict=True):
-        differing = next(
-            (pair for pair in zip(programs[0].equations, p.equations) if pair[0].op is not pair[1].op), None
-        )
-        if differing is not None or len(p.equations) != len(programs[0].equations):
-            here: Equation | None = differing[0] if differing else None
-            source = source or (here.source if here else None)
-            got = (
-                f"{differing[0].op.name} at {described(c)[0]}, {differing[1].op.name} at {m}"
-                if differing
-                else f"{got}, {len(p.equations)} at {m}"
-            )
+    names = described(c)
+    got = ", ".join(f"{len(p.equations)} equations at {m}" for p, m in zip(programs, names, strict=True))
+    for p, m in zip(programs, names, strict=True):
+        pairs = zip(programs[0].equations, p.equations, strict=False)
+        here = next((pair for pair in pairs if pair[0].op is not pair[1].op), None)
+        if here is not None:
+            source = source or here[0].source
+            got = f"{here[0].op.name} at {names[0]}, {here[1].op.name} at {m}"
             break
     return LoweringError(
-        "bucketed: the function does other things at one length than at another",
+        DIVERGED,
         got=got,
         expected="the same operations for all lengths of one bucket",
         fix="branch on the length with nx.where or nx.cond, put a bucket border where it changes, or raise at_least",

@@ -128,51 +128,52 @@ def _behind(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple[int, int
 # --- places that are data ---
 
 
-def _limited(c: Context, s: Step, start: Array, axis: int, size: Extent, block: Extent) -> Array:
+def _limited(c: Context, start: Array, size: Extent, block: Extent) -> Array:
     """A start index moved so that a block stays inside what counts, as the op itself does at the true length."""
     last = simple(Size.of(size) - block)
     if last == 0:
-        return start
-    if c.solver.bounds(last)[1] > c.solver.values(last)[0]:
-        raise s.refuse(
-            f"the block along axis {axis} grows more slowly than the array", "use a block of fixed size or a whole axis"
-        )
+        return like(start, 0)
     limit = c.value(last)
     if start.dtype != limit.dtype:
         start = convert_element_type(start, dtype=dtypes.int64 if start.dtype.itemsize > 4 else dtypes.int32)
         limit = convert_element_type(limit, dtype=start.dtype)
-    return arithmetic.min(start, limit)
+    return arithmetic.max(arithmetic.min(start, limit), like(start, 0))
+
+
+def _starts(c: Context, x: Val, blocks: Sequence[Extent], starts: Sequence[Val]) -> list[Array]:
+    """Where a block of these sizes begins in the padded operand."""
+    return [
+        start.array if isinstance(n, int) and isinstance(k, int) else _limited(c, start.array, n, k)
+        for start, n, k in zip(starts, x.sizes, blocks, strict=True)
+    ]
+
+
+def _with_room(c: Context, x: Val, blocks: Sequence[Extent], shape: Sequence[int]) -> Array:
+    """``x`` with so much behind it that a padded block fits wherever the block itself does."""
+    partial = [not isinstance(k, int) and not c.solver.same(k, n) for k, n in zip(blocks, x.sizes, strict=True)]
+    if not any(partial):
+        return x.array
+    room = tuple((0, n if p else 0, 0) for n, p in zip(shape, partial, strict=True))
+    return pad(x.array, zero(x.array), padding_config=room)
 
 
 @rule("dynamic_slice", differing=("slice_sizes",))
 def _dynamic_slice(c: Context, s: Step, x: Val, *starts: Val) -> Vals:
     sizes = sizes_of(c, s, [[n] for n in x.sizes])
-    at = [
-        _limited(c, s, start.array, d, x.sizes[d], sizes[d]) if x.varies(d) else start.array
-        for d, start in enumerate(starts)
-    ]
-    for d in range(x.ndim):
-        if not x.varies(d) and not isinstance(sizes[d], int):
-            raise s.refuse("a block of bucketed length from an axis of fixed size", "slice it with nx.where and a mask")
-    return Val(called(s, [x.array, *at]), sizes)
+    wide = _with_room(c, x, sizes, s.shapes()[0])
+    return Val(called(s, [wide, *_starts(c, x, sizes, starts)]), sizes)
 
 
 @rule("dynamic_update_slice")
 def _dynamic_update_slice(c: Context, s: Step, x: Val, update: Val, *starts: Val) -> Vals:
-    at = [
-        _limited(c, s, start.array, d, x.sizes[d], update.sizes[d]) if x.varies(d) or update.varies(d) else start.array
-        for d, start in enumerate(starts)
-    ]
-    # An update with padding must not touch what lies behind it.
-    partial = [d for d in update.varying() if not c.solver.same(update.sizes[d], x.sizes[d])]
-    if not partial:
+    at = _starts(c, x, update.sizes, starts)
+    wide = _with_room(c, x, update.sizes, update.shape)
+    if wide is x.array:
         return Val(called(s, [x.array, update.array, *at]), x.sizes)
-    at = [arithmetic.max(a, like(a, 0)) for a in at]
-    room = tuple((0, update.shape[d] if d in partial else 0, 0) for d in range(x.ndim))
-    wide = pad(x.array, zero(x.array), padding_config=room)
+    # The padding of the update must not touch what lies behind the block.
     old = dynamic_slice(wide, *at, slice_sizes=update.shape)
     new = update.array
-    for d in partial:
+    for d in update.varying():
         keep = broadcast_in_dim(
             c.valid(update.sizes[d], update.shape[d]), shape=update.shape, broadcast_dimensions=(d,)
         )

@@ -148,15 +148,15 @@ class Range:
         return range(self.low, self.high + 1, self.step)
 
     def probes(self) -> list[int]:
-        """Lengths other than the bucket's to trace at: all of a few; else both ends, neighbours and a middle one.
+        """Lengths other than the bucket's to trace at: all of a few; else the lowest four and a middle one.
 
         The lowest length and the bucket's are ends of the range, so code that branches on a threshold inside the range
         is seen; neighbours differ in their remainders, which tells floor quotients apart.
         """
         lengths = self.lengths()
-        if len(lengths) <= 6:
+        if len(lengths) <= 7:
             return list(lengths[:-1])
-        return [lengths[0], lengths[1], lengths[2], lengths[len(lengths) // 2 + 1]]
+        return [*lengths[:4], lengths[len(lengths) // 2 + 1]]
 
 
 # Points of a domain on which two sizes are compared: all, or that many.
@@ -216,6 +216,10 @@ class Solver:
         columns = np.asarray(members, np.int64).reshape(len(members), len(domain.names))
         moving = [i for i in range(len(domain.names)) if len(set(columns[:, i].tolist())) > 1]
         self._bases = list(_bases([domain.names[i] for i in moving]))
+        # Sizes of what goes in steps of 2 to 4: the lengths traced at have all remainders of these.
+        self._quotients = [
+            (Size.of(domain.names[i]) + shift) // by for i in moving for by in (2, 3, 4) for shift in range(by)
+        ]
 
     def values(self, size: Extent) -> tuple[int, ...]:
         """What the members show of ``size``."""
@@ -247,7 +251,9 @@ class Solver:
         found: list[Extent] = [p for p in proposals if self.values(p) == numbers]
         found += self._polynomials(numbers)
         if not found:
-            found += self._affine_in_known(numbers)
+            found += self._affine_in(self.known, numbers)
+        if not found:
+            found += self._affine_in(self._quotients, numbers)
         if not found or any(not self.same(found[0], other) for other in found[1:]):
             return None
         self.learn(found[0])
@@ -266,8 +272,8 @@ class Solver:
                 yield size
                 return
 
-    def _affine_in_known(self, values: tuple[int, ...]) -> Iterator[Size]:
-        for size in self.known:
+    def _affine_in(self, sizes: Iterable[Size], values: tuple[int, ...]) -> Iterator[Size]:
+        for size in sizes:
             e = self.values(size)
             i, j = int(np.argmin(e)), int(np.argmax(e))
             if e[i] == e[j] or (values[j] - values[i]) % (e[j] - e[i]):
@@ -350,7 +356,9 @@ def find_number(solver: Solver, values: Sequence[Any], dtype: np.dtype[Any]) -> 
 
 
 def _exactly(solver: Solver, numbers: NDArray, made: Callable[[NDArray], NDArray], shown: NDArray) -> Size | None:
-    if not np.isfinite(numbers).all() or (np.abs(numbers) > 2**31).any() or not np.array_equal(made(numbers), shown):
+    if not np.isfinite(numbers).all() or (numbers < 1).any() or (numbers > 2**31).any():
+        return None
+    if not np.array_equal(made(numbers), shown):
         return None
     size = solver.find([int(n) for n in numbers])
     return size if isinstance(size, Size) else None
