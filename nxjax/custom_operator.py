@@ -7,7 +7,7 @@ An op that fails its test on samples of its types is not registered, and leaves 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -226,7 +226,7 @@ def _each_alone(program: Program) -> bool:
 
 
 @contextmanager
-def _registered(op: CustomOp) -> Iterator[None]:
+def _registered(op: CustomOp) -> Generator[None, None, None]:
     """The name is taken inside, and stays so if nothing fails. The same function defined again takes its own place."""
     before = OPS.get(op.name)
     if before is not None and not (isinstance(before, CustomOp) and _origin(before) == _origin(op)):

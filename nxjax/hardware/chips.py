@@ -1,7 +1,7 @@
 """Which NPUs this machine has, read from the files that the kernel's drivers make. Opens no device, loads no SDK.
 
-A chip can be used when its driver made its device file and the package that talks to it is installed. The table
-names, for each, what was looked for, so that "there is none" comes with a reason.
+A chip can be used when its driver made its device file, the package that talks to it is installed, and its target says
+that what is compiled here can reach it. Where that fails the reason is kept, so that "there is none" comes with one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from nxjax.backends.npu import registry
 from nxjax.backends.npu.extras import installed
 
 
@@ -58,9 +59,17 @@ KINDS: Final = (
         usb=("1a6e:089a", "18d1:9302"),
         module="ai_edge_litert",
         extra="litert",
-        target="edge-tpu",
+        target="edgetpu",
     ),
-    Kind("Arm", "Ethos-U", drivers=("ethosu",), nodes=("dev/ethosu*",), module="ai_edge_litert", extra="litert"),
+    Kind(
+        "Arm",
+        "Ethos-U",
+        drivers=("ethosu",),
+        nodes=("dev/ethosu*",),
+        module="ethosu",
+        extra="ethosu",
+        target="ethos-u65",
+    ),
     Kind("Rockchip", "RKNPU", drivers=("rocket",), nodes=("dev/rknpu*",)),
     Kind("Habana", "Gaudi", drivers=("habanalabs",), nodes=("dev/hl[0-9]*",)),
     Kind("Apple", "Neural Engine", module="coremltools", extra="coreml", target="apple-ane"),
@@ -125,7 +134,11 @@ def _missing(kind: Kind) -> str:
         return f"nxjax has no runtime for {kind.vendor} {kind.name}; nx.compile still writes its files"
     if not installed(kind.module):
         return f"the package {kind.module} is not installed: pip install 'nxjax[{kind.extra}]'"
-    return ""
+    if kind.target not in registry.names():
+        return f"nxjax has no target {kind.target!r}"
+    label, reason = registry.get(kind.target).available()
+    # Without the vendor's own compiler or provider nothing that this machine makes reaches the chip.
+    return (reason or f"target {kind.target} is {label}") if label in ("emitted", "host") else ""
 
 
 def why_none(root: str | Path = "/") -> str:

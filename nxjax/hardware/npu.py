@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, final
 
+import numpy as np
+
+from nxjax import numpy as jnp
 from nxjax.backends.base import Label
 from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.hardware import chips
@@ -19,6 +22,8 @@ from nxjax.lower.npu.memory import MemoryLimitError
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
+# What a device computes first.
+_PROBE: Final = (np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16),) * 2
 # Targets whose chips serve many requests at once; all others answer one at a time.
 DATA_CENTER: Final = ("gaudi", "groq", "ipu", "qaic")
 
@@ -121,10 +126,16 @@ class NPUBackend(TensorOperations):
             return Simulator(None if name is None else registry.get(name), lambda: self._limit)
         if not name:
             raise ExecutionError("NPUBackend: nxjax compiles for no such chip", got=chips.find()[self.device].title)
-        label, reason = registry.get(name).available()
-        if label != "hardware":
-            raise ExecutionError(f"NPUBackend: {name} is not ready", got=reason or f"label {label!r}")
-        return Chip(name, lambda: self._limit)
+        engine = Chip(name, lambda: self._limit)
+        # Opening a device is running something on it; some runtimes turn to the host in silence.
+        _, run = engine.run("add", jnp.add, [as_value(v, "initialize") for v in _PROBE], policy_of("", "int8"))
+        if run.label != "hardware":
+            raise ExecutionError(
+                f"NPUBackend: {name} did not run a first operation on its chip",
+                got=f"label {run.label!r}{': ' + run.reason if run.reason else ''}",
+                fix="look at nx.compile(f, target=...)(x).notes for what the vendor's runtime says",
+            )
+        return engine
 
     def _ready(self, what: str) -> Engine:
         if self._engine is None:

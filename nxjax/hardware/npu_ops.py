@@ -31,7 +31,7 @@ from nxjax.transforms.shapes import make_jaxpr
 
 # Users' words for precisions, and the policy of `nx.quantize` for each; None computes in float.
 PRECISIONS: Final[dict[str, str | None]] = {
-    "float32": None, "fp32": None, "float16": None, "fp16": None,
+    "float32": None, "fp32": None,
     "int8": "int8", "int16": "int16x8", "int16x8": "int16x8",
 }  # fmt: skip
 # Nodes that only bring values onto a grid or off it: the edge of the chip, not its work.
@@ -143,7 +143,8 @@ class Chip(Engine):
         if limit is not None:
             check_limit(plan(lower(make_jaxpr(chosen)(*args), name)), limit)
         artifact = compile(chosen, target=self.target)(*args)
-        return artifact.run(*args), Run(name, artifact.label)
+        reason = "" if artifact.label == "hardware" else "; ".join(artifact.notes)
+        return artifact.run(*args), Run(name, artifact.label, reason)
 
 
 def policy_of(where: str, precision: str) -> str | None:

@@ -24,7 +24,7 @@ class simulate:
     Args:
         kind: ``"npu"``; None turns all simulators off.
         target: the target of `nx.compile` whose rules decide what the simulated chip takes (``"ethos-u55"``,
-            ``"edge-tpu"``, ...); by default every instruction of an NPU graph.
+            ``"edgetpu"``, ...); by default every instruction of an NPU graph.
 
     Process-wide, so that threads and cells of a notebook see it alike.
 

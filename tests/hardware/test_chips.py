@@ -3,6 +3,7 @@
 import pytest
 
 import nxjax as nx
+from nxjax.backends.npu import registry
 from nxjax.hardware import chips
 from nxjax.hardware.npu import is_npu_available, npu_unavailable_reason
 
@@ -70,8 +71,38 @@ def test_a_chip_without_its_package_says_what_to_install(tmp_path, monkeypatch):
     assert "pip install 'nxjax[openvino]'" in chips.why_none(tmp_path)
 
 
-def test_a_chip_with_its_package_can_be_used(tmp_path, monkeypatch):
+class Answer:
+    """A target by what it says of this machine."""
+
+    def __init__(self, label, reason=""):
+        self.available = lambda: (label, reason)
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """``says(label, reason)``: all targets answer so."""
+
+    def all_targets(label, reason=""):
+        monkeypatch.setattr(registry, "names", lambda: [k.target for k in chips.KINDS])
+        monkeypatch.setattr(registry, "get", lambda name: Answer(label, reason))
+
+    return all_targets
+
+
+def test_a_chip_that_its_target_cannot_reach(tmp_path, monkeypatch, says):
+    monkeypatch.setattr(chips, "installed", lambda module: True)
+    accel(tmp_path, 0, "amdxdna")
+    says("emitted", "the Vitis AI provider is not installed")
+    assert "the Vitis AI provider is not installed" in chips.why_none(tmp_path)
+    says("hardware")
+    assert chips.why_none(tmp_path) == ""
+    monkeypatch.setattr(registry, "names", list)
+    assert "no target 'amd-xdna'" in chips.why_none(tmp_path)
+
+
+def test_a_chip_with_its_package_can_be_used(tmp_path, monkeypatch, says):
     monkeypatch.setattr(chips, "installed", lambda module: module == "openvino")
+    says("hardware")
     accel(tmp_path, 0, "amdxdna")
     accel(tmp_path, 1, "intel_vpu")
     accel(tmp_path, 2, "habanalabs")

@@ -9,6 +9,7 @@ import nxjax as nx
 from nxjax import nn
 from nxjax.backends.npu import registry
 from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.extras import installed
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware import chips
 from nxjax.hardware.npu import NPUBackend, OptimizedModel
@@ -351,6 +352,21 @@ def test_input_shapes_that_they_do_not(model):
         input_shape(model)
 
 
+@pytest.mark.skipif(not installed("ethosu"), reason="needs Vela")
+def test_a_simulated_target_is_compiled_by_its_vendor(tmp_path):
+    with nx.simulate("npu", target="ethos-u55"):
+        npu = NPUBackend(precision="int8")
+    npu.initialize()
+    fast = npu.optimize_model(network(), calibration_data=[array(1, 1, 8, 8)], strict=True)
+    assert fast.label == "simulator"
+    assert fast.artifact.label == "vendor-compiled"
+    assert fast.report.share == 1
+    saved = fast.save(tmp_path / "model")
+    assert fast.artifact.bytes in {f.read_bytes() for f in saved.iterdir()}
+    npu.relu(X)
+    assert npu.last_run.label == "simulator"
+
+
 # --- chips ---
 
 
@@ -405,12 +421,30 @@ def test_a_chip_runs_what_its_target_builds(tmp_path):
 
 @pytest.mark.usefixtures("fake_chip")
 def test_a_chip_that_does_not_start(monkeypatch):
-    monkeypatch.setattr(Fake, "available", lambda self: ("emitted", "the driver is too old"))
+    def fails(self, graph, options):
+        raise ExecutionError("the driver is too old")
+
+    monkeypatch.setattr(Fake, "build", fails)
     npu = NPUBackend()
     assert not npu.initialize()
     assert "the driver is too old" in npu.error
     with pytest.raises(RuntimeError, match="driver is too old"):
         npu.relu(X)
+
+
+@pytest.mark.usefixtures("fake_chip")
+def test_a_runtime_that_turns_to_the_host_in_silence_is_no_chip(monkeypatch):
+    build = Fake.build
+
+    def silent(self, graph, options):
+        made = build(self, graph, options)
+        made.label = "host"
+        return made
+
+    monkeypatch.setattr(Fake, "build", silent)
+    npu = NPUBackend()
+    assert not npu.initialize()
+    assert "did not run a first operation on its chip" in npu.error
 
 
 @pytest.mark.usefixtures("fake_chip")
