@@ -37,7 +37,7 @@ Rule = Callable[..., Any]
 ALLOWED: Final = frozenset(
     (
         dtypes.float32, dtypes.float16, dtypes.bool_, dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16,
-        dtypes.int32, dtypes.int64,
+        dtypes.int32,
     )
 )  # fmt: skip
 
@@ -53,7 +53,7 @@ class Unsupported(Exception):
 
 def check_dtype(dtype: DType) -> None:
     """Refuse a dtype that no NPU format holds."""
-    if dtype in ALLOWED and dtype != dtypes.int64:
+    if dtype in ALLOWED:
         return
     name = dtypes.short_name(dtype)
     if dtype == dtypes.key:

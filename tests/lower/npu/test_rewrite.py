@@ -1,0 +1,68 @@
+"""The rewriter: one walk, what it counts, and what it drops."""
+
+import numpy as np
+
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.rewrite import Rewriter, constant, fixpoint, live, number, split_constant
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+
+
+def chain(*ops):
+    """A graph of unary nodes, one after the other."""
+    x = Tensor("x", (3,), dtypes.float32)
+    nodes, t = [], x
+    for op in ops:
+        y = Tensor(op, (3,), dtypes.float32)
+        nodes.append(Node(op, (t,), (y,), {}))
+        t = y
+    return NpuGraph("chain", [x], [t], nodes)
+
+
+def without_neg_pairs(r, n):
+    inner = r.sole(n.inputs[0], "neg")
+    return inner.inputs[0] if n.op == "neg" and inner is not None else None
+
+
+def test_a_rule_runs_until_nothing_changes():
+    g = fixpoint(chain("neg", "abs", "neg", "neg", "neg", "neg", "exp"), without_neg_pairs).check()
+    assert [n.op for n in g.nodes] == ["neg", "abs", "exp"]
+
+
+def test_what_others_read_is_not_sole():
+    g = chain("neg", "neg")
+    g.outputs.append(g.nodes[0].output)
+    assert [n.op for n in Rewriter(g).run(without_neg_pairs).nodes] == ["neg", "neg"]
+
+
+def test_results_may_be_replaced():
+    g = chain("neg", "neg")
+    g = Rewriter(g).run(without_neg_pairs)
+    assert g.outputs == g.inputs
+    assert not g.nodes
+
+
+def test_new_nodes_keep_line_and_scope():
+    g = chain("neg")
+    g.nodes[0].scope = "deep"
+    new = Rewriter(g).run(lambda r, n: r.emit("abs", n.inputs, (3,), dtypes.float32, kind=1) if n.op == "neg" else None)
+    assert [(n.op, n.scope, n.attrs) for n in new.nodes] == [("abs", "deep", {"kind": 1})]
+
+
+def test_dead_nodes_are_dropped():
+    g = chain("neg", "abs")
+    g.outputs[:] = [g.nodes[0].output]
+    assert [n.op for n in live(g).nodes] == ["neg"]
+
+
+def test_constants():
+    grid = Grid(dtypes.int8, 0.5, 2)
+    two, row, x = constant(np.float32(2)), constant(np.ones(3, np.float32)), Tensor("x", (3,), dtypes.float32)
+    assert number(two) == 2
+    assert number(constant(np.int8([6]), grid)) == 2
+    assert number(row) is None
+    assert number(x) is None
+    y = Tensor("y", (3,), dtypes.float32)
+    assert split_constant(Node("add", (two, x), (y,))) == (x, two)
+    assert split_constant(Node("add", (x, row), (y,))) == (x, row)
+    assert split_constant(Node("add", (x, x), (y,))) is None
