@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.errors import DtypeError
+from nxjax.errors import DtypeError, ShapeError
 from nxjax.lower.npu.formats import flatbuffer, tflite_ops, tflite_versions
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS, IDENTIFIER, SCHEMA, TYPE_NUMBERS
@@ -22,6 +22,7 @@ from nxjax.trace import dtypes
 _VERSION: Final = 3
 # The runtime's own field for its version is 16 bytes, padded with zeros.
 _RUNTIME_FIELD: Final = 16
+_MAX_DIMENSION: Final = 2**31 - 1
 
 
 def write(graph: NpuGraph) -> bytes:
@@ -32,6 +33,7 @@ def write(graph: NpuGraph) -> bytes:
     Raises:
         LoweringError: a node that TFLite has no operators for.
         DtypeError: a tensor of a dtype that TFLite has not.
+        ShapeError: a size that does not fit 32 bits.
 
     >>> from nxjax.lower.npu.graph import Node
     >>> x, y = (Tensor(name, (1, 4), "float32") for name in "xy")
@@ -127,6 +129,8 @@ def _tensor(t: Tensor, name: str, buffer: int) -> dict[str, Any]:
             expected=", ".join(map(dtypes.short_name, TYPE_NUMBERS)),
             fix="convert to one of these dtypes",
         )
+    if max(t.shape, default=0) > _MAX_DIMENSION:
+        raise ShapeError("tflite: a size that does not fit the format", got=f"{t.name}: {t.shape}", expected="32 bits")
     fields: dict[str, Any] = {"shape": t.shape, "type": kind, "buffer": buffer, "name": name, "has_rank": True}
     if t.grid is not None:
         fields["quantization"] = _grid(t.grid)

@@ -80,7 +80,15 @@ class Writer:
 
     def constant(self, values: Any, dtype: DType = dtypes.int32, grid: Grid | None = None) -> Tensor:
         """A constant of ours, such as a shape; equal ones without a grid are one tensor."""
-        data = np.asarray(values, dtype)
+        try:
+            data = np.asarray(values, dtype)
+        except OverflowError:
+            raise LoweringError(
+                "tflite: a size that does not fit the format",
+                got=values,
+                expected=f"numbers of {dtypes.short_name(dtype)}",
+                source=self.node.source if self.node is not None else None,
+            ) from None
         key = (dtype.name, data.shape, data.tobytes())
         found = self.shared.get(key) if grid is None else None
         if found is None:

@@ -186,6 +186,8 @@ class _Reader:
 
     def node(self, op: str, inputs: list[Tensor | None], outputs: list[Tensor], **attrs: Any) -> None:
         made = Node(op, tuple(inputs), tuple(outputs), attrs, name=outputs[0].name if outputs else "")
+        if any(t.size == 0 for t in [*made.operands, *outputs]):
+            raise _bad(f"a {op} of tensors without elements", [t.shape for t in made.operands])
         try:
             expected = tflite_infer.shapes(made)
             tflite_infer.check_dtypes(made)

@@ -149,6 +149,7 @@ SPOILS = {
     "shape": (spoil_tensor(shape=[8, 3, -3, 4]), "impossible shape"),
     "huge": (spoil_tensor(shape=[2**30, 2**30]), "impossible shape"),
     "huge but empty": (spoil_tensor(shape=[0, 2**31 - 1, 2**31 - 1]), "impossible shape"),
+    "empty": (spoil_tensor(shape=[8, 3, 3, 0], buffer=0, quantization=None), "without elements"),
     "size": (spoil_tensor(shape=[8, 3, 3, 5]), "elements of 8 bits"),
     "buffer": (spoil_tensor(buffer=99), "buffer is out of range"),
     "variable": (spoil_tensor(is_variable=True), "variable"),
