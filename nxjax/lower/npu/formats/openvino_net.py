@@ -36,7 +36,7 @@ PORT_TYPES: Final = frozenset(
         dtypes.float16, dtypes.float32, dtypes.float64,
     )
 )  # fmt: skip
-# Grids that FakeQuantize can say: its levels are counted in a float.
+# Grids that results can have: their integers are exact as floats.
 LEVELS: Final = frozenset((dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16))
 
 
@@ -161,7 +161,7 @@ class Net:
             return self.op.convert(self.op.constant(data.astype(np.float32)), "bf16")
         raise LoweringError("openvino: a constant's type", got=short_name(dtype), expected="bool, int or float types")
 
-    def real(self, x: float | NDArray, like: DType = dtypes.float32) -> Value:
+    def real(self, x: float | NDArray | np.floating[Any], like: DType = dtypes.float32) -> Value:
         """A small constant of the float type ``like``."""
         return self.constant(np.asarray(x, np.float32).astype(like))
 
@@ -179,7 +179,7 @@ class Net:
             value = self.op.subtract(value, self.real(grid.zero_point))
         return self.op.multiply(value, self.real(scale))
 
-    def fake_quantize(self, value: Value, grid: Grid) -> Value:
+    def on_grid(self, value: Value, grid: Grid) -> Value:
         """The value rounded to ``grid`` and clipped to its range."""
         if grid.dtype not in LEVELS or grid.axis is not None:
             raise LoweringError(
@@ -187,9 +187,20 @@ class Net:
                 got=f"{short_name(grid.dtype)}{' per axis' if grid.axis is not None else ''}",
                 expected="int4, int8, uint8 or int16, one scale",
             )
+        if grid.dtype == dtypes.int16:
+            # Written out: the CPU plugin drops FakeQuantize of 65536 levels, and with it the clipping.
+            return self.op.multiply(self.numbers(value, grid), self.real(np.float32(np.max(grid.scale))))
         low, high = grid.bounds
         ends = [self.real(e) for e in (low, high, low, high)]
         return self.op.fake_quantize(value, *ends, 1 << bit_width(grid.dtype))
+
+    def numbers(self, value: Value, grid: Grid) -> Value:
+        """The stored integers of real values, less the zero point, as floats within the grid's limits."""
+        steps = self.op.divide(value, self.real(np.float32(np.max(grid.scale))))
+        low, high = grid.limits
+        return self.op.clamp(
+            self.op.round(steps, "half_to_even"), float(low - grid.zero_point), float(high - grid.zero_point)
+        )
 
     def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
         """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""

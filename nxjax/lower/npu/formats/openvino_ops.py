@@ -181,9 +181,14 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     w = operand(node, 1)
     weights = kernel(net, w, (0, 1), w.shape, 0) if w.data is not None else net.get(w)
-    y = net.op.matmul(net.get(operand(node)), weights, False, True)
-    rank = len(node.output.shape)
-    return [add_bias(net, node, y, (1,) * (rank - 1) + (w.shape[0],))], False
+    x = operand(node)
+    rows = net.op.reshape(net.get(x), net.ints((1, *x.shape)), False) if len(x.shape) == 1 else net.get(x)
+    y = net.op.matmul(rows, weights, False, True)
+    y = add_bias(net, node, y, (1,) * (max(len(x.shape), 2) - 1) + (w.shape[0],))
+    if len(x.shape) == 1:
+        net.main(y)
+        y = net.op.reshape(y, net.ints(node.output.shape), False)
+    return [y], False
 
 
 @rule("batch_matmul")
@@ -342,9 +347,15 @@ def _(net: Net, node: Node) -> Results:
 @rule("cast")
 def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
-    if number_type(node.output) not in (*dtypes.INTEGER, *dtypes.BOOL, dtypes.float16, dtypes.float32, dtypes.float64):
+    if node.output.dtype not in (*dtypes.INTEGER, *dtypes.BOOL, dtypes.float16, dtypes.float32, dtypes.float64):
         raise LoweringError("cast: a type", got=short_name(node.output.dtype), source=node.source)
-    return [net.op.convert(net.snapped(operand(node), first), number_type(node.output))], first
+    x, y = operand(node), node.output
+    value = net.get(x, first)
+    if x.grid is not None:
+        # Stored integers are cast, as TFLite's CAST does: it knows no scales.
+        value = net.op.add(net.numbers(value, x.grid), net.real(x.grid.zero_point))
+    value = net.op.convert(value, y.dtype)
+    return [value if y.grid is None else net.dequantize(value, y.grid, len(y.shape))], first
 
 
 # Along axes.

@@ -11,8 +11,6 @@ import os
 import tempfile
 from typing import Any, Final
 
-import numpy as np
-
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, Value, clean, node_names
 from nxjax.lower.npu.formats.openvino_ops import RULES, activate
@@ -59,7 +57,7 @@ def opened(net: Net, t: Tensor) -> tuple[Value, Value]:
     parameter = net.op.parameter(list(t.shape), port_type(t), t.name)
     if t.grid is None:
         return parameter, parameter
-    return parameter, net.fake_quantize(net.dequantize(parameter, t.grid, len(t.shape)), t.grid)
+    return parameter, net.on_grid(net.dequantize(parameter, t.grid, len(t.shape)), t.grid)
 
 
 def closed(net: Net, t: Tensor) -> Value:
@@ -68,8 +66,8 @@ def closed(net: Net, t: Tensor) -> Value:
     if t.grid is None:
         return value
     kind = port_type(t)
-    steps = net.op.divide(value, net.real(np.float32(t.grid.scale)))  # pyright: ignore[reportArgumentType]
-    return net.op.convert(net.op.round(net.op.add(steps, net.real(t.grid.zero_point)), "half_to_even"), kind)
+    numbers = net.numbers(value, t.grid)
+    return net.op.convert(net.op.add(numbers, net.real(t.grid.zero_point)) if t.grid.zero_point else numbers, kind)
 
 
 def write(net: Net, node: Node) -> None:
@@ -79,7 +77,7 @@ def write(net: Net, node: Node) -> None:
         net.main(value)
         value = activate(net, value, node.attrs.get("activation"), t.grid)
         if t.grid is not None and not on_grid(node, t):
-            value = net.fake_quantize(value, t.grid)
+            value = net.on_grid(value, t.grid)
             net.main(value)
         net.put(t, value, first)
 

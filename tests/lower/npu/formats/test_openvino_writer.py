@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from nxjax.errors import LoweringError
+from nxjax.backends.npu.openvino_run import has_vnni
+from nxjax.errors import LoweringError, ParameterError, ProgramError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
 from nxjax.lower.npu.formats.openvino_writer import build, write_ir
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
 from nxjax.trace import dtypes
+from tests.backends.npu.single import OPS, PRODUCTS, single
 
 F32, I32, I8 = np.dtype("float32"), np.dtype("int32"), np.dtype("int8")
 CORE = openvino.Core()
@@ -490,3 +493,38 @@ def test_what_cannot_be_said_is_refused():
     wide = Tensor("q", (2, 3), I32, Grid(I32, 0.1))
     with pytest.raises(LoweringError, match="grid"):
         build(NpuGraph("g", [x], [wide], [Node("quantize", (x,), (wide,))]))
+
+
+# What integers wrap to, and what a function is outside of its domain, is nobody's business.
+UNDEFINED = {"log", "sqrt", "rsqrt", "div", "pow", "reduce_prod", "cast"}
+# TFLite resizes with a fixed-point ratio; OpenVINO clamps integers at a step of the operand's grid.
+LOOSE = {"resize_bilinear": 2, "relu6": 3, "relu_n1_to_1": 3}
+
+
+@pytest.mark.parametrize("op", sorted(set(OPS) - UNDEFINED))
+def test_the_same_as_the_meaning_of_graphs(op):
+    rng = np.random.default_rng(0)
+    compared = 0
+    for seed in range(5):
+        graph = single(op, seed)
+        if op in PRODUCTS[:5] and not has_vnni() and any(t.dtype == I8 for t in graph.inputs):
+            continue
+        args = []
+        for t in graph.inputs:
+            low, high = t.grid.limits if t.grid else (0, 2)
+            whole = rng.integers(low, high + 1, t.shape)
+            args.append((whole if t.dtype != F32 else rng.standard_normal(t.shape)).astype(t.dtype))
+        try:
+            with np.errstate(all="ignore"):
+                expected = interpret(graph, args)
+        except (ParameterError, ProgramError, IndexError):
+            continue  # a random graph that is not one
+        for got, want, t in zip(run(build(graph), args), expected, graph.outputs, strict=True):
+            assert got.dtype == want.dtype and got.shape == want.shape
+            if want.dtype == F32:
+                np.testing.assert_allclose(got, want, atol=1e-4, rtol=1e-4)
+            elif t.dtype != np.dtype("int16") or op not in ("resize_bilinear", "exp"):
+                steps = np.abs(got.astype(np.int64) - want.astype(np.int64)).max(initial=0)
+                assert steps <= (LOOSE.get(op, 1) if t.grid else 0), (seed, str(graph))
+            compared += 1
+    assert compared
