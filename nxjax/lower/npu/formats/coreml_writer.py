@@ -1,0 +1,341 @@
+"""A graph as a Core ML package (``.mlpackage``), op by op through coremltools' MIL builder.
+
+Knows how a graph is walked, where grids, fused activations and names go, what lies at the program's ends, and how a
+package is read back; what an op becomes is `coreml_ops`'s. It knows no chip and runs nothing: Core ML is macOS only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import logging
+import os
+import struct
+import tempfile
+import uuid
+import warnings
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, Value, clean, node_names
+from nxjax.lower.npu.formats.coreml_ops import RULES, activate
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType, short_name
+from nxjax.trace.types import Shape
+
+# Results of these lie on their operand's grid already, if it is the same.
+MOVES: Final = frozenset(
+    (
+        "max_pool_2d", "maximum", "minimum", "reduce_max", "reduce_min", "relu", "reshape", "transpose",
+        "concatenation", "split", "slice", "strided_slice", "broadcast_to", "tile", "reverse", "gather", "select",
+        "resize_nearest",
+    )
+)  # fmt: skip
+_ROOT: Final = "Data/com.apple.CoreML"
+_MODEL: Final = f"{_ROOT}/model.mlmodel"
+_WEIGHTS: Final = f"{_ROOT}/weights/weight.bin"
+# The mark that each entry of a weight file starts with (coremltools' MILBlob format), and how its types are counted.
+_SENTINEL: Final = 0xDEADBEEF
+# Bits of an element of a blob, by the name of its type in the program.
+_BITS: Final = {"FLOAT16": 16, "FLOAT32": 32, "INT8": 8, "UINT8": 8, "INT16": 16, "UINT16": 16, "INT4": 4, "INT32": 32}
+
+
+@contextlib.contextmanager
+def quiet() -> Generator[None]:
+    """coremltools without its talk: parts that only macOS has, progress bars, folders left to the collector."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+            gc.collect()
+    finally:
+        logging.disable(before)
+
+
+def on_grid(node: Node, result: Tensor) -> bool:
+    """Whether a node's values lie on its result's grid without being rounded to it."""
+    if node.op == "table":
+        return True
+    if node.op not in MOVES or node.attrs.get("activation") not in (None, "relu"):
+        return False
+    return all(t.grid == result.grid for t in node.operands if t.grid is not None)
+
+
+def port(t: Tensor) -> str:
+    """The type of a program's input or result: float32 for reals, int32 for everything else."""
+    if len(t.shape) > MAX_RANK:
+        raise LoweringError(
+            "coreml: too many dimensions", got=f"{t.name}: {t.shape}", expected=f"at most {MAX_RANK}",
+            fix="merge dimensions with reshape",
+        )  # fmt: skip
+    if t.grid is None and t.dtype in REALS - {dtypes.bfloat16}:
+        return "fp32"
+    if t.dtype in (dtypes.bool_, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32):
+        return "int32"
+    raise LoweringError(
+        "coreml: the type of an input or result",
+        got=f"{short_name(t.dtype)} ({t.name})",
+        expected="float16, float32, bool, or integers up to int32",
+        fix="cast to float32 or int32",
+    )
+
+
+def opened(net: Net, t: Tensor, value: Value) -> Value:
+    """What an input means: stored integers become reals."""
+    if t.grid is None:
+        kind = net.kind(t.dtype)
+        return value if kind == port(t) else net.op.cast(x=value, dtype=kind)
+    shifted = net.op.cast(x=value, dtype="fp32")
+    shifted = net.op.sub(x=shifted, y=np.float32(t.grid.zero_point)) if t.grid.zero_point else shifted
+    reals = net.op.mul(x=shifted, y=np.float32(t.grid.scale))  # pyright: ignore[reportArgumentType]
+    reals = net.op.cast(x=reals, dtype=net.kind(dtypes.float32)) if net.real == dtypes.float16 else reals
+    return net.on_grid(reals, t.grid, t.name)
+
+
+def closed(net: Net, t: Tensor, name: str) -> Value:
+    """A result under its name: stored integers where the tensor has a grid."""
+    value = net.get(t)
+    if t.grid is None:
+        kind = port(t)
+        return net.op.identity(x=value, name=name) if kind == net.kind(t.dtype) else net.op.cast(
+            x=value, dtype=kind, name=name
+        )  # fmt: skip
+    port(t)
+    steps = net.op.mul(x=net.op.cast(x=value, dtype="fp32"), y=np.float32(1 / np.float64(np.max(t.grid.scale))))
+    steps = net.op.round(x=steps)
+    low, high = (np.float32(v - t.grid.zero_point) for v in t.grid.limits)
+    steps = net.op.add(x=net.op.clip(x=steps, alpha=low, beta=high), y=np.float32(t.grid.zero_point))
+    return net.op.cast(x=steps, dtype="int32", name=name)
+
+
+def write_node(net: Net, node: Node, name: str) -> None:
+    """One node: its op, its fused activation, and the grids of its results."""
+    if node.op not in RULES:
+        raise LoweringError("coreml: an op without a rule", got=node.op, source=node.source)
+    net.op.start(name)
+    for t in (*node.operands, *node.outputs):
+        if len(t.shape) > MAX_RANK:
+            raise LoweringError(
+                f"{node.op}: Core ML's arrays have at most {MAX_RANK} dimensions", got=f"{t.name}: {t.shape}",
+                fix="merge dimensions with reshape", source=node.source,
+            )  # fmt: skip
+    try:
+        values, first = RULES[node.op](net, node)
+        made = list(values)
+        for t, value in zip(node.outputs, values, strict=True):
+            value = activate(net, value, node.attrs.get("activation"))
+            if t.grid is not None and not on_grid(node, t):
+                value = net.on_grid(value, t.grid, t.name)
+            net.put(t, value, first)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if isinstance(error, LoweringError):
+            raise
+        raise LoweringError(f"coreml: {node.op} is refused by MIL", got=error, source=node.source) from error
+    net.name_main(made[0], name)
+
+
+@final
+@dataclass(frozen=True)
+class Package:
+    """A package in memory: its files by path inside it, and what could not be said exactly."""
+
+    files: dict[str, bytes]
+    notes: tuple[str, ...] = ()
+
+
+def write(graph: NpuGraph, real: DType = dtypes.float16) -> dict[str, bytes]:
+    """The files of a graph's ``.mlpackage``, as ``name.mlpackage/path``; see `author`."""
+    stem = f"{clean(graph.name or 'model')}.mlpackage"
+    return {f"{stem}/{path}": data for path, data in author(graph, real).files.items()}
+
+
+def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
+    """The package of a graph: an ML program for iOS 17 / macOS 14, or iOS 18 / macOS 15 if weights have four bits.
+
+    Inputs and results have the tensors' own shapes and names; reals are float32 there and ``real`` inside, integers
+    and truth values are int32 there. The node called ``n`` is the operation ``n``, helpers are ``n_op1``, ``n_op2``.
+    The bytes are the same whenever it is called.
+
+    Raises:
+        LoweringError: an op, a type or a rank that Core ML cannot say; weights that are not constant.
+    """
+    with quiet():
+        import coremltools as ct
+        from coremltools.converters.mil import Builder as make
+        from coremltools.converters.mil.mil import Function, Program
+
+        graph.check()
+        net = Net(real)
+        four = any(t.dtype == dtypes.int4 for t in graph.constants())
+        version: Any = ct.target.iOS18 if four else ct.target.iOS17
+        ports = {
+            clean(t.name): make.placeholder(t.shape, getattr(net.types, port(t)), name=clean(t.name))
+            for t in graph.inputs
+        }
+        with Function(ports, version) as main:
+            for t, (name, value) in zip(graph.inputs, main.inputs.items(), strict=True):
+                net.op.start(name)
+                net.put(t, opened(net, t, value), False)
+            for node, name in zip(graph.nodes, node_names(graph), strict=True):
+                write_node(net, node, name)
+            results: list[Value] = []
+            for t in graph.outputs:
+                name = clean(t.name)
+                net.op.start(f"{name}_out")
+                results.append(closed(net, t, name))
+            main.set_outputs(results)
+        built = Program()
+        built.add_function("main", main)
+        return Package(converted(ct, built, version), tuple(net.notes))
+
+
+def converted(ct: Any, built: Any, version: Any) -> dict[str, bytes]:
+    """The files that coremltools makes of a program; no pass of its own changes what was written."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.mlpackage")
+        model = ct.convert(
+            built, source="milinternal", convert_to="mlprogram", minimum_deployment_target=version,
+            compute_units=ct.ComputeUnit.CPU_AND_NE, pass_pipeline=ct.PassPipeline.EMPTY, skip_model_load=True,
+            package_dir=path,
+        )  # fmt: skip
+        del model
+        files: dict[str, bytes] = {}
+        for base, _, names in os.walk(path):
+            for name in names:
+                full = os.path.join(base, name)
+                with open(full, "rb") as file:
+                    files[os.path.relpath(full, path).replace(os.sep, "/")] = file.read()
+    files["Manifest.json"] = manifest(files["Manifest.json"])
+    files[_MODEL] = undated(ct, files[_MODEL])
+    return {"Manifest.json": files.pop("Manifest.json")} | dict(sorted(files.items()))
+
+
+def manifest(data: bytes) -> bytes:
+    """A package's table of contents with identifiers that follow from the paths, not from chance."""
+    table = json.loads(data)
+    renamed = {old: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])) for old, item in table["itemInfoEntries"].items()}
+    table["itemInfoEntries"] = {renamed[old]: item for old, item in sorted(table["itemInfoEntries"].items(), key=path)}
+    table["rootModelIdentifier"] = renamed[table["rootModelIdentifier"]]
+    return json.dumps(table, indent=4).encode()
+
+
+def path(entry: tuple[str, Mapping[str, str]]) -> str:
+    return entry[1]["path"]
+
+
+def undated(ct: Any, data: bytes) -> bytes:
+    """The model without the day it was made, its maps in order."""
+    spec = ct.proto.Model_pb2.Model()
+    spec.ParseFromString(data)
+    spec.description.metadata.userDefined.pop("com.github.apple.coremltools.conversion_date", None)
+    return spec.SerializeToString(deterministic=True)
+
+
+@final
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a package that was read back: its type, name, and the shapes and types of its results."""
+
+    type: str
+    name: str
+    results: tuple[tuple[str, Shape, str], ...]
+
+
+@final
+@dataclass(frozen=True)
+class Contents:
+    """What a package holds, read from its files alone.
+
+    Attributes:
+        version: the operation set, such as "CoreML7".
+        inputs: name, shape and type of each; likewise ``outputs``.
+        operations: in order, constants included.
+        weights: bytes of each constant in the weight file, by the operation's name.
+    """
+
+    version: str
+    inputs: tuple[tuple[str, Shape, str], ...]
+    outputs: tuple[tuple[str, Shape, str], ...]
+    operations: tuple[Operation, ...]
+    weights: dict[str, int]
+
+
+def read(files: Mapping[str, bytes]) -> Contents:
+    """Read a package back from its files (paths inside the package) and check its weight file.
+
+    Raises:
+        LoweringError: the files are not a package, or a constant points outside of the weight file.
+    """
+    with quiet():
+        import coremltools as ct
+
+        spec: Any = ct.proto.Model_pb2.Model()
+        try:
+            table = json.loads(files["Manifest.json"])
+            root = table["itemInfoEntries"][table["rootModelIdentifier"]]["path"]
+            spec.ParseFromString(files[f"Data/{root}"])
+            function = spec.mlProgram.functions["main"]
+            block = function.block_specializations[function.opset]
+        except Exception as error:  # protobuf's own errors have no stable home
+            raise LoweringError("coreml: not a Core ML package", got=error) from error
+        kinds: Any = ct.proto.MIL_pb2.DataType
+        operations: list[Operation] = []
+        weights: dict[str, int] = {}
+        for o in block.operations:
+            results = tuple((r.name, *tensor_type(r.type, kinds)) for r in o.outputs)
+            operations.append(Operation(o.type, o.attributes["name"].immediateValue.tensor.strings.values[0], results))
+            for key, value in [*o.attributes.items(), *literals(o)]:
+                if value.WhichOneof("value") == "blobFileValue":
+                    size = blob(files.get(_WEIGHTS, b""), value, kinds)
+                    weights[f"{operations[-1].name}.{key}" if key != "val" else operations[-1].name] = size
+        ends = [
+            tuple((f.name, tuple(f.type.multiArrayType.shape), array_type(ct, f)) for f in part)
+            for part in (spec.description.input, spec.description.output)
+        ]
+        return Contents(function.opset, ends[0], ends[1], tuple(operations), weights)
+
+
+def literals(operation: Any) -> list[tuple[str, Any]]:
+    """Constants that are given in place as arguments."""
+    return [
+        (key, binding.value)
+        for key, argument in operation.inputs.items()
+        for binding in argument.arguments
+        if binding.WhichOneof("binding") == "value"
+    ]
+
+
+def array_type(ct: Any, feature: Any) -> str:
+    kinds = ct.proto.FeatureTypes_pb2.ArrayFeatureType.ArrayDataType
+    return str(kinds.Name(feature.type.multiArrayType.dataType))
+
+
+def tensor_type(value_type: Any, kinds: Any) -> tuple[Shape, str]:
+    t = value_type.tensorType
+    return tuple(int(d.constant.size) for d in t.dimensions), str(kinds.Name(t.dataType))
+
+
+def blob(data: bytes, value: Any, kinds: Any) -> int:
+    """The bytes of one constant in the weight file, held against its type."""
+    offset = int(value.blobFileValue.offset)
+    shape, kind = tensor_type(value.type, kinds)
+    if offset + 24 > len(data):
+        raise LoweringError("coreml: a constant points outside of the weight file", got=offset, expected=len(data))
+    mark, _, size, start = struct.unpack_from("<IIQQ", data, offset)
+    expected = (int(np.prod(shape, dtype=np.int64)) * _BITS[kind] + 7) // 8
+    if mark != _SENTINEL or start + size > len(data) or size != expected:
+        raise LoweringError("coreml: an entry of the weight file is damaged", got=(hex(mark), size), expected=expected)
+    return int(size)
