@@ -27,7 +27,7 @@ from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.testing.comparison import first_difference, many, tolerance
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import OPS, Array
+from nxjax.trace.core import EVAL, OPS, Array, use
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.custom_op import CustomOp, Kernel
 from nxjax.transforms.jit import jit
@@ -69,12 +69,13 @@ def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None
         raise ParameterError(f"kernel of {op.name}: target", got=repr(target), expected=", ".join(TARGETS))
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        if target in EXECUTORS:
-            _give(op, target, Kernel(function, supports))
-        else:
-            found = npu.NpuKernel(function, supports)
-            _examine_nodes(op, target, found)
-            npu.register(op.name, target, found)
+        with use(EVAL):
+            if target in EXECUTORS:
+                _give(op, target, Kernel(function, supports))
+            else:
+                found = npu.NpuKernel(function, supports)
+                _examine_nodes(op, target, found)
+                npu.register(op.name, target, found)
         forget_results()
         return function
 

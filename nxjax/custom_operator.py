@@ -23,7 +23,7 @@ from nxjax.testing.comparison import LawBroken, first_difference, many
 from nxjax.testing.laws import Sample, check_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import OPS, Array
+from nxjax.trace.core import EVAL, OPS, Array, use
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -33,6 +33,8 @@ from nxjax.transforms.inline import inlined
 from nxjax.transforms.jvp import jvp
 
 NDArray = np.ndarray[Any, Any]
+# Ops that work element by element without being of the family.
+ALONE: Final = frozenset(("select_n", "clamp", "copy", "stop_gradient", "reduce_precision", "name"))
 # Shapes and deviations of the operands that are drawn where no type says what fits.
 DRAWN: Final = (((2, 3), 1.0), ((4,), 6.0))
 
@@ -96,11 +98,12 @@ def custom_op(
     chosen = name or getattr(function, "__name__", "")
     if not chosen.isidentifier():
         raise ParameterError("custom_op: name", got=repr(chosen), expected="an identifier", fix="pass name='...'")
-    op, tests = _defined(function, chosen, type, batching, quantize, samples)
+    with use(EVAL):  # a definition inside a traced function is tested on values all the same
+        op, tests = _defined(function, chosen, type, batching, quantize, samples)
     op.samples = tests
     op.examine = examine_derivative
     op.pulls = derivative
-    with _registered(op):
+    with _registered(op), use(EVAL):
         _examine(op)
         if derivative is not None or not op.numpy:
             examine_derivative(op)
@@ -216,7 +219,8 @@ def _each_alone(program: Program) -> bool:
     for e in flat.equations:
         if varying.isdisjoint(a for a in e.inputs if isinstance(a, Var)):
             continue
-        if not isinstance(e.op, Elementwise):
+        alone = isinstance(e.op, Elementwise) or e.op.name in ALONE
+        if not alone or any(v.type.shape != shape for v in e.outputs):
             return False
         varying.update(e.outputs)
     return True
@@ -277,11 +281,11 @@ def examine_derivative(op: CustomOp) -> None:
 
     In float64 where the op takes it. A rule for reverse mode alone is tested there alone.
     """
-    for s in op.samples:
-        args = _widened(op, s)
-        moving = [i for i, a in enumerate(args) if a.dtype in dtypes.FLOAT]
-        if moving and any(t.dtype in dtypes.FLOAT for t in op.types([wrap(a).type for a in args], s.params)):
-            with np.errstate(all="ignore"):
+    with use(EVAL), np.errstate(all="ignore"):
+        for s in op.samples:
+            args = _widened(op, s)
+            moving = [i for i, a in enumerate(args) if a.dtype in dtypes.FLOAT]
+            if moving and any(t.dtype in dtypes.FLOAT for t in op.types([wrap(a).type for a in args], s.params)):
                 _compare_gradients(op, args, moving, s.params)
 
 

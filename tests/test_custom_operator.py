@@ -144,6 +144,40 @@ def test_a_type_of_its_own_is_held_to():
     assert "wrong_type" not in OPS
 
 
+def test_what_works_element_by_element():
+    kinked = nx.custom_op(lambda x, slope=0.1: nx.where(x > 0, nx.tanh(x), nx.clip(slope * x, -1, 1)), name="kinked")
+    assert kinked.elementwise
+    assert kinked.quantized == "table"
+    for f in (lambda x: x - nx.mean(x), lambda x: x[::-1], lambda x: nx.cumsum(x, -1), lambda x: nx.sum(x)):
+        assert not nx.custom_op(f, name=f"mixing_{id(f)}").elementwise
+
+
+def test_under_every_transform():
+    op, x = swish_op(), array(3)
+    steps = lambda f: lambda v: nx.scan(lambda c, _: (f(c), c), v, None, length=3)[0].sum()
+    want = jax.grad(lambda v: swish(swish(swish(v))).sum())(x)
+    close(np.asarray(nx.grad(steps(op))(x)), want, rtol=1e-4)
+    close(np.asarray(nx.jit(nx.grad(steps(nx.checkpoint(op))))(x)), want, rtol=1e-4)
+    each = nx.jit(nx.vmap(nx.grad(lambda v: op(v))))(x)
+    close(np.asarray(each), jax.vmap(jax.grad(swish))(x), rtol=1e-4)
+    for dtype in ("bfloat16", "float16", "float64"):
+        assert op(nx.ones(2, dtype=dtype)).dtype == dtype
+
+
+def test_a_definition_inside_a_traced_function():
+    def f(x):
+        @nx.custom_op
+        def doubled(v):
+            return v * 2
+
+        nx.kernel(doubled)(lambda v: v + v)
+        doubled.defgrad(lambda ct, v: 2 * ct)
+        return doubled(x)
+
+    assert float(nx.jit(f)(2.0)) == 4.0
+    assert float(nx.grad(f)(2.0)) == 2.0
+
+
 # --- ops of NumPy functions ---
 
 
