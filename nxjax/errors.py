@@ -206,6 +206,10 @@ class PlacementError(NxError, RuntimeError):
     rows: tuple[object, ...] = ()
 
 
+class MemoryLimitError(NxError, MemoryError):
+    """A program's activations do not fit the memory that it is given."""
+
+
 class ExecutionError(NxError, RuntimeError):
     """A compiled program failed while it ran."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.errors import NxError, ParameterError
+from nxjax.errors import MemoryLimitError, ParameterError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 
 # One pass over positions: element i of the result depends on element i of the operands alone, so that it may
@@ -32,10 +32,6 @@ _VIEWS: Final = frozenset(["reshape"])
 _EXACT: Final = 7
 # So many sets of nodes already run are looked at before `reorder` settles for a greedy order.
 _STATES: Final = 20_000
-
-
-class MemoryLimitError(NxError, MemoryError):
-    """A program's activations do not fit the memory that it is given."""
 
 
 @final
