@@ -55,12 +55,12 @@ def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None
     >>> import numpy as np
     >>> import nxjax as nx
     >>> @nx.custom_op
-    ... def cubed(x):
+    ... def third_power(x):
     ...     return x * x * x
-    >>> @nx.kernel(cubed, target="cpu")
-    ... def cubed_on_cpu(x):
+    >>> @nx.kernel(third_power, target="cpu")
+    ... def third_power_on_cpu(x):
     ...     return np.power(x, 3)
-    >>> float(cubed(2.0))
+    >>> float(third_power(2.0))
     8.0
     """
     if not isinstance(op, CustomOp) or OPS.get(op.name) is not op:
