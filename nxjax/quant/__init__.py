@@ -11,6 +11,8 @@ _FILES = {
     "nxjax.quant.observers": "Observer MinMax MovingAverage Percentile Entropy MSE",
     "nxjax.quant.compare": "compare Comparison",
     "nxjax.quant.files": "save load loads",
+    "nxjax.quant.weights": "equalize correct_bias smooth",
+    "nxjax.quant.rounding": "gptq adaround",
     "nxjax.quant.mixed": "sensitivity mixed_precision",
     "nxjax.transforms.quantize.scheme": "Scheme Layered PRESETS",
     "nxjax.transforms.quantize.qarray": "QArray",

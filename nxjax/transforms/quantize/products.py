@@ -21,6 +21,7 @@ from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.ops.reduce import reduce_max
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
@@ -96,8 +97,13 @@ class Weighted(Group):
     def scale_of(self, walk: Walk, w: Array) -> Array:
         """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
         given = None if self.scales_weights else walk.weight_scale(self.weight)
-        if given is not None:
-            return given
+        return self._scale(w) if given is None else given
+
+    def plain_scale(self, w: Any) -> Any:
+        """`scale_of` of NumPy weights that come in float."""
+        return self._scale(wrap(w)).numpy()
+
+    def _scale(self, w: Array) -> Array:
         per_channel = self.scheme.per_channel if isinstance(self, Conv) else self.scheme.dense_per_channel
         assert self.scheme.weights is not None
         summed = self.summed()
@@ -184,6 +190,14 @@ class Dot(Weighted):
     def _numbers(self) -> Any:
         (xc, wc), (xb, wb) = self.product.params["dimension_numbers"]
         return ((wc, xc), (wb, xb)) if self.swapped else ((xc, wc), (xb, wb))
+
+    def input_axes(self) -> Axes:
+        """The dimensions of the activation that are summed over, in the order of the weights'."""
+        return self._numbers()[0][0]
+
+    def summed_in_order(self) -> Axes:
+        """The dimensions of the weights that are summed over, in the order of `input_axes`."""
+        return self._numbers()[0][1]
 
     def _back(self, y: Array, x: Array, w: Array) -> Array:
         """The result in the order of the original product: batch, first operand's dimensions, second's."""

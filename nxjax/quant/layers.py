@@ -1,0 +1,198 @@
+"""The layers of a function as weight methods see them: which leaf is which layer's weight or bias, what enters it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.quant.calibration import arguments
+from nxjax.trace import tree
+from nxjax.trace.array import wrap
+from nxjax.trace.program import Atom, Equation, Var
+from nxjax.transforms.jit import jit
+from nxjax.transforms.quantize.function import Call
+from nxjax.transforms.quantize.observe import Observer, Ranges
+from nxjax.transforms.quantize.plan import Plan
+from nxjax.transforms.quantize.products import Conv, Dot, Weighted
+from nxjax.transforms.quantize.qarray import QArray, leaves_of
+from nxjax.transforms.quantize.scheme import as_policy
+
+NDArray = np.ndarray[Any, Any]
+
+
+@final
+@dataclass(eq=False)
+class Layer:
+    """A product whose weights are a leaf of the arguments.
+
+    Attributes:
+        name: as policies know it.
+        group: in the plan.
+        leaf: number of the weight's leaf.
+        order: the permutation from the leaf's dimensions to those of the product's weights.
+        bias: number of the bias' leaf, if one is added as it is.
+    """
+
+    name: str
+    group: Weighted
+    leaf: int
+    order: tuple[int, ...]
+    bias: int | None
+
+    @property
+    def grouped(self) -> bool:
+        return isinstance(self.group, Conv) and self.group.product.params["feature_group_count"] > 1
+
+    def matrix(self, w: NDArray) -> NDArray:
+        """Weights in the product's layout as [outputs, summed]; see `restored`."""
+        return w.transpose(self._axes()).reshape(self._outputs(w), -1)
+
+    def restored(self, m: NDArray, shape: Sequence[int]) -> NDArray:
+        """The inverse of `matrix`."""
+        axes = self._axes()
+        return m.reshape([shape[i] for i in axes]).transpose(np.argsort(axes))
+
+    def _axes(self) -> list[int]:
+        summed = self.summed()
+        return [i for i in range(len(self.order)) if i not in summed] + list(summed)
+
+    def _outputs(self, w: NDArray) -> int:
+        summed = set(self.summed())
+        return int(np.prod([n for i, n in enumerate(w.shape) if i not in summed], dtype=np.int64))
+
+    def summed(self) -> tuple[int, ...]:
+        """Dimensions of the product's weights that are summed over; of a convolution features, then the window."""
+        if isinstance(self.group, Conv):
+            return tuple(self.group.product.params["dimension_numbers"].rhs_spec[1:])
+        assert isinstance(self.group, Dot)
+        return self.group.summed_in_order()
+
+    def inputs(self, x: NDArray) -> NDArray:
+        """What the product sums, as rows [samples, summed]: for a convolution the patches under its window."""
+        if isinstance(self.group, Dot):
+            axes = self.group.input_axes()
+            kept = [i for i in range(x.ndim) if i not in axes]
+            return x.transpose(*kept, *axes).reshape(-1, int(np.prod([x.shape[i] for i in axes], dtype=np.int64)))
+        return _patches(x, self.group.product)
+
+
+@final
+class Layers:
+    """The layers of a function, for one set of arguments."""
+
+    def __init__(self, fun: Callable[..., Any], policy: Any, params: Sequence[int] | None, batch: Any) -> None:
+        self.fun = fun
+        self.policy = as_policy(policy)
+        self.params = params
+        args = arguments(batch)
+        self.leaves, self.treedef = leaves_of(args, {})
+        call = Call(fun, args, {}, params)
+        self.plan: Plan = call.plan(self.policy, "weights")
+        self.places = {v: i for i, v in enumerate(self.plan.program.inputs)}
+        self.producer: dict[Var, Equation] = {v: e for e in self.plan.program.equations for v in e.outputs}
+        self.layers = [layer for g in self.plan.groups() if isinstance(g, Weighted) and (layer := self._layer(g))]
+        if not self.layers:
+            raise ParameterError(
+                "weights: no product takes its weights from the arguments",
+                expected="weights in a parameter tree among the arguments",
+                fix="pass the parameters as an argument instead of closing over them",
+            )
+
+    def _layer(self, group: Weighted) -> Layer | None:
+        found = self._leaf(group.weight)
+        if found is None:
+            return None
+        leaf, order = found
+        biases = [self._leaf(s.operand) for s in group.steps if s.op == "add"]
+        bias = biases[0][0] if len(group.steps) == 1 and len(biases) == 1 and biases[0] is not None else None
+        return Layer(self.plan.layer(group), group, leaf, order, bias)
+
+    def _leaf(self, a: Atom) -> tuple[int, tuple[int, ...]] | None:
+        """The leaf that ``a`` is, and the permutation on the way."""
+        if not isinstance(a, Var):
+            return None
+        if a in self.places:
+            return self.places[a], tuple(range(a.type.ndim))
+        e = self.producer.get(a)
+        if e is not None and e.op.name == "transpose":
+            inner = self._leaf(e.inputs[0])
+            if inner is not None:
+                return inner[0], tuple(inner[1][i] for i in e.params["permutation"])
+        return None
+
+    def weight(self, layer: Layer) -> NDArray:
+        """The layer's weights in its product's layout."""
+        x = self.leaves[layer.leaf]
+        return np.asarray(np.asarray(x), np.float32).transpose(layer.order)
+
+    def set_weight(self, layer: Layer, w: NDArray) -> None:
+        back = w.transpose(np.argsort(layer.order))
+        self.leaves[layer.leaf] = wrap(np.ascontiguousarray(back, np.float32))
+
+    def set_stored(self, layer: Layer, values: NDArray, scale: NDArray) -> None:
+        """Quantized weights, in the product's layout."""
+        back = np.argsort(layer.order)
+        self.leaves[layer.leaf] = QArray(
+            wrap(np.ascontiguousarray(values.transpose(back))),
+            wrap(np.ascontiguousarray(scale.transpose(back), np.float32)),
+        )
+
+    def result(self) -> Any:
+        """The argument that is the parameter tree; all of them as a tuple if weights lie in several."""
+        args, _ = tree.unflatten(self.treedef, self.leaves)
+        holding: list[int] = []
+        start = 0
+        for i, a in enumerate(args):
+            n = len(leaves_of((a,), {})[0])
+            if any(start <= layer.leaf < start + n for layer in self.layers):
+                holding.append(i)
+            start += n
+        return args[holding[0]] if len(holding) == 1 else tuple(args[i] for i in holding)
+
+    def observe(self, data: Iterable[Any], take: Callable[[Layer, NDArray], None]) -> None:
+        """Call ``take`` with every layer's float input, batch by batch."""
+        wanted = self.layers
+
+        def inputs(*args: Any) -> list[Any]:
+            call = Call(self.fun, args, {}, self.params)
+            plan = call.plan(self.policy, "weights")
+            walk = Observer(plan, Ranges())
+            walk.run(call.values)
+            groups = {plan.layer(g): g for g in plan.groups()}
+            return [walk.value(groups[layer.name].activations[0]) for layer in wanted]
+
+        run = jit(inputs)
+        n = 0
+        for batch in data:
+            n += 1
+            for layer, x in zip(wanted, run(*arguments(batch)), strict=True):
+                take(layer, np.asarray(x))
+        if not n:
+            raise ParameterError("weights: no data", expected="an iterable of argument tuples with at least one")
+
+
+def _patches(x: NDArray, product: Equation) -> NDArray:
+    """Rows of what a window sees, [positions, features * window], by a convolution with one-hot kernels."""
+    from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
+
+    params = {k: v for k, v in product.params.items() if k not in ("precision", "preferred_element_type")}
+    lhs, rhs, _ = params["dimension_numbers"]
+    kernel = product.inputs[1].type.shape
+    window = [kernel[i] for i in rhs[2:]]
+    features = x.shape[lhs[1]]
+    size = int(np.prod(window, dtype=np.int64))
+    n = len(lhs)
+    # One group per feature, one output per place in the window.
+    hot = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *window), (features, 1, *(1,) * len(window)))
+    straight = tuple(range(n))
+    params.update(
+        feature_group_count=features,
+        batch_group_count=1,
+        dimension_numbers=ConvDimensionNumbers(lhs, straight, straight),
+    )
+    y = conv_general_dilated.eval(x.astype(np.float32), hot, **params)
+    return np.moveaxis(y, 1, -1).reshape(-1, features * size)

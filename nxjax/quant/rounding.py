@@ -1,0 +1,160 @@
+"""Better rounding than to the nearest: GPTQ and AdaRound. Both give parameter trees with `QArray` leaves.
+
+Both minimize, layer by layer, the squared error of the layer's result on calibration data, which for weights W [o, k]
+and inputs X [n, k] is tr((W - Q) H (W - Q)^T) with H = X^T X: the data are needed once, for H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.ops.quant_traced import symmetric_limit
+from nxjax.quant.layers import Layer, Layers
+from nxjax.trace import dtypes
+
+NDArray = np.ndarray[Any, Any]
+# Rounds [o, k] weights over their scales [o, k]: given w / scale, H and the limit, gives whole numbers.
+Rounder = Callable[[NDArray, NDArray, NDArray, float], NDArray]
+
+
+def gptq(
+    fun: Callable[..., Any],
+    data: Iterable[Any],
+    policy: Any = "int4-weights",
+    *,
+    damping: float = 0.01,
+    params: Sequence[int] | None = None,
+) -> Any:
+    """Weights rounded column by column, each error made up for by the columns that follow.
+
+    Frantar et al. 2022, "GPTQ: accurate post-training quantization for generative pre-trained transformers"
+    (arXiv:2210.17323), algorithm 1.
+
+    Args:
+        fun: float function.
+        data: an iterable of argument tuples; the first one's parameters are quantized.
+        policy: says which products' weights are stored how.
+        damping: share of the mean of H's diagonal that is added to it.
+        params: as for `quantize`.
+
+    Returns:
+        The parameter tree with `QArray` leaves; grouped convolutions are rounded to the nearest.
+    """
+    return _rounded(fun, data, policy, params, lambda w, s, h, limit: _gptq(w, s, h, limit, damping))
+
+
+def adaround(
+    fun: Callable[..., Any],
+    data: Iterable[Any],
+    policy: Any = "int8-weights",
+    *,
+    steps: int = 300,
+    params: Sequence[int] | None = None,
+) -> Any:
+    """Weights rounded up or down as gradient descent finds best for the layer's result.
+
+    Nagel et al. 2020, "Up or down? Adaptive rounding for post-training quantization" (arXiv:2004.10568), equations
+    21 to 25: rectified sigmoids h(V) between the two neighbours, pushed to 0 or 1 by ``1 - |2h - 1|^beta``.
+
+    Args:
+        steps: of Adam, per layer.
+        fun, data, policy, params: as for `gptq`.
+    """
+    return _rounded(fun, data, policy, params, lambda w, s, h, limit: _adaround(w, s, h, limit, steps))
+
+
+def _rounded(
+    fun: Callable[..., Any], data: Iterable[Any], policy: Any, params: Sequence[int] | None, rounder: Rounder
+) -> Any:
+    batches = list(data)
+    if not batches:
+        raise ParameterError("weights: no data", expected="an iterable of argument tuples with at least one")
+    layers = Layers(fun, policy, params, batches[0])
+    squares: dict[str, NDArray] = {}
+
+    def take(layer: Layer, x: NDArray) -> None:
+        if not layer.grouped:
+            rows = layer.inputs(x).astype(np.float64)
+            squares[layer.name] = squares.get(layer.name, 0) + rows.T @ rows
+
+    layers.observe(batches, take)
+    for layer in layers.layers:
+        dtype = layer.group.scheme.weights
+        if dtype is None or dtype in dtypes.FLOAT or layer.group.scales_weights:
+            continue
+        w = layers.weight(layer)
+        scale = layer.group.plain_scale(w)
+        limit = symmetric_limit(dtype)
+        full = np.broadcast_to(_spread(scale, w.shape), w.shape)
+        m, s = layer.matrix(w).astype(np.float64), layer.matrix(full).astype(np.float64)
+        h = squares.get(layer.name)
+        q = np.rint(m / s) if h is None else rounder(m, s, h, limit)
+        stored = layer.restored(np.clip(q, -limit, limit), w.shape).astype(np.int8).astype(dtype)
+        layers.set_stored(layer, stored, scale)
+    return layers.result()
+
+
+def _spread(scale: NDArray, shape: tuple[int, ...]) -> NDArray:
+    from nxjax.ops.quant_snap import blocks
+
+    return blocks(scale, shape)
+
+
+def _gptq(w: NDArray, scale: NDArray, h: NDArray, limit: float, damping: float) -> NDArray:
+    w, k = w.copy(), w.shape[1]
+    h = h.copy()
+    dead = np.diag(h) == 0
+    h[dead, dead] = 1.0
+    h[np.diag_indices(k)] += damping * np.mean(np.diag(h))
+    # The rows of the inverse's upper Cholesky factor say how an error in a column spreads to those that follow.
+    factor = np.linalg.cholesky(np.linalg.inv(h)).T
+    q = np.zeros_like(w)
+    for j in range(k):
+        q[:, j] = np.clip(np.rint(w[:, j] / scale[:, j]), -limit, limit)
+        error = (w[:, j] - q[:, j] * scale[:, j]) / factor[j, j]
+        w[:, j + 1 :] -= np.outer(error, factor[j, j + 1 :])
+    return q
+
+
+# h(V) = clip(1.2 sigmoid(V) - 0.1, 0, 1): reaches 0 and 1 at finite V (equation 23).
+_ZETA, _GAMMA = 1.1, -0.1
+
+
+# Weight of the term that pushes h to 0 or 1, with H scaled to a mean diagonal of 1.
+_PUSH = 0.01
+
+
+def _adaround(w: NDArray, scale: NDArray, h: NDArray, limit: float, steps: int) -> NDArray:
+    low = np.floor(w / scale)
+    rest = np.clip(w / scale - low, 1e-4, 1 - 1e-4)
+    v = -np.log((_ZETA - _GAMMA) / (rest - _GAMMA) - 1)
+    k = len(h)
+    h = h / max(float(np.trace(h)) / k, 1e-30)
+    weight = scale / np.sqrt(np.mean(scale**2))
+    first, second = np.zeros_like(v), np.zeros_like(v)
+    warm = steps // 5
+    for t in range(1, steps + 1):
+        sigmoid = 1 / (1 + np.exp(-v))
+        stretched = sigmoid * (_ZETA - _GAMMA) + _GAMMA
+        up = np.clip(stretched, 0, 1)
+        error = (np.clip(low + up, -limit, limit) - w / scale) * weight
+        gradient = 2 / k * (error @ h) * weight
+        if t > warm:
+            # beta falls from 20 to 2: first only doubtful weights are pushed, in the end all (section 3.2).
+            beta = 2 + 18 * (1 - (t - warm) / (steps - warm))
+            side = 2 * up - 1
+            gradient -= 2 * _PUSH * beta * np.sign(side) * np.abs(side) ** (beta - 1)
+        inside = (stretched > 0) & (stretched < 1)
+        gradient = gradient * inside * (_ZETA - _GAMMA) * sigmoid * (1 - sigmoid)
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        v -= 0.02 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+    found = low + ((_ZETA - _GAMMA) / (1 + np.exp(-v)) + _GAMMA >= 0.5)
+    nearest = np.rint(w / scale)
+    loss = lambda q: np.sum(((np.clip(q, -limit, limit) * scale - w) @ h) * (np.clip(q, -limit, limit) * scale - w), 1)
+    # Row by row, never worse than rounding to the nearest.
+    return np.where((loss(found) < loss(nearest))[:, None], found, nearest)

@@ -1,0 +1,260 @@
+"""Weights made easier to quantize, without changing the float function: equalization, bias correction, SmoothQuant.
+
+Each gives a new parameter tree for the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.ops.quant_snap import quantize_weight
+from nxjax.quant.layers import Layer, Layers
+from nxjax.trace.array import wrap
+from nxjax.trace.program import Equation, Var
+from nxjax.transforms.quantize.plan import Plan
+from nxjax.transforms.quantize.pointwise import AveragePool, Move
+from nxjax.transforms.quantize.products import Conv
+
+NDArray = np.ndarray[Any, Any]
+# Channels pass these as they are, and a positive factor passes them too.
+_POOLS: Final = frozenset(("reduce_window_max", "reduce_max"))
+
+
+def equalize(fun: Callable[..., Any], *args: Any, iterations: int = 20, params: Sequence[int] | None = None) -> Any:
+    """Cross-layer equalization: channels of consecutive layers get equal weight ranges; the function stays the same.
+
+    Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
+    section 4.1: with ranges r1 of a channel's weights in the first layer and r2 in the second, its output is divided by
+    ``s = sqrt(r1 r2) / r2`` and the second layer's weights are multiplied by s. Needs an activation with
+    f(s x) = s f(x), as relu; layers on both sides of another one (relu6, tanh) are left alone.
+
+    Args:
+        fun: float function.
+        *args: example arguments, the parameter tree among them.
+        iterations: sweeps over all pairs.
+        params: as for `quantize`.
+
+    Returns:
+        The parameter tree.
+    """
+    layers = Layers(fun, "int8", params, tuple(args))
+    pairs = _pairs(layers)
+    if not pairs:
+        raise ParameterError(
+            "equalize: no two layers follow each other with a relu or nothing between",
+            fix="use relu instead of relu6 or smooth activations, or leave equalization out",
+        )
+    for _ in range(iterations):
+        change = 0.0
+        for first, second in pairs:
+            a, b = layers.weight(first), layers.weight(second)
+            out, into = _out_axis(first), _in_axis(second)
+            r1, r2 = _range(a, out), _range(b, into)
+            live = (r1 > 0) & (r2 > 0)
+            s = np.where(live, np.sqrt(r1 * np.maximum(r2, 1e-30)) / np.maximum(r2, 1e-30), 1.0).astype(np.float32)
+            layers.set_weight(first, a / _along(s, a.ndim, out))
+            layers.set_weight(second, b * _along(s, b.ndim, into))
+            if first.bias is not None:
+                layers.leaves[first.bias] = wrap(np.asarray(layers.leaves[first.bias]) / s)
+            change = max(change, float(np.abs(np.log(s)).max(initial=0.0)))
+        if change < 1e-3:
+            break
+    return layers.result()
+
+
+def correct_bias(
+    fun: Callable[..., Any], data: Iterable[Any], policy: Any = "int8", *, params: Sequence[int] | None = None
+) -> Any:
+    """Bias correction: what rounding the weights adds to a layer's mean result is taken off its bias.
+
+    Nagel et al. 2019 (as `equalize`), section 4.2: ``b - (Q - W) E[x]``, with the mean of every input of the sum taken
+    over the data.
+
+    Args:
+        fun: float function.
+        data: an iterable of argument tuples; the first one's parameters are corrected.
+        policy: as for `quantize`; says how weights are stored.
+        params: as for `quantize`.
+
+    Returns:
+        The parameter tree.
+    """
+    batches = list(data)
+    if not batches:
+        raise ParameterError("correct_bias: no data", expected="an iterable of argument tuples with at least one")
+    layers = Layers(fun, policy, params, batches[0])
+    sums: dict[str, tuple[NDArray, int]] = {}
+
+    def take(layer: Layer, x: NDArray) -> None:
+        if layer.bias is not None:
+            rows = layer.inputs(x)
+            total, n = sums.get(layer.name, (np.zeros(rows.shape[1]), 0))
+            sums[layer.name] = total + rows.sum(0, dtype=np.float64), n + len(rows)
+
+    layers.observe(batches, take)
+    for layer in layers.layers:
+        dtype = layer.group.scheme.weights
+        if layer.bias is None or dtype is None or layer.name not in sums:
+            continue
+        w = layers.weight(layer)
+        error = quantize_weight.eval(w, layer.group.plain_scale(w), dtype=dtype) - w
+        total, n = sums[layer.name]
+        mean = total / n
+        shift = _product(layer, error, mean)
+        old = np.asarray(layers.leaves[layer.bias])
+        layers.leaves[layer.bias] = wrap((old - shift.reshape(old.shape)).astype(old.dtype))
+    return layers.result()
+
+
+def smooth(
+    fun: Callable[..., Any], data: Iterable[Any], alpha: float = 0.5, *, params: Sequence[int] | None = None
+) -> Any:
+    """SmoothQuant: outlier channels of activations are scaled down in the norm before, up in the weights after.
+
+    Xiao et al. 2022, "SmoothQuant: accurate and efficient post-training quantization for large language models"
+    (arXiv:2211.10438), equation 4: ``s_j = max |X_j|^alpha / max |W_j|^(1 - alpha)``.
+
+    Args:
+        fun: float function, in which layer_norm or rms_norm with parameters comes before matrix products.
+        data: an iterable of argument tuples; the first one's parameters are changed.
+        alpha: how much of the difficulty moves to the weights, 0 to 1.
+        params: as for `quantize`.
+
+    Returns:
+        The parameter tree.
+    """
+    if not 0 <= alpha <= 1:
+        raise ParameterError("smooth: alpha", got=alpha, expected="0 to 1")
+    batches = list(data)
+    if not batches:
+        raise ParameterError("smooth: no data", expected="an iterable of argument tuples with at least one")
+    layers = Layers(fun, "int8-weights", params, batches[0])
+    norms = _normed(layers)
+    if not norms:
+        raise ParameterError(
+            "smooth: no norm with parameters feeds matrix products alone",
+            fix="use nx.nn.layer_norm or nx.nn.rms_norm with scale as an argument's leaf, read by products only",
+        )
+    peaks: dict[str, NDArray] = {}
+
+    def take(layer: Layer, x: NDArray) -> None:
+        top = np.abs(x).reshape(-1, x.shape[-1]).max(0)
+        before = peaks.get(layer.name)
+        peaks[layer.name] = top if before is None else np.maximum(before, top)
+
+    layers.observe(batches, take)
+    for leaves, readers in norms:
+        weight = np.max([np.abs(r.matrix(layers.weight(r))).max(0) for r in readers], 0)
+        top = np.maximum(peaks[readers[0].name], 1e-5)
+        s = np.maximum(top**alpha / np.maximum(weight, 1e-5) ** (1 - alpha), 1e-5).astype(np.float32)
+        for leaf in leaves:
+            old = np.asarray(layers.leaves[leaf])
+            layers.leaves[leaf] = wrap((old / s.reshape(old.shape)).astype(old.dtype))
+        for r in readers:
+            w = layers.weight(r)
+            layers.set_weight(r, r.restored(r.matrix(w) * s, w.shape))
+    return layers.result()
+
+
+# --- how layers follow each other ---
+
+
+def _pairs(layers: Layers) -> list[tuple[Layer, Layer]]:
+    """Layers whose whole result is one other layer's input, channel by channel."""
+    plan: Plan = layers.plan
+    by_output: dict[Var, Layer] = {layer.group.output: layer for layer in layers.layers}
+    for g in plan.groups():
+        # A pool's result stands for its operand's.
+        passes = isinstance(g, AveragePool) or (isinstance(g, Move) and g.equations[0].op.name in _POOLS)
+        a = g.activations[0]
+        if passes and isinstance(a, Var) and a in by_output and _readers(layers, a) == [g.equations[0]]:
+            by_output[g.output] = by_output[a]
+    found: list[tuple[Layer, Layer]] = []
+    for second in layers.layers:
+        x = second.group.activations[0]
+        first = by_output.get(x) if isinstance(x, Var) else None
+        if first is None or _readers(layers, x) != [second.group.product]:  # pyright: ignore[reportArgumentType]
+            continue
+        clamp = first.group.clamp
+        homogeneous = clamp.high is None and clamp.low in (None, 0.0)
+        free = not first.group.steps or (len(first.group.steps) == 1 and first.bias is not None)
+        if homogeneous and free and _matching(first, second):
+            found.append((first, second))
+    return found
+
+
+def _readers(layers: Layers, v: Var) -> list[Equation]:
+    program = layers.plan.program
+    readers = [e for e in program.equations if v in e.inputs]
+    return readers if v not in program.outputs else [*readers, *readers[:1], *readers[:1]]
+
+
+def _matching(first: Layer, second: Layer) -> bool:
+    """Whether the first's output channels are the second's input features, one to one."""
+    out = first.group.product.outputs[0].type
+    channels = [out.shape[d] for d in first.group.channels]
+    if len(channels) != 1:
+        return False
+    if isinstance(second.group, Conv):
+        lhs = second.group.product.params["dimension_numbers"].lhs_spec
+        return first.group.channels == (lhs[1],) and (not second.grouped or _depthwise(second))
+    axes = second.group.input_axes()  # pyright: ignore[reportAttributeAccessIssue]
+    return axes == first.group.channels
+
+
+def _depthwise(layer: Layer) -> bool:
+    e = layer.group.product
+    features = e.inputs[0].type.shape[e.params["dimension_numbers"].lhs_spec[1]]
+    o = e.inputs[1].type.shape[e.params["dimension_numbers"].rhs_spec[0]]
+    return e.params["feature_group_count"] == features == o
+
+
+def _out_axis(layer: Layer) -> int:
+    if isinstance(layer.group, Conv):
+        return layer.group.product.params["dimension_numbers"].rhs_spec[0]
+    return next(i for i in range(len(layer.order)) if i not in layer.summed())
+
+
+def _in_axis(layer: Layer) -> int:
+    if isinstance(layer.group, Conv):
+        numbers = layer.group.product.params["dimension_numbers"]
+        return numbers.rhs_spec[0] if layer.grouped else numbers.rhs_spec[1]
+    return layer.summed()[0]
+
+
+def _range(w: NDArray, axis: int) -> NDArray:
+    return np.abs(w).max(tuple(i for i in range(w.ndim) if i != axis))
+
+
+def _along(s: NDArray, ndim: int, axis: int) -> NDArray:
+    return s.reshape([-1 if i == axis else 1 for i in range(ndim)])
+
+
+def _product(layer: Layer, w: NDArray, mean: NDArray) -> NDArray:
+    """``w`` times one column of inputs, per output channel."""
+    m = layer.matrix(w)
+    if not layer.grouped:
+        return m @ mean
+    groups = layer.group.product.params["feature_group_count"]
+    return np.concatenate([a @ b for a, b in zip(np.split(m, groups), np.split(mean, groups), strict=True)])
+
+
+def _normed(layers: Layers) -> list[tuple[list[int], list[Layer]]]:
+    """Norms whose parameters are leaves, read by products alone: (leaves, the products)."""
+    found: list[tuple[list[int], list[Layer]]] = []
+    program = layers.plan.program
+    for e in program.equations:
+        if e.op.name not in ("layer_norm", "rms_norm") or len(e.inputs) < 2:
+            continue
+        y = e.outputs[0]
+        leaves = [layers.places.get(a) if isinstance(a, Var) else None for a in e.inputs[1:]]
+        readers = [layer for layer in layers.layers if layer.group.activations[0] is y]
+        users = [u for u in program.equations if y in u.inputs]
+        last = all(layer.group.input_axes() == (y.type.ndim - 1,) for layer in readers)  # pyright: ignore[reportAttributeAccessIssue]
+        if readers and last and len(users) == len(readers) and y not in program.outputs and None not in leaves:
+            found.append(([leaf for leaf in leaves if leaf is not None], readers))
+    return found
