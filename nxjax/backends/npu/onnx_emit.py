@@ -90,10 +90,7 @@ class OnnxTarget(NpuTarget):
         build.cost.add("file", len(written.data), "bytes", "measured")
         build.notes.append(self.available()[1])
         if installed("onnxruntime"):
-            # A float file of an integer graph takes and gives reals, not the stored integers that `run` promises.
-            edges = [*graph.inputs, *graph.outputs]
-            if style != "float" or all(t.grid is None for t in edges):
-                build.run, build.runs_on = host(written)
+            build.run, build.runs_on = host(written)
         return build
 
 

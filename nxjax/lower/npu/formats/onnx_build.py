@@ -80,12 +80,22 @@ class Port:
     def encode(self, x: NDArray) -> NDArray:
         """The tensor's stored form as the file's."""
         x = np.ascontiguousarray(x)
-        return x if x.dtype == self.dtype else (x.astype(np.int32) + self.offset).astype(self.dtype)
+        if x.dtype == self.dtype:
+            return x
+        grid = self._dropped
+        return (x.astype(np.int32) + self.offset).astype(self.dtype) if grid is None else grid.dequantize(x)
 
     def decode(self, x: NDArray) -> NDArray:
         """The file's form as the tensor's."""
-        kept = self.tensor.dtype
-        return x if x.dtype == kept else (x.astype(np.int32) - self.offset).astype(kept)
+        kept, grid = self.tensor.dtype, self._dropped
+        if x.dtype == kept:
+            return x
+        return (x.astype(np.int32) - self.offset).astype(kept) if grid is None else grid.quantize(x)
+
+    @property
+    def _dropped(self) -> Grid | None:
+        """The tensor's grid where the file holds its real values."""
+        return self.tensor.grid if self.dtype in dtypes.FLOAT else None
 
 
 class Builder:

@@ -19,9 +19,10 @@ from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
-
 # Operators whose third operand is a bias, on the grid of the products.
 WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
+# Operators that end in an activation.
+ACTIVATED: Final = (*WEIGHTED, "add", "sub", "mul", "div", "max_pool_2d", "average_pool_2d")
 
 
 def power_of_two(scale: float) -> bool:
@@ -110,7 +111,9 @@ def regrid(graph: NpuGraph, per_channel: bool = False) -> tuple[NpuGraph, list[s
         if weighted and len(n.inputs) > 2 and (b := n.inputs[2]) is not None:
             operands[2] = _bias(n, b, operands)
         outputs = tuple(moved(t) for t in n.outputs)
-        nodes.append(replace(n, inputs=tuple(operands), outputs=outputs, attrs=_table(n, operands, outputs)))
+        attrs = _table(n, operands, outputs)
+        new = replace(n, inputs=tuple(operands), outputs=outputs, attrs=attrs)
+        nodes.append(new if n.output.grid == new.output.grid else said(n, new))
     result = NpuGraph(graph.name, inputs, [moved(t) for t in graph.outputs], nodes, graph.rounding)
     return result.check(), notes.lines()
 
@@ -129,6 +132,26 @@ def _bias(n: Node, b: Tensor, operands: list[Tensor | None]) -> Tensor:
     data = np.clip(np.rint(b.data * (old / new)), info.min, info.max).astype(b.dtype)
     grid = None if b.grid is None else Grid(b.dtype, float(new)) if new.ndim == 0 else replace(b.grid, scale=tuple(new))
     return Tensor(b.name, b.shape, b.dtype, grid, data)
+
+
+def said(old: Node, new: Node) -> Node:
+    """``new`` with the activation that ``old``'s grid was: one from 0 up saturates as a relu does."""
+    grid = old.output.grid
+    if grid is None or grid.axis is not None:
+        return new
+    low, high = grid.bounds
+    assert isinstance(grid.scale, float)
+    if low == 0:
+        kind = "relu6" if abs(high - 6) <= grid.scale else "relu"
+    elif max(abs(low + 1), abs(high - 1)) <= grid.scale:
+        kind = "relu_n1_to_1"
+    else:
+        return new
+    if new.op in ACTIVATED and new.attrs.get("activation") is None:
+        return replace(new, attrs={**new.attrs, "activation": kind})
+    if new.op == "quantize" and old.operands[0].grid is not None:
+        return replace(new, op=kind)
+    return new
 
 
 def _table(n: Node, operands: list[Tensor | None], outputs: tuple[Tensor, ...]) -> dict[str, Any]:

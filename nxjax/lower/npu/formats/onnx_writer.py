@@ -8,13 +8,13 @@ rounding boundary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from nxjax.errors import LoweringError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Builder, Options, Port, Style, package
 from nxjax.lower.npu.formats.onnx_ops import EMIT
-from nxjax.lower.npu.formats.onnx_pow2 import regular
+from nxjax.lower.npu.formats.onnx_pow2 import regular, said
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.ops.base import NDArray
 
@@ -78,6 +78,11 @@ def emit(graph: NpuGraph, options: Options) -> Written:
     if options.style == "qdq-pow2":
         require_powers_of_two(graph)
     onnx = package()
+    origin = {n: n for n in graph.nodes}
+    if options.style == "float":
+        # Without grids nothing saturates: activations that grids were have to be said.
+        origin = {said(n, replace(n)): n for n in graph.nodes}
+        graph = replace(graph, nodes=list(origin))
     b = Builder(onnx, graph, options)
     inputs = [b.port_in(t) for t in graph.inputs]
     for n in graph.nodes:
@@ -94,7 +99,8 @@ def emit(graph: NpuGraph, options: Options) -> Written:
     if model.ByteSize() > _LIMIT:
         raise LoweringError("onnx: the model is larger than one file can be", got=f"{model.ByteSize()} bytes")
     onnx.checker.check_model(model, full_check=True)
-    return Written(model.SerializeToString(), b.owners, inputs, outputs, b.notes)
+    owners = {name: n if n is None else origin[n] for name, n in b.owners.items()}
+    return Written(model.SerializeToString(), owners, inputs, outputs, b.notes)
 
 
 def _model(onnx: Any, b: Builder, graph: NpuGraph, inputs: list[Port], outputs: list[Port]) -> Any:

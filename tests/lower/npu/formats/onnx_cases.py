@@ -44,7 +44,7 @@ def patches(x, window, strides, dilations, padding, fill):
     return x[:, rows[0]][:, :, :, rows[1]].transpose(0, 1, 3, 2, 4, 5)
 
 
-def conv(x, w, b, strides, dilations, padding, groups=1):
+def conv_meaning(x, w, b, strides, dilations, padding, groups=1):
     p = patches(x.astype(np.float64), w.shape[1:3], strides, dilations, padding, 0.0)
     c, o = w.shape[3], w.shape[0] // groups
     parts = [
@@ -55,7 +55,7 @@ def conv(x, w, b, strides, dilations, padding, groups=1):
     return y if b is None else y + b
 
 
-def depthwise(x, w, b, strides, dilations, padding):
+def depthwise_meaning(x, w, b, strides, dilations, padding):
     p = patches(x.astype(np.float64), w.shape[1:3], strides, dilations, padding, 0.0)
     m = w.shape[3] // x.shape[3]
     y = np.einsum("nhwijc,ijcm->nhwcm", p, w[0].reshape(*w.shape[1:3], x.shape[3], m).astype(np.float64))
@@ -176,14 +176,14 @@ def cases(seed=0):
     for act in (None, "relu", "relu6", "relu_n1_to_1"):
         a = {"strides": (2, 1), "dilations": (1, 1), "padding": ((1, 0), (1, 1)), "groups": 1}
         add("conv_2d", [normal(1, 7, 6, 3), normal(4, 3, 2, 3), normal(4)],
-            lambda x, w, b, a=a: conv(x, w, b, **a), (1, 2), activation=act, **a)  # fmt: skip
+            lambda x, w, b, a=a: conv_meaning(x, w, b, **a), (1, 2), activation=act, **a)  # fmt: skip
     a = {"strides": (1, 1), "dilations": (2, 1), "padding": ((0, 2), (1, 0)), "groups": 2}
     add("conv_2d", [normal(2, 6, 5, 4), normal(6, 3, 3, 2), None],
-        lambda x, w, b, a=a: conv(x, w, b, **a), (1, 2), activation=None, **a)  # fmt: skip
+        lambda x, w, b, a=a: conv_meaning(x, w, b, **a), (1, 2), activation=None, **a)  # fmt: skip
     for mult in (1, 2):
         a = {"strides": (1, 2), "dilations": (1, 1), "padding": ((1, 1), (0, 1))}
         add("depthwise_conv_2d", [normal(1, 6, 6, 4), normal(1, 3, 3, 4 * mult), normal(4 * mult)],
-            lambda x, w, b, a=a: depthwise(x, w, b, **a), (1, 2), activation="relu6", **a)  # fmt: skip
+            lambda x, w, b, a=a: depthwise_meaning(x, w, b, **a), (1, 2), activation="relu6", **a)  # fmt: skip
     a = {"strides": (2, 3), "padding": ((1, 0), (0, 1))}
     add("transpose_conv", [normal(1, 4, 3, 2), normal(3, 3, 3, 2), normal(3)],
         lambda x, w, b, a=a: deconv(x, w, b, **a), (1, 2), activation=None, **a)  # fmt: skip
@@ -375,3 +375,48 @@ def mixed(quantized, seed=0):
         add("cast", [((3, 4), "real")], lambda x: x.astype(np.int32))
         add("cast", [((3, 4), "bool")], lambda x: x.astype(np.float32))
     return made
+
+
+def chain(seed):
+    """A random int8 network of up to eight operators that keep or move values, on four dimensions."""
+    rng = np.random.default_rng(seed)
+    grid = Grid(I8, 0.0625, int(rng.integers(-20, 20)))
+    x = Tensor("x0", (1, 4, 4, 4), I8, grid)
+    nodes, at = [], x
+
+    def step(op, inputs, result, **attrs):
+        y = Tensor(f"x{len(nodes) + 1}", result, I8, grid)
+        nodes.append(Node(op, tuple(inputs), (y,), attrs, name=f"{op}_{len(nodes)}"))
+        return y
+
+    for _ in range(int(rng.integers(2, 9))):
+        kind, shape = rng.integers(9), at.shape
+        if kind == 0:
+            perm = tuple(int(p) for p in rng.permutation(4))
+            at = step("transpose", [at], [shape[p] for p in perm], permutation=perm)
+        elif kind == 1:
+            sizes = [int(s) for s in rng.permutation([shape[0] * shape[1], 1, shape[2], shape[3]])]
+            at = step("reshape", [at], sizes, shape=tuple(sizes))
+        elif kind == 2:
+            other = rng.integers(-128, 128, shape[-int(rng.integers(1, 5)) :]).astype(I8)
+            at = step("maximum", [at, Tensor(f"c{len(nodes)}", other.shape, I8, grid, other)], shape)
+        elif kind == 3:
+            window = {"window": (2, 2), "strides": (1, 1), "padding": ((0, 1), (1, 0)), "activation": None}
+            at = step("max_pool_2d", [at], shape, **window)
+        elif kind == 4:
+            axis = int(rng.integers(4))
+            at = step("concatenation", [at, at], [s * (1 + (i == axis)) for i, s in enumerate(shape)], axis=axis)
+        elif kind == 5:
+            low = [int(rng.integers(0, s)) for s in shape]
+            at = step("slice", [at], [s - b for s, b in zip(shape, low)], begin=tuple(low),
+                      size=tuple(s - b for s, b in zip(shape, low)))  # fmt: skip
+        elif kind == 6:
+            pads = tuple((int(rng.integers(0, 2)), int(rng.integers(0, 2))) for _ in shape)
+            at = step("pad", [at], [s + a + b for s, (a, b) in zip(shape, pads)], padding=pads, value=None)
+        elif kind == 7:
+            axis = int(rng.integers(4))
+            kept = [1 if i == axis else s for i, s in enumerate(shape)]
+            at = step("reduce_max", [at], kept, axes=(axis,), keepdims=True)
+        else:
+            at = step("add", [at, at], shape, activation="relu")
+    return NpuGraph("chain", [x], [at], nodes).check(), [rng.integers(-128, 128, x.shape).astype(I8)]

@@ -66,6 +66,26 @@ def test_a_third_operand_that_is_no_bias_moves_like_the_others():
     np.testing.assert_allclose(moved.grid.dequantize(moved.data), -5, atol=0.07)
 
 
+@pytest.mark.parametrize(
+    ("scale", "zero", "kind"),
+    [(0.03, -128, "relu"), (6 / 255, -128, "relu6"), (2 / 255, 0, "relu_n1_to_1"), (0.03, 0, None)],
+)
+def test_what_saturation_did_becomes_an_activation(scale, zero, kind):
+    """A grid from 0 up is a relu: on the symmetric grid that replaces it, it is said."""
+    grid = Grid(I8, 0.06, 0)
+    x, y = Tensor("x", (256,), I8, grid), Tensor("y", (256,), I8, Grid(I8, float(np.float32(scale)), zero))
+    add = NpuGraph("g", [x], [y], [Node("add", (x, x), (y,), {"activation": None})])
+    other, _ = regrid(add)
+    assert other.nodes[0].attrs["activation"] == kind
+    moved = NpuGraph("g", [x], [y], [Node("quantize", (x,), (y,))])
+    assert regrid(moved)[0].nodes[0].op == kind or (kind is None and regrid(moved)[0].nodes[0].op == "quantize")
+    stored = np.arange(-128, 128).astype(I8)
+    values = other.inputs[0].grid.quantize(grid.dequantize(stored))
+    (want,), (got,) = real(add, [stored]), real(other, [values])
+    if kind is not None:
+        np.testing.assert_allclose(np.minimum(got, want.max()), want, atol=0.13)
+
+
 def test_powers_of_two_are_left_alone():
     grid = Grid(I8, 0.125, 3)
     x, y = Tensor("x", (2,), I8, grid), Tensor("y", (2,), I8, Grid(I8, 0.25, -7))
