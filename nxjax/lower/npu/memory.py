@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, final
 
 from nxjax.errors import MemoryLimitError, ParameterError
@@ -97,7 +98,8 @@ class MemoryPlan:
     @property
     def peak_step(self) -> int:
         """The step in which most bytes are alive."""
-        return max(range(_steps(self.graph)), key=lambda i: sum(b.size for b in self.live(i)))
+        alive = _alive(self.blocks, _steps(self.graph))
+        return alive.index(max(alive))
 
     def largest(self, count: int = 5) -> list[Block]:
         """The largest blocks of the step in which most is alive."""
@@ -151,7 +153,7 @@ def plan(graph: NpuGraph, align: int = 16, in_place: bool = True) -> MemoryPlan:
         )
         for group in _groups(graph, lifetimes, in_place)
     ]
-    bound = max(sum(b.size for b in blocks if b.first <= i <= b.last) for i in range(_steps(graph)))
+    bound = max(_alive(blocks, _steps(graph)))
     orders: list[Callable[[Block], tuple[int, int]]] = [
         lambda b: (-b.size, b.first),
         lambda b: (-b.size * (b.last - b.first + 1), b.first),
@@ -223,6 +225,15 @@ def reorder(graph: NpuGraph, align: int = 16) -> NpuGraph:
 
 def _steps(graph: NpuGraph) -> int:
     return len(graph.nodes) + 1
+
+
+def _alive(blocks: Sequence[Block], steps: int) -> list[int]:
+    """Bytes alive in each step."""
+    change = [0] * (steps + 1)
+    for b in blocks:
+        change[b.first] += b.size
+        change[b.last + 1] -= b.size
+    return list(accumulate(change))[:steps]
 
 
 def _padded(t: Tensor, align: int) -> int:
@@ -327,8 +338,11 @@ class _Search:
         self.count = len(graph.nodes)
         kept = set(graph.outputs)
         makers = {t: i for i, n in enumerate(graph.nodes) for t in n.outputs}
-        readers = {t: sum(1 << i for i, n in enumerate(graph.nodes) if t in n.operands) for t in makers}
-        readers.update((t, sum(1 << i for i, n in enumerate(graph.nodes) if t in n.operands)) for t in graph.inputs)
+        readers = dict.fromkeys([*graph.inputs, *makers], 0)
+        for i, n in enumerate(graph.nodes):
+            for t in n.operands:
+                if not t.constant:
+                    readers[t] |= 1 << i
         self.needs = [sum({1 << makers[t] for t in n.operands if t in makers}) for n in graph.nodes]
         # Per node: bytes made, bytes of those that nobody reads, operands as (readers, bytes, may be overwritten).
         self.made = [sum(_padded(t, align) for t in n.outputs) for n in graph.nodes]
