@@ -90,11 +90,12 @@ class Grid:
             rounded = whole + np.where(np.abs(ratio - whole) >= 0.5, np.copysign(np.float32(1), ratio), np.float32(0))
         low, high = self.limits
         kept = np.clip(np.nan_to_num(rounded.astype(np.float64)) + self.zero_point, low, high)
-        return kept.astype(self.dtype)
+        return np.asarray(kept.astype(self.dtype))
 
     def dequantize(self, q: NDArray) -> NDArray:
         """Real float32 values of stored integers: one float32 product."""
-        return (q.astype(np.int32) - self.zero_point).astype(np.float32) * self.scales(q.ndim)
+        # Of rank 0, NumPy gives scalars where arrays are meant.
+        return np.asarray((q.astype(np.int32) - self.zero_point).astype(np.float32) * self.scales(q.ndim))
 
 
 def asymmetric(low: float, high: float, dtype: DType = dtypes.int8) -> Grid:

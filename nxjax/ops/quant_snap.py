@@ -117,7 +117,7 @@ class QuantizeWeight(Op):
         return w.strong()
 
     def eval(self, w: NDArray, scale: NDArray, /, *, dtype: DType) -> NDArray:
-        return weight_integers(w, scale, dtype).astype(np.float32) * blocks(scale, w.shape)
+        return np.asarray(weight_integers(w, scale, dtype).astype(np.float32) * blocks(scale, w.shape))
 
     def expand(self, w: Array, scale: Array, /, *, dtype: DType) -> Array:
         return mul(stored_weights(w, scale, dtype), spread_blocks(scale, w.shape))
@@ -156,8 +156,8 @@ def weight_integers(w: NDArray, scale: NDArray, dtype: DType) -> NDArray:
     last = symmetric_limit(dtype)
     ratio = np.asarray(w, np.float32) / blocks(np.asarray(scale, np.float32), w.shape)
     if dtype in dtypes.FLOAT:
-        return np.clip(ratio, -last, last).astype(dtype)
-    return np.clip(np.rint(ratio), -last, last).astype(np.int8).astype(dtype)
+        return np.asarray(np.clip(ratio, -last, last).astype(dtype))
+    return np.asarray(np.clip(np.rint(ratio), -last, last).astype(np.int8).astype(dtype))
 
 
 quantize_dequantize = QuantizeDequantize()
