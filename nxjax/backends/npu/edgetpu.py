@@ -150,7 +150,7 @@ class EdgeTpu(NpuTarget):
         operations = adapt(tflite_ops.operations(graph))
         data = tflite.encode(graph, operations)
         build = Build({f"{name}.tflite": data}, "emitted", self._placed(graph, adapt))
-        host_reference(build, data, operations)
+        host_reference(build, graph, data, operations)
         compiler = shutil.which(COMPILER)
         if compiler is None:
             build.cost = estimate(graph, "edgetpu", build.placements)

@@ -65,7 +65,7 @@ class EthosU(NpuTarget):
         operations = tflite_ops.operations(graph)
         data = tflite.encode(graph, operations)
         build = Build({f"{name}.tflite": data}, "emitted", [])
-        host_reference(build, data, operations)
+        host_reference(build, graph, data, operations)
         if not installed("ethosu"):
             build.placements = self.placed(graph)
             build.cost = estimate(graph, f"ethos-{self.series}-{self.size}", build.placements)
@@ -194,7 +194,7 @@ class EthosN(NpuTarget):
         operations = tflite_ops.operations(graph)
         data = tflite.encode(graph, operations)
         build = Build({f"{graph.name or 'model'}.tflite": data}, "emitted", self.placed(graph))
-        host_reference(build, data, operations)
+        host_reference(build, graph, data, operations)
         build.cost.add("file", len(data), "bytes", "measured")
         build.notes.append("placed by Arm's published constraints; Arm NN on the device decides")
         return build

@@ -11,6 +11,7 @@ import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -147,7 +148,7 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
             [sys.executable, "-I", ethosu_child.__file__, site, folder], capture_output=True, text=True, check=False
         )
         if done.returncode < 0:
-            raise _refused(f"it ended with signal {-done.returncode}")
+            raise _refused(f"its process ended with {signal.Signals(-done.returncode).name}")
         if done.returncode and _OTHER_INTERFACE.search(done.stderr):
             # An older or newer Vela, whose in-process interface is not this one.
             made = by_command(model, settings)

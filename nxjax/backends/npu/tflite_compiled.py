@@ -15,6 +15,7 @@ from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
+from nxjax.lower.npu.graph import NpuGraph
 
 _CUSTOM: Final = 32
 
@@ -49,7 +50,7 @@ def operator_names(model: bytes) -> list[tuple[str, list[str]]]:
     ]
 
 
-def host_reference(build: Build, data: bytes, operations: list[Operation]) -> None:
+def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[Operation]) -> None:
     """Let a build be run on the host by LiteRT's reference kernels, which these chips' integers are specified by."""
     if not installed("ai_edge_litert"):
         build.notes.append("LiteRT is not installed, so that the file cannot be run here: pip install 'nxjax[litert]'")
@@ -62,3 +63,7 @@ def host_reference(build: Build, data: bytes, operations: list[Operation]) -> No
     build.run = session
     build.runs_on = f"host reference of the same file ({session.runs_on})"
     build.notes += session.notes
+    if graph.rounding == "single":
+        build.notes.append(
+            "the host reference rounds twice: it may differ by one unit from this graph's single rounding"
+        )

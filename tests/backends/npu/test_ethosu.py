@@ -4,6 +4,7 @@ import csv
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from nxjax.lower.npu.constraints import ethos_u
 from nxjax.lower.npu.formats import tflite
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
+from nxjax.ops.quant_grid import Grid
 from tests.backends.npu.nets import FLOAT, INT8, Net, cnn
 from tests.backends.npu.single import OPS, single
 
@@ -136,6 +138,25 @@ def test_vela_ends_its_own_process_not_ours():
         ethosu_vela.compile_model(b"xx" * 30, Settings("u55", 128))
     with pytest.raises(ExecutionError, match="Vela does not compile"):
         ethosu_vela.by_command(b"xx" * 30, Settings("u55", 128))
+
+
+def test_a_file_that_ends_velas_process_is_a_refusal_too():
+    """int4 weights that a DEQUANTIZE widens: Vela dies of it; the report says so and names the node."""
+    kind = np.dtype(ml_dtypes.int4)
+    stored = np.arange(-7, 7).astype(kind).reshape(7, 2)
+    w, f = Tensor("w", (7, 2), kind, Grid(kind, 0.1, 0), stored), Tensor("f", (7, 2), FLOAT)
+    x, y = Tensor("x", (1, 2), FLOAT), Tensor("y", (1, 7), FLOAT)
+    nodes = [Node("dequantize", (w,), (f,)), Node("fully_connected", (x, f, None), (y,), {"activation": None})]
+    build = target().build(NpuGraph("g", [x], [y], nodes).check(), {})
+    assert build.label in ("emitted", "host") and {p.device for p in build.placements} == {"host"}
+    assert "DEQUANTIZE" in build.placements[0].reason and "refuses" in "".join(build.notes)
+
+
+def test_single_rounding_is_noted_since_the_host_rounds_twice():
+    g = cnn().graph()
+    g.rounding = "single"
+    assert any("rounds twice" in note for note in target().build(g, {}).notes)
+    assert not any("rounds twice" in note for note in target().build(cnn().graph(), {}).notes)
 
 
 def test_options_reach_vela():
