@@ -115,6 +115,8 @@ def test_embedding():
     layer = nn.Embedding(7, 3)
     index = np.array([[0, 6], [2, 2]])
     np.testing.assert_array_equal(np.asarray(layer(index)), np.asarray(layer.weight)[index])
+    beyond = np.asarray(layer(np.array([-5, 70])))
+    np.testing.assert_array_equal(beyond, np.asarray(layer.weight)[[0, 6]])
     with pytest.raises(nx.errors.DtypeError, match="Embedding"):
         layer(array(2))
 
@@ -275,6 +277,17 @@ def test_quantized_models(call):
     alone = nx.quantize(model, "int8", calibrate=[x])
     assert np.abs(np.asarray(alone(x)) - want).max() < 0.1 * np.abs(want).max()
     assert type(nx.grad(lambda m: nx.sum(quantized(m, x) ** 2))(model)) is nn.Sequential
+
+
+def test_a_quantized_embedding_outside_and_inside_the_function():
+    model = nn.Sequential(nn.Embedding(20, 8), nn.Residual(nn.Linear(8, 8)), nn.LayerNorm(8), nn.Linear(8, 3))
+    x = rng.integers(0, 20, (4, 6)).astype(np.int32)
+    want = np.asarray(model(x))
+    for quantized, args in (
+        (nx.quantize(lambda m, v: m(v), "int8", calibrate=[(model, x)]), (model, x)),
+        (nx.quantize(model, "int8", calibrate=[x]), (x,)),
+    ):
+        assert np.abs(np.asarray(quantized(*args)) - want).max() < 0.1 * np.abs(want).max()
 
 
 def test_gradient_against_jax():

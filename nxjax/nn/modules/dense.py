@@ -77,7 +77,7 @@ class Linear(Module):
 
 @final
 class Embedding(Module):
-    """Rows of a table, by index: ``weight[x]`` for integer ``x`` of any shape.
+    """Rows of a table, by index: ``weight[x]`` for integer ``x`` of any shape; beyond its ends, its first or last row.
 
     Args:
         num_embeddings, features: size of the table.
@@ -98,7 +98,7 @@ class Embedding(Module):
         index = as_value(x, "Embedding")
         if index.dtype not in dtypes.INTEGER:
             raise DtypeError(f"{self!r}: indices", got=index.type, expected="integers")
-        return jnp.take(self.weight, index, axis=0)
+        return jnp.take(self.weight, index, axis=0, mode="clip")
 
     def _settings(self) -> str:
         return f"{self.num_embeddings}, {self.features}"

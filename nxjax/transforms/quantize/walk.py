@@ -40,8 +40,7 @@ class Walker(ABC):
     def run(self, args: Sequence[Array]) -> list[Array]:
         """The program's results."""
         program = self.plan.program
-        self.env.update(zip(program.consts, program.values, strict=True))
-        for v, x in zip(program.inputs, args, strict=True):
+        for v, x in zip((*program.consts, *program.inputs), (*program.values, *args), strict=True):
             self.define(v, x)
         for step in self.plan.steps:
             if isinstance(step, Group):
