@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.layout import BROADCASTING, REDUCTIONS, UNARY
+from nxjax.lower.npu.layout import BROADCASTING, REDUCTIONS, UNARY, composed, inverse, reshape_through
 from nxjax.lower.npu.rewrite import Rewriter, constant, number, split_constant
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
@@ -36,6 +36,8 @@ def fused(r: Rewriter, n: Node) -> Tensor | None:
         return _flattened(r, n)
     if n.op in REDUCTIONS:
         return _reduced_units(r, n)
+    if n.op == "transpose":
+        return _transpose_before_reshape(r, n)
     if n.op == "quantize":
         return _stored_rows(r, n) or reshape_last(r, n)
     return reshape_last(r, n)
@@ -255,8 +257,35 @@ def _integers_move(r: Rewriter, n: Node) -> Tensor | None:
     return r.emit("dequantize", [moved], n.output.shape, n.output.dtype)
 
 
+def _transpose_before_reshape(r: Rewriter, n: Node) -> Tensor | None:
+    """transpose(reshape(transpose(x))) with both transposes before the reshape, where they are one."""
+    shaped = r.sole(n.inputs[0], "reshape")
+    moved = r.sole(shaped.inputs[0], "transpose") if shaped is not None else None
+    if moved is None:
+        return None
+    seen, first, out = moved.output, moved.attrs["permutation"], n.output
+    # Seen from the result: its reshape passes through the way back.
+    through = reshape_through(out.shape, inverse(n.attrs["permutation"]), seen.shape)
+    if through is None:
+        return None
+    perm = composed(first, inverse(through[1]))
+    kind: Any = out.grid or out.dtype
+    y = r.emit("transpose", moved.inputs, through[0], kind, permutation=perm)
+    return r.emit("reshape", [y], out.shape, kind, shape=out.shape)
+
+
+def _units_move(inner: tuple[int, ...], n: Node) -> bool:
+    """Whether only sizes 1 come or go before a node with no constants but single numbers."""
+    real = lambda shape: [m for m in shape if m != 1]
+    fits = real(inner) == real(n.output.shape) and len(inner) <= max(4, len(n.output.shape))
+    return fits and all(t.size == 1 for t in n.operands if t.constant)
+
+
 def reshape_last(r: Rewriter, n: Node) -> Tensor | None:
-    """f(reshape(x)) as reshape(f(x)) where channels stay last: brings biases to products, and reshapes together."""
+    """f(reshape(x)) as reshape(f(x)) where channels stay last: brings biases to products, and reshapes together.
+
+    Also where only sizes 1 come or go, as around means: they find the place where they come or went.
+    """
     if n.op not in UNARY and n.op not in BROADCASTING:
         return None
     inner: tuple[int, ...] | None = None
@@ -273,7 +302,10 @@ def reshape_last(r: Rewriter, n: Node) -> Tensor | None:
             return None
         inner = x.shape
         inputs.append(x)
-    if not inner or not n.output.shape or len(inner) < len(n.output.shape) or inner[-1] != n.output.shape[-1]:
+    if not inner or not n.output.shape:
+        return None
+    last_stays = len(inner) >= len(n.output.shape) and inner[-1] == n.output.shape[-1]
+    if not last_stays and not _units_move(inner, n):
         return None
     for i, t in enumerate(inputs):
         if t is None or not t.constant or number(t) is not None:

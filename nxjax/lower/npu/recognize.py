@@ -139,17 +139,21 @@ def _reciprocal(r: Rewriter, n: Node) -> Tensor | None:
 
 
 def _mean(r: Rewriter, n: Node) -> Tensor | None:
-    """sum(x) * (1 / n)"""
+    """sum(x) * (1 / n), also of a sum that was given another shape."""
     pair = split_constant(n)
-    total = r.sole(pair[0], "sum") if pair is not None else None
-    if pair is None or total is None or total.output.grid is not None:
+    if pair is None:
+        return None
+    shaped = r.sole(pair[0], "reshape")
+    total = r.sole(pair[0] if shaped is None else shaped.inputs[0], "sum")
+    if total is None or total.output.grid is not None or n.output.shape != pair[0].shape:
         return None
     x = total.inputs[0]
     assert x is not None
     count = math.prod(x.shape[a] for a in total.attrs["axes"])
     if not _is(pair[1], 1 / count):
         return None
-    return r.emit("mean", [x], n.output.shape, n.output.dtype, **total.attrs)
+    y = r.emit("mean", [x], total.output.shape, n.output.dtype, **total.attrs)
+    return y if shaped is None else r.emit("reshape", [y], n.output.shape, n.output.dtype, shape=n.output.shape)
 
 
 def _product_of_products(r: Rewriter, n: Node) -> Tensor | None:

@@ -20,6 +20,8 @@ ROLES: Final = {
     "prelu": ("x", "alpha"),
     "gather": ("x", "indices"),
 }
+# What one pass leaves may be what another looks for; this often is enough for all of them.
+ROUNDS: Final = 8
 # Nodes that give back what they get when its type stays.
 MOVES: Final = frozenset(("reshape", "broadcast_to", "slice", "strided_slice", "transpose", "pad", "cast", "quantize"))
 
@@ -29,9 +31,9 @@ def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> Np
     # Enlargements first: tidying runs the reshapes between two of them together.
     graph = tidied(fixpoint(live(graph), enlarged))
     graph = tidied(channels_last(graph))
-    graph = tidied(fixpoint(graph, recognized))
-    for _ in range(8):
+    for _ in range(ROUNDS):
         before = len(graph.nodes)
+        graph = tidied(fixpoint(graph, recognized))
         graph = tidied(fixpoint(graph, fused))
         graph = tidied(channels_last(graph))
         if len(graph.nodes) == before:
@@ -82,11 +84,18 @@ def merged(graph: NpuGraph) -> NpuGraph:
         if len(n.outputs) != 1:
             return None
         attrs = tuple(sorted((k, v) for k, v in n.attrs.items()))
-        key = (n.op, tuple(id(t) for t in n.inputs), attrs, n.output.dtype, n.output.grid)
+        key = (n.op, tuple(map(_identity, n.inputs)), attrs, n.output.dtype, n.output.grid)
         first = seen.setdefault(key, n.output)
         return None if first is n.output else first
 
     return Rewriter(graph).run(rule)
+
+
+def _identity(t: Tensor | None) -> Any:
+    """What makes an operand the same as another: being it, or for small constants being equal."""
+    if t is None or t.data is None or t.nbytes > 1024:
+        return id(t)
+    return (t.shape, t.dtype, t.grid, t.data.tobytes())
 
 
 def with_integer_ends(graph: NpuGraph) -> NpuGraph:
