@@ -20,13 +20,15 @@ from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget
 from nxjax.backends.npu.extras import installed, need
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
-from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
+from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read
 from nxjax.lower.npu.formats.tflite_ops import Operation
-from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
 
 KERNELS: Final = ("reference", "default")
 _OPTIONS: Final = ("kernels", "threads", "measure")
@@ -43,10 +45,31 @@ def version() -> str:
     return ""
 
 
-def _reads_unsigned(o: Operation) -> bool:
-    """Whether LiteRT's reference kernel of this operation takes signed integers for unsigned ones."""
+def _signed_sum(o: Operation, dtype: DType) -> bool:
+    """Whether an operation is a SUM of ``dtype`` on a grid: LiteRT's reference kernel takes all such for uint8."""
     x = o.inputs[0]
-    return o.name == "SUM" and x is not None and x.grid is not None and x.dtype in dtypes.SIGNED
+    return o.name == "SUM" and x is not None and x.grid is not None and x.dtype == dtype
+
+
+def _unsigned_sums(data: bytes) -> tuple[bytes, list[Operation]]:
+    """The same file with each int8 SUM done in uint8, between exact conversions of one scale."""
+    graph = tflite_read.read(data)
+    nodes: list[Node] = []
+    for n in graph.nodes:
+        if n.op != "sum" or n.operands[0].grid is None or n.operands[0].dtype != dtypes.int8:
+            nodes.append(n)
+            continue
+        ends: list[Tensor] = []
+        for t in (n.operands[0], n.output):
+            assert t.grid is not None
+            grid = Grid(dtypes.uint8, t.grid.scale, t.grid.zero_point + 128)
+            ends.append(Tensor(f"{t.name}/unsigned", t.shape, dtypes.uint8, grid))
+        nodes.append(Node("quantize", n.inputs, (ends[0],)))
+        nodes.append(Node("sum", (ends[0],), (ends[1],), n.attrs))
+        nodes.append(Node("quantize", (ends[1],), n.outputs))
+    made = NpuGraph(graph.name, graph.inputs, graph.outputs, nodes, graph.rounding)
+    operations = tflite_ops.operations(made)
+    return tflite.encode(made, operations), operations
 
 
 @final
@@ -72,17 +95,20 @@ class Session:
     def __init__(self, data: bytes, operations: Sequence[Operation], kernels: str = "reference", threads: int = 1):
         self.runtime = need("ai_edge_litert.interpreter", "litert", "the TFLite runtime")
         self.data = data
-        self.operations = operations
+        self.operations = self.running = operations
         self.notes: list[str] = []
         self.lock = threading.Lock()
         resolver = self.runtime.OpResolverType
         chosen = resolver.BUILTIN_REF if kernels == "reference" else resolver.AUTO
         words = f"{kernels} kernels"
-        if kernels == "reference" and any(_reads_unsigned(o) for o in operations):
+        if kernels == "reference" and any(_signed_sum(o, dtypes.int16) for o in operations):
             chosen, words = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, _OPTIMIZED
-            self.notes.append("LiteRT's reference SUM reads int8 as uint8: its optimized kernels run instead")
+            self.notes.append("LiteRT's reference SUM reads int16 as uint8: its optimized kernels run instead")
+        elif kernels == "reference" and any(_signed_sum(o, dtypes.int8) for o in operations):
+            self.data, self.running = _unsigned_sums(data)
+            self.notes.append("LiteRT's reference SUM reads int8 as uint8: on the host, sums are done in uint8")
         try:
-            self.interpreter = self.load(data, chosen, threads)
+            self.interpreter = self.load(self.data, chosen, threads)
         except (RuntimeError, ValueError) as error:
             if kernels != "reference" or _NO_SUCH_VERSION not in str(error):
                 raise self.refusal(error) from error
@@ -92,7 +118,7 @@ class Session:
             self.notes.append(f"LiteRT's reference kernels have no {which}: its optimized kernels run instead")
             words = _OPTIMIZED
             try:
-                self.interpreter = self.load(data, resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, threads)
+                self.interpreter = self.load(self.data, resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, threads)
             except (RuntimeError, ValueError) as again:
                 raise self.refusal(again) from again
         self.runs_on = f"LiteRT {version()} {words} on the host"
@@ -111,8 +137,8 @@ class Session:
         """LiteRT's own words, and the user's line of the operation they are about."""
         found = re.search(r"Node number (\d+)", str(error))
         node = None
-        if found is not None and int(found[1]) < len(self.operations):
-            node = self.operations[int(found[1])].node
+        if found is not None and int(found[1]) < len(self.running):
+            node = self.running[int(found[1])].node
         return LoweringError(
             "tflite: LiteRT cannot run this model",
             got=str(error).replace("\n", " "),
@@ -127,9 +153,11 @@ class Session:
         """
         rows: list[dict[str, Any]] = self.interpreter._get_ops_details()
         read = [r["op_name"] for r in rows if r["op_name"] != "DELEGATE"]
-        if read != [o.name for o in self.operations]:
+        if read != [o.name for o in self.running]:
             raise ExecutionError(
-                "tflite: LiteRT read other operators than were written", got=read, expected=self.operations
+                "tflite: LiteRT read other operators than were written",
+                got=read,
+                expected=[o.name for o in self.running],
             )
         maker = {int(t): i for i, r in enumerate(rows[: len(read)]) for t in r["outputs"]}
         taken: set[int] = set()

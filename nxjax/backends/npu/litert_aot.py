@@ -141,7 +141,7 @@ class AotTarget(NpuTarget):
         data = tflite.encode(graph, operations)
         build = Build({f"{name}.tflite": data}, "emitted", self.placed(graph))
         build.cost.add("file", len(data), "bytes", "measured")
-        host_reference(build, data, operations)
+        host_reference(build, graph, data, operations)
         if not installed("ai_edge_litert"):
             build.notes.append(f"{self.available()[1]}; placed by the plugin's list of operators")
             return build

@@ -5,7 +5,7 @@ import pytest
 
 from nxjax.backends.npu import litert
 from nxjax.errors import ExecutionError, LoweringError, ParameterError, user_source
-from nxjax.lower.npu.formats import tflite, tflite_ops
+from nxjax.lower.npu.formats import tflite, tflite_ops, tflite_read
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid, asymmetric
 
@@ -121,9 +121,15 @@ def test_without_the_package_the_file_is_still_written(monkeypatch):
     assert {p.decided_by for p in build.placements} == {"table"}
 
 
-def test_quantized_sums_do_not_run_on_the_reference_kernel_that_reads_them_unsigned():
-    x, y = Tensor("x", (1, 4), I8, Grid(I8, 0.5)), Tensor("y", (1,), I8, Grid(I8, 1.0))
-    node = Node("sum", (x,), (y,), {"axes": (1,), "keepdims": False})
-    build = litert.LiteRt().build(NpuGraph("s", [x], [y], [node]), {})
-    assert build.run([np.int8([[-10, -20, 3, 1]])])[0].tolist() == [-13]
-    assert "SUM" in build.notes[0] and "optimized" in build.runs_on
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_quantized_sums_do_not_run_on_the_reference_kernel_that_reads_them_unsigned(dtype):
+    grid, wide = Grid(np.dtype(dtype), 0.5), Grid(np.dtype(dtype), 1.0)
+    x, y, z = Tensor("x", (1, 4), dtype, grid), Tensor("y", (1,), dtype, wide), Tensor("z", (1,), dtype, wide)
+    nodes = [Node("sum", (x,), (y,), {"axes": (1,), "keepdims": False}), Node("relu", (y,), (z,))]
+    build = litert.LiteRt().build(NpuGraph("s", [x], [y, z], nodes), {})
+    stored = np.array([[-10, -20, 3, 1]], dtype)
+    assert [r.tolist() for r in build.run([stored])] == [[-13], [0]]
+    assert "SUM" in build.notes[0] and ("optimized" in build.runs_on) == (dtype == "int16")
+    # The file itself is as written; only what runs here is not.
+    assert [o.name for o in tflite_read.parse(build.files["s.tflite"]).operators] == ["SUM", "RELU"]
+    assert len(build.placements) == 2

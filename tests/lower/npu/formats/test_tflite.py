@@ -33,9 +33,9 @@ STEPS = {
     ("tanh", "q16"): 3,
     **dict.fromkeys([(op, "q16") for op in ("gelu", "exp", "log", "rsqrt", "resize_bilinear")], 330),
 }
-# LiteRT's signed SUM has a kernel in float only; one entry of a 16-bit table lies on a half of a step; and 8-bit
+# LiteRT's SUM of int16 has a kernel in float only; one entry of a 16-bit table lies on a half of a step; and 8-bit
 # unsigned images are resized in float.
-INEXACT = {("sum", "q8"), ("sum", "q16"), ("gelu", "q16"), ("resize_bilinear", "qu8")}
+INEXACT = {("sum", "q16"), ("gelu", "q16"), ("resize_bilinear", "qu8")}
 
 
 def parsed(data: bytes):
