@@ -255,7 +255,7 @@ class Composite(Op):
     """
 
     def infer(self, *types: ArrayType, **params: Any) -> Any:
-        return _infer_by_expand(self, types, tuple(sorted(params.items())))
+        return infer_by_expand(self, types, tuple(sorted(params.items())))
 
     def eval(self, *xs: NDArray, **params: Any) -> Any:
         return eval_by_expand(self, xs, params)
@@ -268,7 +268,8 @@ class Composite(Op):
 
 
 @lru_cache(4096)
-def _infer_by_expand(op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...]) -> Any:
+def infer_by_expand(op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...]) -> Any:
+    """The type(s) that the expansion of ``op`` gives; kept, since it takes a trace to find out."""
     def flat(*xs: Array) -> Sequence[Array]:
         y = op.expand(*xs, **dict(params))
         return y if op.multi else [y]

@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eval_by_expand, like
+from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eval_by_expand, infer_by_expand, like
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace.array import as_value
@@ -177,12 +177,7 @@ class CustomOp(Op):
             equal_shapes(self, *types)
             equal_dtypes(self, *types)
             return types[0].strong()
-
-        def flat(*xs: Array) -> Sequence[Array]:
-            return self.many(self.function(*xs, **params))
-
-        found = stage(flat, types, self.name).out_types
-        return found if self.multi else found[0]
+        return infer_by_expand(self, types, tuple(sorted(params.items())))
 
     def many(self, y: Any) -> tuple[Any, ...]:
         """The results as a tuple, as many as the op has."""
