@@ -158,7 +158,8 @@ def bias_grid(x: Grid, w: Grid, dtype: DType) -> Grid:
     """The grid of stored biases: scale of x times scale of w, per channel if w's is."""
     assert not isinstance(x.scale, tuple)
     if isinstance(w.scale, tuple):
-        return Grid(dtype, tuple(float(np.float32(x.scale * s)) for s in w.scale), 0, 0)
+        scales = (np.asarray(w.scale) * x.scale).astype(np.float32)
+        return Grid(dtype, tuple(scales.tolist()), 0, 0)
     return Grid(dtype, float(np.float32(x.scale * w.scale)))
 
 

@@ -150,8 +150,8 @@ class _Reader:
             raise _bad(f"a tensor {name!r} that is quantized in a way that nxjax does not read", row["details"][0])
         if dtype not in dtypes.INTEGER:
             return None
-        scales = tuple(float(s) for s in row["scale"])
-        zeros = [0] if row["zero_point"] is None or not len(row["zero_point"]) else [int(z) for z in row["zero_point"]]
+        scales = tuple(row["scale"].tolist())
+        zeros = [0] if row["zero_point"] is None or not len(row["zero_point"]) else row["zero_point"].tolist()
         axis = int(row["quantized_dimension"])
         try:
             if len(scales) == 1:
