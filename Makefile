@@ -15,11 +15,11 @@ $(VENV)/created:
 	@touch $@
 
 $(VENV)/demo: $(VENV)/created pyproject.toml
-	$(PIP) -e ".[xla,demo]"
+	$(PIP) -e ".[xla,demo,quant,npu]"
 	@touch $@
 
 $(VENV)/test: $(VENV)/created pyproject.toml
-	$(PIP) -e ".[xla,demo,test]"
+	$(PIP) -e ".[xla,demo,quant,npu,test]"
 	@touch $@ $(VENV)/demo
 
 $(VENV)-core/quick: pyproject.toml

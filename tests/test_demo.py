@@ -1,11 +1,12 @@
 """The demo trains to its bar, tells what ran where, draws, and says what is missing."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from nxjax.demo import __main__ as demo
-from nxjax.demo import data, table
+from nxjax.demo import data, deploy, table
 from nxjax.errors import MissingExtraError
 
 
@@ -15,9 +16,17 @@ def test_the_whole_demo(tmp_path: Path, capsys):
     assert demo.main(["--quiet", "--output", str(picture)]) == 0
     out = capsys.readouterr().out
     assert "1438 training and 359 test images" in out
-    accuracies = [float(line.split("%")[0].split()[-1]) for line in out.splitlines() if " % " in line]
-    assert len(accuracies) >= 2
+    executors, chips = out.split("compiling for every chip:")
+    accuracies = [float(line.split("%")[0].split()[-1]) for line in executors.splitlines() if " % " in line]
+    assert len(accuracies) >= 4
     assert min(accuracies) >= 97
+    assert float(re.search(r"costs (-?[\d.]+) points", executors)[1]) <= 0.5
+    rows = {line.split()[0]: line for line in chips.splitlines() if line.strip()}
+    for target in (t.name for t in deploy.chips()):
+        assert target in rows, f"no row for {target}"
+    assert "98." in rows["tflite"] and " 0 LSB" in rows["tflite"]
+    assert "vendor-compiled" in rows["ethos-u55"] and "5 of 5 ops" in rows["ethos-u55"]
+    assert "simulator" in rows["qualcomm-htp"]
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert picture.stat().st_size > 10_000
     assert list(tmp_path.iterdir()) == [picture]

@@ -1,4 +1,4 @@
-"""``python -m nxjax.demo``: train, tell what ran where, draw."""
+"""``python -m nxjax.demo``: train, quantize, tell what ran where, compile for every chip, draw."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 import nxjax as nx
-from nxjax.demo import data, figure, model, table
+from nxjax.demo import data, deploy, figure, model, table
 from nxjax.demo.train import train
 
 BAR = 0.97
+POINTS = 0.005
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,10 +30,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = train(training, epochs=options.epochs, seed=options.seed, progress=not options.quiet)
     print(f"trained {len(result.losses)} steps in {result.seconds:.1f} s on {nx.devices()[0]}\n")
 
-    rows = table.rows(result.params, test)
+    calibration = [(result.params, training.images[i : i + 64]) for i in range(0, 512, 64)]
+    quantized = nx.quantize(model.predict, "int8", calibrate=calibration, progress=not options.quiet and None)
+    rows = table.rows(result.params, quantized, test)
     print(table.render(rows))
     for reason in table.missing():
         print(f"not available here: {reason}")
+    loss = max(r.accuracy for r in rows if r.program == "float32") - min(
+        r.accuracy for r in rows if r.program == "int8"
+    )
+    print(f"\ninteger arithmetic costs {100 * loss:.2f} points of accuracy")
+
+    print("\ncompiling for every chip:")
+    print(deploy.render(list(deploy.rows(quantized, result.params, test))))
 
     logits = np.asarray(nx.jit(model.predict)(result.params, test.images))
     figure.save(options.output.absolute(), result.losses, logits, test)
@@ -40,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     worst = min(r.accuracy for r in rows)
     if worst < BAR and options.epochs >= 12:
         print(f"accuracy {worst:.2%} is below {BAR:.0%}", file=sys.stderr)
+        return 1
+    if loss > POINTS:
+        print(f"integers lose {100 * loss:.2f} points, more than {100 * POINTS:.1f}", file=sys.stderr)
         return 1
     return 0
 

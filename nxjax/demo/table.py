@@ -50,15 +50,15 @@ def milliseconds(run: Callable[[], Any], repeats: int = 20) -> float:
     return 1000 * statistics.median(times)
 
 
-def executor_row(name: str, params: Any, data: Split, batch: int) -> Row:
-    """The float32 network on one executor of this machine."""
+def executor_row(name: str, program: str, function: Callable[..., Any], params: Any, data: Split, batch: int) -> Row:
+    """The network, as ``function`` computes it, on one executor of this machine."""
     backend = registry.get(name)
-    predict = nx.jit(model.predict, device=name)
+    predict = nx.jit(function, device=name)
     images = nx.asarray(data.images[:batch])
     return Row(
         device=str(backend.devices()[0]),
         executor=name,
-        program="float32",
+        program=program,
         label=backend.label,
         accuracy=accuracy(lambda x: predict(params, x), data),
         ms_per_batch=milliseconds(lambda: predict(params, images)),
@@ -66,10 +66,11 @@ def executor_row(name: str, params: Any, data: Split, batch: int) -> Row:
     )
 
 
-def rows(params: Any, data: Split, batch: int = 64) -> list[Row]:
-    """A row for every executor that is available here."""
+def rows(params: Any, quantized: Callable[..., Any], data: Split, batch: int = 64) -> list[Row]:
+    """For every executor that is available here, the float network and the integer one."""
     names = [n for n in registry.names() if registry.get(n).available()[0]]
-    return [executor_row(n, params, data, batch) for n in names]
+    programs = (("float32", model.predict), ("int8", quantized))
+    return [executor_row(n, p, f, params, data, batch) for n in names for p, f in programs]
 
 
 def missing() -> list[str]:
@@ -84,8 +85,12 @@ def render(table: Sequence[Row]) -> str:
         (r.device, r.executor, r.program, r.label, f"{100 * r.accuracy:.2f} %", f"{r.ms_per_batch:.3f}", r.note)
         for r in table
     ]
+    return aligned(head, body, right=(4, 5))
+
+
+def aligned(head: Sequence[str], body: Sequence[Sequence[str]], right: Sequence[int]) -> str:
+    """A table as text; columns in ``right`` are flush right."""
     widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
-    right = (4, 5)
 
     def line(cells: Sequence[str]) -> str:
         padded = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))

@@ -14,7 +14,7 @@ from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import IO, Bound, stored_inputs
-from nxjax.errors import PlacementError, UnsupportedOpsError
+from nxjax.errors import LoweringError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import UNROLL, refusals
@@ -134,7 +134,12 @@ def explain(
             graph = bound.graph(io, unroll, chosen.format)
         except UnsupportedOpsError:
             return _refused(chosen, bound, unroll)
-        build = chosen.build(graph, dict(options))
+        try:
+            build = chosen.build(graph, dict(options))
+        except LoweringError as error:
+            # The file cannot be written; the published rules say where each op would run.
+            notes = [f"the artifact cannot be written: {error.what}"]
+            return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(graph), notes=notes)
         return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes)
 
     return explained

@@ -14,7 +14,7 @@ from typing import Final
 from nxjax.backends.npu.base import NpuTarget
 from nxjax.errors import ParameterError
 
-MODULES: Final = ("litert", "ethosu", "edgetpu", "qnn", "vitisai", "onnx_emit")
+MODULES: Final = ("litert", "ethosu", "edgetpu", "qnn", "litert_aot", "intel", "vitisai", "onnx_emit")
 GROUP: Final = "nxjax.targets"
 
 
@@ -40,10 +40,16 @@ def names() -> list[str]:
     return list(_classes())
 
 
+def _spelled(name: str) -> type[NpuTarget] | None:
+    """The target whose name is ``name`` but for case, hyphens and underscores: ``edge-tpu``, ``EthosU55``."""
+    plain = lambda n: str(n).lower().replace("-", "").replace("_", "")
+    return next((cls for known, cls in _classes().items() if plain(known) == plain(name)), None)
+
+
 @lru_cache(None)
 def get(name: str) -> NpuTarget:
     """The target called ``name``."""
-    found = _classes().get(name)
+    found = _classes().get(name) or _spelled(name)
     if found is None:
         near = difflib.get_close_matches(str(name), _classes(), 3, 0.5)
         raise ParameterError(

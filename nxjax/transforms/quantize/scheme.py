@@ -43,6 +43,9 @@ class Scheme:
     rounding: Rounding = "double"
 
     def __post_init__(self) -> None:
+        for name in ("activations", "weights"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, dtypes.as_dtype(getattr(self, name)))
         for name, value, allowed in (
             ("activations", self.activations, (*ACTIVATIONS, *FLOAT8)),
             ("weights", self.weights, WEIGHTS),

@@ -1,0 +1,86 @@
+"""The trained network on every chip that nxjax compiles for: one row per target, every figure from its own tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import nxjax as nx
+from nxjax.demo import model
+from nxjax.demo.data import Split
+from nxjax.demo.table import aligned
+
+# A simulator takes milliseconds a run, whatever the batch.
+SIMULATED = 60
+
+
+@dataclass(frozen=True)
+class TargetRow:
+    """One target. ``accuracy`` is None where nothing on this machine can run the artifact."""
+
+    target: str
+    program: str
+    label: str
+    accuracy: float | None
+    on_npu: str
+    deviation: str
+    size: int
+    latency: str
+    note: str = ""
+
+
+def chips() -> list[Any]:
+    """The targets, sizes and generations of one chip counted once."""
+    found = nx.targets()
+    names = {t.name for t in found}
+    return [t for t in found if t.name.rpartition("-")[0] not in names]
+
+
+def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Split) -> TargetRow:
+    """Compile for one target and, where something here runs it, classify the test images."""
+    integer = "int8" in target.precision
+    predict = quantized if integer else model.predict
+    program = "int8" if integer else target.precision[0]
+    batch = SIMULATED if target.label == "simulator" else 1
+    try:
+        artifact = nx.compile(predict, target=target.name)(params, data.images[:batch])
+    except nx.errors.NxError as error:
+        return TargetRow(target.name, program, target.label, None, "", "", 0, "", error.what)
+    report = artifact.report
+    on_npu = "host" if artifact.runs_on and not report.on_npu else f"{report.on_npu} of {len(report.rows)} ops"
+    deviation = "" if artifact.deviation is None else f"{artifact.deviation.max_lsb} LSB"
+    cost = artifact.cost
+    latency = f"{1e6 * cost['latency'].value:.1f} us ({cost['latency'].basis})" if "latency" in cost else ""
+    note = artifact.runs_on or "; ".join(artifact.notes)
+    accuracy = None if not artifact.runs_on else _accuracy(artifact, data, batch)
+    return TargetRow(
+        target.name, program, artifact.label, accuracy, on_npu, deviation, len(artifact.bytes), latency, note
+    )  # fmt: skip
+
+
+def _accuracy(artifact: Any, data: Split, batch: int) -> float:
+    """Share of images classified right, over as many whole batches as there are."""
+    n = len(data.images) // batch * batch
+    logits = [np.asarray(artifact.run(data.images[i : i + batch])) for i in range(0, n, batch)]
+    return float((np.concatenate(logits).argmax(-1) == data.labels[:n]).mean())
+
+
+def rows(quantized: Callable[..., Any], params: Any, data: Split) -> Iterable[TargetRow]:
+    """A row for every target, as they come."""
+    return (target_row(t, quantized, params, data) for t in chips())
+
+
+def render(table: Sequence[TargetRow]) -> str:
+    """The rows as aligned text."""
+    head = ("target", "program", "label", "accuracy", "on the NPU", "deviation", "bytes", "latency", "runs on")
+    body = [
+        (
+            r.target, r.program, r.label, "" if r.accuracy is None else f"{100 * r.accuracy:.2f} %", r.on_npu,
+            r.deviation, f"{r.size:,}", r.latency, r.note if len(r.note) < 70 else r.note[:67] + "...",
+        )
+        for r in table
+    ]  # fmt: skip
+    return aligned(head, body, right=(3, 4, 5, 6, 7))
