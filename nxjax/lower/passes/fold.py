@@ -21,7 +21,7 @@ from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, Shape
 
 # A result larger than this, and larger than all operands together, is left to be computed where the program runs.
-LARGEST: Final = 1 << 22
+LARGEST: Final = 1 << 24
 # Marks: what they give is a number, but how it is stored is the point.
 KEPT: Final = frozenset(("quantize_weight",))
 
