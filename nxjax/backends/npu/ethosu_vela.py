@@ -37,6 +37,8 @@ _NPU_OPERATOR: Final = "ethos-u"
 _WARNING: Final = re.compile(
     r"Warning \(supported operators\) operator: (?P<op>\S+), ofm: '(?P<name>.*)'\nReason: (?P<reason>(?:.+\n?)+)"
 )
+_NO_OPERATOR: Final = "Unsupported opType"
+_ASTRAY: Final = ("", "Quantization scale of any tensor must be positive.")
 _OTHER_INTERFACE: Final = re.compile(r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError)", re.MULTILINE)
 
 
@@ -209,12 +211,18 @@ def _refused(why: str) -> ExecutionError:
 
 
 def _answer(model: bytes, log: str, cost: Cost, clock: float, npu: int) -> Compiled:
-    reasons = {m["name"]: " ".join(m["reason"].split()) for m in _WARNING.finditer(log)}
+    reasons = {m["name"]: _reason(m["reason"]) for m in _WARNING.finditer(log)}
     host, calls = left_for_host(model, _NPU_OPERATOR)
     if not calls:
         npu = 0
     cost.add("latency" if not host else "npu latency", cost["cycles"].value / clock, "s", "vendor-estimate")
     return Compiled(model, host, reasons, npu, cost, clock)
+
+
+def _reason(text: str) -> str:
+    """One reason in one line, without what Vela prints behind it of other operators that it does not name."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() not in _ASTRAY]
+    return " ".join(lines[:1] if _NO_OPERATOR in lines[:1] else lines)
 
 
 def _spaced(name: str) -> str:

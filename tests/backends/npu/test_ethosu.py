@@ -287,8 +287,14 @@ def window(shape, size, stride=(1, 1)):
     return one("max_pool_2d", shape, (1, *out, shape[3]), **attrs)
 
 
+def scaled(op, scale):
+    x, y = (Tensor(name, (1, 4, 4, 8), INT8, Grid(INT8, scale, 0)) for name in "xy")
+    return NpuGraph("g", [x], [y], [Node(op, (x,), (y,))])
+
+
 # Each pair lies just inside and just outside a published limit.
 EDGES = {
+    "scale": (scaled("relu", 2.0**31), scaled("relu", 2.0**32)),
     "pool height": (window((1, 256, 3, 1), (256, 2)), window((1, 257, 3, 1), (257, 2))),
     "argmax depth": tuple(
         NpuGraph("g", [x], [y], [Node("argmax", (x,), (y,), {"axis": 1})])
@@ -311,6 +317,17 @@ def test_the_edges_of_the_published_limits(edge):
         assert ethos_u.U55.verdict(g.nodes[0]).ok is inside
         made = ethosu_vela.compile_model(tflite.write(g), Settings("u55", 128))
         assert (not made.host) is inside
+
+
+def test_a_rule_that_vela_prints_without_the_operators_name_is_not_put_to_another():
+    """A scale over 2^32 leaves a node to the host; Vela prints the rule behind the reason of some other node."""
+    net = Net(1, 4, 4, 8).unary("sin")
+    huge = Tensor("huge", net.x.shape, INT8, Grid(INT8, 2.0**40, 0))
+    net.add("relu", net.x.shape, result=huge)
+    build = target().build(net.graph(), {})
+    assert [p.device for p in build.placements] == ["host", "host"]
+    assert build.placements[0].reason == "SIN: Unsupported opType"
+    assert "under 2^32" in build.placements[1].reason and "mask" in build.placements[1].suggestion
 
 
 def test_weight_sums_are_limited():

@@ -174,6 +174,10 @@ _INSTEAD: Final = {
     "LOG_SOFTMAX": "let the logits be the result",
     "CAST": "keep int8 through the function",
     "SELECT_V2": "multiply with a mask of 0 and 1",
+    **dict.fromkeys(
+        ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"),
+        "pass the mask in as numbers, or arithmetic with clamps",
+    ),
 }
 
 

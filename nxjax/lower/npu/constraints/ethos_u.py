@@ -220,6 +220,11 @@ _LIMITS: Final[dict[str, Limit]] = {
         "feature maps have a scale",
         _QUANTIZE,
     ),
+    "scales": Limit(
+        lambda o: all(float(np.max(t.grid.scale)) < 2.0**32 for t in every_map(o) if t.grid is not None),
+        "scales are under 2^32",
+        "mask with a number near the others, such as -30, in place of -inf or the least float",
+    ),
     "narrow": Limit(
         lambda o: all(t.dtype != dtypes.int32 for t in every_map(o)),
         "32-bit feature maps are not taken",
@@ -489,6 +494,12 @@ _INSTEAD: Final = {
 }
 
 
+# Operators that move numbers, whatever they mean, or bring them to another scale.
+_UNSCALED: Final = frozenset(
+    ["ARG_MAX", "EXPAND_DIMS", "GATHER", "MIRROR_PAD", "PAD", "PADV2", "QUANTIZE", "SELECT", "SELECT_V2", "TRANSPOSE"]
+)
+
+
 def _table(chip: str, text: str, u85: bool) -> Table:
     everywhere = ["types_bool" if u85 else "types", "ranked"]
     limits: dict[str, tuple[Limit, ...]] = {}
@@ -497,6 +508,7 @@ def _table(chip: str, text: str, u85: bool) -> Table:
         names = list(everywhere)
         names += ["narrow"] if not u85 and "wide" not in own else []
         names += ["grids", "tensorwise"]
+        names += ["scales"] if name not in _UNSCALED else []
         for each in own:
             names += [] if each == "wide" else [f"{each}_u85" if u85 and f"{each}_u85" in _LIMITS else each]
         limits[name] = tuple(_LIMITS[n] for n in names)
