@@ -12,6 +12,8 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.layout import channels_last, trivial
 from nxjax.lower.npu.recognize import enlarged, recognized
 from nxjax.lower.npu.rewrite import Rewriter, fixpoint, live
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
 
 # What operands are called in the names of constants.
 ROLES: Final = {
@@ -39,6 +41,7 @@ def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> Np
         if len(graph.nodes) == before:
             break
     graph = tidied(fixpoint(graph, settled))
+    graph = tidied(with_bytes_on_grids(graph))
     if io == "integer":
         graph = with_integer_ends(graph)
     return named(graph).check()
@@ -64,8 +67,13 @@ def _tidy(r: Rewriter, n: Node) -> Tensor | None:
             return r.emit("reshape", [inner.inputs[0]], out.shape, out.grid or out.dtype, shape=out.shape)
     if n.op == "quantize":
         inner = r.producer(x, "dequantize")
-        if inner is not None and inner.inputs[0] is not None and inner.inputs[0].grid == out.grid:
-            return inner.inputs[0]
+        stored = inner.inputs[0] if inner is not None else None
+        if stored is not None and stored.grid is not None and out.grid is not None:
+            if stored.grid == out.grid:
+                return stored
+            if not stored.constant and stored.grid.scale == out.grid.scale:
+                # Zero points alone differ: integers take the same steps as reals.
+                return r.emit("quantize", [stored], out.shape, out.grid)
     return None
 
 
@@ -96,6 +104,30 @@ def _identity(t: Tensor | None) -> Any:
     if t is None or t.data is None or t.nbytes > 1024:
         return id(t)
     return (t.shape, t.dtype, t.grid, t.data.tobytes())
+
+
+def with_bytes_on_grids(graph: NpuGraph) -> NpuGraph:
+    """Inputs of 8 bits that are only cast to float32, as pictures are, lie on the grid of scale 1.
+
+    So the cast is a step off the grid, which every NPU has, and nothing at all before a grid of the same scale.
+    """
+    uses = graph.uses()
+    inputs = list(graph.inputs)
+    swapped: dict[Tensor, Tensor] = {}
+    for i, t in enumerate(inputs):
+        readers = uses.get(t, [])
+        off = all(n.op == "cast" and n.output.dtype == dtypes.float32 for n in readers)
+        if t.grid is None and t.dtype in (dtypes.uint8, dtypes.int8) and readers and off and t not in graph.outputs:
+            inputs[i] = swapped[t] = Tensor(t.name, t.shape, t.dtype, Grid(t.dtype, 1.0))
+    if not swapped:
+        return graph
+    nodes = [
+        Node("dequantize", (swapped[n.inputs[0]],), n.outputs, {}, n.source, n.scope, n.name)  # pyright: ignore[reportArgumentType]
+        if n.op == "cast" and n.inputs[0] in swapped
+        else n
+        for n in graph.nodes
+    ]
+    return NpuGraph(graph.name, inputs, graph.outputs, nodes, graph.rounding)
 
 
 def with_integer_ends(graph: NpuGraph) -> NpuGraph:

@@ -107,3 +107,16 @@ def test_values_of_an_enlarged_picture():
     x = normal(1, 2, 3, 2)
     g = same(lambda x: jnp.repeat(jnp.repeat(x, 2, 1), 2, 2) * 2, x)
     assert np.prod(g.outputs[0].shape) == 4 * x.size
+
+
+def test_pictures_of_bytes():
+    picture = np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3) * 5
+    g = same(lambda x: x.astype(jnp.float32) / 255, picture)
+    assert ops(g) == ["dequantize", "mul"]
+    assert g.inputs[0].grid == Grid(dtypes.uint8, 1.0)
+    on = Grid(dtypes.int8, 1.0, -128)
+    f = lambda x: quantize_dequantize(x.astype(jnp.float32), grid=on).max((1, 2))
+    g = same(f, picture, exact=True)
+    assert ops(g) == ["quantize", "reduce_max", "dequantize"]
+    other = lambda x: (x.astype(jnp.float32), x + np.uint8(1))
+    assert "cast" in count(same(other, picture, exact=True))
