@@ -81,7 +81,7 @@ def test_every_operation_without_a_kernel_is_listed_with_its_line():
         litert.LiteRt().build(NpuGraph("two", [x], [z], nodes), {})
     text = str(caught.value)
     assert "2 of 2 operations" in text
-    assert "LiteRT has no tanh of int32" in text and "TFLite has no operator erf" in text
+    assert "LiteRT has no tanh of int32" in text and "LiteRT has no erf of int32" in text
     assert text.count("test_litert.py") >= 2
 
 

@@ -41,11 +41,12 @@ _KINDS: Final[dict[str, str]] = {
     **dict.fromkeys(("elu", "log_softmax"), "f32 q8"),
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt"), "f32 q8 q16"),
     "abs": "f32 q8 q16 i32",
-    # Its 8-bit kernels negate what is stored, whatever the zero point.
-    "neg": "f32 f16 i8 i16 i32 i64",
-    **dict.fromkeys(("square", "sin", "cos", "ceil", "round"), "f32"),
-    "floor": "f32 f16",
-    "sign": "f32 i32",
+    # On int8 these are looked up, having no kernel.
+    "neg": "f32 f16 q8 q16 i8 i16 i32 i64",
+    **dict.fromkeys(("square", "sin", "cos", "ceil", "round"), "f32 q8"),
+    "floor": "f32 f16 q8",
+    "sign": "f32 q8 i32",
+    "erf": "q8",
     "cumsum": "f32 i32 i64",
     "table": "q8",
     **dict.fromkeys(("reshape", "transpose", "concatenation", "slice", "strided_slice", "pad"), _MOVES),
@@ -119,6 +120,8 @@ def _scales(node: Node, data: Tensor) -> Verdict:
     if node.op in _KINDS and _KINDS[node.op].startswith(_COMPARES) and min(scales) < _COMPARE_STEP:
         why = f"LiteRT compares quantized values in steps of 1/256, and a scale is {min(scales):.3g}"
         return Verdict(False, why, "compare in float32, before the operands are quantized")
+    if node.op == "neg" and kind(data) == "q16" and node.output.grid != data.grid:
+        return Verdict(False, "LiteRT negates int16 on one grid only", "multiply by -1")
     if node.op not in ("add", "squared_difference") or node.output.grid is None:
         return YES
     twice, out = 2 * max(scales), float(node.output.grid.scales(0))

@@ -15,6 +15,8 @@ import numpy as np
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.ops.base import NDArray
+from nxjax.ops.fixed import functions
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -45,11 +47,13 @@ def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tupl
 _PLAIN: Final = (
     *("maximum", "minimum", "squared_difference", "pow", "equal", "not_equal", "less", "less_equal", "greater"),
     *("greater_equal", "logical_and", "logical_or", "logical_not", "log_softmax", "logistic", "tanh", "relu", "relu6"),
-    *("relu_n1_to_1", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square", "sin", "cos"),
-    *("floor", "ceil", "round", "sign", "prelu", "quantize", "dequantize"),
+    *("relu_n1_to_1", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs", "prelu", "quantize", "dequantize"),
 )
+_EVERY: Final = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
+# Ops whose operator computes floats only: on int8 they are tables.
+_REAL: Final = ("square", "sin", "cos", "floor", "ceil", "round", "sign", "neg", "erf")
 
-# Functions of tables that an 8-bit operator of TFLite computes, and its options.
+# Functions of tables that an 8-bit operator of TFLite may compute, and its options.
 _FUNCTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "logistic": ("LOGISTIC", {}),
     "tanh": ("TANH", {}),
@@ -281,18 +285,45 @@ def _gelu(w: Writer, node: Node) -> None:
     w.emit("GELU", node.inputs, node.outputs, approximate=bool(node.attrs.get("approximate")))
 
 
+def _real(w: Writer, node: Node) -> None:
+    x, out = node.operands[0], node.output
+    if x.grid is None or out.grid is None:
+        if node.op == "erf":
+            raise w.refuse(node, "no operator of that name", "write it with other operations, such as gelu")
+        _plain(w, node)
+    elif node.op == "neg" and _negates(x.grid, out.grid):
+        _plain(w, node)
+    elif x.dtype == dtypes.int8:
+        _look_up(w, x, out, functions.unary(node.op, _EVERY, x.grid, out.grid, w.graph.rounding))
+    else:
+        raise w.refuse(node, f"no operator of {dtypes.short_name(x.dtype)}", "keep this operation in float32")
+
+
+def _negates(x: Grid, out: Grid) -> bool:
+    """Whether the negative of what is stored is what is stored for the negative."""
+    return x.scale == out.scale and x.zero_point == out.zero_point == 0
+
+
 def _table(w: Writer, node: Node) -> None:
     x, out, function = node.operands[0], node.output, node.attrs["function"]
-    if function in _FUNCTIONS:
+    values = np.asarray(node.attrs["values"], out.dtype)
+    if function in _FUNCTIONS and x.grid is not None and out.grid is not None:
         name, options = _FUNCTIONS[function]
-        w.emit(name, [x], [out], **options)
-        return
-    # No operator of that name: index + 128 looks the value up, exactly.
+        computed = functions.unary(name.lower(), _EVERY, x.grid, out.grid, w.graph.rounding, **options)
+        # A function of that name may still be somebody's own.
+        if np.array_equal(computed, values):
+            w.emit(name, [x], [out], **options)
+            return
+    _look_up(w, x, out, values)
+
+
+def _look_up(w: Writer, x: Tensor, out: Tensor, values: NDArray) -> None:
+    """``out`` from its value for each of the 256 integers: index + 128 looks it up, exactly."""
     index, shifted = (Tensor(f"{out.name}/{part}", x.shape, dtypes.int32) for part in ("index", "shifted"))
-    values = w.constant(node.attrs["values"], out.dtype, out.grid)
+    entries = w.constant(values, out.dtype, out.grid)
     w.emit("CAST", [x], [index], in_data_type=TYPE_NUMBERS[x.dtype], out_data_type=TYPE_NUMBERS[dtypes.int32])
     w.emit("ADD", [index, w.constant(128)], [shifted], fused_activation_function=0)
-    w.emit("GATHER", [values, shifted], [out], axis=0)
+    w.emit("GATHER", [entries, shifted], [out], axis=0)
 
 
 def _reshape(w: Writer, node: Node) -> None:
@@ -368,6 +399,7 @@ def _with_constants(name: str, *keys: str) -> Callable[[Writer, Node], None]:
 
 _RULES: Final[dict[str, Callable[[Writer, Node], None]]] = {
     **dict.fromkeys(_PLAIN, _plain),
+    **dict.fromkeys(_REAL, _real),
     **dict.fromkeys(("conv_2d", "depthwise_conv_2d"), _conv),
     **dict.fromkeys(("add", "sub", "mul", "div"), _arithmetic),
     **dict.fromkeys(("max_pool_2d", "average_pool_2d"), _pool),

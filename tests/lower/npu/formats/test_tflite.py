@@ -14,6 +14,7 @@ from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_r
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
+from nxjax.ops.fixed import functions
 from nxjax.ops.quant_grid import Grid, asymmetric
 from tests.lower.npu.formats.tflite_samples import is_quantized, sample
 
@@ -199,9 +200,17 @@ def test_a_table_that_no_operator_computes_is_looked_up_exactly():
     assert [o.name for o in tflite_ops.operations(graph)] == ["CAST", "ADD", "GATHER"]
     stored = rng.integers(-128, 128, (3, 5)).astype(np.int8)
     assert np.array_equal(run(graph, [stored])[0], values[stored.astype(int) + 128])
-    graph.nodes[0].attrs["function"] = "gelu_tanh"
-    (operation,) = tflite_ops.operations(graph)
+
+
+def test_a_table_is_an_operator_only_if_that_computes_it():
+    x, y = Tensor("x", (3, 5), I8, asymmetric(-1, 1)), Tensor("y", (3, 5), I8, asymmetric(-3, 3))
+    every = np.arange(-128, 128).astype(np.int8)
+    values = functions.unary("gelu", every, x.grid, y.grid, approximate=True)
+    node = Node("table", (x,), (y,), {"function": "gelu_tanh", "values": tuple(values.tolist())})
+    (operation,) = tflite_ops.operations(NpuGraph("t", [x], [y], [node]))
     assert operation.name == "GELU" and operation.options == {"approximate": True}
+    node.attrs["values"] = (int(values[0]) ^ 1, *values.tolist()[1:])  # somebody's own function of that name
+    assert [o.name for o in tflite_ops.operations(NpuGraph("t", [x], [y], [node]))] == ["CAST", "ADD", "GATHER"]
 
 
 def test_graphs_without_nodes_scalars_and_repeated_results():

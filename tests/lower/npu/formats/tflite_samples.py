@@ -27,7 +27,7 @@ POSITIVE = ("log", "sqrt", "rsqrt", "pow")
 ONE_GRID = {
     *("max_pool_2d", "average_pool_2d", "reduce_max", "reduce_min", "maximum", "minimum", "reshape", "transpose"),
     *("concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile", "reverse", "gather", "select"),
-    *("resize_bilinear", "resize_nearest", "neg"),
+    *("resize_bilinear", "resize_nearest"),
 }
 
 
@@ -156,6 +156,7 @@ UNARY = {
     "round": np.rint,
     "sign": np.sign,
     "logical_not": np.logical_not,
+    "erf": lambda x: erf(x),
 }
 COMPARE = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or")
 BINARY = {name: getattr(np, name) for name in (*COMPARE, "maximum", "minimum")}
@@ -490,7 +491,7 @@ def result_tensor(op, kind, first, y, shape, i) -> Tensor:
         return Tensor(name, shape, np.dtype(NAMES[kind]))
     if (kind, op) in FIXED:
         return Tensor(name, shape, FIXED[kind, op].dtype, FIXED[kind, op])
-    if op in ONE_GRID:
+    if op in ONE_GRID or (op == "neg" and kind == "q16"):
         return Tensor(name, shape, first.dtype, first.grid)
     low, high = float(np.min(y)), float(np.max(y))
     m = Maker(kind, np.random.default_rng(0))
