@@ -14,7 +14,7 @@ from typing import Final
 from nxjax.backends.npu.base import NpuTarget
 from nxjax.errors import ParameterError
 
-MODULES: Final = ("litert", "ethosu", "edgetpu", "qnn", "litert_aot", "intel", "vitisai", "onnx_emit")
+MODULES: Final = ("litert", "ethosu", "edgetpu", "qnn", "litert_aot", "intel", "apple", "vitisai", "onnx_emit")
 GROUP: Final = "nxjax.targets"
 
 
