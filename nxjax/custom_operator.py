@@ -62,8 +62,9 @@ def custom_op(
             settings. By default the function is asked; one in NumPy needs it.
         derivative: the reverse derivative, as given to ``op.defgrad``; derived by default.
         batching: ``(op, size, args, dims, **settings) -> (result, dim)``, under `vmap`; derived by default.
-        quantize: how a quantized program computes it: ``"table"`` (the default of elementwise ops of one operand: by
-            its values on the grid), or ``"float"`` (between dequantize and quantize).
+        quantize: how a quantized program computes it: ``"table"``, by its values on the grid (the default of
+            elementwise ops of one operand); ``"expand"``, by the quantized ops it is made of (of other ops of nx
+            functions); or ``"float"``, between dequantize and quantize.
         samples: operands to test with: arrays, tuples of arrays, or `nx.testing.sample` with settings; drawn from the
             type by default.
 
@@ -120,10 +121,9 @@ def _defined(
     if not (type is None or isinstance(type, str) or callable(type)):
         expected = "'elementwise', a signature such as 'float[n] -> float[n]', or a function of types"
         raise ParameterError(f"custom_op {name}: type", got=repr(type), expected=expected)
-    if quantize not in (None, "table", "float") and not callable(quantize):
-        raise ParameterError(
-            f"custom_op {name}: quantize", got=repr(quantize), expected="'table', 'float' or a function"
-        )
+    if quantize not in (None, "table", "expand", "float"):
+        expected = "'table', 'expand' or 'float'"
+        raise ParameterError(f"custom_op {name}: quantize", got=repr(quantize), expected=expected)
     parameters = Parameters.of(function, name)
     declared = Signature.parse(type, name) if isinstance(type, str) and type != "elementwise" else type
     tests, program, multi = _probed(function, parameters, name, declared, samples)
@@ -139,7 +139,10 @@ def _defined(
         raise ParameterError(
             f"custom_op {name}: a table needs an elementwise op of one operand", got=", ".join(parameters.operands)
         )
-    how = quantize or ("table" if alone else "float")
+    pieces = program is not None and not multi
+    if quantize == "expand" and not pieces:
+        raise ParameterError(f"custom_op {name}: only an op of nx functions with one result has pieces to quantize")
+    how = quantize or ("table" if alone else "expand" if pieces else "float")
     rule = declared if callable(declared) else None
     return make(name, elementwise, multi, function, parameters, program is None, rule, batching, how), tests
 

@@ -82,7 +82,7 @@ def test_elementwise_ops_of_two_operands_broadcast():
 
     x, g = array(3, 4), array(4)
     assert gated.elementwise
-    assert gated.quantized == "float"
+    assert gated.quantized == "expand"
     close(np.asarray(gated(x, g)), x * jax.nn.sigmoid(g), rtol=1e-5)
     close(np.asarray(gated(x, array(3, 1) * 0)), x / 2, rtol=1e-5)
     close(np.asarray(gated(x, 0.0)), x / 2, rtol=1e-5)
@@ -101,7 +101,7 @@ def test_an_op_that_mixes_elements():
 
     x = array(2, 3, 5)
     assert not spread.elementwise
-    assert spread.quantized == "float"
+    assert spread.quantized == "expand"
     assert names(spread, x) == ["spread"]
     close(np.asarray(spread(x)), theirs(x), rtol=1e-5)
     close(np.asarray(nx.vmap(spread, in_axes=2)(x)), jax.vmap(theirs, in_axes=2)(x), rtol=1e-5)
@@ -642,6 +642,21 @@ def test_a_quantized_program_holds_a_table_of_it():
     slope = nx.grad(lambda v: quantized(v).sum())(x)
     exact = nx.grad(lambda v: f(v).sum())(x)
     assert np.corrcoef(np.asarray(slope).ravel(), np.asarray(exact).ravel())[0, 1] > 0.95
+
+
+def test_an_op_in_quantized_pieces():
+    op = nx.custom_op(lambda x, beta=1.0: x * nx.nn.sigmoid(beta * x), name="in_pieces", quantize="expand")
+    w, x = array(4, 4), array(64, 4)
+    f = lambda v: op(v @ w, 2.0) @ w
+    quantized = nx.quantize(f, "int8", calibrate=[x])
+    made = [e.op.name for e in nx.make_jaxpr(quantized)(x).equations]
+    assert "in_pieces" not in made
+    assert made.count("qmul") >= 1
+    assert made.count("qunary") == 1
+    want = np.asarray(f(x))
+    assert np.abs(np.asarray(quantized(x)) - want).max() < 0.03 * np.abs(want).max()
+    with pytest.raises(ParameterError, match="pieces"):
+        nx.custom_op(lambda x: np.sort(x), name="f", type="float[n] -> float[n]", quantize="expand")
 
 
 def test_an_op_that_is_not_quantized_stays_float():

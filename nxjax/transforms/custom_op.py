@@ -120,7 +120,8 @@ class CustomOp(Op):
         elementwise: whether it works element by element.
         declared: ``(*types, **settings) -> type(s)``, or None to ask the function.
         batching: ``(op, size, args, dims, **settings) -> (results, dims)``, or None to derive it.
-        quantized: in quantized programs, ``"table"`` (by its values on the grid) or ``"float"`` (in float).
+        quantized: in quantized programs, ``"table"`` (by its values on the grid), ``"expand"`` (by the ops it is made
+            of) or ``"float"``.
         kernels: executor -> `Kernel`; ``"cpu"`` runs on NumPy arrays, ``"xla"`` writes StableHLO.
         pushes, pulls: the forward or reverse derivative that was given, at most one of them.
     """

@@ -118,7 +118,7 @@ class _Planner:
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
         names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.consts))
         _name(program.equations, prefix, names)
-        if any(e.op in EXPANDED for e in program.equations):
+        if any(_in_pieces(e.op) for e in program.equations):
             program = _Expanding(program, self.policy, names).program()
         return program, names
 
@@ -183,7 +183,7 @@ class _Expanding:
         for e in p.equations:
             e = e.replaced(tuple(map(atom, e.inputs)), e.outputs)
             scheme = None
-            if e.op in EXPANDED:
+            if _in_pieces(e.op):
                 scheme = decided(self.policy, e, self.names)
             if scheme is None or scheme.activations is None or not (scheme.integer or e.op is dot_product_attention):
                 equations.append(e)
@@ -201,6 +201,11 @@ class _Expanding:
             result = inner.outputs[0]
             env[e.outputs[0]] = renamed.get(result, result) if isinstance(result, Var) else result
         return Program(p.inputs, equations, [atom(a) for a in p.outputs], consts, values, p.name)
+
+
+def _in_pieces(op: Op) -> bool:
+    """Whether integer arithmetic knows an op by its pieces only; an op that a program defined may say so itself."""
+    return op in EXPANDED or getattr(op, "quantized", "") == "expand"
 
 
 def _computes(program: Program) -> bool:
