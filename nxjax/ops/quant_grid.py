@@ -109,9 +109,8 @@ def asymmetric(low: float, high: float, dtype: DType = dtypes.int8) -> Grid:
         high = 1.0
     info: Any = dtypes.integer_info(dtype)
     first, last = int(info.min), int(info.max)
-    scale = float(np.float32((high - low) / (last - first)))
-    if scale == 0 or not math.isfinite(scale):
-        scale = float(np.float32(np.finfo(np.float32).tiny)) if scale == 0 else scale
+    # Not below the least normal number: compilers take smaller ones for 0.
+    scale = max(float(np.float32((high - low) / (last - first))), float(np.finfo(np.float32).tiny))
     zero = first - low / scale
     return Grid(dtype, scale, int(min(max(math.floor(zero + 0.5), first), last)))
 

@@ -122,7 +122,7 @@ class _Weighted(Quantized):
     ) -> Array | None:
         x, w, w_scale, b = primals
         tx, tw, _, tb = tangents
-        snapped = quantize_weight(w, w_scale, dtype=w_dtype)
+        snapped, tw = quantize_weight.jvp((w, w_scale), (tw, None), dtype=w_dtype)
         by_x, by_w = self.plain(x, snapped, **params)
         parts = [None if tx is None else by_x(tx), None if tw is None else by_w(tw)]
         if tb is not None:

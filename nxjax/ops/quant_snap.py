@@ -8,8 +8,10 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import Elementwise, NDArray, move_batch, of_dtype, require
+from nxjax.ops.arithmetic import abs, mul, sub
+from nxjax.ops.base import Elementwise, NDArray, like, move_batch, of_dtype, require
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import ge, gt, le
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.quant_base import FLOAT32, Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
@@ -23,6 +25,7 @@ from nxjax.ops.quant_traced import (
     symmetric_limit,
     to_stored,
 )
+from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -57,11 +60,6 @@ class QuantizeDequantize(Quantized, Elementwise):
         return tangents[0]
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, grid: Grid) -> tuple[Any, Any]:
-        from nxjax.ops.base import like
-        from nxjax.ops.bitwise import and_
-        from nxjax.ops.compare import ge, le
-        from nxjax.ops.select import select_n
-
         (x,), (t,) = primals, tangents
         y = self(x, grid=grid)
         if t is None:
@@ -85,9 +83,6 @@ class Requantize(Quantized, Elementwise):
         return fixed.requantize(q, x_grid, y_grid, lo, hi, rounding)
 
     def traced(self, q: Array, /, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding) -> Array:
-        from nxjax.ops.arithmetic import sub
-        from nxjax.ops.base import like
-
         real = fixed.requantize_factor(x_grid, y_grid, lo, hi)
         centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.int64)
         return settled(rescale_static(centred, real, rounding), y_grid, lo, hi)
@@ -120,10 +115,20 @@ class QuantizeWeight(Op):
         return np.asarray(weight_integers(w, scale, dtype).astype(np.float32) * blocks(scale, w.shape))
 
     def expand(self, w: Array, scale: Array, /, *, dtype: DType) -> Array:
-        return mul(stored_weights(w, scale, dtype), spread_blocks(scale, w.shape))
+        stored = stored_weights(w, scale, dtype)
+        if dtype not in dtypes.FLOAT:
+            # Integers have one zero, floats two.
+            stored = cast(cast(stored, dtypes.int32), dtypes.float32)
+        return mul(stored, spread_blocks(scale, w.shape))
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, dtype: DType) -> tuple[Any, Any]:
-        return self(*primals, dtype=dtype), tangents[0]
+        (w, scale), t = primals, tangents[0]
+        y = self(w, scale, dtype=dtype)
+        if t is None:
+            return y, None
+        # Half a step beyond the last value still rounds to it: the weight that gave its scale is not clipped.
+        bound = mul(spread_blocks(scale, w.shape), like(w, symmetric_limit(dtype) + 0.5))
+        return y, select_n(gt(abs(w), bound), t, like(t, 0))
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType) -> tuple[Any, Any]:
         w, scale = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
