@@ -134,10 +134,14 @@ def broadcast_shape(values: Sequence[Value]) -> Shape:
 
 @final
 class Builder:
-    """Appends nodes; every node carries the source line and scope of the equation being lowered."""
+    """Appends nodes; every node carries the source line and scope of the equation being lowered.
 
-    def __init__(self, rules: dict[str, Rule]) -> None:
+    Loops of at most ``unroll`` steps are written out.
+    """
+
+    def __init__(self, rules: dict[str, Rule], unroll: int = 0) -> None:
         self.rules = rules
+        self.unroll = unroll
         self.nodes: list[Node] = []
         self.source: Source | None = None
         self.scope = ""
@@ -366,7 +370,7 @@ class Builder:
 
     def program(self, program: Program, args: Sequence[Value]) -> list[Value]:
         """The equations of a program; raises at the first that is not supported."""
-        program = dead_code_eliminated(inlined(program))
+        program = dead_code_eliminated(inlined(program, self.unroll))
         env: dict[Var, Value] = dict(zip(program.inputs, args, strict=True))
         env.update(known_consts(program))
         for e in program.equations:

@@ -111,7 +111,7 @@ def _raw(
     from nxjax.lower.npu.rules.table import RULES
 
     flat = dead_code_eliminated(inlined(program, unroll))
-    b = Builder(rules_for(format, RULES))
+    b = Builder(rules_for(format, RULES), unroll)
     refused: list[Refusal] = []
     env: dict[Var, Value] = known_consts(flat)
     inputs: list[Tensor] = []

@@ -19,18 +19,6 @@ _SCATTER = _refused(
     "it writes at computed places, which NPUs do not", "choose with nx.numpy.where, or multiply with a one-hot matrix"
 )
 _RANDOM = _refused("random numbers are not drawn on an NPU", "draw them outside and pass them in")
-_WHILE = _refused(
-    "the number of its steps is data, and NPU graphs have no loops",
-    "compile the body and loop outside, or use nx.lax.scan with a fixed length",
-)
-_SCAN = _refused(
-    "it has more steps than are written out, and NPU graphs have no loops",
-    "compile one step and loop outside, or ask for more steps with unroll=",
-)
-_COND = _refused(
-    "which branch runs is data, and NPU graphs have no branches",
-    "compute both and choose with nx.numpy.where, or compile the branches apart",
-)
 _CALLBACK = _refused("Python functions do not run on an NPU", "call it outside of the compiled function")
 _LINALG = _refused("factorizations have no NPU instruction", "compute it outside of the compiled function")
 _FFT = _refused("there is no NPU instruction for it", "multiply with the constant matrix of the transform")
@@ -47,9 +35,6 @@ RULES: Final[dict[str, Rule]] = {
         ("random_bits", "random_seed", "random_split", "random_fold_in", "random_wrap", "random_unwrap"), _RANDOM
     ),
     **dict.fromkeys(("threefry2x32", "random_clone", "random_gamma_grad"), _RANDOM),
-    "while": _WHILE,
-    "scan": _SCAN,
-    "cond": _COND,
     **dict.fromkeys(("pure_callback", "io_callback", "debug_callback"), _CALLBACK),
     **dict.fromkeys(("cholesky", "lu", "qr", "svd", "eig", "eigh", "geqrf", "triangular_solve"), _LINALG),
     **dict.fromkeys(("custom_linear_solve", "custom_root"), _LINALG),

@@ -7,6 +7,7 @@ from typing import Final
 from nxjax.lower.npu.builder import Rule
 from nxjax.lower.npu.rules import (
     composite,
+    control,
     convolution,
     elementwise,
     move,
@@ -20,6 +21,7 @@ from nxjax.lower.npu.rules import (
 RULES: Final[dict[str, Rule]] = {
     **elementwise.RULES,
     **composite.RULES,
+    **control.RULES,
     **move.RULES,
     **reduce.RULES,
     **products.RULES,

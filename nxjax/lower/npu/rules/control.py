@@ -1,0 +1,57 @@
+"""Rules of loops and choices whose course is known when the program is lowered: they are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.trace.program import Program
+
+
+def _while(
+    b: Builder,
+    out: Any,
+    *xs: Value,
+    cond: Program,
+    cond_nconsts: int,
+    body: Program,
+    body_nconsts: int,
+) -> Sequence[Value]:
+    tests, rest = xs[:cond_nconsts], xs[cond_nconsts:]
+    consts, carry = rest[:body_nconsts], list(rest[body_nconsts:])
+    for _ in range(b.unroll + 1):
+        more = b.program(cond, [*tests, *carry])[0].scalar()
+        if more is None:
+            raise Unsupported(
+                "the number of its steps is data, and NPU graphs have no loops",
+                "compile the body and loop outside, or use nx.lax.scan with a fixed length",
+            )
+        if not more:
+            return carry
+        carry = b.program(body, [*consts, *carry])
+    raise _too_long(b)
+
+
+def _too_long(b: Builder) -> Unsupported:
+    return Unsupported(
+        f"it has more than {b.unroll} steps, and NPU graphs have no loops",
+        "compile one step and loop outside, or ask for more steps with unroll=",
+    )
+
+
+def _scan(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
+    raise _too_long(b)
+
+
+def _cond(b: Builder, out: Any, index: Value, *xs: Value, branches: tuple[Program, ...]) -> Sequence[Value]:
+    number = index.scalar() if not index.shape else None
+    if number is None:
+        raise Unsupported(
+            "which branch runs is data, and NPU graphs have no branches",
+            "compute both and choose with nx.numpy.where, or compile the branches apart",
+        )
+    return b.program(branches[int(number)], xs)
+
+
+RULES: Final[dict[str, Rule]] = {"while": _while, "scan": _scan, "cond": _cond}
