@@ -230,8 +230,14 @@ def _checked(c: Context, step: Step, i: int, y: Val) -> Val:
             "use shapes that are polynomials in the bucketed lengths, or a bucket for every length that differs",
             got=", ".join(f"{shape} at {m}" for shape, m in zip(shapes, described(c), strict=True)),
         )
-    for s in sizes:
+    for s, n in zip(sizes, y.array.shape, strict=True):
         c.solver.learn(s)
+        low, high = c.solver.bounds(s)
+        if low < 0 or high > n:
+            raise step.refuse(
+                f"a size between {low} and {high} does not fit the {n} that it is at the bucket's length",
+                "do not make what gets longer as the length gets shorter: nx.pad to a fixed size instead",
+            )
     wanted = step.equations[0].outputs[i].type
     array = y.array
     if array.type.weak != wanted.weak and wanted.dtype in dtypes.NUMERIC:

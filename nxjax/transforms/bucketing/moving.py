@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from nxjax.ops.base import constant, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import GatherScatterMode
+from nxjax.ops.indexing import GatherScatterMode, gather
 from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
@@ -187,14 +188,15 @@ def _indices(
 ) -> Array:
     """Index vectors for the padded operand: components beyond what counts are moved in, or to ``outside``."""
     array = indices.array
-    if not x.varying(dims):
+    moving = [not (isinstance(x.sizes[d], int) and isinstance(sizes[d], int)) for d in dims]
+    if not any(moving):
         return array
     if array.dtype.itemsize < 4:
         array = convert_element_type(array, dtype=dtypes.int32)
     place = array.ndim - 1
     columns = np.arange(len(dims))
     for k, d in enumerate(dims):
-        if not x.varies(d):
+        if not moving[k]:
             continue
         last = convert_element_type(c.value(simple(Size.of(x.sizes[d]) - sizes[d])), dtype=array.dtype)
         limit = broadcast_in_dim(last, shape=array.shape, broadcast_dimensions=())
@@ -209,9 +211,6 @@ def _gather(c: Context, s: Step, x: Val, indices: Val) -> Vals:
     n, mode = s.params["dimension_numbers"], s.params["mode"]
     rows = s.each("slice_sizes")
     sizes = [size_of(c, _column(rows, d), [x.sizes[d]], s) for d in range(x.ndim)]
-    for d, k in enumerate(sizes):
-        if not isinstance(k, int) and not c.solver.same(k, x.sizes[d]):
-            raise s.refuse(f"slices along axis {d} are neither of fixed size nor whole", "gather single elements")
     clip = mode is not GatherScatterMode.FILL_OR_DROP
     largest = dtypes.integer_info(dtypes.int32).max
     at = _indices(c, x, indices, n.start_index_map, sizes, clip, largest)
@@ -220,7 +219,7 @@ def _gather(c: Context, s: Step, x: Val, indices: Val) -> Vals:
     batch = iter(indices.sizes[:-1])
     rank = len(s.shapes()[0])
     found = tuple(next(inner) if d in n.offset_dims else next(batch) for d in range(rank))
-    return Val(called(s, [x.array, at]), found)
+    return Val(called(s, [_with_room(c, x, sizes, s.params["slice_sizes"]), at]), found)
 
 
 _NEUTRAL = {
@@ -238,15 +237,12 @@ def _scatter(c: Context, s: Step, x: Val, indices: Val, updates: Val) -> Vals:
     dims: tuple[int, ...] = n.scatter_dims_to_operand_dims
     window = n.window(x.ndim)
     sizes: list[Extent] = [1] * x.ndim
-    array = updates.array
+    blocks = [1] * x.ndim
     for d, u in zip(window, n.update_window_dims, strict=True):
-        sizes[d] = updates.sizes[u]
-        if updates.varies(u) and not c.solver.same(updates.sizes[u], x.sizes[d]):
-            if s.op.name not in _NEUTRAL:
-                raise s.refuse("windows of bucketed length into a larger axis", "scatter single elements")
-            array = c.mask(Val(array, updates.sizes), (u,), _NEUTRAL[s.op.name](array.dtype))
-    if not x.varying() and not indices.varying():
-        return Val(called(s, [x.array, indices.array, array]), x.sizes)
+        sizes[d], blocks[d] = updates.sizes[u], updates.shape[u]
+    wide = _with_room(c, x, sizes, blocks)
+    if not x.varying() and not indices.varying() and wide is x.array:
+        return Val(called(s, [x.array, indices.array, updates.array]), x.sizes)
     if not dims:
         raise s.refuse("without indices along an axis that varies", "write it as nx.where")
     # Everything that must not be written goes where nothing is: far outside, and is dropped.
@@ -273,5 +269,29 @@ def _scatter(c: Context, s: Step, x: Val, indices: Val, updates: Val) -> Vals:
             c.valid(indices.sizes[axis], at.shape[axis]), shape=at.shape, broadcast_dimensions=(axis,)
         )
         at = select_n(keep, like(at, far), at)
-    y = called(s, [x.array, at, array], mode=GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False)
+    array = updates.array
+    if wide is not x.array:
+        array = _whole_windows(c, s, wide, at, updates, blocks)
+    y = called(
+        s, [wide, at, array], mode=GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False, unique_indices=False
+    )
+    if wide is not x.array:
+        y = slice_op(y, start_indices=(0,) * x.ndim, limit_indices=x.shape)
     return Val(y, x.sizes)
+
+
+def _whole_windows(c: Context, s: Step, x: Array, at: Array, updates: Val, blocks: Sequence[int]) -> Array:
+    """Updates whose windows have padding, with something in it that changes nothing."""
+    n = s.params["dimension_numbers"]
+    dims = updates.varying(n.update_window_dims)
+    if s.op.name in _NEUTRAL:
+        return c.mask(updates, dims, _NEUTRAL[s.op.name](updates.array.dtype))
+    if math.prod(at.shape[:-1]) != 1:
+        raise s.refuse(
+            "several windows of bucketed length, which may overlap", "write one at a time, or single elements"
+        )
+    array = gather(
+        x, at, dimension_numbers=n.as_gather(), slice_sizes=tuple(blocks), mode=GatherScatterMode.FILL_OR_DROP
+    )
+    counts = c.mask(Val(constant(True, dtypes.bool_, updates.shape), updates.sizes), dims, False)
+    return select_n(counts, array, updates.array)
