@@ -54,10 +54,16 @@ def unique(names: Iterable[str], taken: set[str]) -> list[str]:
     return found
 
 
+def port_names(graph: NpuGraph) -> tuple[list[str], list[str]]:
+    """The names of a program's inputs and results: the tensors' own, made clean and different."""
+    taken: set[str] = set()
+    return unique((t.name for t in graph.inputs), taken), unique((t.name for t in graph.outputs), taken)
+
+
 def node_names(graph: NpuGraph) -> list[str]:
     """The operation that stands for each node; apart from the names of inputs and results."""
-    ends = {clean(t.name) for t in (*graph.inputs, *graph.outputs)}
-    return unique((n.name or f"{n.op}_{i}" for i, n in enumerate(graph.nodes)), ends)
+    inputs, outputs = port_names(graph)
+    return unique((n.name or f"{n.op}_{i}" for i, n in enumerate(graph.nodes)), {*inputs, *outputs})
 
 
 def last_axis(rank: int, axis: int, first: bool) -> int:
@@ -86,7 +92,7 @@ class Builder:
         def named(**arguments: Any) -> Any:
             self.count += 1
             value = make(**{"name": f"{self.prefix}_op{self.count}"} | arguments)
-            self.made.append(value)
+            self.made += value if isinstance(value, (list, tuple)) else [value]
             return value
 
         return named
@@ -192,6 +198,24 @@ class Net:
         stored = self.op.quantize(input=value, output_dtype=grid.dtype.name, **ends)
         value = self.op.dequantize(input=stored, **ends)
         return self.op.cast(x=value, dtype="fp16") if wide else value
+
+    def numbers(self, value: Value, grid: Grid) -> Value:
+        """The stored integers of a value on a grid, as int32; counted in float32, which holds 16 bits exactly."""
+        step = np.float32(1 / np.float64(np.max(grid.scale)))
+        steps = self.op.round(x=self.op.mul(x=self.op.cast(x=value, dtype="fp32"), y=step))
+        low, high = (np.float32(v - grid.zero_point) for v in grid.limits)
+        steps = self.op.clip(x=steps, alpha=low, beta=high)
+        if grid.zero_point:
+            steps = self.op.add(x=steps, y=np.float32(grid.zero_point))
+        return self.op.cast(x=steps, dtype="int32")
+
+    def meant(self, stored: Value, grid: Grid) -> Value:
+        """Reals of int32 stored integers."""
+        wide = self.op.cast(x=stored, dtype="fp32")
+        if grid.zero_point:
+            wide = self.op.sub(x=wide, y=np.float32(grid.zero_point))
+        reals = self.op.mul(x=wide, y=np.float32(np.max(grid.scale)))
+        return self.op.cast(x=reals, dtype="fp16") if self.real == dtypes.float16 else reals
 
     def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
         """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""

@@ -186,14 +186,14 @@ BINARY: Final[dict[str, str]] = {
 }
 
 
-def sides(net: Net, node: Node, first: bool, count: int = 2) -> list[Value]:
+def both(net: Net, node: Node, first: bool, count: int = 2) -> list[Value]:
     return [net.widened(operand(node, i), len(node.output.shape), first) for i in range(count)]
 
 
 @rule(*BINARY)
 def _(net: Net, node: Node) -> Results:
     first = follow(net, node)
-    x, y = sides(net, node, first)
+    x, y = both(net, node, first)
     if node.op == "div" and not real(node.output):
         # MIL's integer division rounds down, TFLite's towards zero.
         signs = net.op.mul(x=net.op.sign(x=x), y=net.op.sign(x=y))
@@ -204,7 +204,7 @@ def _(net: Net, node: Node) -> Results:
 @rule("squared_difference")
 def _(net: Net, node: Node) -> Results:
     first = follow(net, node)
-    x, y = sides(net, node, first)
+    x, y = both(net, node, first)
     difference = net.op.sub(x=x, y=y)
     return [net.op.mul(x=difference, y=difference)], first
 
@@ -212,7 +212,7 @@ def _(net: Net, node: Node) -> Results:
 @rule("select")
 def _(net: Net, node: Node) -> Results:
     first = follow(net, node)
-    condition, x, y = sides(net, node, first, 3)
+    condition, x, y = both(net, node, first, 3)
     # MIL's select has the shape of its two values whatever the condition's is.
     shape = [node.output.shape[i] for i in (0, 3, 1, 2)] if first else list(node.output.shape)
     x, y = (v if list(v.shape) == shape else net.op.tile(x=lead(net, v, shape), reps=repeats(v, shape)) for v in (x, y))
@@ -292,7 +292,7 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     # Written out: MIL's prelu has one slope per index of axis 1 only.
     first = follow(net, node)
-    x, slope = sides(net, node, first)
+    x, slope = both(net, node, first)
     below = net.op.minimum(x=x, y=net.number(0.0))
     return [net.op.add(x=net.op.relu(x=x), y=net.op.mul(x=below, y=slope))], first
 
@@ -319,9 +319,14 @@ def _(net: Net, node: Node) -> Results:
 @rule("cast")
 def _(net: Net, node: Node) -> Results:
     first, x, y = follow(net, node), operand(node), node.output
-    value = net.get(x, first)
-    kind = net.kind(dtypes.float32 if real(y) else y.dtype)
-    if kind == "bool" and real(x):
+    value, whole = net.get(x, first), not real(x)
+    if x.grid is not None:
+        # Stored integers are cast, as TFLite's CAST does: it knows no scales.
+        value, whole = net.numbers(value, x.grid), True
+    if y.grid is not None:
+        return [net.meant(value if whole else net.op.cast(x=value, dtype="int32"), y.grid)], first
+    kind = net.kind(y.dtype)
+    if kind == "bool" and not whole:
         return [net.op.not_equal(x=value, y=net.number(0.0))], first
     return [net.op.cast(x=value, dtype=kind)], first
 
@@ -438,11 +443,21 @@ def _(net: Net, node: Node) -> Results:
 @rule("pad")
 def _(net: Net, node: Node) -> Results:
     first, x = follow(net, node), operand(node)
-    padding = node.attrs["padding"]
-    widths = frame([padding[i] for i in ((0, 3, 1, 2) if first else range(len(padding)))])
-    value = node.attrs.get("value") or 0
-    fill = net.number(value) if real(x) else np.int32(value)
-    return [net.op.pad(x=net.get(x, first), pad=widths, mode="constant", constant_val=fill)], first
+    padding, value = node.attrs["padding"], node.attrs.get("value") or 0
+    order = (0, 3, 1, 2) if first else range(len(padding))
+    current = net.get(x, first)
+    if real(x):
+        widths = frame([padding[i] for i in order])
+        return [net.op.pad(x=current, pad=widths, mode="constant", constant_val=net.number(value))], first
+    # MIL pads reals only: whole numbers get constants at their sides.
+    kind = np.bool_ if x.dtype == dtypes.bool_ else np.int32
+    for axis, i in enumerate(order):
+        shape = list(current.shape)
+        sides = [np.full([*shape[:axis], n, *shape[axis + 1 :]], value, kind) if n else None for n in padding[i]]
+        parts = [v for v in (sides[0], current, sides[1]) if v is not None]
+        if len(parts) > 1:
+            current = net.op.concat(values=parts, axis=axis)
+    return [current], first
 
 
 @rule("broadcast_to")

@@ -7,7 +7,6 @@ package is read back; what an op becomes is `coreml_ops`'s. It knows no chip and
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import json
 import logging
@@ -23,7 +22,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, Value, clean, node_names
+from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, Value, clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_ops import RULES, activate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.trace import dtypes
@@ -60,7 +59,6 @@ def quiet() -> Generator[None]:
         ):
             warnings.simplefilter("ignore")
             yield
-            gc.collect()
     finally:
         logging.disable(before)
 
@@ -98,11 +96,7 @@ def opened(net: Net, t: Tensor, value: Value) -> Value:
     if t.grid is None:
         kind = net.kind(t.dtype)
         return value if kind == port(t) else net.op.cast(x=value, dtype=kind)
-    shifted = net.op.cast(x=value, dtype="fp32")
-    shifted = net.op.sub(x=shifted, y=np.float32(t.grid.zero_point)) if t.grid.zero_point else shifted
-    reals = net.op.mul(x=shifted, y=np.float32(t.grid.scale))  # pyright: ignore[reportArgumentType]
-    reals = net.op.cast(x=reals, dtype=net.kind(dtypes.float32)) if net.real == dtypes.float16 else reals
-    return net.on_grid(reals, t.grid, t.name)
+    return net.on_grid(net.meant(value, t.grid), t.grid, t.name)
 
 
 def closed(net: Net, t: Tensor, name: str) -> Value:
@@ -114,11 +108,7 @@ def closed(net: Net, t: Tensor, name: str) -> Value:
             x=value, dtype=kind, name=name
         )  # fmt: skip
     port(t)
-    steps = net.op.mul(x=net.op.cast(x=value, dtype="fp32"), y=np.float32(1 / np.float64(np.max(t.grid.scale))))
-    steps = net.op.round(x=steps)
-    low, high = (np.float32(v - t.grid.zero_point) for v in t.grid.limits)
-    steps = net.op.add(x=net.op.clip(x=steps, alpha=low, beta=high), y=np.float32(t.grid.zero_point))
-    return net.op.cast(x=steps, dtype="int32", name=name)
+    return net.op.identity(x=net.numbers(value, t.grid), name=name)
 
 
 def write_node(net: Net, node: Node, name: str) -> None:
@@ -181,9 +171,10 @@ def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
         net = Net(real)
         four = any(t.dtype == dtypes.int4 for t in graph.constants())
         version: Any = ct.target.iOS18 if four else ct.target.iOS17
+        inputs, outputs = port_names(graph)
         ports = {
-            clean(t.name): make.placeholder(t.shape, getattr(net.types, port(t)), name=clean(t.name))
-            for t in graph.inputs
+            name: make.placeholder(t.shape, getattr(net.types, port(t)), name=name)
+            for t, name in zip(graph.inputs, inputs, strict=True)
         }
         with Function(ports, version) as main:
             for t, (name, value) in zip(graph.inputs, main.inputs.items(), strict=True):
@@ -192,8 +183,7 @@ def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
             for node, name in zip(graph.nodes, node_names(graph), strict=True):
                 write_node(net, node, name)
             results: list[Value] = []
-            for t in graph.outputs:
-                name = clean(t.name)
+            for t, name in zip(graph.outputs, outputs, strict=True):
                 net.op.start(f"{name}_out")
                 results.append(closed(net, t, name))
             main.set_outputs(results)
