@@ -57,8 +57,7 @@ def test_dot(case: tuple, dtype: np.dtype, d: Draw):
     # Against real numbers: within a step and a half.
     snapped = quantize_weight.eval(w, scale, dtype=params["w_dtype"])
     real = dot_general.eval(x.astype(np.float64), snapped.astype(np.float64), dimension_numbers=case[2])
-    (_, wc), (_, wb) = case[2]
-    lead = len(wb)
+    lead = len(case[2][1][1])
     real = real + b.reshape((*b.shape[:lead], *(1,) * (real.ndim - b.ndim), *b.shape[lead:]))
     g = params["y_grid"]
     want = np.clip(real / g.scale + g.zero_point, params["lo"], params["hi"])
@@ -72,7 +71,7 @@ def test_dot(case: tuple, dtype: np.dtype, d: Draw):
 def test_dots_are_straight_through(d: Draw):
     case = DOTS[d.size(0, len(DOTS) - 1)]
     params = {**shared(d, d.choice(I8, I16)), "dimension_numbers": case[2]}
-    x, w, scale, b = args = dot_operands(d, case, params)
+    x, w, scale, _ = args = dot_operands(d, case, params)
     snapped = quantize_weight.eval(w, scale, dtype=params["w_dtype"])
     limit = 7.5 if params["w_dtype"] == dtypes.int4 else 127.5
     held = (np.abs(w) <= limit * np.broadcast_to(scale, w.shape)).astype(np.float32)
