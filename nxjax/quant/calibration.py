@@ -111,6 +111,13 @@ def _collect(stats: Any, batches: dict[str, list[Range]]) -> None:
 
 
 def _checked(site: str, span: Range) -> Range:
+    if span == (np.inf, -np.inf):
+        raise ParameterError(
+            f"quantize: calibration never computed {site}",
+            got="a branch or a loop body that no batch enters",
+            expected="data that take every branch",
+            fix="add batches that do, or let the policy answer None for its scope",
+        )
     if not np.isfinite(span).all():
         raise ParameterError(
             f"quantize: the range of {site} is not finite",

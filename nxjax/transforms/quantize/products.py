@@ -38,7 +38,10 @@ TINY: Final = 2.0**-100
 @final
 @dataclass(frozen=True)
 class Step:
-    """One per-channel step after a product: ``op`` with a value that varies along ``dims`` of the result only."""
+    """One per-channel step after a product: ``op`` with a value that varies along ``dims`` of the result only.
+
+    The value may have further dimensions of size 1.
+    """
 
     op: str
     operand: Atom
@@ -154,7 +157,9 @@ class Weighted(Group):
     def _row(self, value: Array, dims: Axes, shape: tuple[int, ...]) -> Array:
         """The operand of a step as one value per channel; ``dims`` are the dimensions it lies in."""
         places = tuple(self.channels.index(d) for d in dims)
-        return broadcast_in_dim(value, shape=shape, broadcast_dimensions=places)
+        kept = tuple(shape[i] for i in places)
+        row = value if value.shape == kept else reshape(value, shape=kept)
+        return broadcast_in_dim(row, shape=shape, broadcast_dimensions=places)
 
 
 @final
@@ -292,14 +297,13 @@ def channel_step(view: View, e: Equation, y: Var, channels: Axes) -> Step | None
         return None
     if not isinstance(other, Var):
         return Step(e.op.name, other, ())
+    inner: Atom = other
+    dims: Axes = tuple(range(other.type.ndim))
     source = view.producer.get(other)
     if source is not None and source.op.name == "broadcast_in_dim":
-        dims: Axes = source.params["broadcast_dimensions"]
-        inner = source.inputs[0]
-        kept = tuple(d for d, n in zip(dims, inner.type.shape, strict=True) if n > 1)
-        if set(kept) <= set(channels) and len(kept) == len(dims):
-            return Step(e.op.name, inner, dims)
-    return None
+        inner, dims = source.inputs[0], source.params["broadcast_dimensions"]
+    kept = tuple(d for d, n in zip(dims, inner.type.shape, strict=True) if n > 1)
+    return Step(e.op.name, inner, kept) if set(kept) <= set(channels) else None
 
 
 def clamping(view: View, e: Equation, y: Var) -> Clamp | None:
