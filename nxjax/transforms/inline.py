@@ -18,7 +18,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
 
-CALLS: Final = frozenset(("jit", "checkpoint", "custom_jvp_call", "custom_vjp_call"))
+CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call"))
 
 
 def inlined(program: Program, unroll: int = 0, calls: frozenset[str] = CALLS) -> Program:
@@ -87,7 +87,9 @@ class _Inliner:
             assert isinstance(index, Literal)
             branches: Sequence[Program] = e.params["branches"]
             return self._call(branches[int(index.value.numpy())], inputs[1:], scope)  # pyright: ignore
-        return self._call(e.params["program"], inputs, scope)
+        # An op may make the program that it runs from those it holds.
+        made = getattr(e.op, "called", None)
+        return self._call(e.params["program"] if made is None else made(**e.params), inputs, scope)
 
     def _call(self, p: Program, inputs: Sequence[Atom], scope: str) -> list[Atom]:
         env: dict[Var, Atom] = dict(zip(p.inputs, inputs, strict=True))

@@ -163,6 +163,10 @@ class BucketedCall(Nested):
         program, captured = masked(**params).program.close_over()
         return jit_call(*captured, *args, program=program, name=self.name)
 
+    def called(self, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Program:
+        """The program that runs."""
+        return masked(programs, domain, known).program
+
     def infer(
         self, *types: ArrayType, programs: Programs, domain: Domain, known: tuple[Size, ...]
     ) -> tuple[ArrayType, ...]:

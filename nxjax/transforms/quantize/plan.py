@@ -26,7 +26,7 @@ from nxjax.transforms.quantize.view import View
 
 # Known whole to devices, but to integer arithmetic only by their pieces.
 EXPANDED: Final[frozenset[Op]] = frozenset((silu, layer_norm, rms_norm, batch_norm_inference, dot_product_attention))
-JIT: Final = frozenset(("jit",))
+JIT: Final = frozenset(("jit", "bucketed"))
 # Ops whose programs are looked into; other ones that hold programs stay float.
 HOLDING: Final = frozenset(("checkpoint", "scan", "while", "cond"))
 CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
