@@ -287,7 +287,7 @@ def test_the_log_in_the_compilers_own_format():
     assert parse("") == edgetpu.Log()
 
 
-# A stand-in: replaces the operators before the first SIN by one custom operator, and logs as the real compiler does.
+# A stand-in: replaces the operators before the first SQRT by one custom operator, and logs as the real compiler does.
 FAKE = """
 import collections, sys
 sys.path.insert(0, {root!r})
@@ -301,7 +301,7 @@ if mode == "fail":
 model = flatbuffer.read(SCHEMA, "Model", open(source, "rb").read(), IDENTIFIER)
 graph, codes = model["subgraphs"][0], model["operator_codes"]
 names = [BUILTIN_NAMES[codes[o["opcode_index"]]["builtin_code"]] for o in graph["operators"]]
-cut = names.index("SIN") if "SIN" in names else len(names)
+cut = names.index("SQRT") if "SQRT" in names else len(names)
 cut = 0 if mode == "nothing" else cut
 print("Edge TPU Compiler version 16.0.384591198\\n\\nModel compiled successfully in 7 ms.\\n")
 print("On-chip memory used for caching model parameters: 6.00KiB")
@@ -309,7 +309,7 @@ print("Off-chip memory used for streaming uncached model parameters: 0.00B")
 print("Number of operations that will run on Edge TPU:", cut)
 print("Number of operations that will run on CPU:", len(names) - cut + (mode == "miscount"))
 print("\\nOperator                       Count      Status\\n")
-rows = [(n, "Mapped to Edge TPU" if i < cut else "Operation not supported" if n == "SIN" else
+rows = [(n, "Mapped to Edge TPU" if i < cut else "Operation not supported" if n == "SQRT" else
          "More than one subgraph is not supported") for i, n in enumerate(names)]
 for (name, status), count in collections.Counter(rows).items():
     print(name.ljust(30), str(count).ljust(10), status)
@@ -338,7 +338,7 @@ def fake_compiler(tmp_path, monkeypatch):
 
 def test_the_compilers_file_and_log_decide(fake_compiler):
     args = fake_compiler()
-    net = Net(1, 8, 8, 4, name="net").conv(8).unary("hard_swish").unary("sin").conv(8)
+    net = Net(1, 8, 8, 4, name="net").conv(8).unary("hard_swish").unary("sqrt").conv(8)
     build = EdgeTpu().build(net.graph(), {"min_runtime_version": 14, "search_delegate": True})
     assert build.label == "vendor-compiled" == EdgeTpu().available()[0]
     assert list(build.files) == ["net_edgetpu.tflite", "net.tflite"]
@@ -346,7 +346,7 @@ def test_the_compilers_file_and_log_decide(fake_compiler):
     # The table says host for hard_swish; the compiler took it, so that it is on the chip.
     assert [p.device for p in build.placements] == ["npu", "npu", "host", "host"]
     assert {p.decided_by for p in build.placements} == {"vendor"}
-    assert build.placements[2].reason == "SIN: Operation not supported"
+    assert build.placements[2].reason == "SQRT: Operation not supported"
     assert build.placements[3].reason == "CONV_2D: More than one subgraph is not supported"
     assert build.placements[3].suggestion and not build.placements[1].reason
     cached = build.cost["on-chip memory used for caching model parameters"]
@@ -354,7 +354,14 @@ def test_the_compilers_file_and_log_decide(fake_compiler):
     assert build.cost["npu latency"].basis == "model"
     assert any("16.0.384591198" in note for note in build.notes)
     assert "-s" in args.read_text() and "-m 14" in args.read_text() and "-d" in args.read_text().split()
-    # LiteRT has no int8 SIN: nothing pretends to run it.
+    assert build.run is not None and "host" in build.runs_on
+
+
+def test_nothing_pretends_to_run_what_litert_cannot():
+    net = Net(1, 4, 4, 8)
+    # TFLite's softmax has one output grid.
+    net.add("softmax", net.x.shape, result=Tensor("odd", net.x.shape, INT8, Grid(INT8, 0.5, 0)), beta=1.0)
+    build = EdgeTpu().build(net.graph(), {})
     assert build.run is None and any("LiteRT on the host cannot run" in note for note in build.notes)
 
 
