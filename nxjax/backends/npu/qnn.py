@@ -15,6 +15,7 @@ from nxjax.backends.npu.base import Build, NpuTarget
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.onnx_emit import file_name, only
 from nxjax.backends.npu.onnx_placement import placements
+from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
 from nxjax.backends.npu.qnn_worker import PROVIDER, Session, on_snapdragon
 from nxjax.errors import ExecutionError, ParameterError
@@ -95,9 +96,11 @@ class QualcommHtp(NpuTarget):
         only(self.name, options, ("htp_arch", "soc_model", "fp16"))
         arch = htp_arch(options.get("htp_arch", self.arch))
         soc = soc_model(options.get("soc_model"), arch)
-        written = emit(graph, Options(opset=21, unsigned=True))
+        other, origin, changed = mended(graph, arch)
+        written = emit(other, Options(opset=21, unsigned=True))
+        written.owners = {name: None if n is None else origin[n] for name, n in written.owners.items()}
         name = file_name(graph)
-        build = Build({name: written.data}, "emitted", self._table(graph, arch), notes=list(written.notes))
+        build = Build({name: written.data}, "emitted", self._table(graph, arch), notes=changed + written.notes)
         build.cost.add("file", len(written.data), "bytes", "measured")
         label, why = self.available()
         if label == "emitted":

@@ -1,0 +1,131 @@
+"""A graph as Qualcomm's compiler gets it right: forms that it refuses or computes wrongly become others.
+
+What is mended was seen with QNN 2.51 (onnxruntime-qnn 2.7.0) on its simulator:
+
+- int8 operators that it lacks, or computes between floats, become tables of 256 values, which are exact;
+- constants decompressed in the graph are decompressed in the file, since it dequantizes only per tensor;
+- float convolutions with strides (2, 2) and more than eight rows or columns of weights read beyond their input from
+  v73 on: they stride in one direction, and every other row is kept;
+- float gathers along another axis than the first give wrong rows: the axis goes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, final
+
+import numpy as np
+
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
+from nxjax.trace import dtypes
+
+# Int8 functions without a node of their own on the HTP.
+TABLES: Final = frozenset(["erf", "rsqrt"])
+# Weights of at most so many rows and columns stride in two directions at once.
+STRIDED: Final = 8
+
+
+@final
+class _Mender:
+    """The nodes being made, and the one of the graph that each stands for."""
+
+    def __init__(self) -> None:
+        self.origin: dict[Node, Node] = {}
+        self.known: dict[Tensor, Tensor] = {}
+        self.notes: list[str] = []
+
+    def plain(self, t: Tensor) -> Tensor:
+        """A constant without a grid; other tensors as they are."""
+        if t.grid is None or t.data is None:
+            return t
+        if t not in self.known:
+            self.known[t] = Tensor(t.name, t.shape, dtypes.float32, None, t.grid.dequantize(t.data))
+        return self.known[t]
+
+    def put(self, old: Node, new: Node) -> None:
+        self.origin[new] = old
+
+    def step(self, old: Node, op: str, x: Tensor, shape: list[int], suffix: str, attrs: dict[str, object]) -> Tensor:
+        """One more node for ``old``, with a result of its own."""
+        y = Tensor(f"{old.output.name}/{suffix}", tuple(shape), x.dtype, x.grid)
+        self.put(old, Node(op, (x,), (y,), attrs, old.source, old.scope, f"{old.name or old.op}/{suffix}"))
+        return y
+
+
+def mended(graph: NpuGraph, arch: int) -> tuple[NpuGraph, dict[Node, Node], list[str]]:
+    """The graph to write, the node of ``graph`` behind each of its nodes, and what was changed.
+
+    Args:
+        graph: stays as it is.
+        arch: generation of the HTP.
+    """
+    m = _Mender()
+    for n in graph.nodes:
+        new = replace(n, inputs=tuple(None if t is None else m.known.get(t, t) for t in n.inputs))
+        real = n.output.grid is None and n.output.dtype in dtypes.FLOAT
+        if real and any(t.grid is not None and t.constant for t in new.operands):
+            new = replace(new, inputs=tuple(None if t is None else m.plain(t) for t in new.inputs))
+            m.notes.append(f"{n.name or n.op}: its constants are decompressed in the file")
+        x = new.inputs[0] if new.inputs else None
+        if n.op == "dequantize" and x is not None and x.constant:
+            m.known[n.output] = x
+        elif n.op in TABLES and _int8(x) and _int8(n.output):
+            m.put(n, _table(new))
+        elif n.op == "conv_2d" and real and arch >= 73 and _strides_twice(new):
+            _split_strides(m, n, new)
+        elif n.op == "gather" and real and x is not None and int(n.attrs["axis"]) % len(x.shape):
+            _axis_first(m, n, new, x)
+        else:
+            m.put(n, new)
+    outputs = [m.known.get(t, t) for t in graph.outputs]
+    return NpuGraph(graph.name, graph.inputs, outputs, list(m.origin), graph.rounding), m.origin, m.notes
+
+
+def _int8(t: Tensor | None) -> bool:
+    return t is not None and t.grid is not None and t.dtype == dtypes.int8 and t.grid.axis is None
+
+
+def _table(n: Node) -> Node:
+    """The node as a table: its meaning on all 256 stored values."""
+    x = n.operands[0]
+    every = np.arange(-128, 128).astype(dtypes.int8)
+    one = Tensor("x", (256,), x.dtype, x.grid)
+    result = Tensor("y", (256,), n.output.dtype, n.output.grid)
+    (values,) = interpret(NpuGraph("one", [one], [result], [replace(n, inputs=(one,), outputs=(result,))]), [every])
+    return replace(n, op="table", attrs={"function": n.op, "values": values})
+
+
+def _strides_twice(n: Node) -> bool:
+    w = n.operands[1]
+    return tuple(n.attrs["strides"]) == (2, 2) and max(w.shape[1:3]) > STRIDED
+
+
+def _split_strides(m: _Mender, old: Node, new: Node) -> None:
+    """Strides (1, 2), then every other row."""
+    x, w = new.operands[:2]
+    low, high = new.attrs["padding"][0]
+    dilation = new.attrs.get("dilations", (1, 1))[0]
+    rows = x.shape[1] + low + high - (w.shape[1] - 1) * dilation
+    y = old.output
+    tall = Tensor(f"{y.name}/rows", (y.shape[0], rows, *y.shape[2:]), y.dtype)
+    name = f"{old.name or old.op}/rows"
+    m.put(old, replace(new, outputs=(tall,), attrs={**new.attrs, "strides": (1, 2)}, name=name))
+    cut = {"begin": (0, 0, 0, 0), "end": tall.shape, "strides": (1, 2, 1, 1)}
+    m.put(old, replace(old, op="strided_slice", inputs=(tall,), attrs=cut))
+    m.notes.append(f"{old.name or old.op}: strides in one direction, every other row is kept (twice the products)")
+
+
+def _axis_first(m: _Mender, old: Node, new: Node, x: Tensor) -> None:
+    """The axis to the front, a gather along it, and back."""
+    y, indices = old.output, new.operands[1]
+    axis, rank, wide = int(old.attrs["axis"]) % len(x.shape), len(x.shape), len(indices.shape)
+    front = (axis, *(i for i in range(rank) if i != axis))
+    turned = m.step(old, "transpose", x, [x.shape[i] for i in front], "front", {"permutation": front})
+    shape = (*indices.shape, *turned.shape[1:])
+    got = Tensor(f"{y.name}/rows", shape, y.dtype)
+    name = f"{old.name or old.op}/rows"
+    m.put(old, replace(new, inputs=(turned, indices), outputs=(got,), attrs={"axis": 0}, name=name))
+    # The result has the indices' dimensions where the axis was.
+    back = (*range(wide, wide + axis), *range(wide), *range(wide + axis, wide + rank - 1))
+    m.put(old, replace(old, op="transpose", inputs=(got,), attrs={"permutation": back}))

@@ -1,0 +1,92 @@
+"""What is mended for Qualcomm's compiler means the same, and is computed rightly where the original is not."""
+
+import numpy as np
+import pytest
+
+from nxjax.backends.npu.qnn import QualcommHtpDefault
+from nxjax.backends.npu.qnn_mend import TABLES, mended
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+from tests.backends.npu.graphs import F32, I8, cnn, weights
+
+pytest.importorskip("onnxruntime_qnn")
+
+
+def tall(strides=(2, 2), kernel=(10, 4)):
+    """The first layer of a keyword spotter."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, *kernel, 1)).astype(F32)
+    x, y = Tensor("x", (1, 49, 10, 1), F32), Tensor("y", (1, 25, 5, 8), F32)
+    attrs = {
+        "strides": strides,
+        "dilations": (1, 1),
+        "padding": ((4, 5), (1, 1)),
+        "groups": 1,
+        "activation": activation,
+    }
+    node = Node("conv_2d", (x, Tensor("w", w.shape, F32, None, w), None), (y,), attrs, name="conv")
+    return NpuGraph("tall", [x], [y], [node]).check(), [rng.standard_normal(x.shape).astype(F32)]
+
+
+def inner_gather():
+    rng = np.random.default_rng(1)
+    x, i = Tensor("x", (2, 3, 4), F32), Tensor("i", (2, 5), np.dtype("int32"))
+    y = Tensor("y", (2, 2, 5, 4), F32)
+    graph = NpuGraph("gather", [x, i], [y], [Node("gather", (x, i), (y,), {"axis": 1}, name="gather")]).check()
+    return graph, [rng.standard_normal(x.shape).astype(F32), rng.integers(0, 3, i.shape).astype(np.int32)]
+
+
+def compressed(node=True):
+    """Weights on a grid under float activations, decompressed by a node or by the layer."""
+    rng = np.random.default_rng(2)
+    x, y, w = Tensor("x", (4, 8), F32), Tensor("y", (4, 6), F32), weights(rng, "w", (6, 8))
+    r = Tensor("r", w.shape, F32)
+    dense = Node("fully_connected", (x, r if node else w, None), (y,), {"activation": None}, name="dense")
+    nodes = [Node("dequantize", (w,), (r,), name="weights"), dense] if node else [dense]
+    return NpuGraph("compressed", [x], [y], nodes).check(), [rng.standard_normal(x.shape).astype(F32)]
+
+
+@pytest.mark.parametrize("made", [tall, inner_gather, compressed, lambda: compressed(False)])
+def test_mended_graphs_mean_the_same_and_are_computed_rightly(made):
+    graph, feeds = made()
+    other, origin, _ = mended(graph, 73)
+    other.check()
+    assert set(origin) == set(other.nodes) and set(origin.values()) <= set(graph.nodes)
+    (want,) = interpret(graph, feeds)
+    np.testing.assert_allclose(interpret(other, feeds)[0], want, rtol=1e-5, atol=1e-5)
+    build = QualcommHtpDefault().build(graph, {})
+    assert [p.device for p in build.placements] == ["npu"] * len(graph.nodes)
+    np.testing.assert_allclose(build.run(feeds)[0], want, atol=0.005 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("op", sorted(TABLES))
+def test_functions_that_the_chip_lacks_are_exact_tables(op):
+    x = Tensor("x", (256,), I8, Grid(I8, 0.03, -100))
+    y = Tensor("y", (256,), I8, Grid(I8, 0.02, -20))
+    graph = NpuGraph(op, [x], [y], [Node(op, (x,), (y,), name="f")])
+    other, _, _ = mended(graph, 73)
+    assert [n.op for n in other.nodes] == ["table"]
+    build = QualcommHtpDefault().build(graph, {})
+    assert build.placements[0].device == "npu"
+    stored = np.arange(-128, 128).astype(I8)
+    np.testing.assert_array_equal(build.run([stored])[0], interpret(graph, [stored])[0])
+
+
+def test_what_is_right_is_left_alone():
+    graph = cnn()
+    other, _, notes = mended(graph, 73)
+    assert [n.op for n in other.nodes] == [n.op for n in graph.nodes]
+    assert notes == []
+    for strides, kernel, arch in (((1, 2), (10, 4), 73), ((2, 2), (7, 7), 73), ((2, 2), (10, 4), 69)):
+        graph, _ = tall(strides, kernel)
+        assert len(mended(graph, arch)[0].nodes) == 1
+
+
+def test_changes_are_said():
+    graph, _ = tall()
+    assert any("strides in one direction" in n for n in QualcommHtpDefault().build(graph, {}).notes)
+    graph, _ = compressed()
+    assert any("decompressed" in n for n in QualcommHtpDefault().build(graph, {}).notes)
+    assert dtypes.int8 in {t.dtype for t in graph.constants()}
