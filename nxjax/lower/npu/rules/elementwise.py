@@ -6,10 +6,14 @@ A value on a grid comes off it, except where the result provably lies on the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
+
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
-from nxjax.ops.quant_grid import Grid
+from nxjax.ops.fixed.elementwise import comparable
+from nxjax.ops.quant_grid import ROUNDINGS, Grid
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -84,11 +88,21 @@ def shared_grid(b: Builder, *xs: Value) -> Grid | None:
     return grid if all(b.fits(x, grid) for x in xs) else None
 
 
+@lru_cache(256)
+def keeps_order(grid: Grid) -> bool:
+    """Whether integer comparisons tell all values of ``grid`` apart.
+
+    LiteRT's kernels bring both operands to a common fixed point first, where fine grids run together.
+    """
+    low, high = grid.limits
+    every = np.arange(low, high + 1).astype(grid.dtype)
+    return all(bool(np.all(np.diff(comparable(every, grid, rounding)) > 0)) for rounding in ROUNDINGS)
+
+
 def _compare(node: str) -> Rule:
     def rule(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
-        # Order on a grid is order of the stored integers, but equality of grids is what formats ask for.
         grid = shared_grid(b, x, y)
-        if grid is not None:
+        if grid is not None and keeps_order(grid):
             return b.elementwise(node, [b.on(x, grid), b.on(y, grid)], dtypes.bool_)
         return b.elementwise(node, [b.real(x), b.real(y)], dtypes.bool_)
 

@@ -15,6 +15,7 @@ from nxjax.lower.npu.rules import (
     quantized,
     reduce,
     refused,
+    resize,
     window,
 )
 
@@ -28,5 +29,6 @@ RULES: Final[dict[str, Rule]] = {
     **convolution.RULES,
     **window.RULES,
     **quantized.RULES,
+    **resize.RULES,
     **refused.RULES,
 }

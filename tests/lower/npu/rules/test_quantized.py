@@ -9,6 +9,7 @@ import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import ProgramError, UnsupportedOpsError
 from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.rules.elementwise import keeps_order
 from nxjax.lower.npu.rules.quantized import activation_of
 from nxjax.ops.conv import conv_dimension_numbers
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub, qunary
@@ -359,6 +360,21 @@ def test_floats_come_off_the_grid_once(function):
     g = same(lambda x: function(quantize_dequantize(x, grid=G)), X)
     assert ops(g)[:2] == ["quantize", "dequantize"]
     assert count(g)["dequantize"] == 1
+
+
+@pytest.mark.parametrize("scale", [1e-4, 3e-3, 0.02, 0.5, 40.0])
+def test_comparisons_tell_neighbours_apart(scale):
+    grid = Grid(np.dtype("int8"), scale, 3)
+    x = grid.dequantize(np.arange(-128, 128, dtype=np.int8))
+
+    def f(x):
+        q = quantize_dequantize(x, grid=grid)
+        return q[1:] > q[:-1], q[1:] == q[:-1]
+
+    g = exact(f, x)
+    assert (next(n for n in g.nodes if n.op == "greater").inputs[0].grid is not None) == keeps_order(grid)
+    assert not keeps_order(Grid(np.dtype("int8"), 1e-4))
+    assert keeps_order(Grid(np.dtype("int8"), 0.5))
 
 
 def test_positions_need_no_floats():
