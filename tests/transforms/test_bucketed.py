@@ -349,12 +349,12 @@ def test_disable_jit_calls_the_function():
         (lambda x: x * np.hanning(x.shape[0]).astype(np.float32)[:, None], "an array made outside"),
         (lambda x: x * (x.shape[0] ** 0.3 + 1), "a number in the program"),
         (lambda x: x[: x.shape[0] * x.shape[0] % 7 + 1], "a size|other things"),
-        # The window of the derivative grows with the length.
+        (lambda x: nx.concatenate([x, nx.ones((30 - x.shape[0], 4))], 0), "does not fit"),
         (nx.grad(lambda x: FUNCTIONS["global_pool"](x).sum()), "window or stride"),
     ],
 )
 def test_what_cannot_be_kept_right_is_refused(f, text):
-    g = nx.bucketed(f, {0: {0: [8]}})
+    g = nx.bucketed(f, {0: {0: [20]}})
     with pytest.raises(LoweringError, match=text) as caught:
         g(rows(5))
     assert "fix:" in str(caught.value)
@@ -368,6 +368,38 @@ def test_the_error_names_the_line():
     with pytest.raises(LoweringError) as caught:
         nx.bucketed(f, BUCKETS)(rows(5))
     assert "# this one" in str(caught.value)
+
+
+def test_numbers_of_few_lengths_are_in_a_table():
+    f = lambda x: x * (x.shape[0] ** 0.3 + 1)
+    g = nx.bucketed(f, {0: {0: [6]}})
+    for n in (2, 5, 6):
+        close(g(rows(n)), f(rows(n)))
+
+
+QUANTIZED = {
+    "mean": lambda x: (x @ W).mean(0),
+    "softmax": lambda x: nx.nn.softmax(x @ W, 0),
+    "attention": lambda x: nx.nn.softmax((x @ W) @ (x @ W).T, -1) @ x,
+    "conv": lambda x: conv(x, K, 2, "SAME"),
+}
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_functions_keep_their_integers(name):
+    f = nx.quantize(QUANTIZED[name], "int8", calibrate=[(10 * rows(6),)])
+    g = nx.bucketed(f, {0: {0: [16]}})
+    for n in (2, 5, 13):
+        np.testing.assert_array_equal(g(10 * rows(n)), f(10 * rows(n)))
+        close(nx.grad(scalar(g))(rows(n)), nx.grad(scalar(f))(rows(n)), 1e-3)
+
+
+def test_quantizing_a_bucketed_function():
+    # The other order is the better one: padding and masks then need no ranges.
+    f = lambda x: nx.tanh(x @ W).mean(0)
+    q = nx.quantize(nx.bucketed(f, BUCKETS), "int8", calibrate=[(rows(5),)])
+    close(q(rows(5)), f(rows(5)), 0.1)
+    assert np.abs(np.asarray(q(rows(5)) - f(rows(5)))).max() > 0
 
 
 def test_a_bucket_border_where_the_function_changes():

@@ -20,7 +20,7 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.bucketing import control, moving, rules, windows
+from nxjax.transforms.bucketing import control, moving, quantized, rules, windows
 from nxjax.transforms.bucketing.interpret import DIVERGED, described, interpret, is_operand
 from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
 from nxjax.transforms.bucketing.values import Context, Val
@@ -35,7 +35,7 @@ for _cls in (Range, Domain, Quotient, Size):
 
 Programs = tuple[Program, ...]
 # Named here because importing them is what registers their rules.
-RULE_FILES: Final = (control, moving, rules, windows)
+RULE_FILES: Final = (control, moving, quantized, rules, windows)
 
 
 @final

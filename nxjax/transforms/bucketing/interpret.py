@@ -12,17 +12,20 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.errors import LoweringError, Source
-from nxjax.ops.base import Elementwise
+from nxjax.ops.arithmetic import add, mul
+from nxjax.ops.base import Elementwise, like
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import Array, Op, current_trace
 from nxjax.trace.program import Atom, Literal, Program
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
-from nxjax.transforms.bucketing.sizes import Extent, find_number, simple
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.bucketing.sizes import Extent, Size, find_number, simple
 from nxjax.transforms.bucketing.values import Context, Step, Val, whole
 from nxjax.transforms.bucketing.walk import Walk
 
@@ -31,6 +34,9 @@ Rule = Callable[..., "Val | Sequence[Val]"]
 RULES: Final[dict[str, Rule]] = {}
 # Parameters that a rule takes to differ between the members.
 DIVERGED: Final = "bucketed: the function does other things at one length than at another"
+UNRECOGNIZED: Final = "bucketed: a number in the program depends on a bucketed length in a way that is not recognized"
+# So many lengths are traced, one by one, to have their numbers in a table.
+TABLE: Final = 1024
 # So many different numbers of a captured array may depend on a length.
 MOVING_NUMBERS: Final = 32
 _MAY_DIFFER: Final[dict[str, frozenset[str]]] = {}
@@ -122,21 +128,33 @@ def elementwise(c: Context, step: Step, *xs: Val) -> Sequence[Val]:
 
 
 def expanded(c: Context, step: Step, xs: Sequence[Val]) -> Sequence[Val]:
-    """The op by its expansion, made for every member."""
-    return interpret(c, expansions(step), xs)
+    """The op by its expansion, made for every member.
+
+    Where that has numbers of no known formula, such as the fixed-point multiplier of an integer mean, it is made for
+    every single length, and the numbers are looked up in a table.
+    """
+    types = [[a.type for a in e.inputs] for e in step.equations]
+    try:
+        return interpret(c, [_expansion(e.op, t, e.params) for e, t in zip(step.equations, types, strict=True)], xs)
+    except LoweringError as error:
+        solver = c.solver.everywhere(TABLE)
+        if error.what != UNRECOGNIZED or solver is None or any(map(step.differs, step.params)):
+            raise
+    programs: list[Program] = []
+    for n in solver.lengths:
+        here = [t.with_shape(tuple(int(Size.of(s).at(n)) for s in x.sizes)) for t, x in zip(types[0], xs, strict=True)]
+        programs.append(_expansion(step.op, here, step.params))
+    return interpret(Context(solver, c.lengths), programs, xs)
 
 
-def expansions(step: Step) -> list[Program]:
-    """The expansion of the op in every member, as programs."""
-    found: list[Program] = []
-    for e in step.equations:
+def _expansion(op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> Program:
+    """What ``op`` is made of for operands of these types."""
 
-        def flat(*args: Array, op: Op = e.op, params: dict[str, Any] = e.params) -> Sequence[Array]:
-            y = op.expand(*args, **params)
-            return y if op.multi else [y]
+    def flat(*args: Array) -> Sequence[Array]:
+        y = op.expand(*args, **params)
+        return y if op.multi else [y]
 
-        found.append(stage(flat, [a.type for a in e.inputs], e.op.name))
-    return found
+    return stage(flat, types, op.name)
 
 
 def is_operand(values: Sequence[Array]) -> bool:
@@ -201,14 +219,32 @@ def _literal(c: Context, literals: Sequence[Literal]) -> Val:
         number = find_number(c.solver, numbers, first.type.dtype)
         if number is not None:
             found = c.number(number, first.type)
+    if found is None and c.solver.complete:
+        found = looked_up(c, numbers, first.type)
     if found is None:
         raise LoweringError(
-            "bucketed: a number in the program depends on a bucketed length in a way that is not recognized",
+            UNRECOGNIZED,
             got=", ".join(f"{n} at {m}" for n, m in zip(numbers, described(c), strict=True)),
             expected="a polynomial in the lengths, its reciprocal, root or logarithm, or a constant times a power",
             fix="compute it from the shape with nx functions: nx.asarray(x.shape[0]) instead of Python arithmetic",
         )
     return whole(found)
+
+
+def looked_up(c: Context, numbers: Sequence[np.ndarray[Any, Any]], type: ArrayType) -> Array:
+    """The number of this length, from all of them."""
+    ranges = c.solver.domain.ranges
+    table = np.zeros([len(r.lengths()) for r in ranges], type.dtype)
+    index: Array | None = None
+    for r in ranges:
+        place = c.value((Size.of(r.name) - r.low) // r.step)
+        count = like(place, len(r.lengths()))
+        index = place if index is None else add(mul(index, count), place)
+    for member, number in zip(c.solver.members, numbers, strict=True):
+        table[tuple((n - r.low) // r.step for n, r in zip(member, ranges, strict=True))] = number
+    assert index is not None
+    found = reshape(dynamic_slice(wrap(table.ravel()), index, slice_sizes=(1,)), shape=())
+    return convert_element_type(found, dtype=type.dtype, weak=type.weak)
 
 
 def _unchanging(step: Step) -> bool:

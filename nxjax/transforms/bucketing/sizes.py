@@ -8,6 +8,7 @@ polynomial that gives all the numbers seen. Knows no op and no array.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -213,6 +214,8 @@ class Solver:
         self.lengths = [dict(zip(domain.names, m, strict=True)) for m in members]
         self.known: list[Size] = []
         self._points = domain.points()
+        # True when no length of the domain is missing, so that nothing is guessed.
+        self.complete = len(self.members) == math.prod(len(r.lengths()) for r in domain.ranges)
         columns = np.asarray(members, np.int64).reshape(len(members), len(domain.names))
         moving = [i for i in range(len(domain.names)) if len(set(columns[:, i].tolist())) > 1]
         self._bases = list(_bases([domain.names[i] for i in moving]))
@@ -220,6 +223,15 @@ class Solver:
         self._quotients = [
             (Size.of(domain.names[i]) + shift) // by for i in moving for by in (2, 3, 4) for shift in range(by)
         ]
+
+    def everywhere(self, most: int) -> Solver | None:
+        """A solver whose members are all lengths of the domain, if there are no more than ``most``."""
+        if math.prod(len(r.lengths()) for r in self.domain.ranges) > most:
+            return None
+        every = itertools.product(*(reversed(r.lengths()) for r in self.domain.ranges))
+        found = Solver(self.domain, list(every))
+        found.known = list(self.known)
+        return found
 
     def values(self, size: Extent) -> tuple[int, ...]:
         """What the members show of ``size``."""
