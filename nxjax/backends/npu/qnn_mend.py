@@ -34,6 +34,7 @@ class _Mender:
         self.origin: dict[Node, Node] = {}
         self.known: dict[Tensor, Tensor] = {}
         self.notes: list[str] = []
+        self.plain_constants = 0
 
     def plain(self, t: Tensor) -> Tensor:
         """A constant without a grid; other tensors as they are."""
@@ -41,6 +42,7 @@ class _Mender:
             return t
         if t not in self.known:
             self.known[t] = Tensor(t.name, t.shape, dtypes.float32, None, t.grid.dequantize(t.data))
+            self.plain_constants += 1
         return self.known[t]
 
     def put(self, old: Node, new: Node) -> None:
@@ -66,7 +68,6 @@ def mended(graph: NpuGraph, arch: int) -> tuple[NpuGraph, dict[Node, Node], list
         real = n.output.grid is None and n.output.dtype in dtypes.FLOAT
         if real and any(t.grid is not None and t.constant for t in new.operands):
             new = replace(new, inputs=tuple(None if t is None else m.plain(t) for t in new.inputs))
-            m.notes.append(f"{n.name or n.op}: its constants are decompressed in the file")
         x = new.inputs[0] if new.inputs else None
         if n.op == "dequantize" and x is not None and x.constant:
             m.known[n.output] = x
@@ -78,6 +79,10 @@ def mended(graph: NpuGraph, arch: int) -> tuple[NpuGraph, dict[Node, Node], list
             _axis_first(m, n, new, x)
         else:
             m.put(n, new)
+    if m.plain_constants:
+        m.notes.append(
+            f"{m.plain_constants} compressed constants are float in the file: the HTP multiplies floats there"
+        )
     outputs = [m.known.get(t, t) for t in graph.outputs]
     return NpuGraph(graph.name, graph.inputs, outputs, list(m.origin), graph.rounding), m.origin, m.notes
 
