@@ -43,9 +43,11 @@ def row(quantized: Any, params: Any, example: Any, target: str) -> list[str]:
         return [target, "", "", "", "", "", error.what.splitlines()[0]]
     report, cost = artifact.report, artifact.cost
     latency = ""
-    if "latency" in cost:
-        figure = cost["latency"]
-        latency = f"{1000 * figure.value:.3g} ms ({figure.basis})"
+    # Where some ops are left to the host, the NPU's time is not the whole.
+    for name, words in (("latency", ""), ("npu latency", " on the NPU")):
+        if name in cost:
+            figure = cost[name]
+            latency = f"{1000 * figure.value:.3g} ms{words} ({figure.basis})"
     deviation = "" if artifact.deviation is None else f"{artifact.deviation.max_lsb} LSB"
     host = sorted({r.op for r in report.host_rows}) if report.on_npu else []
     return [
@@ -53,7 +55,7 @@ def row(quantized: Any, params: Any, example: Any, target: str) -> list[str]:
         artifact.label,
         f"{report.share:.0%} of {len(report.rows)}, {report.mac_share:.1%} of MACs" if report.on_npu else "host",
         deviation,
-        f"{sum(map(len, artifact.files.values())):,}",
+        f"{max(map(len, artifact.files.values())):,}",
         latency,
         f"on the host: {', '.join(host)}" if host else "",
     ]

@@ -57,7 +57,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "custom_derivatives", "ad_checkpoint", "runtime", "device", "hardware")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "image", "custom_derivatives", "ad_checkpoint", "runtime", "device", "hardware")
 )  # fmt: skip
 
 

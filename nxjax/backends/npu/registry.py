@@ -18,6 +18,19 @@ MODULES: Final = ("litert", "ethosu", "edgetpu", "qnn", "litert_aot", "intel", "
 GROUP: Final = "nxjax.targets"
 
 
+def register(cls: type[NpuTarget]) -> type[NpuTarget]:
+    """Class decorator: make a target known in this process. Packages use the entry point instead."""
+    _classes()[_checked(cls, cls).name] = cls
+    get.cache_clear()
+    return cls
+
+
+def _checked(cls: object, where: object) -> type[NpuTarget]:
+    if not (isinstance(cls, type) and issubclass(cls, NpuTarget)):
+        raise ParameterError("targets: no target", got=where, expected="a class derived from NpuTarget")
+    return cls
+
+
 @lru_cache(1)
 def _classes() -> dict[str, type[NpuTarget]]:
     found: dict[str, type[NpuTarget]] = {}
@@ -26,11 +39,7 @@ def _classes() -> dict[str, type[NpuTarget]]:
         targets: tuple[type[NpuTarget], ...] = module.TARGETS
         found.update((cls.name, cls) for cls in targets)
     for entry in entry_points(group=GROUP):
-        loaded = entry.load()
-        if not (isinstance(loaded, type) and issubclass(loaded, NpuTarget)):
-            raise ParameterError(
-                f"targets: the entry point {entry.name!r} is no target", got=entry.value, expected="an NpuTarget class"
-            )
+        loaded = _checked(entry.load(), f"entry point {entry.name!r}: {entry.value}")
         found[loaded.name] = loaded
     return found
 

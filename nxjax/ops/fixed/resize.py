@@ -10,22 +10,24 @@ import numpy as np
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Rounding
 
-_ONE = 1 << 10
+ONE = 1 << 10
 
 
-def _positions(size: int, to: int, align_corners: bool, half_pixel_centers: bool) -> tuple[NDArray, NDArray, NDArray]:
+def fixed_positions(
+    size: int, to: int, align_corners: bool, half_pixel_centers: bool
+) -> tuple[NDArray, NDArray, NDArray]:
     """Lower neighbour, upper neighbour and the distance from the lower in 1/1024, per output position."""
     if align_corners and to > 1:
-        step = (_ONE * (size - 1) + (to - 1) // 2) // (to - 1)
+        step = (ONE * (size - 1) + (to - 1) // 2) // (to - 1)
     else:
-        step = (_ONE * size + to // 2) // to
+        step = (ONE * size + to // 2) // to
     at = np.arange(to, dtype=np.int64) * step
     if half_pixel_centers:
-        at = at + step // 2 - _ONE // 2
+        at = at + step // 2 - ONE // 2
     # C++ division cuts towards zero.
-    cut = lambda v: np.where(v >= 0, v // _ONE, -(-v // _ONE))
+    cut = lambda v: np.where(v >= 0, v // ONE, -(-v // ONE))
     low = np.maximum(cut(at), 0)
-    return low, np.minimum(cut(at + _ONE - 1), size - 1), at - _ONE * low
+    return low, np.minimum(cut(at + ONE - 1), size - 1), at - ONE * low
 
 
 def real_positions(
@@ -53,14 +55,14 @@ def resize_bilinear(
     >>> resize_bilinear(x, (1, 4)).ravel().tolist()
     [0, 5, 10, 10]
     """
-    y0, y1, dy = _positions(x.shape[1], size[0], align_corners, half_pixel_centers)
-    x0, x1, dx = _positions(x.shape[2], size[1], align_corners, half_pixel_centers)
+    y0, y1, dy = fixed_positions(x.shape[1], size[0], align_corners, half_pixel_centers)
+    x0, x1, dx = fixed_positions(x.shape[2], size[1], align_corners, half_pixel_centers)
     wide = x.astype(np.int64)
     dy, dx = dy.reshape(-1, 1, 1), dx.reshape(-1, 1)
     total = (
-        wide[:, y0][:, :, x0] * (_ONE - dy) * (_ONE - dx)
-        + wide[:, y1][:, :, x0] * dy * (_ONE - dx)
-        + wide[:, y0][:, :, x1] * (_ONE - dy) * dx
+        wide[:, y0][:, :, x0] * (ONE - dy) * (ONE - dx)
+        + wide[:, y1][:, :, x0] * dy * (ONE - dx)
+        + wide[:, y0][:, :, x1] * (ONE - dy) * dx
         + wide[:, y1][:, :, x1] * dy * dx
     )
     if rounding == "single":

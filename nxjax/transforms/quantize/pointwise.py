@@ -17,9 +17,11 @@ from nxjax.ops.fixed.softmax import softmax_grid
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
+from nxjax.ops.quant_resize import qresize
 from nxjax.ops.quant_snap import quantize_dequantize, requantize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.resize import resize
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import pad
 from nxjax.ops.window import reduce_window_sum
@@ -230,6 +232,27 @@ class Unify(Group):
         return e.op(*xs, **e.params), out
 
 
+@final
+@dataclass(eq=False)
+class Resize(Group):
+    """Linear resizing of one or two dimensions; its grid stays."""
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, grid = walk.on_grid(self.activations[0], self.dtype)
+        params = self.equations[0].params
+        axes, sizes = tuple(params["axes"]), tuple(params["sizes"])
+        if len(axes) == 1:
+            # Another dimension is resized to what it is.
+            (a,) = axes
+            other = a + 1 if a + 1 < x.ndim else a - 1
+            axes, sizes = (a, other), (*sizes, x.shape[other])
+        return qresize(x, axes=axes, sizes=sizes, grid=grid, rounding=self.scheme.rounding), grid
+
+
 def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
     """The group that begins with ``e``, if it computes on integers and is no product with weights."""
     if not scheme.integer or e.op.multi or not e.inputs or not view.is_float(e.outputs[0]):
@@ -255,7 +278,9 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
     bound = clamping(view, e, active[0]) if active and isinstance(active[0], Var) else None
     if bound is not None:
         return Bound((e,), active[:1], y, scheme, bound)
-    if name in MOVES:
+    if e.op is resize and e.params["method"] == "linear":
+        return Resize((e,), active, y, scheme) if len(e.params["axes"]) <= 2 <= active[0].type.ndim else None
+    if name in MOVES or e.op is resize:
         return Move((e,), e.inputs[:1], y, scheme)
     if name in UNIFIES:
         return _match_unify(view, e, scheme)
