@@ -68,12 +68,16 @@ def host_notes(graph: NpuGraph, precisions: dict[int, str]) -> list[str]:
     products = integer_products(graph)
     if not products:
         return []
-    other = [i for i in products if precisions.get(i) not in _INTEGER_KERNELS]
-    notes = [f"OpenVINO's CPU plugin ran {len(products) - len(other)} of {len(products)} int8 products in int8 kernels"]
-    for i in other:
-        n = graph.nodes[i]
-        where = f" at {n.source}" if n.source else ""
-        notes.append(f"{n.op} {n.name}{where} ran in {precisions.get(i, 'a folded kernel')} on the host")
+    apart: dict[str, list[int]] = {}
+    for i in products:
+        apart.setdefault(precisions.get(i, ""), []).append(i)
+    eight = sum(len(apart.pop(kind, ())) for kind in _INTEGER_KERNELS)
+    notes = [f"OpenVINO's CPU plugin ran {eight} of {len(products)} int8 products in int8 kernels"]
+    for kind, found in apart.items():
+        where = [f"{n.op} {n.name}" + (f" at {n.source}" if n.source else "") for n in (graph.nodes[i] for i in found)]
+        listed = ", ".join(where[:4]) + (f" and {len(where) - 4} more" if len(where) > 4 else "")
+        ran = f"ran in {kind}" if kind else "were merged into kernels that do not say their precision"
+        notes.append(f"on the host {len(found)} {ran}: {listed}")
     if has_vnni() is False:
         notes.append(
             "this CPU has no VNNI: OpenVINO's int8 kernels saturate sums of two products in 16 bits, so results on the "

@@ -92,7 +92,9 @@ def test_a_product_that_does_not_run_in_int8_is_named():
     graph = net()
     notes = intel.host_notes(graph, {1: "u8", 2: "f32", 4: "u8"})
     assert "2 of 3" in notes[0]
-    assert "depthwise_conv_2d dw ran in f32" in notes[1]
+    assert notes[1] == "on the host 1 ran in f32: depthwise_conv_2d dw"
+    merged = intel.host_notes(graph, {1: "u8"})
+    assert "2 were merged" in merged[1] and "fully_connected fc" in merged[1]
 
 
 def test_a_cpu_without_vnni_is_named(monkeypatch):

@@ -16,6 +16,8 @@ from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.trace import dtypes
 
 MAX_RANK: Final = 5
+# The largest float16.
+HALF: Final = 65504.0
 # Sizes of images and of contractions, up to the A15.
 MAX_SIZE: Final = 16384
 # Widest convolution kernel.
@@ -78,6 +80,8 @@ def remarks(node: Node) -> str:
     if node.op in ("sin", "cos"):
         return "sin and cos run on the Neural Engine from the A15 and M2 on"
     grids = [t.grid for t in (*node.operands, *node.outputs) if t.grid is not None and not t.constant]
+    if any(g.axis is None and max(map(abs, g.bounds)) > HALF for g in grids):
+        return "values beyond 65504 (masks of minus infinity?) overflow float16: use a mask of about -10000"
     if any(g.dtype in (dtypes.int8, dtypes.uint8) for g in grids):
         return "int8 activations are multiplied as int8 from the A17 Pro and M4 on; earlier chips compute in float16"
     return ""

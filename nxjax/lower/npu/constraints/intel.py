@@ -24,6 +24,8 @@ PLATFORMS: Final[dict[str, str]] = {
     "5020": "fifth generation, another configuration",
 }
 DEFAULT_PLATFORM: Final = "4000"
+# The largest float16.
+HALF: Final = 65504.0
 # Memory layouts end at this rank.
 MAX_RANK: Final = 5
 # Element types that its importer knows; those of a cast's result are fewer.
@@ -88,6 +90,8 @@ def op_verdict(node: Node, platform: str) -> Verdict:
 def remarks(node: Node) -> str:
     """What the NPU computes otherwise than the graph says, or an empty string."""
     grids = [t.grid for t in (*node.operands, *node.outputs) if t.grid is not None]
+    if any(g.axis is None and max(map(abs, g.bounds)) > HALF for g in grids):
+        return "values beyond 65504 (masks of minus infinity?) overflow float16: use a mask of about -10000"
     if any(g.dtype == dtypes.int16 for g in grids) and (node.op in PRODUCTS or len(grids) > 1):
         return "16-bit activations are computed in float16, which has 11 significant bits"
     return ""

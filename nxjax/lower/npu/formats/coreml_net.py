@@ -31,8 +31,9 @@ TO_LAST: Final = (0, 2, 3, 1)
 MAX_RANK: Final = 5
 EIGHT: Final = frozenset((dtypes.int8, dtypes.uint8))
 REALS: Final = frozenset((dtypes.float16, dtypes.float32, dtypes.float64, dtypes.bfloat16))
-# Numbers below are subnormal in float16 and lose digits.
+# Numbers below are subnormal in float16 and lose digits; there are none above.
 LEAST: Final = 2.0**-14
+MOST: Final = 65504.0
 
 
 def clean(name: str) -> str:
@@ -130,14 +131,21 @@ class Net:
             return {dtypes.float16: "fp16", dtypes.float32: "fp32"}[self.real]
         return "bool" if dtype == dtypes.bool_ else "int32"
 
+    def reals(self, data: NDArray) -> NDArray:
+        """Real constants; what float16 has no number for becomes its largest, as masks of minus infinity do."""
+        if self.real == dtypes.float16 and data.size and float(np.max(np.abs(data))) > MOST:
+            self.note("constants beyond 65504 were brought into float16's range")
+            data = np.clip(data, -MOST, MOST)
+        return data.astype(self.real)
+
     def number(self, x: float) -> Any:
         """A real scalar constant."""
-        return self.real.type(x)
+        return self.reals(np.asarray(x, np.float64))[()]
 
     def array(self, data: NDArray) -> NDArray:
         """A constant in the type that stands for its own."""
         if data.dtype in REALS:
-            return data.astype(self.real)
+            return self.reals(data)
         if data.dtype == dtypes.bool_:
             return data
         if data.dtype not in dtypes.INTEGER:
@@ -157,10 +165,14 @@ class Net:
     def stored(self, data: NDArray, grid: Grid, axis: int | None) -> Value:
         """A constant of stored integers as reals; ``axis`` has a scale per slice if the grid has."""
         scale = np.asarray(grid.scale, np.float32)
+        if scale.ndim:
+            # A slice of zeros is zero on any scale, and has often none that fits.
+            others = tuple(i for i in range(data.ndim) if i != axis)
+            scale = np.where(np.any(data.astype(np.int32) != 0, axis=others), scale, np.float32(1))
         if data.ndim == 0 or data.dtype not in (*EIGHT, dtypes.int4) or self.unscalable(scale):
             shape = tuple(-1 if i == axis else 1 for i in range(data.ndim)) if scale.ndim else ()
             reals = (data.astype(np.int32) - grid.zero_point).astype(np.float32) * scale.reshape(shape)
-            return self.op.const(val=reals.astype(self.real))
+            return self.op.const(val=self.reals(reals))
         if data.dtype == dtypes.int4:
             shape = tuple(scale.size if i == axis else 1 for i in range(data.ndim))
             four = self.types.nptype_from_builtin(self.types.int4)
@@ -177,11 +189,14 @@ class Net:
         )
 
     def unscalable(self, scale: NDArray) -> bool:
-        """Whether scales are too small for float16; then the reals themselves are kept."""
-        small = self.real == dtypes.float16 and float(scale.min()) < LEAST
-        if small:
-            self.note("scales below 2**-14 are not exact in float16: such tensors are kept as float16 numbers")
-        return small
+        """Whether scales are too small or too large for float16; then the reals themselves are kept."""
+        apart = self.real == dtypes.float16 and not LEAST <= float(scale.min()) <= float(scale.max()) * 256 <= MOST
+        if apart:
+            self.note(
+                "scales below 2**-14 or above 255 do not fit float16: weights are kept as float16, activations are "
+                "quantized in float32"
+            )
+        return apart
 
     def on_grid(self, value: Value, grid: Grid, result: str) -> Value:
         """The value rounded to ``grid``: quantize, then dequantize."""
@@ -189,15 +204,18 @@ class Net:
             self.note(f"{short_name(grid.dtype)} activations have no quantized form in Core ML: {result} stays float16")
             return value
         scale = np.asarray(grid.scale, np.float32)
-        wide = self.real == dtypes.float16 and float(scale) < LEAST
+        wide = self.unscalable(scale)
         if wide:
-            self.note("scales below 2**-14 are not exact in float16: such tensors are quantized in float32")
             value = self.op.cast(x=value, dtype="fp32")
         kind = np.float32 if wide else self.real.type
         ends = {"zero_point": grid.dtype.type(grid.zero_point), "scale": kind(scale)}
         stored = self.op.quantize(input=value, output_dtype=grid.dtype.name, **ends)
         value = self.op.dequantize(input=stored, **ends)
-        return self.op.cast(x=value, dtype="fp16") if wide else value
+        return self.narrowed(value) if wide else value
+
+    def narrowed(self, value: Value) -> Value:
+        """A float32 value in float16, within its range."""
+        return self.op.cast(x=self.op.clip(x=value, alpha=np.float32(-MOST), beta=np.float32(MOST)), dtype="fp16")
 
     def numbers(self, value: Value, grid: Grid) -> Value:
         """The stored integers of a value on a grid, as int32; counted in float32, which holds 16 bits exactly."""
@@ -215,7 +233,7 @@ class Net:
         if grid.zero_point:
             wide = self.op.sub(x=wide, y=np.float32(grid.zero_point))
         reals = self.op.mul(x=wide, y=np.float32(np.max(grid.scale)))
-        return self.op.cast(x=reals, dtype="fp16") if self.real == dtypes.float16 else reals
+        return self.narrowed(reals) if self.real == dtypes.float16 else reals
 
     def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
         """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""

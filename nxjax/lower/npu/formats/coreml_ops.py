@@ -81,7 +81,7 @@ def bias_of(net: Net, node: Node) -> NDArray | None:
     elif b.dtype in dtypes.INTEGER and x.grid is not None and w.grid is not None:
         product = np.asarray(x.grid.scale, np.float64) * np.asarray(w.grid.scale, np.float64)
         values = b.data.astype(np.float64) * product
-    return values.astype(net.real)
+    return net.reals(values)
 
 
 def kernel(net: Net, w: Tensor, permutation: Sequence[int], shape: Sequence[int], channel: int) -> Value:
@@ -90,7 +90,7 @@ def kernel(net: Net, w: Tensor, permutation: Sequence[int], shape: Sequence[int]
         raise LoweringError("coreml: weights that are not constant", got=w.name, fix="close over the weights")
     data = w.data.transpose(tuple(permutation)).reshape(tuple(shape))
     if w.grid is None:
-        return net.op.const(val=data.astype(net.real))
+        return net.op.const(val=net.reals(data))
     return net.stored(data, w.grid, None if w.grid.axis is None else channel)
 
 
@@ -303,10 +303,10 @@ def _(net: Net, node: Node) -> Results:
     x, y = operand(node), node.output
     assert x.grid is not None and y.grid is not None
     first = follow(net, node)
-    values = y.grid.dequantize(np.asarray(node.attrs["values"], y.dtype).reshape(-1)).astype(net.real)
+    values = y.grid.dequantize(np.asarray(node.attrs["values"], y.dtype).reshape(-1))
     steps = net.op.round(x=net.op.mul(x=net.get(x, first), y=net.number(1.0 / np.float64(np.max(x.grid.scale)))))
     index = net.op.cast(x=net.op.add(x=steps, y=net.number(x.grid.zero_point + 128)), dtype="int32")
-    return [net.op.gather(x=net.op.const(val=values), indices=index, axis=0)], first
+    return [net.op.gather(x=net.op.const(val=net.reals(values)), indices=index, axis=0)], first
 
 
 @rule("quantize", "dequantize")

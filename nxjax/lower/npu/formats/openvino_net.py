@@ -38,6 +38,8 @@ PORT_TYPES: Final = frozenset(
 )  # fmt: skip
 # Grids that results can have: their integers are exact as floats.
 LEVELS: Final = frozenset((dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16))
+# Ends of a grid beyond this overflow float32 inside FakeQuantize; masks of "minus infinity" reach it.
+FAR: Final = 1e36
 
 
 def clean(name: str) -> str:
@@ -187,10 +189,11 @@ class Net:
                 got=f"{short_name(grid.dtype)}{' per axis' if grid.axis is not None else ''}",
                 expected="int4, int8, uint8 or int16, one scale",
             )
-        if grid.dtype == dtypes.int16:
-            # Written out: the CPU plugin drops FakeQuantize of 65536 levels, and with it the clipping.
-            return self.op.multiply(self.numbers(value, grid), self.real(np.float32(np.max(grid.scale))))
         low, high = grid.bounds
+        if grid.dtype == dtypes.int16 or max(-low, high) > FAR:
+            # Written out: the CPU plugin drops FakeQuantize of 65536 levels, and with it the clipping; and it
+            # multiplies by the number of levels before it divides.
+            return self.op.multiply(self.numbers(value, grid), self.real(np.float32(np.max(grid.scale))))
         ends = [self.real(e) for e in (low, high, low, high)]
         return self.op.fake_quantize(value, *ends, 1 << bit_width(grid.dtype))
 

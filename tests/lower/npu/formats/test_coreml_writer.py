@@ -195,7 +195,43 @@ def test_sixteen_bits_and_tiny_scales_are_noted():
     w = Tensor("w", (2, 4), I8, Grid(I8, 1e-6), np.ones((2, 4), np.int8))
     x, y = Tensor("x", (1, 4), F32), Tensor("y", (1, 2), F32)
     node = Node("fully_connected", (x, w, None), (y,), {"activation": None})
-    assert any("kept as float16" in n for n in author(NpuGraph("g", [x], [y], [node])).notes)
+    assert any("2**-14" in n for n in author(NpuGraph("g", [x], [y], [node])).notes)
+
+
+def masked(grid):
+    """select(c, x, minus infinity) -> softmax: attention under a mask."""
+    kind = I8 if grid else F32
+    c, x = Tensor("c", (2, 4), np.dtype(bool)), Tensor("x", (2, 4), kind, grid)
+    low = np.full((), -128 if grid else np.finfo(np.float32).min, kind)
+    m, y = Tensor("m", (2, 4), kind, grid), Tensor("y", (2, 4), kind, grid and Grid(I8, 1 / 256, -128))
+    nodes = [
+        Node("select", (c, x, Tensor("low", (), kind, grid, low)), (m,)),
+        Node("softmax", (m,), (y,), {"beta": 1.0}),
+    ]
+    return NpuGraph("g", [c, x], [y], nodes)
+
+
+def test_masks_of_minus_infinity():
+    c = np.array([[True, False, True, True], [True, True, False, True]])
+    package = author(masked(None))
+    assert any("65504" in n for n in package.notes)
+    (got,) = results(masked(None), [c, normal(0, 2, 4)], dtypes.float16)
+    np.testing.assert_allclose(got, interpret(masked(None), [c, normal(0, 2, 4)])[0], atol=2e-3)
+    graph = masked(Grid(I8, 9e35, 127))
+    stored = np.int8([[127, 127, 127, 126], [127, 126, 127, 126]])
+    assert any("above 255" in n for n in author(graph).notes)
+    for real in (dtypes.float16, F32):
+        assert_same(graph, results(graph, [c, stored], real), interpret(graph, [c, stored]))
+
+
+def test_channels_of_zeros_keep_the_others_in_eight_bits():
+    stored = np.int8([[1, 2, 3], [0, 0, 0]])
+    w = Tensor("w", (2, 3), I8, Grid(I8, (0.01, 1e-30), 0, 0), stored)
+    x, y = Tensor("x", (1, 3), F32), Tensor("y", (1, 2), F32)
+    graph = NpuGraph("g", [x], [y], [Node("fully_connected", (x, w, None), (y,), {"activation": None})])
+    package = author(graph)
+    assert "constexpr_affine_dequantize" in {o.type for o in read(package.files).operations} and not package.notes
+    np.testing.assert_allclose(results(graph, [np.float32([[1, 1, 1]])], dtypes.float16)[0], [[0.06, 0]], atol=1e-4)
 
 
 def test_names_that_programs_cannot_have():

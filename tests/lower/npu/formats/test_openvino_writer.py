@@ -495,6 +495,17 @@ def test_what_cannot_be_said_is_refused():
         build(NpuGraph("g", [x], [wide], [Node("quantize", (x,), (wide,))]))
 
 
+def test_masks_of_minus_infinity():
+    # A grid that reaches to minus infinity overflows inside FakeQuantize.
+    grid = Grid(I8, 9e35, 127)
+    x, y = Tensor("x", (2, 4), I8, grid), Tensor("y", (2, 4), I8, grid)
+    stored = np.int8([[127, 126, 0, -128], [127, 127, -127, 5]])
+    (got,) = run(build(NpuGraph("g", [x], [y], [Node("relu_n1_to_1", (x,), (y,))])), [stored])
+    np.testing.assert_array_equal(got, np.full((2, 4), 127))
+    (got,) = run(build(NpuGraph("g", [x], [y], [Node("quantize", (x,), (y,))])), [stored])
+    np.testing.assert_array_equal(got, stored)
+
+
 # What integers wrap to, and what a function is outside of its domain, is nobody's business.
 UNDEFINED = {"log", "sqrt", "rsqrt", "div", "pow", "reduce_prod", "cast"}
 # TFLite resizes with a fixed-point ratio; OpenVINO clamps integers at a step of the operand's grid.
