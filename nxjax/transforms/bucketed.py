@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -22,7 +23,7 @@ from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Tracer, current_trace
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.bucketing.call import Masked, Programs, bucketed_call, masked, opened, solver_of
+from nxjax.transforms.bucketing.call import Masked, Programs, bucketed_call, masked, opened
 from nxjax.transforms.bucketing.sizes import Domain, Range, Size
 from nxjax.transforms.bucketing.values import zero
 from nxjax.transforms.jit import Jitted, jit
@@ -297,7 +298,7 @@ class Bucketed:
         ]
         if any(t != out_trees[0] for t in out_trees):
             raise ParameterError("bucketed: the result's structure depends on a length", got=out_trees)
-        found, consts = opened(programs, solver_of(domain, ()))
+        found, consts = opened(programs, domain)
         entry = _Entry(found, consts, domain, out_trees[0])
         _ = entry.masked  # errors belong to the first call, not to whoever runs it
         return entry
@@ -350,7 +351,8 @@ def _spread(spec: Any, value: Any, where: str) -> list[Axes]:
         if not isinstance(value, Mapping) or set(spec) - set(value):  # pyright: ignore[reportUnknownArgumentType]
             raise ParameterError(f"bucketed: dims do not fit {where}", got=tree.structure(value), expected=sorted(spec))  # pyright: ignore[reportUnknownArgumentType]
         found: list[Axes] = []
-        for key in sorted(value):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        keys: Any = value if isinstance(value, OrderedDict) else sorted(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        for key in keys:  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
             found += _spread(spec.get(key), value[key], f"{where}[{key!r}]")  # pyright: ignore[reportUnknownMemberType]
         return found
     if not isinstance(value, (tuple, list)) or len(value) != len(spec):  # pyright: ignore[reportUnknownArgumentType]

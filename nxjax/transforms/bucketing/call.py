@@ -91,14 +91,13 @@ def _input_sizes(solver: Solver, types: Sequence[ArrayType]) -> tuple[Extent, ..
     return tuple(s for s in found if s is not None)
 
 
-def opened(programs: Sequence[Program], solver: Solver) -> tuple[Programs, list[Array]]:
+def opened(programs: Sequence[Program], domain: Domain) -> tuple[Programs, list[Array]]:
     """The programs with their captured arrays as leading inputs where that can be, and those of the first."""
-    counts = {len(p.consts) for p in programs}
-    context = Context(solver, {})
-    if len(counts) > 1:
+    if len({len(p.consts) for p in programs}) > 1:
+        names = described(Context(solver_of(domain, ()), {}))
         raise LoweringError(
             "bucketed: the function captures other arrays at one length than at another",
-            got=", ".join(f"{len(p.consts)} at {m}" for p, m in zip(programs, described(context), strict=True)),
+            got=", ".join(f"{len(p.consts)} at {m}" for p, m in zip(programs, names, strict=True)),
         )
     # Numbers that depend on a length stay where they can be compared.
     operands = [is_operand(column) for column in zip(*(p.values for p in programs), strict=True)]
@@ -190,7 +189,7 @@ class BucketedCall(Nested):
         k = len(domain.ranges)
         varying = present(tangents[k:])
         pairs = [jvp_program(p, varying) for p in programs]
-        pushed, consts = opened([p for p, _ in pairs], solver_of(domain, known))
+        pushed, consts = opened([p for p, _ in pairs], domain)
         if not _has_rules(programs[0]) and not _in_step(pushed, domain, known):
             program, captured = masked(programs, domain, known).program.close_over()
             primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
@@ -217,9 +216,8 @@ class BucketedCall(Nested):
         varies = halves[0][2]
         smaller = [without_forwarded(value, n) for value, _, _ in halves]
         sources = smaller[0][1]
-        solver = solver_of(domain, known)
-        values, consts = opened([p for p, _ in smaller], solver)
-        linear, captured = opened([tangent for _, tangent, _ in halves], solver)
+        values, consts = opened([p for p, _ in smaller], domain)
+        linear, captured = opened([tangent for _, tangent, _ in halves], domain)
         own = _has_rules(programs[0])
         in_step = own or _in_step(values, domain, known)
         # The linear half meets sizes that only the other half can explain.
@@ -251,7 +249,7 @@ class BucketedCall(Nested):
         k = len(domain.ranges)
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = present(cts)
-        back, consts = opened([transposed(p, linear[k:], nonzero) for p in programs], solver_of(domain, known))
+        back, consts = opened([transposed(p, linear[k:], nonzero) for p in programs], domain)
         given = [x for x, l in zip(args[k:], linear[k:], strict=True) if not l]
         operands = [*args[:k], *consts, *given, *(ct for ct in cts if ct is not None)]
         found = iter(self(*operands, programs=back, domain=domain, known=known))
@@ -276,7 +274,7 @@ class BucketedCall(Nested):
             ys = jit_call(*consts, *to_front(args, dims, size), program=program, name="vmap(bucketed)")
             return ys, tuple(0 if b else None for b in out)
         pairs = [batched(p, size, present(dims[k:]), name=axis_name) for p in programs]
-        mapped, consts = opened([p for p, _ in pairs], solver_of(domain, known))
+        mapped, consts = opened([p for p, _ in pairs], domain)
         given = [*args[:k], *consts, *to_front(args[k:], dims[k:], size)]
         ys = self(*given, programs=mapped, domain=domain, known=known)
         return ys, tuple(0 if b else None for b in pairs[0][1])
