@@ -28,6 +28,7 @@ from nxjax.lower.npu.formats.onnx_writer import Written, emit
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.placement import Verdict, place
 from nxjax.ops.base import NDArray
+from nxjax.trace import dtypes
 
 EXTRA: Final = "onnx"
 PROVIDER: Final = "VitisAIExecutionProvider"
@@ -44,9 +45,9 @@ _VARIABLE: Final = "XLNX_ONNX_EP_REPORT_FILE"
 class AmdXdna(NpuTarget):
     """The NPU of AMD Ryzen AI processors.
 
-    Options of `build`: ``power_of_two`` (default True: AMD's XINT8, symmetric grids whose scales are powers of two;
-    False keeps the graph's own grids, AMD's A8W8), ``target`` ("X2" or "X1"), and the provider's own ``config_file``,
-    ``xclbin``, ``cache_dir``, ``cache_key``, ``encryption_key``, ``log_level``.
+    Options of `build`: ``power_of_two`` (True: AMD's XINT8, symmetric grids whose scales are powers of two, the default
+    for int8 activations; False keeps the graph's own grids, AMD's A8W8 or A16W8), ``target`` ("X2" or "X1"), and the
+    provider's own ``config_file``, ``xclbin``, ``cache_dir``, ``cache_key``, ``encryption_key``, ``log_level``.
     """
 
     name: ClassVar[str] = "amd-xdna"
@@ -68,7 +69,7 @@ class AmdXdna(NpuTarget):
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         only(self.name, options, KNOWN)
-        overlay, power = options.get("target", "X2"), bool(options.get("power_of_two", True))
+        overlay, power = options.get("target", "X2"), bool(options.get("power_of_two", shifts(graph)))
         if overlay not in OVERLAYS:
             raise ParameterError(f"{self.name}: target", got=overlay, expected=" or ".join(OVERLAYS))
         if overlay == "X1" and not options.get("xclbin"):
@@ -96,6 +97,12 @@ class AmdXdna(NpuTarget):
             build.run = across(graph, written_graph, run)
             build.notes.append(f"{PROVIDER} is not in this ONNX Runtime: the host's kernels execute")
         return build
+
+
+def shifts(graph: NpuGraph) -> bool:
+    """Whether AMD's XINT8, whose scales are powers of two, is for the graph: int8 activations and no wider ones."""
+    stored = {t.dtype for t in graph.tensors() if t.grid is not None and not t.constant}
+    return dtypes.int8 in stored and dtypes.int16 not in stored
 
 
 def across(graph: NpuGraph, other: NpuGraph, run: Run) -> Run:

@@ -17,6 +17,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid
 from tests.backends.npu.graphs import F32, I8, cnn, hybrid, images
+from tests.lower.npu.formats.onnx_cases import I16, cases, int8_graph
 
 
 def scales(data):
@@ -40,6 +41,16 @@ def test_own_grids_are_kept_exactly_when_asked():
     for seed in range(3):
         (want,), (got,) = interpret(cnn(), [images(seed)]), build.run([images(seed)])
         assert np.abs(want - got).max() <= 3 / 256
+
+
+def test_wide_and_float_graphs_keep_their_grids():
+    wide, feeds, _ = int8_graph(next(c for c in cases() if c.op == "conv_2d"), I16)
+    build = AmdXdna().build(wide, {})
+    (want,), (got,) = interpret(wide, feeds), build.run(feeds)
+    assert np.abs(want.astype(int) - got.astype(int)).max() <= 1
+    for graph in (wide, hybrid()):
+        assert not any("power-of-two" in n for n in AmdXdna().build(graph, {}).notes)
+    assert any("power-of-two" in n for n in AmdXdna().build(wide, {"power_of_two": True}).notes)
 
 
 def test_options_lie_beside_the_file():
