@@ -87,8 +87,8 @@ def _known(x: Value, what: str) -> NDArray:
     return np.asarray(known.full)
 
 
-def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray) -> Value | None:
-    """The bias as accumulators hold it; None if it is zero."""
+def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray, w_grid: Grid) -> Value | None:
+    """The bias as accumulators hold it, with one scale where the weights have one; None if it is zero."""
     from nxjax.ops.quant_products import stored_bias
 
     scale = np.broadcast_to(np.asarray(w_scale, np.float32).reshape(-1), bias.shape)
@@ -98,7 +98,7 @@ def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray) -> Value | 
     dtype = dtypes.int64 if x_grid.dtype == dtypes.int16 else dtypes.int32
     product = np.float32(cast(float, x_grid.scale)) * scale
     product = np.maximum(product, np.finfo(np.float32).tiny)
-    return b.constant(stored.astype(dtype), grid=_scales(product, dtype, 0))
+    return b.constant(stored.astype(dtype), grid=_scales(product[:1] if w_grid.axis is None else product, dtype, 0))
 
 
 def _qconv(
@@ -130,7 +130,7 @@ def _qconv(
     channels = np.broadcast_to(scale.reshape(-1), (floats.shape[o],))
     grid = _scales(scale, w_dtype, o)
     weights = b.constant(weight_integers(floats, scale, w_dtype), grid=grid)
-    stored = _bias(b, _known(bias, "the biases"), x_grid, channels)
+    stored = _bias(b, _known(bias, "the biases"), x_grid, channels, grid)
     window = Window(window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
     make = lambda a: convolved(b, b.on(x, x_grid), weights, stored, window, dimension_numbers, y_grid, a)
     return _with_clamp(b, y_grid, lo, hi, make)
@@ -169,7 +169,7 @@ def _qdot(
     channels = np.broadcast_to(rows, [w.shape[i] for i in wf]).reshape(-1)
     grid = _scales(rows if rows.size == 1 else channels, w_dtype, 0)
     weights = b.constant(flat, grid=grid)
-    b_stored = _bias(b, _known(bias, "the biases").reshape(-1), x_grid, channels)
+    b_stored = _bias(b, _known(bias, "the biases").reshape(-1), x_grid, channels, grid)
     q = b.on(x, x_grid)
     xf = tuple(i for i in range(x.ndim) if i not in xc)
     depth = math.prod(x.shape[i] for i in xc)
