@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget
 from nxjax.backends.npu.extras import installed
-from nxjax.backends.npu.onnx_emit import file_name, only
+from nxjax.backends.npu.onnx_emit import file_name, host, only
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
@@ -72,8 +72,8 @@ def soc_model(value: object, arch: int) -> int:
 class QualcommHtp(NpuTarget):
     """One generation of the HTP.
 
-    Options of `build`: ``htp_arch`` (68, 69, 73, 75, 79, 81), ``soc_model`` (name or number), ``fp16`` (True: floats
-    are computed in float16, as the chip does; only from v69 on).
+    Options of `build`: ``htp_arch`` (68, 69, 73, 75, 79, 81), ``soc_model`` (name or number). Floats are computed in
+    float16, as the chip does, from v69 on: the provider takes that from the system-on-chip.
     """
 
     title: ClassVar[str] = "Qualcomm Hexagon NPU (HTP)"
@@ -93,7 +93,7 @@ class QualcommHtp(NpuTarget):
         return verdict(node, self.arch)
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        only(self.name, options, ("htp_arch", "soc_model", "fp16"))
+        only(self.name, options, ("htp_arch", "soc_model"))
         arch = htp_arch(options.get("htp_arch", self.arch))
         soc = soc_model(options.get("soc_model"), arch)
         other, origin, changed = mended(graph, arch)
@@ -105,6 +105,8 @@ class QualcommHtp(NpuTarget):
         label, why = self.available()
         if label == "emitted":
             build.notes.append(why)
+            if installed("onnxruntime"):
+                build.run, build.runs_on = host(written)
             return build
         provider = {
             "backend_type": "htp",
@@ -113,10 +115,8 @@ class QualcommHtp(NpuTarget):
             # Otherwise quantizing inputs and dequantizing results would be the host's work.
             "offload_graph_io_quantization": "0",
         }
-        if arch > 68 and options.get("fp16", True) and any(map(floating, graph.nodes)):
-            provider["enable_htp_fp16_precision"] = "1"
         session = Session(written.data, provider, [p.name for p in written.inputs], [p.name for p in written.outputs])
-        _check_target(session.answer["targets"], arch, soc)
+        build.notes += confirmed(session.answer["targets"], arch, soc)
         build.placements = placements(
             graph, written, session.answer["where"], session.answer["reasons"], PROVIDER, build.placements
         )
@@ -142,11 +142,12 @@ class QualcommHtp(NpuTarget):
         return place(graph, lambda n: verdict(n, arch))
 
 
-def _check_target(targets: list[dict[str, Any]], arch: int, soc: int) -> None:
-    """The provider compiled for what it was told: a wrong generation is not an error to it."""
+def confirmed(targets: list[dict[str, Any]], arch: int, soc: int) -> list[str]:
+    """The provider compiled for what it was told, by its own trace: a wrong generation is not an error to it."""
     for t in targets:
         if (t.get("htp_arch"), t.get("soc_model")) != (f"V{arch}", soc):
             raise ExecutionError("qualcomm-htp: compiled for another chip", got=t, expected=f"V{arch}, SoC {soc}")
+    return [] if targets else ["the provider did not say which chip it compiled for"]
 
 
 def _notes(build: Build, graph: NpuGraph, arch: int) -> None:

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from nxjax.backends.npu import qnn_worker
-from nxjax.backends.npu.qnn import SOCS, TARGETS, QualcommHtpDefault, htp_arch, soc_model
+from nxjax.backends.npu.qnn import SOCS, TARGETS, QualcommHtpDefault, confirmed, htp_arch, soc_model
 from nxjax.backends.npu.qnn_ops import floating, verdict
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -79,6 +79,13 @@ def test_a_graph_with_nothing_for_the_npu_is_labelled_host():
 def test_unknown_chips_and_options_are_refused(options):
     with pytest.raises(ParameterError, match="qualcomm-htp"):
         QualcommHtpDefault().build(cnn(), options)
+
+
+def test_a_file_for_another_chip_is_an_error():
+    assert confirmed([{"device_id": 0, "htp_arch": "V73", "soc_model": 43}], 73, 43) == []
+    assert "did not say" in confirmed([], 73, 43)[0]
+    with pytest.raises(ExecutionError, match="another chip"):
+        confirmed([{"device_id": 0, "htp_arch": "", "soc_model": 43}], 73, 43)
 
 
 def test_chips_are_found_by_name_and_number():
@@ -164,6 +171,7 @@ def test_a_model_that_is_none_is_an_error_of_ours():
 def test_without_the_wheel_the_file_is_emitted(monkeypatch):
     monkeypatch.setattr("nxjax.backends.npu.qnn.installed", lambda name: name != "onnxruntime_qnn")
     build = QualcommHtpDefault().build(cnn(), {})
-    assert (build.label, build.run) == ("emitted", None)
+    assert build.label == "emitted" and "host" in build.runs_on
+    np.testing.assert_allclose(build.run([images()])[0], interpret(cnn(), [images()])[0], atol=3 / 256)
     assert any("nxjax[qnn]" in n for n in build.notes)
     assert all(p.decided_by == "table" and p.device == "npu" for p in build.placements)
