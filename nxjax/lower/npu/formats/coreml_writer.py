@@ -96,7 +96,9 @@ def opened(net: Net, t: Tensor, value: Value) -> Value:
     if t.grid is None:
         kind = net.kind(t.dtype)
         return value if kind == port(t) else net.op.cast(x=value, dtype=kind)
-    return net.on_grid(net.meant(value, t.grid), t.grid, t.name)
+    meant = net.meant(value, t.grid)
+    # They lie on the grid; what float16 cannot hold would be rounded to another place on it.
+    return meant if net.unscalable(np.asarray(t.grid.scale, np.float32)) else net.on_grid(meant, t.grid, t.name)
 
 
 def closed(net: Net, t: Tensor, name: str) -> Value:
