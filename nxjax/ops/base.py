@@ -270,6 +270,7 @@ class Composite(Op):
 @lru_cache(4096)
 def infer_by_expand(op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...]) -> Any:
     """The type(s) that the expansion of ``op`` gives; kept, since it takes a trace to find out."""
+
     def flat(*xs: Array) -> Sequence[Array]:
         y = op.expand(*xs, **dict(params))
         return y if op.multi else [y]

@@ -11,6 +11,7 @@ from nxjax.config import config
 from nxjax.errors import LoweringError, ParameterError, ShapeError
 from nxjax.testing import count_traces
 from nxjax.transforms.bucketed import Bucketed
+from nxjax.transforms.inline import inlined
 
 BUCKETS = {0: {0: [8, 16]}}
 
@@ -392,6 +393,33 @@ def test_quantized_functions_keep_their_integers(name):
     for n in (2, 5, 13):
         np.testing.assert_array_equal(g(10 * rows(n)), f(10 * rows(n)))
         close(nx.grad(scalar(g))(rows(n)), nx.grad(scalar(f))(rows(n)), 1e-3)
+
+
+@pytest.mark.parametrize("name", ["attention", "conv"])
+def test_quantized_products_stay_what_devices_know(name):
+    only = lambda op, scope, types: "int8" if str(op) in ("dot_general", "conv_general_dilated") else None
+    f = nx.quantize(QUANTIZED[name], only, calibrate=[(rows(6),)])
+    g = nx.bucketed(f, {0: {0: "n"}}, {"n": [16]})
+    program = inlined(nx.make_jaxpr(lambda x, n: g.padded({"n": n}, x))(rows(16), 5))
+    used = [e.op.name for e in program.equations]
+    wanted = [e.op.name for e in inlined(nx.make_jaxpr(f)(rows(16))).equations]
+    products = {"qdot", "qmatmul", "qconv"}
+    assert [n for n in used if n in products] == [n for n in wanted if n in products]
+    assert products & set(used)
+    for n in (5, 12):
+        close(g(rows(n)), f(rows(n)), 1e-6)
+
+
+def test_quantized_sums_pools_and_softmaxes():
+    def f(x):
+        image = nx.nn.relu(x @ W).reshape(1, -1, 2, 2)
+        pooled = nx.lax.reduce_window(image, 0.0, nx.lax.add, (1, 1, 2, 1), (1, 1, 2, 1), "VALID") / 2
+        return (x @ W).sum(0), nx.nn.softmax(x @ W, -1), pooled
+
+    q = nx.quantize(f, "int8", calibrate=[(rows(6),)])
+    g = nx.bucketed(q, {0: {0: [16]}})
+    for n in (3, 11):
+        close(g(rows(n)), q(rows(n)), 1e-6)
 
 
 def test_quantizing_a_bucketed_function():

@@ -4,8 +4,8 @@ import numpy as np
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.transforms.inline import inlined
 from nxjax.trace.evaluate import evaluate
+from nxjax.transforms.inline import inlined
 
 
 def names(p):

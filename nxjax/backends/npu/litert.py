@@ -94,6 +94,8 @@ class Session:
 
     def __init__(self, data: bytes, operations: Sequence[Operation], kernels: str = "reference", threads: int = 1):
         self.runtime = need("ai_edge_litert.interpreter", "litert", "the TFLite runtime")
+        # Some of what has no kernel ends the process instead of failing.
+        refuse([o.node for o in operations if o.node is not None], "tflite")
         self.data = data
         self.operations = self.running = operations
         self.notes: list[str] = []
@@ -254,7 +256,7 @@ class LiteRt(NpuTarget):
             ParameterError: an option that this target has not.
         """
         kernels, threads = checked(options)
-        refuse(graph, self.supports, self.name)
+        refuse(graph.nodes, self.name)
         operations = tflite_ops.operations(graph)
         data = tflite.encode(graph, operations)
         cost = Cost()
@@ -287,13 +289,14 @@ def checked(options: dict[str, object]) -> tuple[str, int]:
     return str(kernels), threads
 
 
-def refuse(graph: NpuGraph, supports: Any, target: str) -> None:
-    """Raise one `LoweringError` that lists every node that has no kernel, with its line."""
-    rows = [(n, v) for n in graph.nodes if not (v := supports(n)).ok]
+def refuse(nodes: Sequence[Node], target: str) -> None:
+    """Raise one `LoweringError` that lists every node that LiteRT has no kernel for, with its line."""
+    nodes = list(dict.fromkeys(nodes))
+    rows = [(n, v) for n in nodes if not (v := tflite_kernels.supports(n)).ok]
     if rows:
         listed = [f"{v.reason} ({n.source or n.name}); {v.suggestion}" for n, v in rows]
         raise LoweringError(
-            f"{target}: {len(rows)} of {len(graph.nodes)} operations cannot be written for LiteRT",
+            f"{target}: {len(rows)} of {len(nodes)} operations cannot be run by LiteRT",
             got="\n            ".join(listed),
             fix="mend each as said, or compile these parts apart",
             source=rows[0][0].source,

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, Run
 from nxjax.backends.npu.extras import installed, need
-from nxjax.errors import ParameterError
+from nxjax.errors import LoweringError, ParameterError
+from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_ops import EMIT
 from nxjax.lower.npu.formats.onnx_writer import Written, emit
@@ -47,6 +48,14 @@ def host(written: Written, extra: str = EXTRA) -> tuple[Run, str]:
         return written.fetched(session.run(names, written.feeds(args)))
 
     return run, f"ONNX Runtime {ort.__version__} on the host, optimizations off"
+
+
+def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
+    """Add our cost model's figures of a chip, or the reason why it has none for the graph."""
+    try:
+        build.cost.figures |= estimate(graph, chip, build.placements).figures
+    except LoweringError as e:
+        build.notes.append(e.what)
 
 
 def only(name: str, options: dict[str, object], known: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget
 from nxjax.backends.npu.extras import installed
-from nxjax.backends.npu.onnx_emit import file_name, host, only
+from nxjax.backends.npu.onnx_emit import file_name, host, modelled, only
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
@@ -37,6 +37,8 @@ SOCS: Final[dict[int, dict[str, int]]] = {
     81: {"SM8850": 87},
 }
 DEFAULT_ARCH: Final = 73
+# Systems-on-chip whose figures our cost model has.
+CHIPS: Final = {60: "hexagon-x-elite"}
 
 
 def htp_arch(value: object) -> int:
@@ -120,6 +122,8 @@ class QualcommHtp(NpuTarget):
         build.placements = placements(
             graph, written, session.answer["where"], session.answer["reasons"], PROVIDER, build.placements
         )
+        if soc in CHIPS:
+            modelled(build, graph, CHIPS[soc])
         hardware = bool(session.answer["hardware"])
         if session.context:
             build.files[name.replace(".onnx", "_ctx.onnx")] = session.context

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, Run
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.npu.onnx_emit import file_name, host, only
+from nxjax.backends.npu.onnx_emit import file_name, host, modelled, only
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.vitisai_ops import verdict
 from nxjax.errors import ParameterError
@@ -37,6 +37,8 @@ PASSED: Final = ("config_file", "xclbin", "cache_dir", "cache_key", "encryption_
 KNOWN: Final = ("power_of_two", "target", *PASSED)
 # X2 is for Strix and Krackan on, X1 for those and for Phoenix and Hawk Point, which need an overlay file.
 OVERLAYS: Final = ("X2", "X1")
+# Whose figures our cost model reckons with.
+CHIPS: Final = {"X2": "xdna2", "X1": "xdna1"}
 _REPORT: Final = "vitisai_ep_report.json"
 _VARIABLE: Final = "XLNX_ONNX_EP_REPORT_FILE"
 
@@ -88,6 +90,7 @@ class AmdXdna(NpuTarget):
         config = {"providers": [PROVIDER], "provider_options": [provider]}
         files = {name: written.data, name.replace(".onnx", ".vitisai.json"): json.dumps(config, indent=2).encode()}
         build = Build(files, "emitted", table, notes=notes + written.notes)
+        modelled(build, graph, CHIPS[str(overlay)])
         build.cost.add("file", len(written.data), "bytes", "measured")
         if not installed("onnxruntime"):
             build.notes.append("ONNX Runtime is not installed: the file was checked, not run")

@@ -1,6 +1,8 @@
-"""The rule of the one quantized op whose integer arithmetic depends on how many elements there are: the mean.
+"""Rules of quantized ops, so that they stay one equation each and a device still knows them.
 
-Its multiplier and shift are those of the true count, looked up in a table. Other quantized ops go by their expansion.
+Zero lies on every grid, so products and sums are masked with it like those of floats. A softmax along a padded axis
+goes by its expansion, since no grid reaches minus infinity; and a mean by its integer arithmetic, whose multiplier and
+shift are those of the true count, looked up in a table.
 """
 
 from __future__ import annotations
@@ -18,16 +20,54 @@ from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.bucketing.interpret import TABLE, bound, looked_up, rule
-from nxjax.transforms.bucketing.sizes import Size, product
+from nxjax.transforms.bucketing.interpret import TABLE, bound, expanded, looked_up, rule
+from nxjax.transforms.bucketing.rules import called, product_of
+from nxjax.transforms.bucketing.sizes import Extent, Size, product
 from nxjax.transforms.bucketing.values import Context, Step, Val
+
+
+def _without(x: Val, axes: Sequence[int]) -> tuple[Extent, ...]:
+    return tuple(n for a, n in enumerate(x.sizes) if a not in axes)
+
+
+@rule("qdot")
+def _qdot(c: Context, s: Step, x: Val, w: Val, *rest: Val) -> Val | Sequence[Val]:
+    if w.varying():
+        return expanded(c, s, [x, w, *rest])
+    (xc, yc), _ = s.params["dimension_numbers"]
+    y = called(s, [c.mask(x, xc, 0), w.array, *(v.array for v in rest)])
+    return Val(y, (*_without(x, xc), *_without(w, yc)))
+
+
+@rule("qmatmul")
+def _qmatmul(c: Context, s: Step, x: Val, y: Val) -> Val | Sequence[Val]:
+    return product_of(c, s, x, y)
+
+
+@rule("qsoftmax")
+def _qsoftmax(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
+    return expanded(c, s, [x]) if x.varies(s.params["axis"]) else bound(s, [x], [x.sizes])
+
+
+@rule("qsum")
+def _qsum(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
+    axes: tuple[int, ...] = s.params["axes"]
+    return Val(called(s, [c.mask(x, axes, 0)]), _without(x, axes))
+
+
+@rule("qavgpool")
+def _qavgpool(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
+    still = [d for d in x.varying() if s.params["window_dimensions"][d] == s.params["window_strides"][d] == 1]
+    if tuple(still) != x.varying():
+        return expanded(c, s, [x])
+    return bound(s, [x], [[x.sizes[d] if d in still else n for d, n in enumerate(s.shapes()[0])]])
 
 
 @rule("qmean")
 def _qmean(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
     p = s.params
     axes, x_grid, y_grid, rounding = p["axes"], p["x_grid"], p["y_grid"], p["rounding"]
-    sizes = tuple(n for a, n in enumerate(x.sizes) if a not in axes)
+    sizes = _without(x, axes)
     if not x.varying(axes):
         return bound(s, [x], [sizes])
     every = c.solver.everywhere(TABLE)

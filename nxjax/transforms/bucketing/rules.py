@@ -92,7 +92,8 @@ def elementwise_sizes(xs: Sequence[Val]) -> tuple[Extent, ...]:
 
 
 @rule("dot_general")
-def _dot(c: Context, s: Step, x: Val, y: Val) -> Vals:
+def product_of(c: Context, s: Step, x: Val, y: Val) -> Vals:
+    """Sums of products: what is contracted is masked, the rest stays."""
     (xc, yc), (xb, yb) = s.params["dimension_numbers"]
     # Both sides: padding may be infinite, and infinity times zero is not zero.
     z = called(s, [c.mask(x, xc, 0), c.mask(y, yc, 0)])

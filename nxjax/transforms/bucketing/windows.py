@@ -12,7 +12,7 @@ from typing import Any
 from nxjax.ops.conv import dilated
 from nxjax.ops.window import highest, lowest
 from nxjax.trace.core import Array
-from nxjax.transforms.bucketing.interpret import bound, rule, size_of
+from nxjax.transforms.bucketing.interpret import bound, expanded, rule, size_of
 from nxjax.transforms.bucketing.rules import called
 from nxjax.transforms.bucketing.sizes import Extent, Size, simple
 from nxjax.transforms.bucketing.values import Context, Step, Val
@@ -53,9 +53,11 @@ class _Axis:
         self.count = outs[0]
 
 
-@rule("conv_general_dilated", differing=("padding",))
-def _conv(c: Context, s: Step, x: Val, w: Val) -> Vals:
-    p = s.params
+@rule("conv_general_dilated", "qconv", differing=("padding",))
+def _conv(c: Context, s: Step, x: Val, w: Val, *rest: Val) -> Vals:
+    if rest and w.varying():
+        return expanded(c, s, [x, w, *rest])
+    p: dict[str, Any] = {"batch_group_count": 1, **s.params}
     lhs, rhs, out = p["dimension_numbers"]
     if (p["batch_group_count"] > 1 and x.varies(lhs[0])) or (p["feature_group_count"] > 1 and x.varies(lhs[1])):
         raise s.refuse("groups of an axis whose size depends on a bucketed length", "use groups of a fixed axis")
@@ -80,7 +82,7 @@ def _conv(c: Context, s: Step, x: Val, w: Val) -> Vals:
         placed = c.placed(image, a, axis.low, count, 0, holes - 1)
         image = Val(placed, (*image.sizes[:a], count, *image.sizes[a + 1 :]))
         padding[i], dilation[i] = (0, 0), 1
-    y = called(s, [image.array, kernel], padding=tuple(padding), lhs_dilation=tuple(dilation))
+    y = called(s, [image.array, kernel, *(v.array for v in rest)], padding=tuple(padding), lhs_dilation=tuple(dilation))
     return Val(y, tuple(sizes))
 
 

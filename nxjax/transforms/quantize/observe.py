@@ -13,14 +13,16 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.arithmetic import abs, add, max, min, mul
+from nxjax.ops.arithmetic import abs, add, max, min, mul, sub
 from nxjax.ops.base import constant, like
+from nxjax.ops.compare import lt
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.indexing import GatherScatterMode
 from nxjax.ops.quant_traced import cast, clipped
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
 from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add
-from nxjax.ops.shape import reshape
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program
@@ -31,6 +33,8 @@ from nxjax.transforms.quantize.walk import Range, Walker, mapped
 
 Stat = tuple[Array, ...]
 BINS: Final = 2048
+# A value so far below the greatest is no logit, but a mask.
+MASKED: Final = 500.0
 
 
 class Recorder(ABC):
@@ -39,7 +43,8 @@ class Recorder(ABC):
     size: int
 
     @abstractmethod
-    def record(self, site: str, x: Array) -> Stat: ...
+    def record(self, site: str, x: Array, margin: float | None = None) -> Stat:
+        """Statistics of one value; with ``margin``, values far below the greatest are masks, and none of the range."""
 
     @abstractmethod
     def neutral(self) -> Stat:
@@ -59,10 +64,16 @@ class Ranges(Recorder):
 
     size = 2
 
-    def record(self, site: str, x: Array) -> Stat:
+    def record(self, site: str, x: Array, margin: float | None = None) -> Stat:
         x = stop_gradient(x)
         axes = tuple(range(x.ndim))
-        return reduce_min(x, axes=axes), reduce_max(x, axes=axes)
+        low, high = reduce_min(x, axes=axes), reduce_max(x, axes=axes)
+        if margin is not None:
+            top = broadcast_in_dim(high, shape=x.shape, broadcast_dimensions=())
+            kept = select_n(lt(x, sub(top, like(x, MASKED))), x, top)
+            least = reduce_min(kept, axes=axes)
+            low = select_n(lt(low, least), low, sub(least, like(least, margin)))
+        return low, high
 
     def neutral(self) -> Stat:
         return constant(np.inf, dtypes.float32), constant(-np.inf, dtypes.float32)
@@ -83,10 +94,11 @@ class Histograms(Recorder):
     def __init__(self, ranges: Mapping[str, Range]) -> None:
         self.ranges = ranges
 
-    def record(self, site: str, x: Array) -> Stat:
+    def record(self, site: str, x: Array, margin: float | None = None) -> Stat:
         low, high = self.ranges[site]
         top = np.float32(np.maximum(np.abs(low), np.abs(high))) or np.float32(1)
-        flat = abs(reshape(stop_gradient(x), shape=(x.size,)))
+        flat = reshape(stop_gradient(x), shape=(x.size,))
+        flat = abs(flat if margin is None else max(flat, like(flat, low)))
         index = clipped(mul(flat, like(flat, np.float32(BINS) / top)), 0, BINS - 1)
         counts = scatter_add(
             constant(0, dtypes.float32, (BINS,)),
@@ -120,7 +132,7 @@ class Observer(Walker):
         self.env[v] = x
         site = self.plan.sites.get(v)
         if site is not None:
-            self.stats[site] = self.recorder.record(site, x)
+            self.stats[site] = self.recorder.record(site, x, self.plan.masked.get(v))
 
     def group(self, group: Group) -> None:
         for v, x in group.prepare(self).items():

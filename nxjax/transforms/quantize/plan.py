@@ -13,19 +13,24 @@ from nxjax.errors import ParameterError
 from nxjax.ops.composite_activation import silu
 from nxjax.ops.composite_attention import dot_product_attention
 from nxjax.ops.composite_norm import batch_norm_inference, layer_norm, rms_norm
+from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.quantize.groups import Group
-from nxjax.transforms.quantize.pointwise import match_pointwise
+from nxjax.transforms.quantize.pointwise import Binary, Move, Softmax, Unify, match_pointwise
 from nxjax.transforms.quantize.products import Weighted, is_product, match_product
 from nxjax.transforms.quantize.scheme import Policy, decided
 from nxjax.transforms.quantize.view import View
 
 # Known whole to devices, but to integer arithmetic only by their pieces.
 EXPANDED: Final[frozenset[Op]] = frozenset((silu, layer_norm, rms_norm, batch_norm_inference, dot_product_attention))
+# How far below the others a masked value has to lie to become 0: half a step of a softmax's grid, as a logarithm.
+MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
+# The same for a mask before it is added to values that differ among themselves.
+ADDED: Final = 64.0
 JIT: Final = frozenset(("jit", "bucketed"))
 # Ops whose programs are looked into; other ones that hold programs stay float.
 HOLDING: Final = frozenset(("checkpoint", "scan", "while", "cond"))
@@ -55,6 +60,8 @@ class Plan:
             changes no name, so that ranges found under one policy serve another.
         steps: what to compute, in order: a group, an equation that holds programs, or one that stays as it is.
         sites: names of the values whose ranges are needed; those of inner plans begin with their equation's name.
+        masked: values on the way into a softmax, where very low ones only mean "not this": they have no part in the
+            range, which instead reaches as far below the others as given here.
         left: equations of float values that stay float, each with the reason.
     """
 
@@ -62,6 +69,7 @@ class Plan:
     names: dict[Var, str]
     steps: list[Step] = field(default_factory=list[Step])
     sites: dict[Var, str] = field(default_factory=dict[Var, str])
+    masked: dict[Var, float] = field(default_factory=dict[Var, float])
     left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
 
     def layer(self, group: Group) -> str:
@@ -243,12 +251,31 @@ class _Sites:
         self.on: dict[Var, DType] = {}
 
     def find(self) -> None:
+        made: dict[Var, Group] = {}
         for step in self.plan.steps:
             if isinstance(step, Group) and step.scheme.integer:
                 self._group(step)
+                made[step.output] = step
+        for step in self.plan.steps:
+            if isinstance(step, Softmax) and step.scheme.integer:
+                self._masked(step.activations[0], MARGINS[step.dtype], made)
+
+    def _masked(self, a: Atom, margin: float, made: dict[Var, Group]) -> None:
+        """Mark what enters a softmax, and what masks are added to on the way there."""
+        if not isinstance(a, Var) or a in self.plan.masked:
+            return
+        self.plan.masked[a] = margin
+        group = made.get(a)
+        if isinstance(group, (Move, Unify)):
+            for operand in group.activations:
+                self._masked(operand, margin, made)
+        elif isinstance(group, Binary) and group.equations[0].op.name == "add":
+            for operand in group.activations:
+                self._masked(operand, ADDED, made)
 
     def _group(self, group: Group) -> None:
-        for a in group.activations:
+        # Operands that share the result's grid go there directly.
+        for a in () if isinstance(group, Unify) else group.activations:
             if isinstance(a, Var) and self.on.get(a) != group.dtype:
                 self.plan.sites[a] = self.plan.names.get(a) or f"{self.plan.names[group.output]}/operand"
         if group.fixed_grid() is None and not group.moves:

@@ -35,6 +35,8 @@ from nxjax.transforms.quantize.scheme import Scheme
 from nxjax.transforms.quantize.view import View
 
 BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
+# A greater number is no scale but a mask in the making; integer arithmetic has no room for it.
+LARGEST_FACTOR: Final = 1e4
 # The first operand is moved, the others (indices, bounds) are none of the grid's business.
 MOVES: Final = frozenset(
     (
@@ -260,6 +262,8 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
     name, y = e.op.name, e.outputs[0]
     active = tuple(a for a in e.inputs if view.is_float(a) and not view.is_weight(a))
     if not active and name != "gather":
+        return None
+    if name == "mul" and any(abs(view.number(a) or 0.0) >= LARGEST_FACTOR for a in e.inputs):
         return None
     if name in BINARY:
         chain, _, clamp = followed(view, e, None)

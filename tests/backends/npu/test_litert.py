@@ -133,3 +133,13 @@ def test_quantized_sums_do_not_run_on_the_reference_kernel_that_reads_them_unsig
     # The file itself is as written; only what runs here is not.
     assert [o.name for o in tflite_read.parse(build.files["s.tflite"]).operators] == ["SUM", "RELU"]
     assert len(build.placements) == 2
+
+
+def test_what_would_end_the_process_is_refused_before_it_is_loaded():
+    x, y = (Tensor(n, (4,), I8, Grid(I8, 1e4)) for n in "xy")
+    z = Tensor("z", (4,), I8, Grid(I8, 1e-4))
+    graph = NpuGraph("far", [x, y], [z], [Node("add", (x, y), (z,), {"activation": None}, user_source())])
+    operations = tflite_ops.operations(graph)
+    with pytest.raises(LoweringError, match="cannot go from a scale") as caught:
+        litert.Session(tflite.encode(graph, operations), operations)
+    assert "test_litert.py" in str(caught.value)

@@ -48,6 +48,13 @@ def test_files_are_the_model_and_its_compiled_context(built):
     assert all(f.basis == "measured" and f.unit == "bytes" for f in built.cost.figures.values())
 
 
+def test_figures_of_time_are_our_models_and_only_where_it_knows_the_chip(built):
+    assert "latency" not in built.cost
+    cost = QualcommHtpDefault().build(cnn(), {"soc_model": "SC8380XP"}).cost
+    assert cost["latency"].basis == "model"
+    assert cost["context binary"].basis == "measured"
+
+
 def test_every_generation_compiles_for_itself():
     contexts = set()
     for target in TARGETS[1:]:

@@ -35,6 +35,13 @@ def test_file_has_powers_of_two_and_says_what_changed():
     assert all(p.device == "npu" and p.decided_by == "table" for p in build.placements)
 
 
+def test_figures_of_time_are_our_models():
+    for graph in (cnn(), hybrid()):
+        cost = AmdXdna().build(graph, {}).cost
+        assert next(f for name, f in cost.figures.items() if "latency" in name).basis == "model"
+        assert cost["file"].basis == "measured"
+
+
 def test_own_grids_are_kept_exactly_when_asked():
     build = AmdXdna().build(cnn(), {"power_of_two": False})
     assert not any("power-of-two" in n for n in build.notes)
@@ -48,6 +55,7 @@ def test_wide_and_float_graphs_keep_their_grids():
     build = AmdXdna().build(wide, {})
     (want,), (got,) = interpret(wide, feeds), build.run(feeds)
     assert np.abs(want.astype(int) - got.astype(int)).max() <= 1
+    assert any("does not compute in int16" in n for n in build.notes) and "latency" not in build.cost
     for graph in (wide, hybrid()):
         assert not any("power-of-two" in n for n in AmdXdna().build(graph, {}).notes)
     assert any("power-of-two" in n for n in AmdXdna().build(wide, {"power_of_two": True}).notes)

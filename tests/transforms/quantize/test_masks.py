@@ -1,0 +1,76 @@
+"""Attention masks of every style keep int8 attention exact and good: what only means "not this" is no range."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax import nn
+
+rng = np.random.default_rng(0)
+T, D = 10, 32
+P = {k: rng.normal(size=(D, D)).astype(np.float32) * 0.3 for k in "qkvo"}
+X = rng.normal(size=(2, T, D)).astype(np.float32)
+SEEN = np.tril(np.ones((T, T), bool))
+
+
+def composite(p, x):
+    heads = lambda w: (x @ w).reshape(2, T, 4, 8)
+    y = nn.dot_product_attention(heads(p["q"]), heads(p["k"]), heads(p["v"]), is_causal=True)
+    return y.reshape(2, T, D) @ p["o"]
+
+
+def by_hand(mask):
+    def f(p, x):
+        scores = jnp.einsum("btd,bsd->bts", x @ p["q"], x @ p["k"]) / D**0.5
+        return nn.softmax(mask(scores, x)) @ (x @ p["v"]) @ p["o"]
+
+    return f
+
+
+def padding(scores, x):
+    """A mask that is data, added."""
+    here = (x.sum(-1) > -50).astype(np.float32)[:, None, :]
+    return scores + (1.0 - jnp.broadcast_to(here, scores.shape)) * -1e9
+
+
+STYLES = {
+    "composite": composite,
+    "minus infinity": by_hand(lambda s, x: jnp.where(SEEN, s, -jnp.inf)),
+    "a large number": by_hand(lambda s, x: jnp.where(SEEN, s, -1e9)),
+    "BERT's number": by_hand(lambda s, x: jnp.where(SEEN, s, -1e4)),
+    "added": by_hand(lambda s, x: s + jnp.where(SEEN, 0.0, -1e9)),
+    "multiplied and added": by_hand(lambda s, x: s + (1 - SEEN.astype(np.float32)) * -1e9),
+    "data": by_hand(padding),
+}
+
+
+@pytest.mark.parametrize("policy", ["int8", "int16x8"])
+@pytest.mark.parametrize("style", STYLES)
+def test_masked_attention(style: str, policy: str):
+    f = STYLES[style]
+    quantized = nx.quantize(f, policy, calibrate=[(P, X)])
+    assert all(np.isfinite(r).all() and abs(np.array(r)).max() < 200 for r in quantized.ranges.values())
+    y, q = np.asarray(f(P, X), np.float64), np.asarray(quantized(P, X), np.float64)
+    assert 10 * np.log10((y**2).sum() / ((q - y) ** 2).sum()) > 27
+    assert (np.asarray(nx.jit(quantized)(P, X)) == q).all()
+
+
+def test_what_is_masked_has_no_weight():
+    f = by_hand(lambda s, x: jnp.where(SEEN, s, -1e9))
+    quantized = nx.quantize(f, "int8", calibrate=[(P, X)])
+    later = X.copy()
+    later[:, -1] += 1.0  # within the ranges, and seen by the last row alone
+    assert (np.asarray(quantized(P, later))[:, :-1] == np.asarray(quantized(P, X))[:, :-1]).all()
+
+
+def test_histogram_observers_leave_masks_out():
+    f = STYLES["a large number"]
+    quantized = nx.quantize(f, "int8", calibrate=[(P, X)], observer="percentile")
+    assert max(abs(v) for r in quantized.ranges.values() for v in r) < 200
+
+
+def test_far_values_that_enter_no_softmax_keep_their_range():
+    f = lambda p, x: nn.relu(x @ p["q"]) * 300.0 - 900.0
+    quantized = nx.quantize(f, "int8", calibrate=[(P, X)])
+    assert min(r[0] for r in quantized.ranges.values()) == -900.0
