@@ -13,7 +13,7 @@ from nxjax.backends.npu.base import NpuTarget
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import IO, Bound, stored_inputs
+from nxjax.deploy.trace import IO, Bound, Positions, stored_inputs
 from nxjax.errors import LoweringError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.interpret import interpret
@@ -26,7 +26,7 @@ def compile(
     *,
     target: str,
     strict: bool = False,
-    constants: Sequence[int] | None = None,
+    constants: Positions = None,
     io: IO = "integer",
     verify: bool = True,
     unroll: int = UNROLL,
@@ -38,8 +38,8 @@ def compile(
         fun: pure function; quantized (see `quantize`) for targets that compute on integers.
         target: a name from `targets`.
         strict: raise if any op would not run on the NPU, with the whole list.
-        constants: positions of the arguments that become part of the artifact; by default those that are trees
-            (parameters). One array is an input.
+        constants: position or positions of the arguments that become part of the artifact; by default those that are
+            trees (parameters). One array is an input.
         io: "integer" makes inputs and results integers where they are only quantized and come off a grid, while
             `Artifact.run` takes and gives floats all the same. "float" keeps float inputs and results in the file.
         verify: run the artifact on the example arguments where something here can, and measure its deviation from the
@@ -113,7 +113,7 @@ def explain(
     fun: Callable[..., Any],
     *,
     target: str,
-    constants: Sequence[int] | None = None,
+    constants: Positions = None,
     io: IO = "integer",
     unroll: int = UNROLL,
     **options: object,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError
+from nxjax.errors import DtypeError, ParameterError
 from nxjax.lower.npu.bind import bind
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.lower import lower
-from nxjax.trace import tree
+from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 
 NDArray = np.ndarray[Any, Any]
 IO = Literal["float", "integer"]
+# Which positional arguments become constants: some, one, or by default those that are trees.
+Positions = Sequence[int] | int | None
+_KINDS: Final = (dtypes.BOOL, dtypes.INTEGER, dtypes.FLOAT, dtypes.COMPLEX)
 
 
 @final
@@ -32,7 +37,7 @@ class Bound:
     """
 
     def __init__(
-        self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], constants: Sequence[int] | None
+        self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], constants: Positions
     ) -> None:
         if not callable(fun):
             raise ParameterError("compile: needs a function", got=type(fun).__name__)
@@ -77,13 +82,19 @@ class Bound:
         self.program: Program = bind(traced, bound)
 
     @staticmethod
-    def _chosen(args: Sequence[Any], constants: Sequence[int] | None) -> frozenset[int]:
+    def _chosen(args: Sequence[Any], constants: Positions) -> frozenset[int]:
         if constants is None:
             return frozenset(i for i, a in enumerate(args) if not _is_leaf(a))
-        wrong = [i for i in constants if not -len(args) <= i < len(args)]
+        try:
+            given = [operator.index(i) for i in ((constants,) if isinstance(constants, int) else constants)]
+        except TypeError:
+            raise ParameterError(
+                "compile: constants are positions of arguments", got=constants, expected="integers, such as (0,)"
+            ) from None
+        wrong = [i for i in given if not -len(args) <= i < len(args)]
         if wrong:
             raise ParameterError("compile: constants name no argument", got=wrong, expected=f"below {len(args)}")
-        return frozenset(i % len(args) for i in constants)
+        return frozenset(i % len(args) for i in given)
 
     def graph(self, io: IO, unroll: int, format: str = "") -> NpuGraph:
         """The graph, with the kernels that the program's own ops have for ``format``; one error lists what has none."""
@@ -91,6 +102,7 @@ class Bound:
 
     def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]:
         """Leaves of a call's inputs: of all arguments, or of those that are not bound."""
+        refuse_traced(args, where)
         free = [n for n in range(len(self.args)) if n not in self.constants]
         if len(args) == len(self.args):
             self._same_constants(args)
@@ -115,6 +127,7 @@ class Bound:
                     expected=v.type,
                     fix="compile for this shape, or make the function nx.bucketed",
                 )
+            leaves[i] = converted(x, v.type.dtype, f"{where}: input {i}")
         return leaves
 
     def _same_constants(self, args: Sequence[Any]) -> None:
@@ -133,8 +146,37 @@ class Bound:
         leaves: list[Array] = []
         for v, t, q in zip(self.program.outputs, outputs, stored, strict=True):
             x = t.grid.dequantize(np.asarray(q)) if t.grid is not None else np.asarray(q)
-            leaves.append(wrap(np.ascontiguousarray(x.reshape(v.type.shape)).astype(v.type.dtype)))
+            leaves.append(wrap(np.array(x.reshape(v.type.shape), v.type.dtype, order="C")))
         return tree.unflatten(self.out_tree, leaves)
+
+
+def refuse_traced(args: Sequence[Any], where: str) -> None:
+    """An artifact runs on values: inside of a transformation there are none."""
+    if any(isinstance(x, Tracer) for a in args for x in tree.leaves(a)):
+        raise ParameterError(
+            f"{where}: an argument is being traced",
+            expected="values",
+            fix="run the artifact outside of jit, grad and vmap, or call it there by nx.pure_callback",
+        )
+
+
+def converted(x: NDArray, dtype: DType, what: str) -> NDArray:
+    """``x`` as ``dtype``; refused where that would cut floats to integers or wrap numbers."""
+    kind = lambda d: next((i for i, kinds in enumerate(_KINDS) if d in kinds), -1)
+    if x.dtype == dtype:
+        return x
+    if not 0 <= kind(x.dtype) <= kind(dtype):
+        raise DtypeError(
+            f"{what} would lose by conversion",
+            got=dtypes.short_name(x.dtype),
+            expected=dtypes.short_name(dtype),
+            fix=f"convert it before: x.astype({dtype.name!r})",
+        )
+    with np.errstate(all="ignore"):
+        y = x.astype(dtype)
+    if dtype in dtypes.INTEGER and not np.array_equal(y, x):
+        raise ParameterError(f"{what} holds numbers outside of its range", got=x.dtype, expected=dtype.name)
+    return y
 
 
 def stored_inputs(inputs: Sequence[Tensor], values: Sequence[NDArray]) -> list[NDArray]:

@@ -6,11 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from nxjax.errors import NxError
-
-
-class MissingExtraError(NxError, ImportError):
-    """A target's tools are not installed."""
+from nxjax.errors import MissingExtraError
 
 
 def installed(module: str) -> bool:

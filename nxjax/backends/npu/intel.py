@@ -132,6 +132,7 @@ class OpenVinoCpu(OpenVinoTarget):
 
     name: ClassVar[str] = "openvino-cpu"
     title: ClassVar[str] = "OpenVINO on the CPU"
+    host: ClassVar[bool] = True
     precision: ClassVar[tuple[str, ...]] = ("int8", "float32")
 
     def available(self) -> tuple[Label, str]:

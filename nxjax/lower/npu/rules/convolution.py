@@ -76,7 +76,7 @@ def convolved(
     if not w.constant:
         raise Unsupported(
             "the weights are not constant",
-            "pass the parameters as constants: nx.compile(functools.partial(f, params), ...) or bind(program, ...)",
+            "pass the parameters as constants: nx.compile(f, constants=(0,), ...) or functools.partial(f, params)",
         )
     lhs, rhs, spec = dimension_numbers
     x = b.transpose(x, (lhs[0], *lhs[2:], lhs[1]))

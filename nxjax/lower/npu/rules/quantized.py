@@ -82,7 +82,7 @@ def _known(x: Value, what: str) -> NDArray:
     if known is None:
         raise Unsupported(
             f"{what} are not constant",
-            "pass the parameters as constants: nx.compile(functools.partial(f, params), ...) or bind(program, ...)",
+            "pass the parameters as constants: nx.compile(f, constants=(0,), ...) or functools.partial(f, params)",
         )
     return np.asarray(known.full)
 
