@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build
+from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Bound, stored_inputs
@@ -85,23 +85,13 @@ class Artifact:
     __call__ = run
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the artifact, atomically; give its path.
+        """Write the artifact, all of its files or none; give its path.
 
-        A single file goes to ``path`` (or into it, if it is a folder). Several files go into the folder ``path``.
+        Args:
+            path: a folder that the files go into, under their own names; or, ending like the main file or package,
+                its path, the other files then lying beside it under its name. A single file may have any name.
         """
-        path = Path(path)
-        if len(self.files) == 1 and "/" not in next(iter(self.files)):
-            if path.is_dir():
-                path = path / next(iter(self.files))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, self.bytes)
-            return path
-        path.mkdir(parents=True, exist_ok=True)
-        for name, data in self.files.items():
-            file = path / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            _write(file, data)
-        return path
+        return files.save(self.files, path)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(data):,} bytes" for name, data in self.files.items())
@@ -118,17 +108,3 @@ class Artifact:
 
         deviation = f"<pre>{html.escape(str(self.deviation))}</pre>" if self.deviation is not None else ""
         return self.report._repr_html_() + deviation  # pyright: ignore[reportPrivateUsage]
-
-
-def _write(path: Path, data: bytes) -> None:
-    """All of the file or none of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -1,0 +1,133 @@
+"""Artifacts on disk: where each file of one goes, and that all of them are written or none.
+
+Knows names and bytes, nothing of targets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from nxjax.errors import ParameterError
+
+# What is to be at a path: a file's bytes, or the files of a folder that is replaced as a whole.
+Content = bytes | dict[str, bytes]
+
+
+def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
+    """Write an artifact's files and give the path they are found by.
+
+    Everything is written beside its place first and moved there at the end: a failure leaves what was there before.
+
+    Args:
+        files: file name to bytes, the main one first. Names that share a folder (``m.mlpackage/...``) are a package.
+        path: of the main file or the package if it ends like it, the other files then lying beside the main one under
+            its name; else of a folder that they go into. A single file may have any name.
+
+    Raises:
+        ParameterError: a folder lies where a file is to go, or a file where a package is.
+        OSError: the disk is full, or the like.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> save({"f.xml": b"<net/>", "f.bin": b"123"}, folder / "digits.xml").name
+    'digits.xml'
+    >>> sorted(p.name for p in folder.iterdir())
+    ['digits.bin', 'digits.xml']
+    """
+    goal, contents = _planned(files, Path(path))
+    blocked = [str(p) for p, content in contents.items() if p.exists() and p.is_dir() != isinstance(content, dict)]
+    if blocked:
+        raise ParameterError(
+            "save: a file and a folder have one name", got=", ".join(blocked), fix="remove it, or save elsewhere"
+        )
+    made = [folder for place in contents for folder in _folders(place.parent)]
+    staged: list[tuple[Path, Path]] = []
+    try:
+        for place, content in contents.items():
+            staged.append((place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}"), place))
+            _write(staged[-1][0], content)
+        for temporary, place in staged:
+            _move(temporary, place)
+    except BaseException:
+        for temporary, _ in staged:
+            _remove(temporary)
+        for folder in reversed(made):
+            # One that something else has been put into stays.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+    return goal
+
+
+def _planned(files: Mapping[str, bytes], path: Path) -> tuple[Path, dict[Path, Content]]:
+    names = list(files)
+    main = names[0]
+    tops = {name.partition("/")[0] for name in names}
+    if len(tops) == 1 and all("/" in name for name in names):
+        top = tops.pop()
+        goal = path if path.suffix and path.suffix == Path(top).suffix else path / top
+        return goal, {goal: {name.removeprefix(f"{top}/"): data for name, data in files.items()}}
+    if path.is_dir() or (len(names) > 1 and path.suffix != Path(main).suffix):
+        goal = path if len(names) > 1 else path / main
+        return goal, {path / name: data for name, data in files.items()}
+    contents: dict[Path, Content] = {path: files[main]}
+    stem = Path(main).stem
+    for name in names[1:]:
+        place = path.with_name(path.stem + name.removeprefix(stem) if name.startswith(stem) else name)
+        number = 1
+        while place in contents:
+            number += 1
+            place = path.with_name(f"{Path(name).stem}_{number}{Path(name).suffix}")
+        contents[place] = files[name]
+    return path, contents
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Make a folder with its parents; those that were not there."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+    return missing[::-1]
+
+
+def _write(place: Path, content: Content) -> None:
+    if isinstance(content, dict):
+        place.mkdir()
+        for name, data in content.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            _write(place / name, data)
+        return
+    with place.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _move(temporary: Path, place: Path) -> None:
+    """Put what was written in its place; a package that was there goes aside until then."""
+    if not (temporary.is_dir() and place.is_dir()):
+        temporary.replace(place)
+        return
+    aside = place.with_name(f"{temporary.name}.old")
+    place.replace(aside)
+    try:
+        temporary.replace(place)
+    except BaseException:
+        aside.replace(place)
+        raise
+    shutil.rmtree(aside)
+
+
+def _remove(place: Path) -> None:
+    if place.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)
