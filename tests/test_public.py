@@ -1,6 +1,7 @@
 """Every public name resolves, however it is imported, and the stubs' modules are those that exist."""
 
 import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -78,3 +79,13 @@ def test_segments(name):
 def test_named_calls():
     text = str(nx.make_jaxpr(nx.named_call(lambda x: nx.sin(x), name="wave"))(1.0))
     assert "@wave" in text
+
+
+@pytest.mark.parametrize("package", ["quant", "deploy", "nn", "numpy", "lax", "random"])
+def test_no_file_of_a_package_hides_a_public_name(package):
+    """Importing ``nxjax.quant.f`` makes ``nx.quant.f`` that module, whatever the table of lazy names says."""
+    module = importlib.import_module(f"nxjax.{package}")
+    files = {m.name for m in pkgutil.iter_modules(module.__path__)}
+    lazy = set(getattr(module, "_HOMES", ()))
+    assert not files & lazy
+    assert all(getattr(module, name) is getattr(module, name) for name in lazy)

@@ -9,7 +9,7 @@ _FILES = {
     "nxjax.quant.function": "quantize Quantized",
     "nxjax.quant.calibration": "calibrate",
     "nxjax.quant.observers": "Observer MinMax MovingAverage Percentile Entropy MSE",
-    "nxjax.quant.compare": "compare Comparison",
+    "nxjax.quant.comparison": "compare Comparison",
     "nxjax.quant.files": "save load loads",
     "nxjax.quant.weights": "equalize correct_bias smooth",
     "nxjax.quant.rounding": "gptq adaround",

@@ -12,7 +12,7 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.quant import calibration
 from nxjax.quant.calibration import arguments
-from nxjax.quant.compare import macs
+from nxjax.quant.comparison import macs
 from nxjax.quant.function import Quantized
 from nxjax.trace import tree
 from nxjax.trace.types import ArrayType
