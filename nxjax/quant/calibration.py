@@ -18,7 +18,7 @@ from nxjax.transforms.quantize.scheme import Policy, as_policy
 
 
 def calibrate(
-    fun: Callable[..., Any], policy: Any = "int8", *, params: Sequence[int] | None = None
+    fun: Callable[..., Any], policy: Any = "int8", *, params: Sequence[int] | int | None = None
 ) -> Callable[..., tuple[Any, dict[str, tuple[Any, Any]]]]:
     """``fun`` with the ranges of the values that ``policy`` quantizes as a second result. Pure: jit it, scan it.
 
@@ -60,7 +60,7 @@ def run(
     policy: Policy,
     data: Iterable[Any],
     observer: Any,
-    params: Sequence[int] | None,
+    params: Sequence[int] | int | None,
     progress: bool | None,
 ) -> Calibrated:
     """The ranges that ``observer`` finds over ``data``: one compiled pass, and another for histograms."""
@@ -96,7 +96,7 @@ def arguments(batch: Any) -> tuple[Any, ...]:
 
 
 def _compiled(
-    fun: Callable[..., Any], policy: Policy, params: Sequence[int] | None, recorder: Recorder
+    fun: Callable[..., Any], policy: Policy, params: Sequence[int] | int | None, recorder: Recorder
 ) -> Callable[..., Any]:
     def stats(*args: Any) -> Any:
         call = Call(fun, args, {}, params)
@@ -133,7 +133,7 @@ def _histogram_pass(
     policy: Policy,
     data: Sequence[Any],
     observer: Observer,
-    params: Sequence[int] | None,
+    params: Sequence[int] | int | None,
     progress: bool | None,
     spans: dict[str, Range],
 ) -> dict[str, Range]:

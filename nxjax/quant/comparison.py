@@ -180,7 +180,7 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
         call = Call(fun, args, {}, quantized.params)
         plan = quantized.plan(call)
         shown[:] = [plan]
-        walk = Quantizer(plan, quantized.ranges, call.scales(plan))
+        walk = Quantizer(plan, quantized.ranges, call.stored(plan))
         walk.run(call.values)
         plain = Observer(plan, Ranges())
         plain.run(call.values)

@@ -9,15 +9,17 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.ops.quant_snap import weight_integers
 from nxjax.quant import calibration
 from nxjax.quant.observers import Range
-from nxjax.trace import tree
+from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
+from nxjax.trace.program import Var
 from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.plan import Plan, weights_of
+from nxjax.transforms.quantize.plan import Plan
 from nxjax.transforms.quantize.qarray import QArray, leaves_of
 from nxjax.transforms.quantize.scheme import as_policy
-from nxjax.transforms.quantize.walk import Quantizer
+from nxjax.transforms.quantize.storage import how_stored
 
 
 @final
@@ -32,12 +34,12 @@ class Quantized:
     """
 
     def __init__(
-        self, fun: Callable[..., Any], policy: Any, ranges: Mapping[str, Range], params: Sequence[int] | None
+        self, fun: Callable[..., Any], policy: Any, ranges: Mapping[str, Range], params: Sequence[int] | int | None
     ) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
-        self.ranges = dict(ranges)
-        self.params = None if params is None else tuple(params)
+        self.ranges = {site: _span(site, span) for site, span in ranges.items()}
+        self.params = (params,) if isinstance(params, int) else None if params is None else tuple(params)
         functools.update_wrapper(self, fun, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -80,39 +82,52 @@ class Quantized:
         """
         call = self.traced(*args, **kwargs)
         plan = self.plan(call)
-        stored = _stored(call, plan, self.ranges)
-        leaves, treedef = leaves_of(args, kwargs)
-        inputs = plan.program.inputs
-        changed = [stored.get(v, x) for v, x in zip(inputs, leaves, strict=True)]
-        new, _ = tree.unflatten(treedef, changed)
-        holding = [i for i, a in enumerate(new) if any(isinstance(x, QArray) for x in _leaves(a))]
-        return new[holding[0]] if len(holding) == 1 else tuple(new[i] for i in holding)
+        leaves = [_stored(plan, v, x) if w else x for v, x, w in _parameters(call, plan)]
+        new, _ = tree.unflatten(call.in_tree, leaves)
+        holding = [a for a in new if any(isinstance(x, QArray) for x in leaves_of((a,), {})[0])]
+        if not holding:
+            raise ParameterError(
+                "quantize_params: no weight in the arguments is stored as integers",
+                got=f"{sum(call.weights)} weights, and {len(plan.program.consts)} that the function closes over",
+                expected="weights in a parameter tree among the arguments, used by quantized products only",
+                fix="pass the parameters as an argument instead of closing over them; see policy= and params=",
+            )
+        return holding[0] if len(holding) == 1 else tuple(holding)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
         name = getattr(self.fun, "__name__", "function")
         return f"quantized({name}, {len(self.ranges)} ranges)"
 
 
-def _leaves(x: Any) -> list[Any]:
-    return leaves_of((x,), {})[0]
+def _span(site: str, span: Any) -> Range:
+    """A range as two numbers, checked."""
+    try:
+        low, high = (float(np.asarray(v)) for v in span)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if not (np.isfinite([low, high]).all() and low <= high):
+        raise ParameterError(f"quantize: the range of {site}", got=span, expected="(least, greatest), both finite")
+    return low, high
 
 
-def _stored(call: Call, plan: Plan, ranges: Mapping[str, Range]) -> dict[Any, QArray]:
-    """The weights that are inputs of the program, as they are stored by the product that reads them."""
-    from nxjax.ops.quant_snap import weight_integers
+def _parameters(call: Call, plan: Plan) -> list[tuple[Var, Any, bool]]:
+    """Variable, leaf, and whether it holds weights, of each leaf of the arguments."""
+    return list(zip(plan.program.inputs, call.leaves, call.weights, strict=True))
 
-    walk = Quantizer(plan, ranges, call.scales(plan))
-    walk.run(call.values)
-    found: dict[Any, QArray] = {}
-    inputs = set(plan.program.inputs)
-    for group, weight in weights_of(plan):
-        if weight not in inputs or group.scheme.weights is None or group.scales_weights:
-            continue
-        w = walk.value(weight)
-        scale = np.asarray(group.scale_of(walk, w))
-        values = weight_integers(np.asarray(w), scale, group.scheme.weights)
-        found[weight] = QArray(as_value(values, "QArray"), as_value(scale, "QArray"))
-    return found
+
+def _stored(plan: Plan, v: Var, leaf: Any) -> Any:
+    """A parameter as the products that read it store it; itself if anything else reads it, or they differ."""
+    if leaf is None or (not isinstance(leaf, QArray) and as_value(leaf, "quantize").dtype != dtypes.float32):
+        return leaf
+    w = np.asarray(leaf, np.float32)
+    found = how_stored(plan, v, w)
+    if found is None or (isinstance(leaf, QArray) and leaf.dtype == found[1]):
+        return leaf
+    scale, dtype = found
+    return QArray(as_value(weight_integers(w, scale, dtype), "QArray"), as_value(scale, "QArray"))
 
 
 def quantize(
@@ -121,7 +136,7 @@ def quantize(
     *,
     calibrate: Iterable[Any] | None = None,
     observer: Any = "minmax",
-    params: Sequence[int] | None = None,
+    params: Sequence[int] | int | None = None,
     ranges: Mapping[str, Range] | None = None,
     progress: bool | None = None,
 ) -> Quantized:

@@ -84,7 +84,7 @@ class Layer:
 class Layers:
     """The layers of a function, for one set of arguments."""
 
-    def __init__(self, fun: Callable[..., Any], policy: Any, params: Sequence[int] | None, batch: Any) -> None:
+    def __init__(self, fun: Callable[..., Any], policy: Any, params: Sequence[int] | int | None, batch: Any) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
         self.params = params

@@ -63,7 +63,7 @@ def sensitivity(
     policy: Any = "int8",
     *,
     observer: Any = "minmax",
-    params: Sequence[int] | None = None,
+    params: Sequence[int] | int | None = None,
     progress: bool | None = None,
 ) -> Ranking:
     """Which products lose most by quantization: each is quantized alone, the results compared with float.
@@ -97,7 +97,7 @@ def _float(op: str, scope: str, types: tuple[ArrayType, ...]) -> None:
 
 
 def _products(
-    fun: Callable[..., Any], batch: Any, policy: Policy, params: Sequence[int] | None
+    fun: Callable[..., Any], batch: Any, policy: Policy, params: Sequence[int] | int | None
 ) -> list[tuple[str, Scheme, int]]:
     """Name, scheme and multiply-accumulates of every product, in inner programs too."""
     plan = Call(fun, arguments(batch), {}, params).plan(policy, "sensitivity")
@@ -136,7 +136,7 @@ def mixed_precision(
     policy: Any = "int8",
     wide: Scheme | str | None = "int16x8",
     observer: Any = "minmax",
-    params: Sequence[int] | None = None,
+    params: Sequence[int] | int | None = None,
     progress: bool | None = None,
 ) -> Quantized:
     """``fun`` quantized, its most sensitive products wide, up to ``budget`` of all multiply-accumulates.

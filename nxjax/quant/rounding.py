@@ -27,7 +27,7 @@ def gptq(
     policy: Any = "int4-weights",
     *,
     damping: float = 0.01,
-    params: Sequence[int] | None = None,
+    params: Sequence[int] | int | None = None,
 ) -> Any:
     """Weights rounded column by column, each error made up for by the columns that follow.
 
@@ -53,7 +53,7 @@ def adaround(
     policy: Any = "int8-weights",
     *,
     steps: int = 300,
-    params: Sequence[int] | None = None,
+    params: Sequence[int] | int | None = None,
 ) -> Any:
     """Weights rounded up or down as gradient descent finds best for the layer's result.
 
@@ -68,7 +68,7 @@ def adaround(
 
 
 def _rounded(
-    fun: Callable[..., Any], data: Iterable[Any], policy: Any, params: Sequence[int] | None, rounder: Rounder
+    fun: Callable[..., Any], data: Iterable[Any], policy: Any, params: Sequence[int] | int | None, rounder: Rounder
 ) -> Any:
     batches = list(data)
     if not batches:

@@ -24,7 +24,9 @@ NDArray = np.ndarray[Any, Any]
 _POOLS: Final = frozenset(("reduce_window_max", "reduce_max"))
 
 
-def equalize(fun: Callable[..., Any], *args: Any, iterations: int = 20, params: Sequence[int] | None = None) -> Any:
+def equalize(
+    fun: Callable[..., Any], *args: Any, iterations: int = 20, params: Sequence[int] | int | None = None
+) -> Any:
     """Cross-layer equalization: channels of consecutive layers get equal weight ranges; the function stays the same.
 
     Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
@@ -67,7 +69,7 @@ def equalize(fun: Callable[..., Any], *args: Any, iterations: int = 20, params: 
 
 
 def correct_bias(
-    fun: Callable[..., Any], data: Iterable[Any], policy: Any = "int8", *, params: Sequence[int] | None = None
+    fun: Callable[..., Any], data: Iterable[Any], policy: Any = "int8", *, params: Sequence[int] | int | None = None
 ) -> Any:
     """Bias correction: what rounding the weights adds to a layer's mean result is taken off its bias.
 
@@ -111,7 +113,7 @@ def correct_bias(
 
 
 def smooth(
-    fun: Callable[..., Any], data: Iterable[Any], alpha: float = 0.5, *, params: Sequence[int] | None = None
+    fun: Callable[..., Any], data: Iterable[Any], alpha: float = 0.5, *, params: Sequence[int] | int | None = None
 ) -> Any:
     """SmoothQuant: outlier channels of activations are scaled down in the norm before, up in the weights after.
 

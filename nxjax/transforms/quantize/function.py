@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -11,6 +12,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import stage
+from nxjax.transforms.quantize.groups import Stored
 from nxjax.transforms.quantize.observe import Observer, Recorder, Stat
 from nxjax.transforms.quantize.plan import Plan, check_inputs, planned
 from nxjax.transforms.quantize.qarray import QArray, float_leaf, is_quantized, leaves_of
@@ -30,21 +32,25 @@ class Call:
     """
 
     def __init__(
-        self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], params: Sequence[int] | None
+        self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], params: Sequence[int] | int | None
     ) -> None:
-        self.leaves, in_tree = leaves_of(args, kwargs)
-        self.weights = parameter_mask(args, kwargs, params)
+        # However an argument is given, its leaves have the same numbers, by which ranges are known.
+        named = _in_order(fun, kwargs)
+        given = (*args, *(kwargs[k] for k in named))
+        self.leaves, self.in_tree = leaves_of(given, {})
+        self.weights = parameter_mask(given, params)
         self.values = [as_value(float_leaf(x), "quantize") for x in self.leaves]
         store: list[tree.TreeDef] = []
 
         def flat(*xs: Array) -> Sequence[Any]:
-            a, k = tree.unflatten(in_tree, xs)
-            leaves, out_tree = tree.flatten(fun(*a, **k))
+            every, _ = tree.unflatten(self.in_tree, xs)
+            n = len(args)
+            leaves, out_tree = tree.flatten(fun(*every[:n], **dict(zip(named, every[n:], strict=True))))
             store[:] = [out_tree]
             return leaves
 
         name = getattr(fun, "__name__", "function")
-        names = tree.path_names((tuple(args), kwargs), "args") if not any(map(is_quantized, self.leaves)) else ()
+        names = tree.path_names(given, "args") if not any(map(is_quantized, self.leaves)) else ()
         self.program: Program = stage(flat, [x.type for x in self.values], name, names)
         self.out_tree = store[0]
 
@@ -54,14 +60,14 @@ class Call:
         check_inputs(plan, what)
         return plan
 
-    def scales(self, plan: Plan) -> dict[Var, Array]:
-        """Scales of the parameters that come quantized."""
+    def stored(self, plan: Plan) -> dict[Var, Stored]:
+        """How the parameters are stored that come quantized."""
         pairs = zip(plan.program.inputs, self.leaves, strict=True)
-        return {v: as_value(x.scale, "QArray") for v, x in pairs if isinstance(x, QArray)}
+        return {v: Stored(as_value(x.scale, "QArray"), x.dtype) for v, x in pairs if isinstance(x, QArray)}
 
     def quantized(self, plan: Plan, ranges: Mapping[str, Range]) -> Any:
         """The results, computed on grids."""
-        return tree.unflatten(self.out_tree, Quantizer(plan, ranges, self.scales(plan)).run(self.values))
+        return tree.unflatten(self.out_tree, Quantizer(plan, ranges, self.stored(plan)).run(self.values))
 
     def observed(self, plan: Plan, recorder: Recorder) -> tuple[Any, dict[str, Stat]]:
         """The float results, and statistics by site."""
@@ -70,24 +76,32 @@ class Call:
         return tree.unflatten(self.out_tree, y), {s: walk.stats[s] for s in plan.all_sites()}
 
 
-def parameter_mask(args: Sequence[Any], kwargs: dict[str, Any], params: Sequence[int] | None) -> list[bool]:
+def _in_order(fun: Callable[..., Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """The names of keyword arguments in the order of the signature; those it does not name by name, last."""
+    try:
+        order = list(inspect.signature(fun).parameters) if kwargs else []
+    except (TypeError, ValueError):
+        order = []
+    place = {name: i for i, name in enumerate(order)}
+    return sorted(kwargs, key=lambda name: (place.get(name, len(order)), name))
+
+
+def parameter_mask(args: Sequence[Any], params: Sequence[int] | int | None) -> list[bool]:
     """Which leaves hold weights: those of arguments numbered in ``params``; by default of arguments that are trees.
 
     A dict, list, tuple, module or QArray is a tree of parameters, one array is data.
     """
-    mask: list[bool] = []
-    if params is not None:
-        for i in params:
+    if params is None:
+        chosen = {i for i, a in enumerate(args) if _is_tree(a)}
+    else:
+        positions = (params,) if isinstance(params, int) else tuple(params)
+        for i in positions:
             if not -len(args) <= i < len(args):
                 raise ParameterError("params: no such positional argument", got=i, expected=f"below {len(args)}")
-        chosen = {i % len(args) for i in params}
-    else:
-        chosen = {i for i, a in enumerate(args) if _is_tree(a)}
+        chosen = {i % len(args) for i in positions}
+    mask: list[bool] = []
     for i, a in enumerate(args):
         mask += [i in chosen] * len(tree.leaves(a, is_leaf=is_quantized))
-    # As in the flattened arguments, keyword arguments follow in the order of their names.
-    for name in sorted(kwargs):
-        mask += [params is None and _is_tree(kwargs[name])] * len(tree.leaves(kwargs[name], is_leaf=is_quantized))
     return mask
 
 

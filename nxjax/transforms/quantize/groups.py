@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -17,6 +17,13 @@ from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
 from nxjax.transforms.quantize.scheme import Scheme
+
+
+class Stored(NamedTuple):
+    """How a weight comes that is quantized: its scales and the dtype of what they scale."""
+
+    scale: Array
+    dtype: DType
 
 
 class Values(Protocol):
@@ -46,8 +53,8 @@ class Walk(Values, Protocol):
         """The grid that the range of ``v`` gives."""
         ...
 
-    def weight_scale(self, a: Atom) -> Array | None:
-        """The scales of a weight that comes quantized, in its own rank."""
+    def weight_scale(self, a: Atom) -> Stored | None:
+        """How a weight that comes quantized is stored; the scales are of its own rank."""
         ...
 
 

@@ -28,6 +28,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.transforms.quantize.groups import Group
+from nxjax.transforms.quantize.inner import CUSTOM
 from nxjax.transforms.quantize.plan import Inner, Plan
 from nxjax.transforms.quantize.walk import Range, Walker, mapped
 
@@ -141,8 +142,17 @@ class Observer(Walker):
             self.plain(e)
 
     def inner(self, step: Inner) -> None:
-        handler = getattr(self, f"_{step.equation.op.name}")
+        name = step.equation.op.name
+        handler = self._custom if name in CUSTOM else getattr(self, f"_{name}")
         handler(step)
+
+    def _custom(self, step: Inner) -> None:
+        # The call as it is keeps its own derivative; beside it, the same in the open.
+        self.plain(step.equation)
+        (plan,) = step.plans
+        walk = Observer(plan, self.recorder)
+        walk.run([stop_gradient(self.value(a)) for a in step.equation.inputs])
+        self.stats.update(walk.stats)
 
     def _checkpoint(self, step: Inner) -> None:
         (plan,) = step.plans

@@ -20,8 +20,9 @@ from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.quantize.groups import Group
+from nxjax.transforms.quantize.inner import HOLDING
 from nxjax.transforms.quantize.pointwise import Binary, Move, Softmax, Unify, match_pointwise
-from nxjax.transforms.quantize.products import Weighted, is_product, match_product
+from nxjax.transforms.quantize.products import is_product, match_product
 from nxjax.transforms.quantize.scheme import Policy, decided
 from nxjax.transforms.quantize.view import View
 
@@ -32,9 +33,6 @@ MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
 # The same for a mask before it is added to values that differ among themselves.
 ADDED: Final = 64.0
 JIT: Final = frozenset(("jit", "bucketed"))
-# Ops whose programs are looked into; other ones that hold programs stay float.
-HOLDING: Final = frozenset(("checkpoint", "scan", "while", "cond"))
-CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
 
 
 @final
@@ -119,10 +117,7 @@ class _Planner:
         return plan
 
     def _prepared(self, program: Program, prefix: str) -> tuple[Program, dict[Var, str]]:
-        custom = frozenset(
-            e.op.name for e in program.equations if e.op.name in CUSTOM and any(map(_computes, e.programs()))
-        )
-        program = inlined(program, 0, JIT | custom)
+        program = inlined(program, 0, JIT)
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
         names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.consts))
         _name(program.equations, prefix, names)
@@ -281,11 +276,6 @@ class _Sites:
         if group.fixed_grid() is None and not group.moves:
             self.plan.sites[group.output] = self.plan.names[group.output]
         self.on[group.output] = group.dtype
-
-
-def weights_of(plan: Plan) -> list[tuple[Weighted, Atom]]:
-    """Every product with weights, at this level, and its weight."""
-    return [(s, s.weight) for s in plan.steps if isinstance(s, Weighted)]
 
 
 def check_inputs(plan: Plan, what: str) -> None:

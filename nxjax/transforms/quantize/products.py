@@ -25,7 +25,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
-from nxjax.transforms.quantize.groups import Clamp, Group, Walk
+from nxjax.transforms.quantize.groups import Clamp, Group, Stored, Walk
 from nxjax.transforms.quantize.scheme import Scheme
 from nxjax.transforms.quantize.view import View
 
@@ -100,7 +100,17 @@ class Weighted(Group):
     def scale_of(self, walk: Walk, w: Array) -> Array:
         """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
         given = None if self.scales_weights else walk.weight_scale(self.weight)
-        return self._scale(w) if given is None else given
+        return given.scale if given is not None and self._suits(given, w.shape) else self._scale(w)
+
+    def _suits(self, given: Stored, shape: tuple[int, ...]) -> bool:
+        """Whether what is stored so can be stored so here: as wide a dtype, and scales where the product takes them."""
+        wanted = self.scheme.weights
+        if given.dtype != wanted and (given.dtype, wanted) != (dtypes.int4, dtypes.int8):
+            return False
+        if not self.scheme.integer:
+            return True
+        summed = self.summed()
+        return all(k == 1 or (k == n and a not in summed) for a, (k, n) in enumerate(zip(given.scale.shape, shape)))
 
     def plain_scale(self, w: Any) -> Any:
         """`scale_of` of NumPy weights that come in float."""

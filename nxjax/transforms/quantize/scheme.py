@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
@@ -56,12 +57,26 @@ class Scheme:
                     got=value,
                     expected=", ".join(dtypes.short_name(d) for d in allowed) + " or None",
                 )
+        if self.group is not None and (type(self.group) is not int or self.group < 1):
+            raise ParameterError("Scheme: group", got=self.group, expected="a number of weights, 1 or more, or None")
+        if self.activations in FLOAT8 and not self.dynamic:
+            raise ParameterError(
+                "Scheme: float8 activations have the range of each call", got=self, fix="say dynamic=True"
+            )
+        if self.activations == dtypes.int16 and self.dynamic:
+            raise ParameterError(
+                "Scheme: int16 activations have the ranges of calibration", got=self, fix="dynamic=False, or int8"
+            )
         if self.rounding not in ROUNDINGS:
             raise ParameterError("Scheme: rounding", got=self.rounding, expected=" or ".join(ROUNDINGS))
         if self.integer and self.weights not in (dtypes.int8, dtypes.int4):
             raise ParameterError(
                 "Scheme: integer activations go with integer weights", got=self.weights, expected="int8 or int4"
             )
+
+    def __call__(self, op: str, scope: str, types: tuple[ArrayType, ...]) -> Scheme:
+        """As a policy: the same for every equation."""
+        return self
 
     @property
     def integer(self) -> bool:
@@ -97,16 +112,24 @@ def as_policy(policy: Any) -> Policy:
     """A policy from what users give: a preset's name, a `Scheme`, or a function."""
     if isinstance(policy, str):
         policy = preset(policy)
-    if isinstance(policy, Scheme):
-        found = policy
-        return lambda op, scope, types: found
-    if not callable(policy):
+    if not callable(policy) or not _takes_three(policy):
         raise ParameterError(
             "quantize: policy",
-            got=type(policy).__name__,
+            got=policy if callable(policy) else type(policy).__name__,
             expected=f"one of {', '.join(PRESETS)}, a Scheme, or a function of (op, scope, types)",
         )
     return cast(Policy, policy)
+
+
+def _takes_three(policy: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(policy).bind("", "", ())
+    except TypeError:
+        return False
+    except ValueError:
+        # What has no signature may take them all the same.
+        return True
+    return True
 
 
 @final
@@ -150,4 +173,5 @@ def decided(policy: Policy, e: Equation, names: Mapping[Var, str]) -> Scheme | N
             got=type(answer).__name__,
             expected="a Scheme, the name of a preset, or None",
         )
-    return answer
+    stored = answer is not None and not answer.activations is answer.weights is None
+    return answer if stored else None

@@ -5,6 +5,7 @@ Both run under the current trace, so that what they give can be differentiated, 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
@@ -14,14 +15,17 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.quant_grid import Grid, Rounding, asymmetric, symmetric
 from nxjax.ops.quant_snap import quantize_dequantize, requantize
-from nxjax.ops.shape import transpose
+from nxjax.ops.quant_traced import spread_blocks
+from nxjax.ops.shape import reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
-from nxjax.transforms.quantize.groups import Group
+from nxjax.trace.types import ArrayType, Shape
+from nxjax.transforms.quantize.groups import Group, Stored
+from nxjax.transforms.quantize.inner import Handed, called, handed
 from nxjax.transforms.quantize.plan import Inner, Plan
 
 Range = tuple[float, float]
@@ -80,11 +84,17 @@ class Walker(ABC):
 class Quantizer(Walker):
     """Computes groups on grids, whose ranges are given by site."""
 
-    def __init__(self, plan: Plan, ranges: Mapping[str, Range], scales: Mapping[Var, Array] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        ranges: Mapping[str, Range],
+        stored: Mapping[Var, Stored] | None = None,
+        grids: Mapping[Var, Grid] | None = None,
+    ) -> None:
         super().__init__(plan)
         self.ranges = ranges
-        self.scales = dict(scales or {})
-        self.grids: dict[Var, Grid] = {}
+        self.stored = dict(stored or {})
+        self.grids = dict(grids or {})
         self._snapped: dict[tuple[Var, Grid], Array] = {}
         self._rounding: Rounding = "double"
 
@@ -98,25 +108,74 @@ class Quantizer(Walker):
             self.grids[group.output] = grid
 
     def inner(self, step: Inner) -> None:
-        plans = iter(step.plans)
-
-        def rewritten(program: Program) -> Program:
-            plan = next(plans)
-            walk = lambda *xs: Quantizer(plan, self.ranges).run(xs)
-            made = stage(walk, program.in_types, program.name)
-            if made.consts:
-                raise ParameterError(f"quantize: {step.equation.op.name} would hold constants", got=made.consts)
-            return made
-
         e = step.equation
-        params = {k: mapped(v, rewritten) for k, v in e.params.items()}
-        self.results(e, e.op(*map(self.value, e.inputs), **params))
+        operands = handed(e)
+        # The scales of weights that come quantized go in beside them.
+        scaled = {h.operand: h.stepped for hs in operands for h in hs if self._stored_as(e, h) is not None}
+        order = {operand: place for place, operand in enumerate(scaled)}
+        further = [self._scales(e, i, stepped) for i, stepped in scaled.items()]
+        made: list[Quantizer] = []
+
+        def program_of(plan: Plan, hands: Sequence[Handed]) -> Any:
+            """Makes the program that computes ``plan`` on grids."""
+
+            def staged(types: Sequence[ArrayType], split: Callable[..., Any]) -> Program:
+                inputs = plan.program.inputs
+
+                def walk(*xs: Array) -> Sequence[Array]:
+                    given, scales = split(xs)
+                    stored, grids = dict[Var, Stored](), dict[Var, Grid]()
+                    for h in hands:
+                        how, grid = self._stored_as(e, h), self.grid_of(e.inputs[h.operand])
+                        if how is not None and scales[order[h.operand]] is not None:
+                            stored[inputs[h.input]] = Stored(scales[order[h.operand]], how.dtype)
+                        if grid is not None:
+                            grids[inputs[h.input]] = grid
+                    inner = Quantizer(plan, self.ranges, stored, grids)
+                    made.append(inner)
+                    return inner.run(given)
+
+                program = stage(walk, types, plan.program.name)
+                if program.consts:
+                    raise ParameterError(f"quantize: {e.op.name} would hold constants", got=program.consts)
+                return program
+
+            return staged
+
+        makers = [program_of(p, hs) for p, hs in zip(step.plans, operands, strict=True)]
+        args = [self.value(a) for a in e.inputs]
+        self.results(e, called(e, args, further, list(scaled.values()), makers))
+        if e.op.name == "while" or (e.op.name == "scan" and not e.params["length"]):
+            # What a loop carries may leave it as it came.
+            return
+        for i, v in enumerate(e.outputs):
+            grids = {walk.grid_of(walk.plan.program.outputs[i]) for walk in made}
+            if len(grids) == 1 and (grid := grids.pop()) is not None:
+                self.grids[v] = grid
+
+    def _stored_as(self, e: Equation, h: Handed) -> Stored | None:
+        """How the operand comes, if its scales can go where it goes."""
+        stored = self.weight_scale(e.inputs[h.operand])
+        rows = stored.scale.shape[0] if stored is not None and h.stepped else 1
+        return stored if rows in (1, e.params.get("length")) else None
+
+    def _scales(self, e: Equation, operand: int, stepped: bool) -> Array:
+        """The scales of an operand; of one that goes in row by row, those of every row."""
+        stored = self.weight_scale(e.inputs[operand])
+        assert stored is not None
+        scale = stored.scale
+        shape = (e.params["length"], *scale.shape[1:]) if stepped else scale.shape
+        return scale if scale.shape == shape else spread_blocks(scale, shape)
 
     def plain(self, e: Equation) -> None:
         super().plain(e)
-        if e.op is transpose and e.inputs[0] in self.scales:
-            assert isinstance(e.inputs[0], Var)
-            self.scales[e.outputs[0]] = transpose(self.scales[e.inputs[0]], **e.params)
+        stored = self.weight_scale(e.inputs[0]) if e.inputs else None
+        if stored is not None and e.op is transpose:
+            self.stored[e.outputs[0]] = Stored(transpose(stored.scale, **e.params), stored.dtype)
+        elif stored is not None and e.op is reshape:
+            shape = reshaped_blocks(stored.scale.shape, e.inputs[0].type.shape, e.params["shape"])
+            if shape is not None:
+                self.stored[e.outputs[0]] = Stored(reshape(stored.scale, shape=shape), stored.dtype)
 
     def grid_of(self, a: Atom) -> Grid | None:
         return self.grids.get(a) if isinstance(a, Var) else None
@@ -155,8 +214,39 @@ class Quantizer(Walker):
             low = high = float(np.asarray(a.value.numpy()))
         return asymmetric(low, high, dtype) if dtype == dtypes.int8 else symmetric(max(abs(low), abs(high)), dtype)
 
-    def weight_scale(self, a: Atom) -> Array | None:
-        return self.scales.get(a) if isinstance(a, Var) else None
+    def weight_scale(self, a: Atom) -> Stored | None:
+        return self.stored.get(a) if isinstance(a, Var) else None
+
+
+def reshaped_blocks(blocks: Shape, old: Shape, new: Shape) -> Shape | None:
+    """The shape of the scales of a reshaped weight, if each still stands for a block.
+
+    Dimensions that are merged or split have to be under one scale, or each entry under its own.
+
+    >>> reshaped_blocks((1, 12), (8, 12), (8, 3, 4)), reshaped_blocks((1, 12), (8, 12), (96,))
+    ((1, 3, 4), None)
+    """
+    found: list[int] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        m, n = i + (i < len(old)), j + (j < len(new))
+        while (before := math.prod(old[i:m])) != (after := math.prod(new[j:n])):
+            if before < after and m < len(old):
+                m += 1
+            elif after < before and n < len(new):
+                n += 1
+            else:
+                return None
+        if old[i:m] == new[j:n]:
+            found += blocks[i:m]
+        elif all(k == 1 for k in blocks[i:m]):
+            found += [1] * (n - j)
+        elif blocks[i:m] == old[i:m]:
+            found += new[j:n]
+        else:
+            return None
+        i, j = m, n
+    return tuple(found)
 
 
 def mapped(value: Any, change: Callable[[Program], Program]) -> Any:
