@@ -90,11 +90,13 @@ class Quantizer(Walker):
         ranges: Mapping[str, Range],
         stored: Mapping[Var, Stored] | None = None,
         grids: Mapping[Var, Grid] | None = None,
+        wanted: Mapping[Var, Grid] | None = None,
     ) -> None:
         super().__init__(plan)
         self.ranges = ranges
         self.stored = dict(stored or {})
         self.grids = dict(grids or {})
+        self.wanted = dict(wanted or {})
         self._snapped: dict[tuple[Var, Grid], Array] = {}
         self._rounding: Rounding = "double"
 
@@ -110,30 +112,37 @@ class Quantizer(Walker):
     def inner(self, step: Inner) -> None:
         e = step.equation
         operands = handed(e)
+        first = e.params.get("num_consts", 0)
         # The scales of weights that come quantized go in beside them.
         scaled = {h.operand: h.stepped for hs in operands for h in hs if self._stored_as(e, h) is not None}
         order = {operand: place for place, operand in enumerate(scaled)}
         further = [self._scales(e, i, stepped) for i, stepped in scaled.items()]
+        carried = self._carried(step)
         made: list[Quantizer] = []
 
         def program_of(plan: Plan, hands: Sequence[Handed]) -> Any:
             """Makes the program that computes ``plan`` on grids."""
 
             def staged(types: Sequence[ArrayType], split: Callable[..., Any]) -> Program:
-                inputs = plan.program.inputs
+                inputs, outputs = plan.program.inputs, plan.program.outputs
+                loop = {i: (outputs[i - first], grid) for i, grid in carried.items()}
 
                 def walk(*xs: Array) -> Sequence[Array]:
                     given, scales = split(xs)
-                    stored, grids = dict[Var, Stored](), dict[Var, Grid]()
+                    stored, grids = dict[Var, Stored](), {inputs[i]: grid for i, grid in carried.items()}
                     for h in hands:
                         how, grid = self._stored_as(e, h), self.grid_of(e.inputs[h.operand])
                         if how is not None and scales[order[h.operand]] is not None:
                             stored[inputs[h.input]] = Stored(scales[order[h.operand]], how.dtype)
                         if grid is not None:
                             grids[inputs[h.input]] = grid
-                    inner = Quantizer(plan, self.ranges, stored, grids)
+                    wanted = {v: grid for v, grid in loop.values() if isinstance(v, Var)}
+                    inner = Quantizer(plan, self.ranges, stored, grids, wanted)
                     made.append(inner)
-                    return inner.run(given)
+                    y = inner.run(given)
+                    for i, (v, grid) in loop.items():
+                        y[i - first] = inner.moved_to(v, grid)
+                    return y
 
                 program = stage(walk, types, plan.program.name)
                 if program.consts:
@@ -143,15 +152,39 @@ class Quantizer(Walker):
             return staged
 
         makers = [program_of(p, hs) for p, hs in zip(step.plans, operands, strict=True)]
-        args = [self.value(a) for a in e.inputs]
+        args = [self.moved_to(a, carried[i]) if i in carried else self.value(a) for i, a in enumerate(e.inputs)]
         self.results(e, called(e, args, further, list(scaled.values()), makers))
+        self.grids.update((e.outputs[i - first], grid) for i, grid in carried.items())
         if e.op.name == "while" or (e.op.name == "scan" and not e.params["length"]):
             # What a loop carries may leave it as it came.
             return
         for i, v in enumerate(e.outputs):
+            if i + first in carried:
+                continue
             grids = {walk.grid_of(walk.plan.program.outputs[i]) for walk in made}
             if len(grids) == 1 and (grid := grids.pop()) is not None:
                 self.grids[v] = grid
+
+    def _carried(self, step: Inner) -> dict[int, Grid]:
+        """The grids of what a scan carries, by operand: one from step to step, so that all of them are the same."""
+        found: dict[int, Grid] = {}
+        if step.equation.op.name != "scan":
+            return found
+        (plan,) = step.plans
+        made = {s.output: s for s in plan.groups() if s.scheme.integer}
+        first = step.equation.params["num_consts"]
+        for i in range(first, first + step.equation.params["num_carry"]):
+            v, y = plan.program.inputs[i], plan.program.outputs[i - first]
+            if not isinstance(y, Var) or v not in plan.sites or y not in made:
+                continue
+            low, high = self.ranges[plan.sites[v]]
+            grid = made[y].fixed_grid()
+            if grid is None:
+                a, b = self.ranges[plan.sites[y]] if y in plan.sites else (low, high)
+                found[i] = covering(min(low, a), max(high, b), made[y].dtype)
+            elif grid.bounds[0] <= low and high <= grid.bounds[1]:
+                found[i] = grid
+        return found
 
     def _stored_as(self, e: Equation, h: Handed) -> Stored | None:
         """How the operand comes, if its scales can go where it goes."""
@@ -205,17 +238,23 @@ class Quantizer(Walker):
         return found
 
     def result_grid(self, v: Var, dtype: DType) -> Grid:
-        return self._range_grid(v, dtype)
+        wanted = self.wanted.get(v)
+        return wanted if wanted is not None and wanted.dtype == dtype else self._range_grid(v, dtype)
 
     def _range_grid(self, a: Atom, dtype: DType) -> Grid:
         if isinstance(a, Var):
             low, high = self.ranges[self.plan.sites[a]]
         else:
             low = high = float(np.asarray(a.value.numpy()))
-        return asymmetric(low, high, dtype) if dtype == dtypes.int8 else symmetric(max(abs(low), abs(high)), dtype)
+        return covering(low, high, dtype)
 
     def weight_scale(self, a: Atom) -> Stored | None:
         return self.stored.get(a) if isinstance(a, Var) else None
+
+
+def covering(low: float, high: float, dtype: DType) -> Grid:
+    """The grid of activations that covers a range."""
+    return asymmetric(low, high, dtype) if dtype == dtypes.int8 else symmetric(max(abs(low), abs(high)), dtype)
 
 
 def reshaped_blocks(blocks: Shape, old: Shape, new: Shape) -> Shape | None:
