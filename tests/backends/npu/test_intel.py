@@ -88,6 +88,25 @@ def test_the_host_says_that_int8_ran_in_int8():
     assert not [n for n in OpenVinoCpu().build(net(False), {}).notes if "int8" in n]
 
 
+@pytest.mark.parametrize("rows", [1, 4, 8])
+def test_dense_layers_without_bias_in_a_row(rows):
+    # Compiled in one piece, the plugin gives any value for them.
+    rng = np.random.default_rng(rows)
+    grid, w_grid = Grid(I8, 0.02, 3), Grid(I8, 0.004)
+    x = h = Tensor("x", (rows, 16), I8, grid)
+    nodes = []
+    for i, (k, n) in enumerate([(16, 24), (24, 8), (8, 4)]):
+        w = Tensor(f"w{i}", (n, k), I8, w_grid, rng.integers(-63, 64, (n, k)).astype(np.int8))
+        y = Tensor(f"y{i}", (rows, n), I8, grid)
+        nodes.append(Node("fully_connected", (h, w, None), (y,), {"activation": None}, name=f"y{i}"))
+        h = y
+    graph = NpuGraph("net", [x], [h], nodes).check()
+    stored = rng.integers(-128, 128, (rows, 16)).astype(np.int8)
+    (got,) = OpenVinoCpu().build(graph, {}).run([stored])
+    (expected,) = interpret(graph, [stored])
+    assert np.abs(got.astype(int) - expected).max() <= 2
+
+
 def test_a_product_that_does_not_run_in_int8_is_named():
     graph = net()
     notes = intel.host_notes(graph, {1: "u8", 2: "f32", 4: "u8"})

@@ -40,6 +40,8 @@ PORT_TYPES: Final = frozenset(
 LEVELS: Final = frozenset((dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16))
 # Ends of a grid beyond this overflow float32 inside FakeQuantize; masks of "minus infinity" reach it.
 FAR: Final = 1e36
+# Ranks for which the CPU plugin has a FakeQuantize kernel.
+RANKS: Final = range(2, 6)
 
 
 def clean(name: str) -> str:
@@ -190,9 +192,9 @@ class Net:
                 expected="int4, int8, uint8 or int16, one scale",
             )
         low, high = grid.bounds
-        if grid.dtype == dtypes.int16 or max(-low, high) > FAR:
-            # Written out: the CPU plugin drops FakeQuantize of 65536 levels, and with it the clipping; and it
-            # multiplies by the number of levels before it divides.
+        if grid.dtype == dtypes.int16 or max(-low, high) > FAR or len(value.shape) not in RANKS:
+            # Written out: the CPU plugin drops FakeQuantize of 65536 levels, and with it the clipping; it multiplies by
+            # the number of levels before it divides; and it has no kernel for other ranks.
             return self.op.multiply(self.numbers(value, grid), self.real(np.float32(np.max(grid.scale))))
         ends = [self.real(e) for e in (low, high, low, high)]
         return self.op.fake_quantize(value, *ends, 1 << bit_width(grid.dtype))

@@ -244,7 +244,25 @@ def _(net: Net, node: Node) -> Results:
         # OpenVINO's integer division rounds down, TFLite's towards zero.
         sign = net.op.multiply(net.op.sign(x), net.op.sign(y))
         return [net.op.multiply(net.op.divide(net.op.abs(x), net.op.abs(y)), sign)], first
-    return [getattr(net.op, BINARY[node.op])(x, y)], first
+    z = getattr(net.op, BINARY[node.op])
+    return [_apart(net, node, x, y, z) if _per_sample(node) else z(x, y)], first
+
+
+def _per_sample(node: Node) -> bool:
+    """Whether a constant that differs along the first axis is added to a value that has a grid, or gets one.
+
+    The CPU plugin takes such a constant into FakeQuantize, and then has no kernel for the ranges that this gives it.
+    """
+    rank = len(node.output.shape)
+    added = node.op in ("add", "sub") and any(t.grid is not None for t in (node.output, *node.operands))
+    return added and any(t.constant and len(t.shape) == rank > 1 and t.shape[0] > 1 for t in node.operands)
+
+
+def _apart(net: Net, node: Node, x: Value, y: Value, make: Callable[[Value, Value], Value]) -> Value:
+    """The op between reshapes with one more leading axis, through which nothing is taken in."""
+    z = make(*(net.op.reshape(v, net.ints((1, *v.shape)), False) for v in (x, y)))
+    net.main(z)
+    return net.op.reshape(z, net.ints(tuple(z.shape)[1:]), False)
 
 
 UNARY: Final[dict[str, Callable[[Any, Value], Value]]] = {

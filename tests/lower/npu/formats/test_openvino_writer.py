@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from nxjax.backends.npu.openvino_run import has_vnni
+from nxjax.backends.npu.openvino_run import CPU, has_vnni
 from nxjax.errors import LoweringError, ParameterError, ProgramError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
 from nxjax.lower.npu.formats.openvino_writer import build, write_ir
@@ -20,13 +20,11 @@ from tests.backends.npu.single import OPS, PRODUCTS, single
 
 F32, I32, I8 = np.dtype("float32"), np.dtype("int32"), np.dtype("int8")
 CORE = openvino.Core()
-# As the target does: floats in float32, and no activations quantized on the fly.
-CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 few = settings(max_examples=6, deadline=None)
 
 
 def run(model, inputs):
-    compiled = CORE.compile_model(model, "CPU", CONFIG)
+    compiled = CORE.compile_model(model, "CPU", CPU)
     return [np.array(v) for v in compiled(list(inputs)).values()]
 
 
@@ -452,7 +450,7 @@ def test_int8_products_run_in_integer_kernels():
     b = Tensor("b", (16,), I32, None, np.arange(16, dtype=np.int32))
     y = Tensor("y", (1, 8, 8, 16), I8, Grid(I8, 0.02, -128))
     model = build(NpuGraph("g", [x], [y], [Node("conv_2d", (x, w, b), (y,), attrs, name="conv")]))
-    compiled = CORE.compile_model(model, "CPU", CONFIG)
+    compiled = CORE.compile_model(model, "CPU", CPU)
     (info,) = [
         op.get_rt_info() for op in compiled.get_runtime_model().get_ordered_ops() if op.get_friendly_name() == "conv"
     ]
@@ -539,3 +537,17 @@ def test_the_same_as_the_meaning_of_graphs(op):
                 assert steps <= (LOOSE.get(op, 1) if t.grid else 0), (seed, str(graph))
             compared += 1
     assert compared
+
+
+@pytest.mark.parametrize("op", ["add", "sub"])
+@pytest.mark.parametrize("shape", [(3, 5), (3, 4, 5), (2, 3, 4, 5)])
+def test_constants_of_each_sample_stay_out_of_quantizations(op, shape):
+    rng = np.random.default_rng(3)
+    x, c = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    check_int8(op, [x, c], np.add if op == "add" else np.subtract, {"activation": None}, constant=(1,))
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (1, 2, 1, 2, 1, 3)])
+def test_grids_of_ranks_that_have_no_kernel(shape):
+    x = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+    check_int8("tanh", [x], np.tanh)
