@@ -32,7 +32,8 @@ def interpret(graph: NpuGraph, inputs: Sequence[NDArray]) -> list[NDArray]:
 
     Raises:
         ShapeError, DtypeError: an input that is not of its tensor's type.
-        ProgramError: a node that no kernel computes, such as a concatenation of operands on different grids.
+        ProgramError: a node that no kernel computes, such as a concatenation of operands on different grids; an index
+            out of range.
 
     >>> g = Grid(np.dtype("int8"), 0.5, 0)
     >>> x, y = Tensor("x", (3,), "int8", g), Tensor("y", (3,), "int8", g)
@@ -60,7 +61,9 @@ def interpret_all(graph: NpuGraph, inputs: Sequence[NDArray]) -> dict[Tensor, ND
         values[t] = t.data
     for node in graph.nodes:
         run = _Run(node, graph.rounding)
-        results = run(*(None if t is None else values[t] for t in node.inputs))
+        # Infinities and what becomes of them are results like others.
+        with np.errstate(all="ignore"):
+            results = run(*(None if t is None else values[t] for t in node.inputs))
         for t, y in zip(node.outputs, results, strict=True):
             if y.shape != t.shape:
                 raise ProgramError(
@@ -537,6 +540,9 @@ def _reverse(run: _Run, x: NDArray) -> NDArray:
 
 @_moves("gather")
 def _gather(run: _Run, x: NDArray, indices: NDArray) -> NDArray:
+    size = x.shape[run.attrs["axis"]]
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < size:
+        raise run.refuse("an index out of range", f"{int(indices.min())} to {int(indices.max())} into {size}")
     return np.take(x, indices, run.attrs["axis"])
 
 

@@ -7,6 +7,7 @@ an operator asks for an order it does not have. Pairs of Quantize/DequantizeLine
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import InvalidFileError, LoweringError, NxError
+from nxjax.lower.npu import infer
 from nxjax.lower.npu.formats.onnx_build import UNSIGNED, Layout, identity, package
 from nxjax.lower.npu.formats.onnx_pow2 import WEIGHTED
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -31,6 +33,7 @@ DTYPES: Final = frozenset(
         dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.int64,
     ]
 )  # fmt: skip
+_MAX_SIZE: Final = 2**40
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -216,6 +219,8 @@ class Reader:
         if any(d < 0 for d in dims):
             fix = "give every dimension a number before reading"
             raise LoweringError("onnx: a dynamic shape", got=f"{name}: {dims}", fix=fix)
+        if math.prod(dims) > _MAX_SIZE:
+            raise invalid("a value of impossible shape", f"{name}: {dims[:32]}")
         return tuple(dims)
 
     def dtype(self, name: str) -> DType:
@@ -399,12 +404,12 @@ class Reader:
             if v.name in self.constants:
                 continue
             dtype, grid = self.dtype(v.name), None
-            signed, _ = SIGNED.get(dtype, (dtype, 0))
+            signed, offset = SIGNED.get(dtype, (dtype, 0))
             pair = next((n for n in self.readers.get(v.name, []) if n.op_type == _DEQUANTIZE), None)
             if pair is not None:
                 grid = self.grid(pair)
             elif dtype in SIGNED or dtype in UNSIGNED:
-                grid = Grid(signed, 1.0)
+                grid = Grid(signed, 1.0, -offset)
             inputs.append(Tensor(v.name, self.shape(v.name), signed, grid))
             self.views[v.name] = View(inputs[-1], identity(len(inputs[-1].shape)), stored=grid is not None)
         for n in body.node:
@@ -413,6 +418,11 @@ class Reader:
                 self.rules[n.op_type](self, n)
         outputs = [self._output(v.name) for v in body.output]
         meta = {p.key: p.value for p in self.model.metadata_props}
+        for made in self.nodes:
+            try:
+                infer.check(made)
+            except NxError as e:
+                raise invalid(f"{made.name or made.op}: {e.what.removeprefix('graph: ')}", e.got) from None
         named: list[Rounding] = [r for r in ROUNDINGS if r == meta.get("nxjax.rounding")]
         return NpuGraph(body.name, inputs, outputs, self.nodes, named[0] if named else "double").check()
 

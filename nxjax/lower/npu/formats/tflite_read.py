@@ -1,7 +1,7 @@
 """The bytes of a ``.tflite`` file back to an `NpuGraph`; whatever the bytes, a graph that holds together or one error.
 
 The inverse of `tflite`: `flatbuffer` follows the offsets, here each tensor and operator is checked and said in the NPU
-vocabulary, and `tflite_infer` holds the result shapes that the file states against those that follow.
+vocabulary, and `nxjax.lower.npu.infer` holds the result shapes that the file states against those that follow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import InvalidFileError, NxError
-from nxjax.lower.npu.formats import flatbuffer, tflite_infer
+from nxjax.lower.npu import infer
+from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_ops import same_padding
 from nxjax.lower.npu.formats.tflite_schema import (
     ACTIVATIONS,
@@ -186,16 +187,10 @@ class _Reader:
 
     def node(self, op: str, inputs: list[Tensor | None], outputs: list[Tensor], **attrs: Any) -> None:
         made = Node(op, tuple(inputs), tuple(outputs), attrs, name=outputs[0].name if outputs else "")
-        if any(t.size == 0 for t in [*made.operands, *outputs]):
-            raise _bad(f"a {op} of tensors without elements", [t.shape for t in made.operands])
         try:
-            expected = tflite_infer.shapes(made)
-            tflite_infer.check_dtypes(made)
+            infer.check(made)
         except NxError as error:
             raise _bad(f"operands that do not fit: {error.what.removeprefix('graph: ')}", error.got) from None
-        if expected != [t.shape for t in outputs]:
-            stated = [t.shape for t in outputs]
-            raise _bad(f"a result of {op} whose shape does not follow from its operands", f"{stated}, not {expected}")
         self.nodes.append(made)
 
     def graph(self) -> NpuGraph:

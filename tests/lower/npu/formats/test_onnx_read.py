@@ -180,3 +180,24 @@ def test_constants_smaller_than_they_say_are_refused():
     refused([helper.make_node("Add", ["x", "w"], ["y"], "a")], initializers=[t], error=InvalidFileError)
     t = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 40], float_data=[1.0])
     refused([helper.make_node("Add", ["x", "w"], ["y"], "a")], initializers=[t], error=InvalidFileError)
+
+
+def test_results_of_other_shapes_than_stated_are_refused():
+    shape = onnx.numpy_helper.from_array(np.array([2, 9]), "s")
+    data = model(
+        [helper.make_node("Reshape", ["x", "s"], ["y"], "r")], [value("x", [2, 3])], [value("y", [2, 9])], [shape]
+    )
+    with pytest.raises(InvalidFileError, match="onnx"):
+        read(data.SerializeToString())
+    huge = [helper.make_node("Relu", ["x"], ["y"], "r")]
+    refused(huge, x=(1 << 30, 1 << 30), y=(1 << 30, 1 << 30), error=InvalidFileError, match="impossible shape")
+
+
+def test_unsigned_inputs_that_nothing_dequantizes_keep_their_values():
+    m = model(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [value("x", [2], TensorProto.UINT8)],
+        [value("y", [2], TensorProto.UINT8)],
+    )
+    graph = read(m.SerializeToString())
+    assert graph.inputs[0].grid.dequantize(graph.inputs[0].grid.quantize(np.float32([0, 200]))).tolist() == [0, 200]

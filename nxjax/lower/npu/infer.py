@@ -1,7 +1,7 @@
 """Result types of the NPU vocabulary, for graphs that come from files and cannot be trusted.
 
 A rule gives the shapes that a node's operands and attributes imply, or refuses operands that fit no result at all; the
-dtypes of a node go together or are refused. It knows nothing of files; the reader says which file an error is about.
+dtypes and grids of a node go together or are refused. Knows no file: the reader says which one an error is about.
 """
 
 from __future__ import annotations
@@ -205,6 +205,10 @@ def _tile(node: Node) -> Shape:
 def _gather(node: Node) -> Shape:
     x, axis = _shape(node), node.attrs["axis"]
     _axes(node, len(x), (axis,))
+    indices = node.operands[1].data
+    if indices is not None and indices.size:
+        low, high = int(indices.min()), int(indices.max())
+        _need(low >= 0 and high < x[axis], f"gather: indices from {low} to {high} into {x[axis]}")
     return (*x[:axis], *_shape(node, 1), *x[axis + 1 :])
 
 
@@ -263,6 +267,22 @@ def shapes(node: Node) -> list[Shape]:
     return [_RULES.get(node.op, _same)(node)]
 
 
+def check(node: Node) -> None:
+    """Refuse a node whose results are not what its operands make.
+
+    Raises:
+        ShapeError, DtypeError: of what its results, dtypes or grids are, and what they would have to be.
+    """
+    _need(all(0 not in t.shape for t in [*node.operands, *node.outputs]), f"{node.op} of tensors without elements")
+    stated, expected = [t.shape for t in node.outputs], shapes(node)
+    if stated != expected:
+        raise ShapeError(
+            f"graph: a result of {node.op} whose shape does not follow from its operands", got=stated, expected=expected
+        )
+    check_dtypes(node)
+    check_grids(node)
+
+
 _WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
 _COMPARE: Final = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _CONVERT: Final = ("quantize", "dequantize", "cast")
@@ -285,6 +305,21 @@ def check_dtypes(node: Node) -> None:
     else:
         data = {"gather": operands[:1], "select": operands[1:]}.get(node.op, operands)
         _agree(node, all(t.dtype == first.dtype for t in [*data, *node.outputs]))
+
+
+def check_grids(node: Node) -> None:
+    """Raise `DtypeError` where only some of the values that a node computes with are on grids."""
+    tensors = [*node.operands, *node.outputs]
+    if node.op in (*_CONVERT, *_COMPARE, "argmax", "argmin", "one_hot", "logical_and", "logical_or", "logical_not"):
+        return
+    if node.op in _WEIGHTED:
+        # Floats take weights on grids, which are compressed; a bias may be plain integers.
+        tensors = [node.operands[0], *node.outputs]
+    elif node.op in ("gather", "select"):
+        tensors = [t for t in tensors if t is not node.operands[1 if node.op == "gather" else 0]]
+    if len({t.grid is None for t in tensors}) > 1:
+        without = ", ".join(t.name for t in tensors if t.grid is None)
+        raise DtypeError(f"graph: {node.op}: some values are on grids and some are not", got=f"not: {without}")
 
 
 def _weights_agree(x: Tensor, rest: Sequence[Tensor]) -> bool:
