@@ -72,7 +72,8 @@ def user_source() -> Source | None:
         internal = _internal.get(code.co_filename)
         if internal is None:
             internal = is_internal(code.co_filename)
-        if not internal:
+        # What `dataclass` writes has no file, and is nobody's line.
+        if not internal and not code.co_qualname.startswith("__create_fn__"):
             return Source(code, frame.f_lasti)
         frame = frame.f_back
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
@@ -70,21 +71,21 @@ def run(
     n = 0
     recorded = _compiled(fun, policy, params, Ranges())
     pending: list[Any] = []
-    for batch in shown(data, "calibrating", progress):
+    for batch in shown(_iterable(data), "calibrating", progress):
         n += 1
         if chosen.histogram:
             kept.append(batch)
-        pending.append(recorded(*arguments(batch)))
+        pending.append(recorded(*_fitting(fun, batch)))
         if len(pending) > 1:
             # One behind, so that reading a result does not wait for it.
-            _collect(pending.pop(0), batches)
+            _collect(pending.pop(0), batches, n - 1)
     for stats in pending:
-        _collect(stats, batches)
+        _collect(stats, batches, n)
     if not n:
         raise ParameterError(
             "quantize: calibrate gave no batches", expected="an iterable of argument tuples with at least one"
         )
-    spans = {site: _checked(site, chosen.joined(seen)) for site, seen in batches.items()}
+    spans = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
     if chosen.histogram and spans:
         spans = _histogram_pass(fun, policy, kept, chosen, params, progress, spans)
     return Calibrated(spans, n)
@@ -105,27 +106,62 @@ def _compiled(
     return jit(stats)
 
 
-def _collect(stats: Any, batches: dict[str, list[Range]]) -> None:
+def _iterable(data: Any) -> Iterable[Any]:
+    if not isinstance(data, Iterable):
+        raise ParameterError(
+            "quantize: calibrate",
+            got=type(data).__name__,
+            expected="an iterable of argument tuples",
+            fix="calibrate=[(params, x)]",
+        )
+    return data  # pyright: ignore[reportUnknownVariableType]
+
+
+def _fitting(fun: Callable[..., Any], batch: Any) -> tuple[Any, ...]:
+    """`arguments`, refused where the function does not take them."""
+    args = arguments(batch)
+    try:
+        inspect.signature(fun).bind(*args)
+    except TypeError as error:
+        name = getattr(fun, "__name__", "the function")
+        raise ParameterError(
+            f"quantize: a batch of calibrate does not fit {name}",
+            got=f"a {type(batch).__name__}: {error}",
+            expected="an iterable of argument tuples; a batch that is no tuple is the only argument",
+            fix="calibrate=[(params, x)], a list of tuples; tuple(batch) if a loader gives lists",
+        ) from None
+    except ValueError:
+        # Without a signature: the call will tell.
+        pass
+    return args
+
+
+def _collect(stats: Any, batches: dict[str, list[Range]], number: int) -> None:
     for site, (low, high) in stats.items():
-        batches.setdefault(site, []).append((float(np.asarray(low)), float(np.asarray(high))))
+        seen = batches.setdefault(site, [])
+        span = float(np.asarray(low)), float(np.asarray(high))
+        if span == (np.inf, -np.inf):
+            # No value at all: a branch not taken, an empty batch.
+            continue
+        if not np.isfinite(span).all():
+            raise ParameterError(
+                f"quantize: the range of {site} is not finite",
+                got=f"{span} in batch {number}",
+                expected="finite values in calibration",
+                fix="look for infinities or NaN in the data and the weights, or for a mask of -inf (use a large one)",
+            )
+        seen.append(span)
 
 
-def _checked(site: str, span: Range) -> Range:
-    if span == (np.inf, -np.inf):
+def _joined(site: str, seen: list[Range], observer: Observer) -> Range:
+    if not seen:
         raise ParameterError(
             f"quantize: calibration never computed {site}",
-            got="a branch or a loop body that no batch enters",
+            got="a branch or a loop body that no batch enters, or batches without elements",
             expected="data that take every branch",
             fix="add batches that do, or let the policy answer None for its scope",
         )
-    if not np.isfinite(span).all():
-        raise ParameterError(
-            f"quantize: the range of {site} is not finite",
-            got=span,
-            expected="finite values in calibration",
-            fix="look for infinities or NaN in the calibration data, or for a mask of -inf (use a large finite number)",
-        )
-    return span
+    return observer.joined(seen)
 
 
 def _histogram_pass(

@@ -24,6 +24,7 @@ from nxjax.transforms.quantize.inner import HOLDING
 from nxjax.transforms.quantize.pointwise import Binary, Move, Softmax, Unify, match_pointwise
 from nxjax.transforms.quantize.products import is_product, match_product
 from nxjax.transforms.quantize.scheme import Policy, decided
+from nxjax.transforms.quantize.spelled import spelled
 from nxjax.transforms.quantize.view import View
 
 # Known whole to devices, but to integer arithmetic only by their pieces.
@@ -99,7 +100,7 @@ class _Planner:
         self.policy = policy
 
     def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> Plan:
-        program, names = self._prepared(program, prefix)
+        program, names = self._prepared(program, weights, prefix)
         view = View(program, weights)
         plan = Plan(program, names)
         taken: set[Equation] = set()
@@ -116,13 +117,16 @@ class _Planner:
         _Sites(plan).find()
         return plan
 
-    def _prepared(self, program: Program, prefix: str) -> tuple[Program, dict[Var, str]]:
+    def _prepared(
+        self, program: Program, weights: Sequence[bool], prefix: str
+    ) -> tuple[Program, dict[Var, str]]:
         program = inlined(program, 0, JIT)
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
         names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.consts))
         _name(program.equations, prefix, names)
         if any(_in_pieces(e.op) for e in program.equations):
             program = _Expanding(program, self.policy, names).program()
+        program = spelled(program, weights, self.policy, names)
         return program, names
 
     def _group(self, plan: Plan, view: View, e: Equation) -> Group | None:
@@ -281,9 +285,10 @@ class _Sites:
 def check_inputs(plan: Plan, what: str) -> None:
     """Refuse a plan in which nothing is quantized."""
     if not any(isinstance(s, (Group, Inner)) for s in plan.steps):
+        used = sorted({f"{e.op.name} in {dtypes.short_name(e.outputs[0].type.dtype)}" for e in plan.program.equations})
         raise ParameterError(
             f"{what}: nothing in the function is quantized",
-            got=", ".join(sorted({e.op.name for e in plan.program.equations})) or "no equations",
+            got=", ".join(used) or "no equations",
             expected="float32 products with weights, or other ops that the policy covers",
             fix="check the policy, and that the function computes in float32",
         )

@@ -74,11 +74,17 @@ class QArray:
         values, scale = as_value(self.values, "QArray"), as_value(self.scale, "QArray")
         return mul(cast(values, dtypes.float32), spread_blocks(scale, values.shape))
 
+    # Where an array is wanted, as in the float function, it is what it stands for.
+    __nx_array__ = dequantize
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         x = np.asarray(self.values).astype(np.float32)
         return (x * blocks(np.asarray(self.scale), x.shape)).astype(dtype or np.float32)
 
     def __repr__(self) -> str:
+        if not all(hasattr(x, "shape") and hasattr(x, "dtype") for x in (self.values, self.scale)):
+            # A tree of something else, as `tree.map` makes it.
+            return f"QArray(values={self.values!r}, scale={self.scale!r})"
         shape = ",".join(map(str, self.shape))
         scales = "x".join(map(str, self.scale.shape)) or "1"
         return f"QArray({dtypes.short_name(self.dtype)}[{shape}], {scales} scales)"
