@@ -99,7 +99,9 @@ def _requantized(
         summed = summed if y_grid.dtype == dtypes.int16 else wrapped(summed)
         scaled = mul(cast(summed, dtypes.float64), over(real))
         whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
-        return settled(cast(whole, dtypes.int64), y_grid, lo, hi)
+        # Saturated sums stay at their end: nothing wraps when the zero point is added.
+        placed = add(cast(whole, dtypes.int64), constant(y_grid.zero_point, dtypes.int64, whole.shape))
+        return cast(clipped(placed, lo, hi), dtypes.int32)
     mantissa, exponent = multiplier_of(real, rounding)
     if y_grid.dtype == dtypes.int16:
         scaled = rescale_wide(summed, over(mantissa), over(exponent))

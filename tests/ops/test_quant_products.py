@@ -278,3 +278,23 @@ def test_stored_weights_and_biases():
     ]  # fmt: skip
     assert bias_limit(Grid(I16, 1.0)) == 2**53
     same(np.asarray(stored_bias(np.float32(1.25), Grid(I8, 0.5), np.float32(1.0))), np.asarray(2, np.int64))
+
+
+@pytest.mark.parametrize("rounding", ["double", "single"])
+@pytest.mark.parametrize("zero", [-128, 0, 127])
+@pytest.mark.parametrize("factor", [3.0, 1e6, 1e12, 1e-12])
+def test_sums_that_leave_32_bits_are_the_same_compiled(factor: float, zero: int, rounding: str):
+    """Results beyond the grid by so much that adding its zero point would wrap; and factors that vanish."""
+    x = G.dequantize(np.int8([[127, -128, 0], [1, -1, 2]]))
+    w, scale = np.float32([[1, -1], [1, -1], [1, -1]]) * 127, np.ones((1, 2), np.float32)
+    y_grid = Grid(I8, float(np.float32(G.scale / factor)), zero)
+    b = np.float32([1e9, -1e9]) * G.scale
+    params = {"x_grid": G, "y_grid": y_grid, "lo": -128, "hi": 127, "w_dtype": dtypes.int8, "rounding": rounding}
+    y = meanings(qdot, [x, w, scale, b], {**params, "dimension_numbers": (((1,), (0,)), ((), ()))})
+    if rounding == "double" and factor > 1:
+        same(y_grid.quantize(y), np.int8([[127, -128], [127, -128]]), "saturated")
+    image, kernel = x.reshape(2, 1, 1, 3), w.reshape(1, 1, 3, 2)
+    window = {"window_strides": (1, 1), "padding": ((0, 0), (0, 0)), "lhs_dilation": (1, 1), "rhs_dilation": (1, 1)}
+    numbers = ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+    conv = {**window, "feature_group_count": 1, "dimension_numbers": numbers}
+    meanings(qconv, [image, kernel, scale.reshape(1, 1, 1, 2), b], {**params, **conv})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nxjax.ops.base import NDArray
-from nxjax.ops.fixed.functions import scale_of, unary
+from nxjax.ops.fixed.functions import coarser_than, scale_of, unary
 from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace import dtypes
@@ -27,6 +27,7 @@ __all__ = [
     "squared_difference",
     "sub",
     "unary",
+    "wide_enough",
 ]
 
 
@@ -56,10 +57,26 @@ def _aligned(
     return parts[0], parts[1], twice
 
 
+def wide_enough(out: Grid, x_grid: Grid, y_grid: Grid) -> Grid:
+    """``out``, or the finest grid with its zero point that sums of these operands can have.
+
+    Sums are aligned at twice the coarser scale with 20 more bits (15 beside 16-bit results), and come from there by a
+    factor that kernels take to be below 1. What a finer grid would show is below the operands' own steps.
+
+    >>> wide_enough(Grid(np.dtype("int8"), 1e-9, 5), *[Grid(np.dtype("int8"), 1.0)] * 2).scale == 2.0**-18
+    True
+    """
+    return coarser_than(out, float(2 * max(scale_of(x_grid), scale_of(y_grid))) / 2 ** _left(out))
+
+
+def _left(out: Grid) -> int:
+    return 15 if out.dtype == dtypes.int16 else 20
+
+
 def _sum(
     x: NDArray, x_grid: Grid, y: NDArray, y_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding, sign: int
 ) -> NDArray:
-    left = 15 if out.dtype == dtypes.int16 else 20
+    left = _left(out)
     p, q, twice = _aligned(x, x_grid, y, y_grid, left, rounding)
     real = twice / np.float64(np.float32(2**left) * scale_of(out))
     return placed(rescale(wrap32(p + sign * q), *quantize_multiplier(real, rounding), rounding), out, lo, hi)

@@ -240,6 +240,25 @@ def _high16(x: NDArray, multiplier: int) -> NDArray:
     return nudged + np.where(nudged < 0, 32767, 0) >> 15
 
 
+def coarser_than(out: Grid, limit: float) -> Grid:
+    """``out`` if its scale is above ``limit``, else the grid with its zero point and twice the limit as its scale."""
+    return out if float(scale_of(out)) > limit else Grid(out.dtype, float(np.float32(2 * limit)), out.zero_point)
+
+
+def representable(function: str, x_grid: Grid, out: Grid) -> Grid:
+    """``out``, or the finest grid with its zero point that the kernel of ``function`` can write to.
+
+    Only that of 8-bit hard_swish has a limit: a result 128 times finer than the operand.
+
+    >>> g = Grid(np.dtype("int8"), 1.0)
+    >>> representable("hard_swish", g, Grid(np.dtype("int8"), 0.001)).scale
+    0.015625
+    """
+    if function != "hard_swish" or x_grid.dtype == dtypes.int16:
+        return out
+    return coarser_than(out, float(scale_of(x_grid)) / 128)
+
+
 def _hard_swish8(x: NDArray, x_grid: Grid, out: Grid) -> NDArray:
     """x * relu6(x + 3) / 6 in 16-bit fixed point (8 bits stored; the result's scale at least x_scale / 128)."""
     fine = _F(1 / 128) * scale_of(x_grid)

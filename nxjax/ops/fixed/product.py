@@ -3,7 +3,9 @@
 LiteRT's reference kernels take this step in three ways, which differ in the last bit:
 
 - "conv" (CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV): fixed point, the factor computed in float64;
-- "dense" (FULLY_CONNECTED): no fixed point, one product in float64 rounded once, halves away from zero;
+- "dense" (FULLY_CONNECTED): no fixed point, one product in float64 rounded once, halves away from zero; where that
+  product leaves 32 bits C++ leaves its conversion undefined (processors saturate or give the least number), and it
+  saturates here;
 - "matmul" (BATCH_MATMUL): fixed point, the product of the two scales rounded to float32 first.
 
 Knows no window and no dimension numbers.

@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.ops.base import NDArray
-from nxjax.ops.fixed.functions import interpolated, lookup
+from nxjax.ops.fixed.functions import coarser_than, interpolated, lookup
 from nxjax.ops.fixed.point import INT32_MIN, divide_by_power, high_product, quantize_multiplier, rescale, wrap32
 from nxjax.ops.fixed.series import exp_negative, leading_zeros, log_from_one, reciprocal
 from nxjax.ops.quant_grid import Grid, Rounding
@@ -33,6 +33,18 @@ def softmax_grid(dtype: DType) -> Grid:
     (0.0, 0.99609375)
     """
     return Grid(dtype, 1 / 32768) if dtype == dtypes.int16 else Grid(dtype, 1 / 256, dtypes.integer_info(dtype).min)
+
+
+def softmax_operand(x_grid: Grid) -> Grid:
+    """``x_grid``, or the finest grid with its zero point whose softmax of 8 bits the kernels compute.
+
+    Differences are scaled to 26 bits below the point, by a factor that has to be above 1. On a finer grid all 256
+    values have the same exponential to within 2**-18.
+
+    >>> softmax_operand(Grid(np.dtype("int8"), 1e-9, 3)).scale == 2.0**-25
+    True
+    """
+    return x_grid if x_grid.dtype == dtypes.int16 else coarser_than(x_grid, 2.0 ** (_DIFF_BITS - 31))
 
 
 def log_softmax_grid(dtype: DType) -> Grid:

@@ -12,8 +12,9 @@ from typing import Any, Final, final
 from nxjax.ops.arithmetic import div, integer_pow, square
 from nxjax.ops.base import Unary, constant, like
 from nxjax.ops.composite_softmax import softmax
-from nxjax.ops.fixed.functions import FUNCTIONS
-from nxjax.ops.fixed.softmax import softmax_grid
+from nxjax.ops.fixed.elementwise import wide_enough
+from nxjax.ops.fixed.functions import FUNCTIONS, representable
+from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
@@ -71,9 +72,12 @@ class Binary(Group):
     def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
         (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
         out = walk.result_grid(self.output, self.dtype)
-        lo, hi = self.clamp.stored(out)
         # A square has one operand, and is written with two.
         op = BINARY.get(self.equations[0].op.name, qmul)
+        if op is not qmul:
+            # Operands that cancel leave less than the bits that sums are computed with.
+            out = wide_enough(out, x_grid, y_grid)
+        lo, hi = self.clamp.stored(out)
         value = op(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding)
         return value, out
 
@@ -114,7 +118,7 @@ class Function(Group):
 
     def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
         x, x_grid = walk.on_grid(self.activations[0], self.dtype)
-        out = self.fixed_grid() or walk.result_grid(self.output, self.dtype)
+        out = self.fixed_grid() or representable(self.function, x_grid, walk.result_grid(self.output, self.dtype))
         value = qunary(
             x,
             function=self.function,
@@ -149,7 +153,9 @@ class Softmax(Group):
         return softmax_grid(self.dtype)
 
     def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
-        x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+        _, own = walk.on_grid(self.activations[0], self.dtype)
+        x_grid = softmax_operand(own)
+        x = walk.moved_to(self.activations[0], x_grid)
         out = softmax_grid(self.dtype)
         axis = self.equations[0].params["axis"]
         return qsoftmax(x, axis=axis, x_grid=x_grid, y_grid=out, rounding=self.scheme.rounding), out

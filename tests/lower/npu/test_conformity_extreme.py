@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import nxjax as nx
 from nxjax.ops.fixed.softmax import softmax_grid
 from nxjax.ops.quant_grid import Grid
 from tests.lower.npu.litert import I8, I16, Random, conforms, randoms
@@ -86,3 +87,35 @@ def test_products(r: Random, dtype: np.dtype):
     attrs = {"strides": (1, 1), "dilations": (1, 1), "padding": ((0, 0), (0, 0)), "groups": 1, "activation": None}
     y = r.tensor((1, 2, 2, 5), Grid(dtype, out, 0))
     conforms(r.node("conv_2d", [r.tensor((1, 2, 2, 40), x), w, None], y, **attrs), [r.stored((1, 2, 2, 40), dtype)])
+
+
+def near(x: np.ndarray) -> np.ndarray:
+    return x + np.float32(1e-6) * np.abs(x)
+
+
+X = np.random.default_rng(0).uniform(-100, 100, (4, 16)).astype(np.float32)
+BEYOND = {
+    # What kernels abort on, or compute nonsense from: a grid that is too fine for what is left of the operands.
+    "operands that cancel": (lambda x, y: x - y, (X, near(X))),
+    "a sum that cancels, clamped": (lambda x, y: nx.nn.relu(x + y), (X, -near(X))),
+    "hard_swish far below -3": (nx.nn.hard_swish, (np.float32([[-1000, -500, -2.9, 0]]),)),
+    "scores that are hardly there": (nx.nn.softmax, (np.float32([[-1e-8, 0, 1e-8, 3e-9]]),)),
+}
+
+
+# TFLite has no hard_swish of 16 bits.
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [(n, p) for n in sorted(BEYOND) for p in ("int8", "int16x8") if (n[:4], p) != ("hard", "int16x8")],
+)
+def test_quantize_asks_for_no_grid_that_kernels_lack(name: str, policy: str):
+    f, args = BEYOND[name]
+    qf = nx.quantize(f, policy, calibrate=[args], progress=False)
+    want = np.asarray(qf(*args))
+    artifact = nx.compile(qf, target="tflite")(*args)
+    assert artifact.deviation is not None and artifact.deviation.exact, name
+    assert np.array_equal(want, np.asarray(artifact.run(*args)))
+    assert np.array_equal(want, np.asarray(nx.jit(qf)(*args)))
+    # Nothing is lost but what lies below the operands' own steps.
+    step = 2 * np.abs(args[0]).max() / 250
+    assert np.abs(want - np.asarray(f(*args))).max() <= step
