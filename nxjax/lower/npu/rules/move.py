@@ -106,11 +106,7 @@ def _dynamic_slice(b: Builder, out: ArrayType, x: Value, *starts: Value, slice_s
 
 def _rows_from(b: Builder, x: Value, axis: int, start: Value, k: int) -> Value:
     """``k`` slices from a computed start on, which is moved inside."""
-    number = lambda v: b.fill((), v, dtypes.int32)
-    start = b.cast(start, dtypes.int32)
-    start = b.elementwise("maximum", [start, number(0)], dtypes.int32)
-    start = b.elementwise("minimum", [start, number(x.shape[axis] - k)], dtypes.int32)
-    row = b.reshape(start, (1,))
+    row = _inside(b, b.reshape(start, (1,)), x.shape[axis] - k)
     if k > 1:
         steps = b.constant(np.arange(k, dtype=np.int32))
         row = b.elementwise("add", [Value((k,), row.tensor, row.data), steps], dtypes.int32, activation=None)
@@ -122,12 +118,45 @@ def _dynamic_update_slice(b: Builder, out: ArrayType, x: Value, update: Value, *
     moved = [i for i, (k, n) in enumerate(zip(update.shape, x.shape, strict=True)) if k != n]
     if not moved:
         return update
-    if any(starts[i].scalar() is None for i in moved):
-        raise Unsupported(
-            "it writes at a computed place, which NPUs do not",
-            "write at a constant place, or choose with nx.numpy.where and a mask of the place",
-        )
+    computed = [i for i in moved if starts[i].scalar() is None]
+    if computed:
+        return _chosen(b, out, x, update, starts, moved, computed)
     return _updated(b, x, update, [int(s.scalar() or 0) if i in moved else 0 for i, s in enumerate(starts)], moved)
+
+
+def _chosen(
+    b: Builder,
+    out: ArrayType,
+    x: Value,
+    update: Value,
+    starts: Sequence[Value],
+    moved: Sequence[int],
+    computed: list[int],
+) -> Value:
+    """``update`` at a computed place, where it is one element long: a choice at every place, as in a cache of keys."""
+    axis = computed[0]
+    if len(moved) > 1 or update.shape[axis] != 1:
+        raise Unsupported(
+            "it writes several slices at a computed place, which NPUs do not",
+            "write one slice at a time, or at a constant place, or choose with nx.numpy.where and a mask",
+        )
+    # With dimensions of its own, since chips have no scalars.
+    at = _inside(b, b.reshape(starts[axis], (1,) * x.ndim), x.shape[axis] - 1)
+    places = np.arange(x.shape[axis], dtype=np.int32).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    here = b.elementwise("equal", [b.constant(places), at], dtypes.bool_)
+    grid = shared_grid(b, x, update)
+    put = (lambda v: b.on(v, grid)) if grid is not None else b.real
+    update, x = put(update), put(x)
+    wide = Value(x.shape, update.tensor, update.data, update.grid)
+    y = b.elementwise("select", [Value(x.shape, here.tensor), wide, x], grid or out.dtype)
+    return Value(x.shape, y.tensor)
+
+
+def _inside(b: Builder, start: Value, last: int) -> Value:
+    """A computed start, moved to lie from 0 to ``last``."""
+    number = lambda v: b.fill(start.shape, v, dtypes.int32)
+    start = b.elementwise("maximum", [b.cast(start, dtypes.int32), number(0)], dtypes.int32)
+    return b.elementwise("minimum", [start, number(last)], dtypes.int32)
 
 
 def _updated(b: Builder, x: Value, update: Value, starts: Sequence[int], moved: Sequence[int]) -> Value:

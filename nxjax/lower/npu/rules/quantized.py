@@ -30,6 +30,8 @@ NODES: Final = frozenset(
         "square", "sin", "cos", "floor", "ceil", "round", "sign", "erf",
     )
 )  # fmt: skip
+# A product with weights of its own for every element of a batch is written as so many layers at most.
+LAYERS: Final = 64
 
 
 def activation_of(grid: Grid, lo: int, hi: int) -> str | None:
@@ -155,9 +157,10 @@ def _qdot(
     from nxjax.ops.quant_snap import weight_integers
 
     _round(b, rounding)
-    (xc, wc), (_, wb) = dimension_numbers
-    if wb:
-        raise Unsupported("every element of the batch has weights of its own", "use one layer per element")
+    shared: dict[str, Any] = {"x_grid": x_grid, "y_grid": y_grid, "lo": lo, "hi": hi, "w_dtype": w_dtype}
+    if dimension_numbers[1][1]:
+        return _layers(b, out, x, w, w_scale, bias, dimension_numbers, {**shared, "rounding": rounding})
+    (xc, wc), _ = dimension_numbers
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
     wf = tuple(i for i in range(w.ndim) if i not in wc)
     stored = weight_integers(floats, scale, w_dtype)
@@ -178,6 +181,43 @@ def _qdot(
     axis = moved.ndim - 1
     make = lambda a: connected(b, moved, weights, (axis,), (1,), y_grid, b_stored, a)
     return b.reshape(_with_clamp(b, y_grid, lo, hi, make), out.shape)
+
+
+def _layers(
+    b: Builder, out: ArrayType, x: Value, w: Value, w_scale: Value, bias: Value, numbers: Any, params: dict[str, Any]
+) -> Value:
+    """A product whose batch elements have weights of their own: one layer for each."""
+    (xc, wc), (xb, wb) = numbers
+    batch = tuple(x.shape[a] for a in xb)
+    count = math.prod(batch)
+    if count > LAYERS:
+        raise Unsupported(
+            f"each of {count} elements of the batch has weights of its own", "share them, or compile smaller batches"
+        )
+    floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
+    biases = _known(bias, "the biases")
+    left = lambda axes, gone, ndim: tuple([i for i in range(ndim) if i not in gone].index(a) for a in axes)
+    inner = ((left(xc, xb, x.ndim), left(wc, wb, w.ndim)), ((), ()))
+    shape = out.shape[len(batch) :]
+    parts: list[Value] = []
+    for at in np.ndindex(batch):
+        begin, end = [0] * x.ndim, list(x.shape)
+        for a, i in zip(xb, at, strict=True):
+            begin[a], end[a] = i, i + 1
+        row = b.slice(b.on(x, params["x_grid"]), begin, end)
+        row = b.reshape(row, tuple(n for a, n in enumerate(x.shape) if a not in xb))
+        own = (_element(floats, wb, at), _element(scale, wb, at), biases[at])
+        made = _qdot(b, ArrayType(shape, out.dtype), row, *map(b.constant, own), **params, dimension_numbers=inner)
+        parts.append(b.reshape(made, (1, *shape)))
+    return b.reshape(b.concatenate(parts, 0), out.shape)
+
+
+def _element(data: NDArray, axes: Shape, at: Shape) -> NDArray:
+    """``data`` at one place along ``axes``, without them; size 1 stands for any."""
+    places = [slice(None)] * data.ndim
+    for a, i in zip(axes, at, strict=True):
+        places[a] = slice(i, i + 1) if data.shape[a] > 1 else slice(0, 1)
+    return data[tuple(places)].reshape([n for a, n in enumerate(data.shape) if a not in axes])
 
 
 def _qmatmul(

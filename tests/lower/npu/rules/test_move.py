@@ -7,6 +7,8 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import UnsupportedOpsError
+from nxjax.ops.quant_grid import asymmetric
+from nxjax.ops.quant_snap import quantize_dequantize
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 
 X = normal(2, 3, 4)
@@ -93,6 +95,26 @@ def test_look_up(function):
     assert "gather" in count(g)
 
 
+@pytest.mark.parametrize("at", [-9, -1, 0, 2, 6, 40])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_one_slice_at_a_computed_place(at, axis):
+    row = normal(*(1 if i == axis else n for i, n in enumerate(TABLE.shape)))
+    g = same(lambda x, r, i: lax.dynamic_update_slice_in_dim(x, r, i, axis), TABLE, row, np.int32(at), exact=True)
+    assert count(g)["select"] <= 2 and "gather" not in count(g)
+    jitted = lambda x, i: lax.dynamic_update_slice(x, jnp.zeros((7, 1, 4)), (0, i, 0))
+    same(jitted, TABLE, np.int32(at), exact=True)
+
+
+def test_a_quantized_cache_is_written_on_its_grid():
+    def step(cache, row, i):
+        cache, row = (quantize_dequantize(v, grid=asymmetric(-3.0, 3.5)) for v in (cache, row))
+        return lax.dynamic_update_slice(cache, row, (0, i, 0))
+
+    g = same(step, TABLE, normal(7, 1, 4), np.int32(2), exact=True)
+    (chosen,) = (n for n in g.nodes if n.op == "select" and n.output.size > 1)
+    assert chosen.output.grid is not None
+
+
 def test_embedding_is_one_gather_of_constant_rows():
     g = same(lambda i: jnp.asarray(TABLE)[i], IDS)
     (n,) = (n for n in g.nodes if n.op == "gather")
@@ -122,7 +144,8 @@ def test_constants_move_when_lowered():
     ("word", "function"),
     [
         ("one_hot", lambda x: nx.vmap(lambda row, i: row[i])(x, jnp.argmax(x[:, 0], 1))),
-        ("computed place", lambda x: lax.dynamic_update_slice(x, x[:, :1], (0, jnp.argmax(x), 0))),
+        ("computed place", lambda x: lax.dynamic_update_slice(x, x[:, :2], (0, jnp.argmax(x), 0))),
+        ("computed place", lambda x: lax.dynamic_update_slice(x, x[:1, :1], (jnp.argmin(x), jnp.argmax(x), 0))),
         ("one-hot matrix", lambda x: x.at[jnp.argmax(x[0, 0])].add(1.0)),
         ("draw them outside", lambda x: x + nx.random.normal(nx.random.key(jnp.argmax(x)), x.shape)),
         ("padding value", lambda x: lax.pad(x, x.sum(), ((0, 0, 0), (1, 0, 0), (0, 0, 0)))),

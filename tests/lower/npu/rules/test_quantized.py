@@ -160,10 +160,29 @@ def test_dense_layers(numbers, x, w):
     exact(lambda v: dot_of(v, weights, bias, numbers, w_scale=np.full((1,) * len(w), 0.03, np.float32)), normal(*x))
 
 
-def test_weights_of_every_element_are_refused():
-    w, numbers = normal(2, 4, 5), (((2,), (1,)), ((0,), (0,)))
-    with pytest.raises(UnsupportedOpsError, match="weights of its own"):
-        graph_of(lambda x: dot_of(x, w, normal(2, 5), numbers), normal(2, 3, 4))
+@pytest.mark.parametrize(
+    ("x", "w", "numbers"),
+    [
+        ((3, 4), (3, 4, 5), (((1,), (1,)), ((0,), (0,)))),
+        ((2, 3, 4), (2, 4, 5), (((2,), (1,)), ((0,), (0,)))),
+        ((6, 2, 3, 4), (4, 3, 5, 2), (((3,), (0,)), ((2, 1), (1, 3)))),
+    ],
+)
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_weights_of_every_element_are_layers_of_their_own(x, w, numbers, per_channel):
+    (_, wc), (_, wb) = numbers
+    weights = normal(*w)
+    bias = normal(*(w[i] for i in (*wb, *(i for i in range(len(w)) if i not in (*wc, *wb)))))
+    scale = scales(weights, tuple(i for i in range(len(w)) if i not in wc)) if per_channel else None
+    scale = np.full((1,) * len(w), 0.03, np.float32) if scale is None else scale
+    g = exact(lambda v: dot_of(v, weights, bias, numbers, w_scale=scale, clamp=(-20, 90)), normal(*x))
+    assert count(g)["fully_connected"] == int(np.prod([w[i] for i in wb]))
+
+
+def test_too_many_layers_are_refused():
+    w, numbers = normal(65, 4, 5), (((2,), (1,)), ((0,), (0,)))
+    with pytest.raises(UnsupportedOpsError, match="each of 65 elements of the batch has weights of its own"):
+        graph_of(lambda x: dot_of(x, w, normal(65, 5), numbers), normal(65, 3, 4))
 
 
 def test_weights_must_be_constant():
