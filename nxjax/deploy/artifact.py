@@ -11,7 +11,7 @@ from nxjax.backends.npu.base import Build
 from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import Bound, stored_inputs
+from nxjax.deploy.trace import Bound, Subject, stored_inputs
 from nxjax.errors import ExecutionError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.placement import Cost
@@ -28,16 +28,17 @@ class Artifact:
         report: where each op runs.
         cost: latency, memory, bytes; each figure is labelled measured, vendor-estimate or model.
         deviation: differences to the exact reference on the example arguments; None where nothing here can run it.
-        graph: what the files were written from.
+        graph: what the files were written from; None if that is the program itself.
         notes: what else to know.
     """
 
-    def __init__(self, target: str, bound: Bound, graph: NpuGraph, build: Build, report: Report) -> None:
+    def __init__(self, target: str, bound: Bound, subject: Subject, build: Build, report: Report) -> None:
         self.target = target
-        self.graph = graph
+        self.graph = subject.form if isinstance(subject.form, NpuGraph) else None
         self.report = report
         self.deviation: Deviation | None = None
         self._bound = bound
+        self._subject = subject
         self._build = build
 
     @property
@@ -79,10 +80,16 @@ class Artifact:
                 fix="; ".join(self.notes) or "save it and run it on the device",
             )
         leaves = self._bound.flat_inputs(args, "run")
-        stored = self._build.run(stored_inputs(self.graph.inputs, leaves))
-        return self._bound.result(self.graph.outputs, stored)
+        stored = self._build.run(stored_inputs(self._subject.inputs, leaves))
+        return self._bound.result(self._subject.outputs, stored)
 
     __call__ = run
+
+    def reference(self, *args: Any) -> Any:
+        """What the artifact means: the exact results for inputs as `run` takes them, computed on this host."""
+        leaves = self._bound.flat_inputs(args, "reference")
+        stored = self._subject.meaning(stored_inputs(self._subject.inputs, leaves))
+        return self._bound.result(self._subject.outputs, stored)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the artifact, all of its files or none; give its path.

@@ -6,17 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from nxjax.backends.npu import registry
-from nxjax.backends.npu.base import NpuTarget
+from nxjax.backends.npu.base import Target
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import IO, Bound, Positions, stored_inputs
+from nxjax.deploy.trace import IO, Bound, Positions, Subject, stored_inputs
 from nxjax.errors import LoweringError, PlacementError, UnsupportedOpsError
-from nxjax.lower.npu.graph import NpuGraph
-from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Placement
 
@@ -66,30 +62,30 @@ def compile(
     @functools.wraps(fun, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
         bound = Bound(fun, args, kwargs, constants)
-        graph = bound.graph(io, unroll, chosen.format)
-        return _built(chosen, bound, graph, dict(options), strict, verify)
+        subject = bound.subject(chosen, io, unroll)
+        return built(chosen, bound, subject, dict(options), strict, verify)
 
     return compiled
 
 
-def _built(
-    target: NpuTarget, bound: Bound, graph: NpuGraph, options: dict[str, object], strict: bool, verify: bool
+def built(
+    target: Target[Any], bound: Bound, subject: Subject, options: dict[str, object], strict: bool, verify: bool
 ) -> Artifact:
     if strict and not target.host:
         # What the published rules refuse need not be compiled to be refused.
-        _check_strict(target, target.placed(graph))
-    build = target.build(graph, options)
+        _check_strict(target, target.placed(subject.form))
+    build = target.build(subject.form, options)
     if strict and not target.host:
         _check_strict(target, build.placements)
     report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes)
-    artifact = Artifact(target.name, bound, graph, build, report)
+    artifact = Artifact(target.name, bound, subject, build, report)
     if verify and build.run is not None:
-        stored = stored_inputs(graph.inputs, bound.inputs)
-        artifact.deviation = measured(build.runs_on, graph.outputs, build.run(stored), interpret(graph, stored))
+        stored = stored_inputs(subject.inputs, bound.inputs)
+        artifact.deviation = measured(build.runs_on, subject.outputs, build.run(stored), subject.meaning(stored))
     return artifact
 
 
-def _check_strict(target: NpuTarget, rows: Sequence[Placement]) -> None:
+def _check_strict(target: Target[Any], rows: Sequence[Placement]) -> None:
     left = [r for r in rows if r.device != "npu"]
     if not left:
         return
@@ -131,21 +127,21 @@ def explain(
     def explained(*args: Any, **kwargs: Any) -> Report:
         bound = Bound(fun, args, kwargs, constants)
         try:
-            graph = bound.graph(io, unroll, chosen.format)
+            form = bound.subject(chosen, io, unroll).form
         except UnsupportedOpsError:
             return _refused(chosen, bound, unroll)
         try:
-            build = chosen.build(graph, dict(options))
+            build = chosen.build(form, dict(options))
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.
             notes = [f"the artifact cannot be written: {error.what}"]
-            return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(graph), notes=notes)
+            return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(form), notes=notes)
         return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes)
 
     return explained
 
 
-def _refused(target: NpuTarget, bound: Bound, unroll: int) -> Report:
+def _refused(target: Target[Any], bound: Bound, unroll: int) -> Report:
     rows = [
         Placement(r.op, r.types, "host", r.source, r.scope, r.reason, r.suggestion)
         for r in refusals(bound.program, unroll=unroll, format=target.format)
@@ -156,12 +152,10 @@ def _refused(target: NpuTarget, bound: Bound, unroll: int) -> Report:
 
 
 def reference(artifact: Artifact, *args: Any) -> Any:
-    """What the artifact means: its graph, interpreted exactly on this host.
+    """What the artifact means, exactly: `Artifact.reference`.
 
     Args:
         artifact: any.
         *args: as for `Artifact.run`.
     """
-    bound = artifact._bound  # pyright: ignore[reportPrivateUsage]
-    leaves = [np.asarray(x) for x in bound.flat_inputs(args, "reference")]
-    return bound.result(artifact.graph.outputs, interpret(artifact.graph, stored_inputs(artifact.graph.inputs, leaves)))
+    return artifact.reference(*args)

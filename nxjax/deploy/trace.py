@@ -4,26 +4,50 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from nxjax.backends.npu.base import ProgramTarget, Target
 from nxjax.errors import DtypeError, ParameterError
 from nxjax.lower.npu.bind import bind
 from nxjax.lower.npu.graph import NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import lower
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.dtypes import DType
+from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 
 NDArray = np.ndarray[Any, Any]
+# Stored inputs to stored results, exactly.
+Meaning = Callable[[Sequence[NDArray]], list[NDArray]]
 IO = Literal["float", "integer"]
 # Which positional arguments become constants: some, one, or by default those that are trees.
 Positions = Sequence[int] | int | None
 _KINDS: Final = (dtypes.BOOL, dtypes.INTEGER, dtypes.FLOAT, dtypes.COMPLEX)
+
+
+@final
+@dataclass(frozen=True)
+class Subject:
+    """What an artifact is written from and checked against.
+
+    Attributes:
+        form: a graph, or the program itself for formats that have all of the language.
+        inputs, outputs: as they are stored: shape, dtype, grid.
+        meaning: the exact results for stored inputs.
+    """
+
+    form: NpuGraph | Program
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    meaning: Meaning
 
 
 @final
@@ -99,6 +123,15 @@ class Bound:
     def graph(self, io: IO, unroll: int, format: str = "") -> NpuGraph:
         """The graph, with the kernels that the program's own ops have for ``format``; one error lists what has none."""
         return lower(self.program, self.name, io=io, unroll=unroll, format=format)
+
+    def subject(self, target: Target[Any], io: IO, unroll: int) -> Subject:
+        """What ``target`` is given: the graph, or the program."""
+        if isinstance(target, ProgramTarget):
+            p = self.program
+            named = lambda kind, atoms: [Tensor(f"{kind}_{i}", a.type.shape, a.type.dtype) for i, a in enumerate(atoms)]
+            return Subject(p, named("input", p.inputs), named("output", p.outputs), partial(evaluate, p))
+        graph = self.graph(io, unroll, target.format)
+        return Subject(graph, graph.inputs, graph.outputs, partial(interpret, graph))
 
     def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]:
         """Leaves of a call's inputs: of all arguments, or of those that are not bound."""

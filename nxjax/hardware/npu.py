@@ -123,7 +123,7 @@ class NPUBackend(TensorOperations):
 
         name = self.target
         if self._simulation is not None:
-            return Simulator(None if name is None else registry.get(name), lambda: self._limit)
+            return Simulator(None if name is None else registry.npu(name, "NPUBackend"), lambda: self._limit)
         if not name:
             raise ExecutionError("NPUBackend: nxjax compiles for no such chip", got=chips.find()[self.device].title)
         engine = Chip(name, lambda: self._limit)

@@ -181,9 +181,11 @@ def _placed(
     function: Callable[..., Any], example: tuple[Any, ...], target: str | None, strict: bool
 ) -> tuple[Any, Report, NpuGraph]:
     if target is not None:
+        from nxjax.backends.npu import registry
         from nxjax.deploy.compile import compile
 
-        artifact = compile(function, target=target, strict=strict)(*example)
+        artifact = compile(function, target=registry.npu(target, "optimize_model").name, strict=strict)(*example)
+        assert artifact.graph is not None
         return artifact, artifact.report, artifact.graph
     graph = Bound(function, example, {}, None).graph("integer", UNROLL)
     rows = place(graph, lambda _: YES)

@@ -41,7 +41,7 @@ class simulate:
         if target is not None:
             from nxjax.backends.npu import registry
 
-            registry.get(target)
+            registry.npu(target, "simulate")
         self.kind = kind
         self.target = target
         with _lock:

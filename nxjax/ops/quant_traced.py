@@ -203,7 +203,8 @@ def stored_weights(w: Array, scale: Array, dtype: DType) -> Array:
     ratio = clipped(quotient(w, spread_blocks(scale, w.shape)), -last, last)
     if dtype in dtypes.FLOAT:
         return cast(cast(ratio, dtype), dtypes.float32)
-    return round(ratio, rounding_method=TO_NEAREST_EVEN)
+    # Where this is folded it leaves one zero, as integers have; compilers drop it, and integer results do not notice.
+    return add(round(ratio, rounding_method=TO_NEAREST_EVEN), like(ratio, 0))
 
 
 def symmetric_limit(dtype: DType) -> float:

@@ -1,4 +1,4 @@
-"""The contract of an NPU target: a format, a constraint table, a vendor's compiler, a runtime.
+"""The contract of a target: a format, a constraint table, a vendor's compiler, a runtime.
 
 A target can be compiled for whether or not its chip is here. What its tools say is kept beside what its published
 rules say; the label tells how far towards silicon a result went.
@@ -6,18 +6,24 @@ rules say; the label tells how far towards silicon a result went.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, Generic, Literal, TypeVar, final
 
 from nxjax.backends.base import Label
+from nxjax.errors import ParameterError
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
+from nxjax.trace.program import Equation, Program
+from nxjax.transforms.inline import inlined
 
 # Graph inputs to graph outputs, in order, each in its tensor's storage dtype and shape.
 Run = Callable[[Sequence[NDArray]], list[NDArray]]
+# What a target's files are written from.
+Subject = TypeVar("Subject", NpuGraph, Program)
 
 
 @final
@@ -44,8 +50,8 @@ class Build:
     notes: list[str] = field(default_factory=list[str])
 
 
-class NpuTarget(ABC):
-    """One thing that can be compiled for. Abstract; implementations are final.
+class Target(ABC, Generic[Subject]):
+    """One thing that can be compiled for: from a graph (`NpuTarget`) or from a program (`ProgramTarget`).
 
     Attributes:
         name: as in ``nx.compile(f, target=...)``.
@@ -68,15 +74,58 @@ class NpuTarget(ABC):
         """The best label reachable on this machine, and why no better one. Imports nothing heavy."""
 
     @abstractmethod
+    def placed(self, subject: Subject) -> list[Placement]:
+        """Placement by the published rules alone."""
+
+    @abstractmethod
+    def build(self, subject: Subject, options: dict[str, object]) -> Build:
+        """Write the artifact and take it as far as the vendor's tools here go."""
+
+
+class NpuTarget(Target[NpuGraph]):
+    """A target whose files are written from an `NpuGraph`. Abstract; implementations are final."""
+
+    @abstractmethod
     def supports(self, node: Node) -> Verdict:
         """The published constraints on one node. Needs no vendor package."""
 
-    def placed(self, graph: NpuGraph) -> list[Placement]:
+    def placed(self, subject: NpuGraph) -> list[Placement]:
         """Placement by the published rules alone (a target whose partition is not per node overrides this)."""
         from nxjax.lower.npu.placement import place
 
-        return place(graph, self.supports)
+        return place(subject, self.supports)
+
+
+class ProgramTarget(Target[Program]):
+    """A target whose files are written from a program with its parameters bound. Abstract."""
 
     @abstractmethod
-    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        """Write the artifact and take it as far as the vendor's tools here go."""
+    def supports(self, equation: Equation) -> Verdict:
+        """The published constraints on one equation. Needs no vendor package."""
+
+    def placed(self, subject: Program) -> list[Placement]:
+        from nxjax.lower.macs import macs
+
+        rows: list[Placement] = []
+        for e in inlined(subject).equations:
+            v = self.supports(e)
+            types = ", ".join(str(o.type) for o in e.outputs)
+            device: Literal["npu", "host"] = "npu" if v.ok else "host"
+            rows.append(Placement(e.op.name, types, device, e.source, e.scope, v.reason, v.suggestion, macs(e)))
+        return rows
+
+
+def file_name(name: str, suffix: str) -> str:
+    """A file's name for a function's: what file systems do not like is left out.
+
+    >>> file_name("a/b c", "onnx"), file_name("", "onnx")
+    ('a_b_c.onnx', 'graph.onnx')
+    """
+    return (re.sub(r"[^\w.-]+", "_", name).strip("._") or "graph") + "." + suffix
+
+
+def only(name: str, options: dict[str, object], known: Sequence[str]) -> None:
+    """Raise `ParameterError` for options that a target does not have."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ParameterError(f"{name}: unknown options", got=", ".join(unknown), expected=", ".join(known) or "none")

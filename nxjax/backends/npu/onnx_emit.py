@@ -6,12 +6,11 @@ kernels compute from it; nothing is said of the chip but what its published rule
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, Run
+from nxjax.backends.npu.base import Build, NpuTarget, Run, file_name, only
 from nxjax.backends.npu.extras import installed, need
 from nxjax.errors import LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
@@ -25,11 +24,10 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name
 
 EXTRA: Final = "onnx"
-
-
-def file_name(graph: NpuGraph) -> str:
-    """The file's name for a graph: its own, with what file systems do not like left out."""
-    return (re.sub(r"[^\w.-]+", "_", graph.name).strip("._") or "graph") + ".onnx"
+NO_COMPILER: Final = (
+    "the chip's compiler is not here, and what it makes of the file is for it to say; "
+    "the file is checked and run on the host"
+)
 
 
 def host(written: Written, extra: str = EXTRA) -> tuple[Run, str]:
@@ -58,13 +56,6 @@ def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
         build.notes.append(e.what)
 
 
-def only(name: str, options: dict[str, object], known: Sequence[str]) -> None:
-    """Raise `ParameterError` for options that the target does not have."""
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ParameterError(f"{name}: unknown options", got=", ".join(unknown), expected=", ".join(known) or "none")
-
-
 class OnnxTarget(NpuTarget):
     """A vendor that reads ONNX.
 
@@ -81,7 +72,7 @@ class OnnxTarget(NpuTarget):
         missing = [m for m in ("onnx", "onnxruntime") if not installed(m)]
         if missing:
             return "emitted", f"pip install 'nxjax[{EXTRA}]' brings {' and '.join(missing)}"
-        return "emitted", "the vendor's compiler is not one that runs here; the file is checked and run on the host"
+        return "emitted", NO_COMPILER
 
     def supports(self, node: Node) -> Verdict:
         if node.op not in EMIT:
@@ -95,7 +86,9 @@ class OnnxTarget(NpuTarget):
         if not isinstance(opset, int) or style not in ("qdq", "qdq-pow2", "float") or not isinstance(unsigned, bool):
             raise ParameterError(f"{self.name}: options", got=options, expected="opset int, style name, unsigned bool")
         written = emit(graph, Options(opset, style, unsigned))
-        build = Build({file_name(graph): written.data}, "emitted", self.placed(graph), notes=list(written.notes))
+        build = Build(
+            {file_name(graph.name, "onnx"): written.data}, "emitted", self.placed(graph), notes=list(written.notes)
+        )
         build.cost.add("file", len(written.data), "bytes", "measured")
         build.notes.append(self.available()[1])
         if installed("onnxruntime"):

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.base import Build, NpuTarget, file_name, only
 from nxjax.backends.npu.extras import installed
-from nxjax.backends.npu.onnx_emit import file_name, host, modelled, only
+from nxjax.backends.npu.onnx_emit import host, modelled
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
+from nxjax.backends.npu.qnn_rank import merged
 from nxjax.backends.npu.qnn_worker import PROVIDER, Session, on_snapdragon
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options
@@ -98,10 +99,11 @@ class QualcommHtp(NpuTarget):
         only(self.name, options, ("htp_arch", "soc_model"))
         arch = htp_arch(options.get("htp_arch", self.arch))
         soc = soc_model(options.get("soc_model"), arch)
-        other, origin, changed = mended(graph, arch)
+        narrow, wide = merged(graph)
+        other, origin, changed = mended(narrow, arch)
         written = emit(other, Options(opset=21, unsigned=True))
-        written.owners = {name: None if n is None else origin[n] for name, n in written.owners.items()}
-        name = file_name(graph)
+        written.owners = {name: None if n is None else wide[origin[n]] for name, n in written.owners.items()}
+        name = file_name(graph.name, "onnx")
         build = Build({name: written.data}, "emitted", self._table(graph, arch), notes=changed + written.notes)
         build.cost.add("file", len(written.data), "bytes", "measured")
         label, why = self.available()

@@ -7,39 +7,62 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from functools import lru_cache
 from importlib.metadata import entry_points
-from typing import Final
+from typing import Any, Final
 
-from nxjax.backends.npu.base import NpuTarget
+from nxjax.backends.npu.base import NpuTarget, ProgramTarget, Target
 from nxjax.errors import ParameterError
 
-MODULES: Final = ("litert", "ethosu", "edgetpu", "qnn", "litert_aot", "intel", "apple", "vitisai", "onnx_emit")
+MODULES: Final = (
+    "litert",
+    "ethosu",
+    "edgetpu",
+    "qnn",
+    "litert_aot",
+    "intel",
+    "apple",
+    "vitisai",
+    "onnx_emit",
+    "stablehlo",
+)
 GROUP: Final = "nxjax.targets"
 
 
-def register(cls: type[NpuTarget]) -> type[NpuTarget]:
+AnyTarget = Target[Any]
+
+
+def register(cls: type[AnyTarget]) -> type[AnyTarget]:
     """Class decorator: make a target known in this process. Packages use the entry point instead."""
     _classes()[_checked(cls, cls).name] = cls
-    get.cache_clear()
     return cls
 
 
-def _checked(cls: object, where: object) -> type[NpuTarget]:
-    if not (isinstance(cls, type) and issubclass(cls, NpuTarget)):
-        raise ParameterError("targets: no target", got=where, expected="a class derived from NpuTarget")
+def _checked(cls: object, where: object) -> type[AnyTarget]:
+    if not (isinstance(cls, type) and issubclass(cls, (NpuTarget, ProgramTarget))):
+        raise ParameterError(
+            "targets: no target", got=where, expected="a class derived from NpuTarget or ProgramTarget"
+        )
     return cls
 
 
 @lru_cache(1)
-def _classes() -> dict[str, type[NpuTarget]]:
-    found: dict[str, type[NpuTarget]] = {}
+def _classes() -> dict[str, type[AnyTarget]]:
+    found: dict[str, type[AnyTarget]] = {}
     for name in MODULES:
         module = importlib.import_module(f"nxjax.backends.npu.{name}")
-        targets: tuple[type[NpuTarget], ...] = module.TARGETS
+        targets: tuple[type[AnyTarget], ...] = module.TARGETS
         found.update((cls.name, cls) for cls in targets)
     for entry in entry_points(group=GROUP):
-        loaded = _checked(entry.load(), f"entry point {entry.name!r}: {entry.value}")
+        where = f"entry point {entry.name!r}: {entry.value}"
+        try:
+            loaded = _checked(entry.load(), where)
+        except Exception as error:
+            # Whatever a package raises: the other targets do not depend on it.
+            why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            warnings.warn(f"{where} is left out of the targets: {why}", RuntimeWarning, stacklevel=2)
+            continue
         found[loaded.name] = loaded
     return found
 
@@ -49,22 +72,36 @@ def names() -> list[str]:
     return list(_classes())
 
 
-def _spelled(name: str) -> type[NpuTarget] | None:
+def _spelled(name: str) -> type[AnyTarget] | None:
     """The target whose name is ``name`` but for case, hyphens and underscores: ``edge-tpu``, ``EthosU55``."""
-    plain = lambda n: str(n).lower().replace("-", "").replace("_", "")
+    plain = lambda n: n.lower().replace("-", "").replace("_", "")
     return next((cls for known, cls in _classes().items() if plain(known) == plain(name)), None)
 
 
-@lru_cache(None)
-def get(name: str) -> NpuTarget:
-    """The target called ``name``."""
+def get(name: str) -> AnyTarget:
+    """The target called ``name``; `ParameterError` names the nearest ones where there is none."""
+    name = str(name)
     found = _classes().get(name) or _spelled(name)
     if found is None:
-        near = difflib.get_close_matches(str(name), _classes(), 3, 0.5)
+        near = difflib.get_close_matches(name, _classes(), 3, 0.5)
         raise ParameterError(
             "compile: no such target",
             got=repr(name),
             expected=", ".join(names()),
             fix=f"did you mean {' or '.join(map(repr, near))}?" if near else "nx.targets() lists them",
         )
-    return found()
+    return _made(found)
+
+
+@lru_cache(None)
+def _made(cls: type[AnyTarget]) -> AnyTarget:
+    return cls()
+
+
+def npu(name: str, where: str) -> NpuTarget:
+    """The target called ``name``, which has to be one that is written from a graph."""
+    found = get(name)
+    if not isinstance(found, NpuTarget):
+        known = ", ".join(n for n, cls in _classes().items() if issubclass(cls, NpuTarget))
+        raise ParameterError(f"{where}: {found.name} is a file format, not an NPU", got=repr(name), expected=known)
+    return found

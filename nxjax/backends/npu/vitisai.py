@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, Run
+from nxjax.backends.npu.base import Build, NpuTarget, Run, file_name, only
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.npu.onnx_emit import file_name, host, modelled, only
+from nxjax.backends.npu.onnx_emit import host, modelled
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.vitisai_ops import verdict
 from nxjax.errors import ParameterError
@@ -86,7 +86,7 @@ class AmdXdna(NpuTarget):
         written = emit(written_graph, Options(17, "qdq-pow2" if power else "qdq"))
         provider = {"target": str(overlay), **{k: str(options[k]) for k in PASSED if options.get(k) is not None}}
         provider.setdefault("cache_key", "nxjax_" + hashlib.sha256(written.data).hexdigest()[:16])
-        name = file_name(graph)
+        name = file_name(graph.name, "onnx")
         config = {"providers": [PROVIDER], "provider_options": [provider]}
         files = {name: written.data, name.replace(".onnx", ".vitisai.json"): json.dumps(config, indent=2).encode()}
         build = Build(files, "emitted", table, notes=notes + written.notes)

@@ -10,8 +10,7 @@ import pytest
 
 from nxjax.backends.npu import ethosu, ethosu_vela
 from nxjax.backends.npu.ethosu_vela import Settings
-from nxjax.backends.npu.extras import MissingExtraError
-from nxjax.errors import ExecutionError, NxError, ParameterError
+from nxjax.errors import ExecutionError, MissingExtraError, NxError, ParameterError
 from nxjax.lower.npu.constraints import ethos_u
 from nxjax.lower.npu.formats import tflite
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor

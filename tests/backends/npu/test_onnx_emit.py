@@ -4,12 +4,11 @@ import numpy as np
 import onnx
 import pytest
 
-from nxjax.backends.npu.extras import MissingExtraError
-from nxjax.backends.npu.onnx_emit import TARGETS, GraphcorePopart, Onnx, file_name, host
-from nxjax.errors import ParameterError
+from nxjax.backends.npu.onnx_emit import TARGETS, GraphcorePopart, Onnx, host
+from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_writer import emit
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.interpret import interpret
 from tests.backends.npu.graphs import F32, cnn, hybrid, images
 
@@ -45,11 +44,6 @@ def test_popart_has_no_double():
     verdict = GraphcorePopart().supports(Node("abs", (x,), (x,)))
     assert not verdict.ok and "f64" in verdict.reason
     assert not Onnx().supports(Node("fft", (x,), (x,))).ok
-
-
-def test_file_names():
-    assert file_name(NpuGraph("a/b c", [], [], [])) == "a_b_c.onnx"
-    assert file_name(NpuGraph("", [], [], [])) == "graph.onnx"
 
 
 def test_missing_runtime_names_the_extra(monkeypatch):

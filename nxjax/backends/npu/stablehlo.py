@@ -1,0 +1,140 @@
+"""StableHLO artifacts, for compilers that read the exchange format of XLA: Intel Gaudi's, Groq's, IREE and others.
+
+A file is written from the program itself, so that all of the language has a place in it, loops and sorting too; the
+exact integer arithmetic of a quantized program is spelled out in its operations, with weights as int8 constants.
+Claimed are the file, that StableHLO's own verifier takes it, and what XLA's CPU compiler computes from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu.base import Build, ProgramTarget, Run, Target, file_name, only
+from nxjax.backends.npu.extras import need
+from nxjax.backends.npu.onnx_emit import NO_COMPILER
+from nxjax.backends.xla import client
+from nxjax.errors import LoweringError, ParameterError
+from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.passes.narrow import narrow
+from nxjax.lower.stablehlo.builder import lower
+from nxjax.ops.base import NDArray
+from nxjax.trace.array import wrap
+from nxjax.trace.program import Equation, Program
+from nxjax.transforms.inline import inlined
+
+FORMS: Final = ("text", "portable")
+
+
+class StablehloTarget(ProgramTarget):
+    """A compiler that reads StableHLO.
+
+    Options of `build`: ``form``: "text" (MLIR, which needs no package) or "portable" (a versioned portable artifact,
+    which needs jaxlib), ``version`` of the latter (the newest that tools 12 weeks old can read).
+    """
+
+    format: ClassVar[str] = "stablehlo"
+    extra: ClassVar[str] = "xla"
+    precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32", "float16", "bfloat16", "float64")
+
+    def available(self) -> tuple[Label, str]:
+        found, reason = client.available()
+        if not found:
+            return "emitted", f"{reason}; it would check the file and run it on the host"
+        return "emitted", NO_COMPILER
+
+    def supports(self, equation: Equation) -> Verdict:
+        op = equation.op
+        if op.effect:
+            return Verdict(False, f"{op.name} calls back into Python", "leave it out of what is deployed")
+        for held in equation.programs():
+            for inner in held.equations:
+                if not (verdict := self.supports(inner)).ok:
+                    return verdict
+        if not (op.has("stablehlo") or op.has("expand")):
+            return Verdict(False, f"{op.name} has no form in StableHLO", "compute it on the host")
+        return YES
+
+    def build(self, subject: Program, options: dict[str, object]) -> Build:
+        only(self.name, options, ("form", "version"))
+        form, version = options.get("form", "text"), options.get("version")
+        if form not in FORMS or not (version is None or isinstance(version, str)) or (version and form == "text"):
+            raise ParameterError(
+                f"{self.name}: options", got=options, expected=f"form {' or '.join(FORMS)}; version, of portable files"
+            )
+        rows = self.placed(subject)
+        left = [r for r in rows if r.device == "host"]
+        if left:
+            listed = [f"{r.reason} ({r.source or r.op}); {r.suggestion}" for r in left]
+            raise LoweringError(
+                f"{self.name}: {len(left)} of {len(rows)} operations cannot be written as StableHLO",
+                got="\n            ".join(listed),
+                source=left[0].source,
+            )
+        text, _ = lower(narrow(inlined(subject)))
+        name = file_name(subject.name, "mlir")
+        build = Build({name: text.encode()}, "emitted", rows, notes=[self.available()[1]])
+        if form == "portable" or client.available()[0]:
+            need("jaxlib", self.extra, "checking StableHLO and writing portable artifacts")
+            self._checked(build, text, subject, str(form), version)
+        build.cost.add("file", max(map(len, build.files.values())), "bytes", "measured")
+        return build
+
+    def _checked(self, build: Build, text: str, program: Program, form: str, version: str | None) -> None:
+        """Put the verified module in the build, and what runs it."""
+        from nxjax.backends.xla import portable
+
+        module = portable.legalized(text)
+        text = str(module)
+        if form == "portable":
+            data, version = portable.serialized(module, version)
+            # What runs here is what the file says.
+            text = portable.deserialized(data)
+            build.files = {file_name(program.name, "mlirbc"): data}
+            build.notes.append(f"portable artifact of StableHLO {version}")
+        else:
+            build.files = {name: text.encode() for name in build.files}
+        build.run, build.runs_on = host(text, program), f"XLA on the host, jaxlib {client.jaxlib_version()}"
+
+
+def host(text: str, program: Program) -> Run:
+    """XLA's CPU compiler for a module with the types of ``program``."""
+    from nxjax.backends.xla.executable import XlaExecutable, compile_text
+
+    executable = XlaExecutable(compile_text(text), text, program.out_types)
+
+    def run(args: Sequence[NDArray]) -> list[NDArray]:
+        values: Any = [wrap(np.ascontiguousarray(x)) for x in args]
+        return [y.numpy() for y in executable(values)]
+
+    return run
+
+
+@final
+class Stablehlo(StablehloTarget):
+    """The plain file, for any tool that reads StableHLO."""
+
+    name: ClassVar[str] = "stablehlo"
+    title: ClassVar[str] = "StableHLO file"
+
+
+@final
+class HabanaGaudiStablehlo(StablehloTarget):
+    """Intel Gaudi, through a compiler that reads StableHLO."""
+
+    name: ClassVar[str] = "habana-gaudi-stablehlo"
+    title: ClassVar[str] = "Intel Habana Gaudi (StableHLO)"
+
+
+@final
+class GroqStablehlo(StablehloTarget):
+    """Groq's LPU, through a compiler that reads StableHLO."""
+
+    name: ClassVar[str] = "groq-stablehlo"
+    title: ClassVar[str] = "Groq LPU (StableHLO)"
+
+
+TARGETS: Final[tuple[type[Target[Any]], ...]] = (Stablehlo, HabanaGaudiStablehlo, GroqStablehlo)
