@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
-import tempfile
+import uuid
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +19,13 @@ import numpy as np
 
 from nxjax.errors import DtypeError, InvalidFileError, MissingExtraError, TreeError
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
 from nxjax.transforms.quantize.qarray import QArray
 
 NDArray = np.ndarray[Any, Any]
 TREE: Final = "nxjax.tree"
+DEEPEST: Final = 100
 # Element types by safetensors' names. int4 is packed, two to a byte, under the name of bytes.
 TYPES: Final = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
@@ -54,18 +56,24 @@ def save(path: str | os.PathLike[str], params: Any) -> None:
     tree = _described(params, "", tensors)
     for key, x in tensors.items():
         if x.dtype.name not in TYPES.values():
-            raise DtypeError(f"save: {key} has an element type that safetensors has not", got=x.dtype)
+            raise DtypeError(
+                f"save: {key} has an element type that safetensors has not",
+                got=x.dtype,
+                expected=f"int4, {', '.join(TYPES.values())}",
+                fix="save keys of random numbers as nx.random.key_data(key), complex numbers as two arrays",
+            )
     data = _library("safetensors.numpy").save(tensors, {TREE: json.dumps(tree)})
     target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        # Not of `tempfile`, whose files are readable by their owner only.
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, target)
+        os.replace(temporary, target)
     except BaseException:
-        os.unlink(name)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -78,9 +86,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     return loads(Path(path).read_bytes(), str(path))
 
 
-def loads(data: bytes, name: str = "safetensors data") -> Any:
+def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") -> Any:
     """As `load`, from bytes."""
     library = _library("safetensors")
+    data = bytes(data)
     try:
         rows = library.deserialize(data)
         size = int.from_bytes(data[:8], "little")
@@ -96,9 +105,7 @@ def loads(data: bytes, name: str = "safetensors data") -> Any:
         return {k: wrap(v) for k, v in tensors.items()}
     try:
         return _built(json.loads(described), tensors, 0)
-    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
-        if isinstance(error, InvalidFileError):
-            raise
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise InvalidFileError(f"{name}: its description of the tree is damaged", got=repr(error)) from None
 
 
@@ -111,22 +118,24 @@ def _library(module: str) -> Any:
         ) from None
 
 
-def _described(x: Any, path: str, tensors: dict[str, NDArray]) -> Any:
+def _described(x: Any, path: str, tensors: dict[str, NDArray], depth: int = 0) -> Any:
     """The structure of ``x`` as JSON; its arrays go to ``tensors`` under their paths."""
+    if depth > DEEPEST:
+        raise TreeError("save: the tree is too deep", got=f"more than {DEEPEST} levels")
     here = lambda key: f"{path}.{key}" if path else str(key)
     if isinstance(x, QArray):
-        values, scale = np.asarray(x.values), np.asarray(x.scale)
-        tensors[here("values")] = _packed(values) if values.dtype == dtypes.int4 else values
-        tensors[here("scale")] = scale
+        values = np.asarray(x.checked().values)
+        _put(tensors, here("values"), values)
+        _put(tensors, here("scale"), np.asarray(x.scale))
         return {"q": [path, values.dtype.name, list(values.shape)]}
     if isinstance(x, dict):
         wrong = [k for k in x if not isinstance(k, str)]
         if wrong:
             raise TreeError("save: keys of dicts are strings", got=wrong)
-        return {"d": [[k, _described(v, here(k), tensors)] for k, v in x.items()]}
+        return {"d": [[k, _described(v, here(k), tensors, depth + 1)] for k, v in x.items()]}
     if isinstance(x, (list, tuple)):
         kind = "l" if isinstance(x, list) else "t"
-        return {kind: [_described(v, here(i), tensors) for i, v in enumerate(x)]}
+        return {kind: [_described(v, here(i), tensors, depth + 1) for i, v in enumerate(x)]}
     if x is None:
         return {"n": 0}
     if not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float)):
@@ -136,11 +145,17 @@ def _described(x: Any, path: str, tensors: dict[str, NDArray]) -> Any:
             expected="dicts, lists, tuples, arrays and QArrays",
             fix="save module.parameters() or tree.leaves(...)",
         )
+    # Python's numbers are what they are in a program; NumPy's keep their dtype.
+    value = np.asarray(x if isinstance(x, (Array, np.ndarray, np.generic)) else as_value(x, "save"))
     name = path or "value"
-    if name in tensors:
-        raise TreeError("save: two leaves have one path", got=name, fix="rename a key that contains a dot")
-    tensors[name] = np.ascontiguousarray(np.asarray(x)).reshape(np.shape(x))
-    return {"a": name}
+    _put(tensors, name, value)
+    return {"i": [name, list(value.shape)]} if value.dtype == dtypes.int4 else {"a": name}
+
+
+def _put(tensors: dict[str, NDArray], name: str, x: NDArray) -> None:
+    if name in tensors or name == "__metadata__":
+        raise TreeError("save: two leaves have one path", got=name, fix="rename the key, or the one with a dot in it")
+    tensors[name] = _packed(x) if x.dtype == dtypes.int4 else np.ascontiguousarray(x).reshape(x.shape)
 
 
 def _packed(values: NDArray) -> NDArray:
@@ -150,8 +165,11 @@ def _packed(values: NDArray) -> NDArray:
     return flat[0::2] | flat[1::2] << 4
 
 
-def _unpacked(data: NDArray, shape: tuple[int, ...]) -> NDArray:
-    size = int(np.prod(shape, dtype=np.int64))
+def _unpacked(data: NDArray, shape: list[int]) -> NDArray:
+    whole = all(type(n) is int and n >= 0 for n in shape)
+    size = math.prod(shape) if whole else -1
+    if data.dtype != np.uint8 or data.shape != ((size + 1) // 2,):
+        raise ValueError(f"int4 values of shape {shape} do not lie in {data.shape} of {data.dtype}")
     both = np.stack([data & 15, data >> 4], -1).reshape(-1)[:size]
     return ((both.astype(np.int8) ^ 8) - 8).astype(dtypes.int4).reshape(shape)
 
@@ -161,25 +179,41 @@ def _array(name: str, key: str, row: dict[str, Any]) -> NDArray:
     if kind not in TYPES.values():
         raise InvalidFileError(f"{name}: tensor {key!r} has an unknown element type", got=row["dtype"])
     dtype = np.dtype(getattr(ml_dtypes, kind, kind))
-    return np.frombuffer(bytes(row["data"]), dtype).reshape(row["shape"])
+    # Bytes other than 0 and 1 are no bool to NumPy.
+    x = np.frombuffer(bytes(row["data"]), np.uint8 if kind == "bool" else dtype).reshape(row["shape"])
+    return x != 0 if kind == "bool" else x
 
 
 def _built(tree: Any, tensors: dict[str, NDArray], depth: int) -> Any:
-    if depth > 200 or not isinstance(tree, dict) or len(tree) != 1:
-        raise InvalidFileError("the description of the tree is damaged", got=type(tree).__name__)
-    ((kind, body),) = tree.items()
+    if depth > DEEPEST or not isinstance(tree, dict) or len(tree) != 1:  # pyright: ignore[reportUnknownArgumentType]
+        raise ValueError(f"a node that is a {type(tree).__name__}")  # pyright: ignore[reportUnknownArgumentType]
+    ((kind, body),) = tree.items()  # pyright: ignore[reportUnknownVariableType]
+    if kind == "n":
+        return None
+    if kind == "a":
+        return wrap(tensors[body])
+    if not isinstance(body, list):
+        raise ValueError(f"{kind} without a list")
     if kind == "d":
         return {str(k): _built(v, tensors, depth + 1) for k, v in body}
     if kind in ("l", "t"):
         parts = [_built(v, tensors, depth + 1) for v in body]
         return parts if kind == "l" else tuple(parts)
-    if kind == "n":
-        return None
+    if kind == "i":
+        name, shape = body
+        return wrap(_unpacked(tensors[name], shape))
     if kind == "q":
-        path, dtype, shape = body
-        join = f"{path}." if path else ""
-        values, scale = tensors[f"{join}values"], tensors[f"{join}scale"]
-        if dtype == "int4":
-            values = _unpacked(values, tuple(int(n) for n in shape))
-        return QArray(wrap(values), wrap(scale)).checked()
-    return wrap(tensors[body])
+        return _quantized(tensors, *body)
+    raise ValueError(f"a node of kind {kind!r}")
+
+
+def _quantized(tensors: dict[str, NDArray], path: str, dtype: str, shape: list[int]) -> QArray:
+    join = f"{path}." if path else ""
+    values, scale = tensors[f"{join}values"], tensors[f"{join}scale"]
+    if dtype == "int4":
+        values = _unpacked(values, shape)
+    if values.dtype.name != dtype or list(values.shape) != shape:
+        raise ValueError(f"{path} is described as {dtype} {shape}, and is {values.dtype} {list(values.shape)}")
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        raise ValueError(f"{path} has scales that are not positive and finite")
+    return QArray(wrap(values), wrap(scale)).checked()
