@@ -8,11 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import add, div, integer_pow, max, min, mul, neg, square, sub
+from nxjax.ops.arithmetic import abs, add, div, integer_pow, max, min, mul, neg, square, sub
 from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, lt
-from nxjax.ops.elementary import exp, expm1, logistic, tanh
+from nxjax.ops.elementary import exp, expm1, log1p, logistic, tanh
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -109,6 +109,22 @@ class LeakyRelu(Activation):
 
 
 @final
+class Softplus(Activation):
+    """log(1 + exp(x))"""
+
+    name = "softplus"
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        return np.asarray(np.logaddexp(x, np.zeros((), x.dtype)), x.dtype)
+
+    def expand(self, x: Array, /) -> Array:
+        return add(max(x, like(x, 0)), log1p(exp(neg(abs(x)))))
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
+        return (lambda t: mul(t, logistic(x)),)
+
+
+@final
 class Elu(Activation):
     """x where x > 0, else exp(x) - 1 (Clevert et al., "Fast and accurate deep network learning", 2015)."""
 
@@ -169,5 +185,6 @@ relu6 = Relu6()
 silu = Silu()
 hard_swish = HardSwish()
 leaky_relu = LeakyRelu()
+softplus = Softplus()
 elu = Elu()
 gelu = Gelu()

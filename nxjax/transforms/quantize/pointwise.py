@@ -15,6 +15,7 @@ from nxjax.ops.composite_softmax import softmax
 from nxjax.ops.fixed.elementwise import wide_enough
 from nxjax.ops.fixed.functions import FUNCTIONS, representable
 from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
+from nxjax.ops.prelu import prelu
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
@@ -33,6 +34,7 @@ from nxjax.trace.program import Atom, Equation, Var
 from nxjax.transforms.quantize.groups import Clamp, Group, Values, Walk
 from nxjax.transforms.quantize.products import clamping, followed
 from nxjax.transforms.quantize.scheme import Scheme
+from nxjax.transforms.quantize.spelled import Sloped
 from nxjax.transforms.quantize.view import View
 
 BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
@@ -279,6 +281,8 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
     if name == "div" and view.is_weight(e.inputs[1]):
         reciprocal = Var(e.inputs[1].type)
         return Quotient((e,), (e.inputs[0], reciprocal), y, scheme, reciprocal)
+    if e.op is prelu and view.is_weight(e.inputs[1]):
+        return Sloped((e,), e.inputs, y, scheme)
     if e.op is softmax:
         return Softmax((e,), active, y, scheme)
     if e.op is reduce_sum:

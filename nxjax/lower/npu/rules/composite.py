@@ -1,10 +1,11 @@
-"""Rules of the activations that are one equation and one node: hard_swish, leaky_relu, elu."""
+"""Rules of the activations that are one equation and one node: hard_swish, leaky_relu, elu, prelu."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from nxjax.lower.npu.builder import Builder, Rule, Value
+from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace.types import ArrayType
 
 
@@ -20,4 +21,29 @@ def _elu(b: Builder, out: ArrayType, x: Value) -> Value:
     return b.elementwise("elu", [b.real(x)], out.dtype)
 
 
-RULES: Final[dict[str, Rule]] = {"hard_swish": _hard_swish, "leaky_relu": _leaky_relu, "elu": _elu}
+def _prelu(b: Builder, out: ArrayType, x: Value, alpha: Value) -> Value:
+    return b.elementwise("prelu", [b.real(x), b.real(alpha)], out.dtype)
+
+
+def _qprelu(
+    b: Builder,
+    out: ArrayType,
+    x: Value,
+    alpha: Value,
+    *,
+    x_grid: Grid,
+    y_grid: Grid,
+    out_grid: Grid,
+    rounding: Rounding,
+) -> Value:
+    b.roundings.add(rounding)
+    return b.elementwise("prelu", [b.on(x, x_grid), b.on(alpha, y_grid)], out_grid)
+
+
+RULES: Final[dict[str, Rule]] = {
+    "hard_swish": _hard_swish,
+    "leaky_relu": _leaky_relu,
+    "elu": _elu,
+    "prelu": _prelu,
+    "qprelu": _qprelu,
+}

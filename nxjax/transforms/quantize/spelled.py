@@ -1,0 +1,213 @@
+"""What programs spell out in pieces, in the words that integer arithmetic has: one op instead of several roundings.
+
+- a quotient by an activation is a product with its reciprocal, a table; by a square root, with the table of 1 / sqrt,
+  as in every norm;
+- ``where(x >= 0, x, a * x)``, ``maximum(x, 0) + a * minimum(x, 0)`` and ``maximum(x, a * x)`` are leaky_relu where the
+  slope is a number, and prelu where it is a weight;
+- logaddexp(x, 0) is softplus.
+
+Only where the policy wants integers: in float these are what they were. Knows no ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from nxjax.ops.arithmetic import integer_pow, mul, rsqrt
+from nxjax.ops.composite_activation import leaky_relu, softplus
+from nxjax.ops.prelu import prelu, qprelu
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.program import Atom, Equation, Program, Var
+from nxjax.transforms.quantize.groups import Group, Walk
+from nxjax.transforms.quantize.scheme import Policy, decided
+from nxjax.transforms.quantize.view import View
+
+SPREADING: Final = frozenset(("broadcast_in_dim", "reshape"))
+# Equations that a pattern reads, and that are dropped when nothing else does.
+READ: Final = frozenset(
+    ("sqrt", "broadcast_in_dim", "reshape", "mul", "neg", "relu", "max", "min", "ge", "gt", "le", "lt")
+)
+
+# log(exp(x) + exp(y)) as `numpy.logaddexp` computes it: of 0 it is softplus.
+LOGADDEXP: Final = ("max", "sub", "abs", "neg", "exp", "log1p", "add", "ne", "add", "select_n")
+
+
+@final
+@dataclass(eq=False)
+class Sloped(Group):
+    """A prelu whose slopes are weights."""
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
+        out = walk.result_grid(self.output, self.dtype)
+        return qprelu(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, rounding=self.scheme.rounding), out
+
+
+def spelled(program: Program, weights: Sequence[bool], policy: Policy, names: dict[Var, str]) -> Program:
+    """``program`` in those words. ``names`` gets the names of what is new."""
+    return _Speller(program, weights, policy, names).program()
+
+
+@final
+class _Speller:
+    def __init__(self, program: Program, weights: Sequence[bool], policy: Policy, names: dict[Var, str]) -> None:
+        self.source = program
+        self.view = View(program, weights)
+        self.policy = policy
+        self.names = names
+        self.equations: list[Equation] = []
+        self.reciprocals: dict[Var, Var] = {}
+
+    def program(self) -> Program:
+        p = self.source
+        changed = False
+        for e in p.equations:
+            found = self._found(e)
+            changed = changed or found
+            if not found:
+                self.equations.append(e)
+        if not changed:
+            return p
+        needed = {a for a in p.outputs if isinstance(a, Var)}
+        kept: list[Equation] = []
+        for e in reversed(self.equations):
+            if e.op.name not in READ or not needed.isdisjoint(e.outputs):
+                kept.append(e)
+                needed.update(a for a in e.inputs if isinstance(a, Var))
+        return Program(p.inputs, kept[::-1], p.outputs, p.consts, p.values, p.name)
+
+    def _found(self, e: Equation) -> bool:
+        name = e.op.name
+        if name not in ("div", "select_n", "add", "sub", "max", "custom_jvp_call") or not self.view.is_float(
+            e.outputs[0]
+        ):
+            return False
+        if all(self.view.is_weight(a) for a in e.inputs):
+            return False
+        scheme = decided(self.policy, e, self.names)
+        if scheme is None or not scheme.integer:
+            return False
+        # Of 16 bits there is a table of few functions only.
+        tables = scheme.activations == dtypes.int8
+        if name == "div":
+            return self._quotient(e, tables)
+        if name == "custom_jvp_call":
+            return tables and self._softplus(e)
+        leaky = {"select_n": self._selected, "add": self._summed, "sub": self._summed, "max": self._larger}[name](e)
+        if leaky is None:
+            return False
+        x, slope = leaky
+        alpha = self.view.number(slope)
+        if alpha is not None:
+            self.equations.append(Equation(leaky_relu, (x,), e.outputs, {"alpha": alpha}, e.source, e.scope))
+        elif tables and slope.type.shape == x.type.shape:
+            self.equations.append(Equation(prelu, (x, slope), e.outputs, {}, e.source, e.scope))
+        else:
+            return False
+        return True
+
+    # --- quotients ---
+
+    def _quotient(self, e: Equation, tables: bool) -> bool:
+        x, divisor = e.inputs
+        if not isinstance(divisor, Var) or self.view.is_weight(divisor):
+            return False
+        chain: list[Equation] = []
+        at = divisor
+        while (made := self.view.producer.get(at)) is not None and made.op.name in SPREADING:
+            inner = made.inputs[0]
+            if not isinstance(inner, Var):
+                return False
+            chain.append(made)
+            at = inner
+        if not tables and self._made(at, "sqrt") is None:
+            return False
+        y = self._reciprocal(e, at)
+        for spread in reversed(chain):
+            y = self._added(e, Equation(spread.op, (y,), (Var(spread.outputs[0].type),), spread.params), "spread")
+        self.equations.append(Equation(mul, (x, y), e.outputs, {}, e.source, e.scope))
+        return True
+
+    def _reciprocal(self, e: Equation, v: Var) -> Var:
+        if v not in self.reciprocals:
+            root, out = self._made(v, "sqrt"), (Var(v.type),)
+            power = {"y": -1}
+            new = Equation(integer_pow, (v,), out, power) if root is None else Equation(rsqrt, root.inputs, out, {})
+            self.reciprocals[v] = self._added(e, new, "reciprocal")
+        return self.reciprocals[v]
+
+    def _added(self, e: Equation, new: Equation, what: str) -> Var:
+        """``new`` for ``e``, at the user's line of ``e``."""
+        self.equations.append(Equation(new.op, new.inputs, new.outputs, new.params, e.source, e.scope))
+        self.names[new.outputs[0]] = f"{self.names[e.outputs[0]]}/{what}"
+        return new.outputs[0]
+
+    # --- functions with derivatives of their own ---
+
+    def _softplus(self, e: Equation) -> bool:
+        """logaddexp(x, 0)"""
+        (program,) = e.programs()
+        if len(e.inputs) != 2 or tuple(inner.op.name for inner in program.equations) != LOGADDEXP:
+            return False
+        for x, y in (e.inputs, e.inputs[::-1]):
+            if self.view.number(y) == 0 and x.type.shape == e.outputs[0].type.shape:
+                self.equations.append(Equation(softplus, (x,), e.outputs, {}, e.source, e.scope))
+                return True
+        return False
+
+    # --- slopes ---
+
+    def _made(self, a: Atom, *ops: str) -> Equation | None:
+        e = self.view.producer.get(a) if isinstance(a, Var) else None
+        return e if e is not None and e.op.name in ops else None
+
+    def _product(self, a: Atom) -> list[tuple[Atom, Atom]]:
+        """``a`` as (activation, weight), if it is such a product."""
+        e = self._made(a, "mul")
+        pairs = [] if e is None else [e.inputs, e.inputs[::-1]]
+        return [(x, w) for x, w in pairs if self.view.is_weight(w) and not self.view.is_weight(x)]
+
+    def _bounded(self, a: Atom, *ops: str) -> Atom | None:
+        """x of max(x, 0) or min(x, 0)."""
+        e = self._made(a, *ops)
+        if e is None:
+            return None
+        if e.op.name == "relu":
+            return e.inputs[0]
+        found = [x for x, bound in (e.inputs, e.inputs[::-1]) if self.view.number(bound) == 0]
+        return found[0] if found else None
+
+    def _selected(self, e: Equation) -> tuple[Atom, Atom] | None:
+        if len(e.inputs) != 3:
+            return None
+        test = self._made(e.inputs[0], "ge", "gt", "le", "lt")
+        if test is None or self.view.number(test.inputs[1]) != 0:
+            return None
+        x = test.inputs[0]
+        below, above = e.inputs[1:] if test.op.name in ("ge", "gt") else e.inputs[:0:-1]
+        slopes = [w for v, w in self._product(below) if v is x]
+        return (x, slopes[0]) if above is x and slopes else None
+
+    def _summed(self, e: Equation) -> tuple[Atom, Atom] | None:
+        for first, second in (e.inputs, e.inputs[::-1]) if e.op.name == "add" else (e.inputs,):
+            x = self._bounded(first, "max", "relu")
+            for part, slope in self._product(second) if x is not None else []:
+                if e.op.name == "add" and self._bounded(part, "min") is x:
+                    return x, slope
+                inner = self._bounded(part, "max", "relu")
+                turned = self._made(inner, "neg") if e.op.name == "sub" and inner is not None else None
+                if turned is not None and turned.inputs[0] is x:
+                    return x, slope
+        return None
+
+    def _larger(self, e: Equation) -> tuple[Atom, Atom] | None:
+        for x, y in (e.inputs, e.inputs[::-1]):
+            for v, slope in self._product(y):
+                number = self.view.number(slope)
+                if v is x and number is not None and 0 < number < 1:
+                    return x, slope
+        return None
