@@ -83,14 +83,14 @@ class _Histogram(Observer):
         return _hull(batches)
 
     @abstractmethod
-    def bound(self, counts: NDArray) -> int:
-        """How many bins from 0 up are covered."""
+    def bound(self, counts: NDArray, span: Range = (-1.0, 1.0)) -> int:
+        """How many bins from 0 up are covered, of values within ``span``."""
 
     def clipped(self, span: Range, counts: NDArray) -> Range:
         top = max(abs(span[0]), abs(span[1]))
         if not counts.sum():
             return span
-        bound = top * self.bound(counts) / len(counts)
+        bound = top * self.bound(counts, span) / len(counts)
         return max(span[0], -bound), min(span[1], bound)
 
 
@@ -103,7 +103,7 @@ class Percentile(_Histogram):
             raise ParameterError("Percentile: percent", got=percent, expected="0 < percent <= 100")
         self.percent = percent
 
-    def bound(self, counts: NDArray) -> int:
+    def bound(self, counts: NDArray, span: Range = (-1.0, 1.0)) -> int:
         share = np.cumsum(counts.astype(np.float64)) / counts.sum()
         return int(np.searchsorted(share, self.percent / 100 - 1e-12)) + 1
 
@@ -117,7 +117,7 @@ class Entropy(_Histogram):
 
     levels: Final = 128
 
-    def bound(self, counts: NDArray) -> int:
+    def bound(self, counts: NDArray, span: Range = (-1.0, 1.0)) -> int:
         counts = counts.astype(np.float64).copy()
         # Exact zeros, as after a relu, say nothing about the bound.
         counts[0] = counts[1] if len(counts) > 1 else counts[0]
@@ -150,18 +150,23 @@ def _divergence(p: NDArray, q: NDArray) -> float:
 class MSE(_Histogram):
     """The bound with the least mean squared error: rounding inside against clipping outside (256 levels).
 
+    Values of one sign have all levels for themselves.
+
     Sung et al. 2015, "Resiliency of deep neural networks under quantization"; searched over the bins.
     """
 
     def __init__(self, levels: int = 256) -> None:
+        if levels < 2:
+            raise ParameterError("MSE: levels", got=levels, expected="2 or more")
         self.levels = levels
 
-    def bound(self, counts: NDArray) -> int:
+    def bound(self, counts: NDArray, span: Range = (-1.0, 1.0)) -> int:
         counts = counts.astype(np.float64)
         middle = np.arange(len(counts)) + 0.5
+        below, above = (max(v, 0.0) * len(counts) / max(abs(span[0]), abs(span[1])) for v in (-span[0], span[1]))
         best, least = len(counts), np.inf
         for n in range(len(counts) // 16, len(counts) + 1, max(1, len(counts) // 256)):
-            step = 2 * n / (self.levels - 1)
+            step = (min(below, n) + min(above, n)) / (self.levels - 1)
             inside = counts[:n].sum() * step**2 / 12
             outside = float(np.sum(counts[n:] * (middle[n:] - n) ** 2))
             if inside + outside < least:
