@@ -1,0 +1,226 @@
+"""Calibration: `nx.calibrate` as a transform, one compiled pass over any iterable, and what is said of bad data."""
+
+import io
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax import lax
+from nxjax.errors import MissingExtraError, ParameterError
+from nxjax.quant import calibration
+from nxjax.transforms.quantize.scheme import preset
+
+R = np.random.default_rng(0)
+P = {"w": R.standard_normal((4, 6)).astype(np.float32), "b": R.standard_normal(6).astype(np.float32)}
+X = R.standard_normal((5, 4)).astype(np.float32)
+
+
+def f(p: Any, x: Any) -> Any:
+    return nx.nn.relu(x @ p["w"] + p["b"])
+
+
+def batches(n: int = 3) -> list[Any]:
+    r = np.random.default_rng(1)
+    return [(P, (i + 1) * r.standard_normal((5, 4)).astype(np.float32)) for i in range(n)]
+
+
+def numbers(ranges: Any) -> dict[str, tuple[float, float]]:
+    return {k: (float(a), float(b)) for k, (a, b) in ranges.items()}
+
+
+# --- the transform ---
+
+
+def test_it_gives_the_result_and_the_ranges():
+    y, ranges = nx.calibrate(f)(P, X)
+    np.testing.assert_array_equal(y, f(P, X))
+    assert all(v.dtype == np.float32 and v.shape == () for pair in ranges.values() for v in pair)
+    y = np.asarray(y)
+    assert numbers(ranges) == {"in_2": (X.min(), X.max()), "relu_0": (y.min(), y.max())}
+
+
+def test_it_is_a_transform():
+    c = nx.calibrate(f)
+    _, wanted = c(P, X)
+    _, jitted = nx.jit(c)(P, X)
+    assert jitted.keys() == wanted.keys()
+    for k, v in numbers(jitted).items():
+        np.testing.assert_allclose(v, numbers(wanted)[k], 1e-6)
+    xs = np.stack([x for _, x in batches()])
+    _, many = nx.vmap(c, in_axes=(None, 0))(P, xs)
+    _, scanned = lax.scan(lambda _, x: (0, c(P, x)[1]), 0, xs)
+    for i, x in enumerate(xs):
+        for k, v in numbers(c(P, x)[1]).items():
+            for found in (many, scanned):
+                np.testing.assert_allclose([found[k][0][i], found[k][1][i]], v, 1e-6)
+    params = nx.tree.map(nx.asarray, P)
+    g = nx.grad(lambda p: c(p, X)[0].sum())(params)
+    np.testing.assert_allclose(g["w"], nx.grad(lambda p: f(p, X).sum())(params)["w"], 1e-6)
+    # Statistics have no derivative.
+    g = nx.grad(lambda p: sum(a + b for a, b in c(p, X)[1].values()))(params)
+    assert not np.asarray(g["w"]).any()
+
+
+def test_its_ranges_serve_quantize():
+    _, ranges = nx.calibrate(f)(P, X)
+    q = nx.quantize(f, ranges=ranges)
+    assert q.ranges == numbers(ranges) and all(type(v) is float for pair in q.ranges.values() for v in pair)
+    np.testing.assert_array_equal(q(P, X), nx.quantize(f, ranges=q.ranges)(P, X))
+
+
+def test_its_loss_can_hold_ranges_of_a_policy():
+    policy = lambda op, scope, types: "int16x8" if op == "dot_general" else None
+    _, ranges = nx.calibrate(f, policy)(P, X)
+    assert list(ranges) == ["in_2", "relu_0"]
+    _, ranges = nx.calibrate(f, "int8-weights")(P, X)
+    assert not ranges
+
+
+# --- the pass over the data ---
+
+
+def test_ranges_are_merged_over_batches():
+    data = batches()
+    found = nx.quantize(f, calibrate=data).ranges
+    each = [nx.quantize(f, calibrate=[b]).ranges for b in data]
+    assert found == {k: (min(r[k][0] for r in each), max(r[k][1] for r in each)) for k in found}
+
+
+def test_any_iterable_is_taken_once():
+    drawn: list[int] = []
+
+    def generator() -> Iterator[Any]:
+        for i, b in enumerate(batches()):
+            drawn.append(i)
+            yield b
+
+    wanted = nx.quantize(f, calibrate=batches(), observer="mse").ranges
+    assert nx.quantize(f, calibrate=generator(), observer="mse").ranges == wanted
+    assert drawn == [0, 1, 2]
+
+    class Loader:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(batches())
+
+    assert nx.quantize(f, calibrate=Loader(), observer="mse").ranges == wanted
+
+
+def test_batches_that_are_no_tuples_are_the_only_argument():
+    w = P["w"]
+    xs = [x for _, x in batches()]
+    found = nx.quantize(lambda x: x @ w, calibrate=xs).ranges
+    assert found["in_0"] == (min(x.min() for x in xs), max(x.max() for x in xs))
+    tree = nx.quantize(lambda p: jnp.tanh(p["x"]) @ w, calibrate=[{"x": x} for x in xs], params=())
+    assert tree.ranges["in_0"] == found["in_0"]
+
+
+def test_batches_of_any_size():
+    sizes = (1, 7, 3, 0)
+    data = [(P, R.standard_normal((n, 4)).astype(np.float32)) for n in sizes]
+    for observer in ("minmax", "moving-average", "percentile", "entropy", "mse"):
+        found = nx.quantize(f, calibrate=data, observer=observer).ranges
+        assert np.isfinite(list(found.values())).all()
+        q = nx.quantize(f, ranges=found)
+        assert [q(P, x).shape for _, x in data] == [(n, 6) for n in sizes]
+
+
+def test_compiled_once_per_shape():
+    traced: list[int] = []
+
+    def counted(p: Any, x: Any) -> Any:
+        traced.append(0)
+        return f(p, x)
+
+    nx.quantize(counted, calibrate=batches(10))
+    assert len(traced) == 1
+
+
+def test_branches_taken_late_count():
+    """Also for observers that average: a batch in which a value is not computed says nothing about it."""
+    g = lambda p, x: lax.cond(x.sum() > 0, lambda x: jnp.tanh(x @ p["w"]), lambda x: x @ p["w"] * 2, x)
+    data = [(P, s * np.abs(X)) for s in (1, -1, 1, -2)]
+    for observer in ("minmax", "moving-average", "percentile"):
+        found = nx.quantize(g, calibrate=data, observer=observer).ranges
+        assert np.isfinite(list(found.values())).all()
+    average = nx.quantize(g, calibrate=data, observer="moving-average").ranges
+    sorted_by_branch = [data[i] for i in (0, 2, 1, 3)]
+    again = nx.quantize(g, calibrate=sorted_by_branch, observer="moving-average").ranges
+    inner = [k for k in average if k.startswith("cond_0/")]
+    assert len(inner) >= 4 and all(average[k] == again[k] for k in inner)
+
+
+# --- progress ---
+
+
+def test_progress_bar(monkeypatch: pytest.MonkeyPatch):
+    def printed(progress: bool | None, tty: bool) -> str:
+        stream = io.StringIO()
+        stream.isatty = lambda: tty  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stderr", stream)
+        nx.quantize(f, calibrate=iter(batches()), observer="mse", progress=progress)
+        return stream.getvalue()
+
+    assert "calibrating: 3batch" in printed(True, False) and "histograms: 100%" in printed(True, False)
+    assert "calibrating" in printed(None, True)
+    assert printed(None, False) == "" and printed(False, True) == ""
+
+
+def test_progress_without_its_package(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(MissingExtraError, match="pip install"):
+        nx.quantize(f, calibrate=batches(), progress=True)
+    monkeypatch.setattr(calibration, "_interactive", lambda: True)
+    assert nx.quantize(f, calibrate=batches()).ranges
+
+
+# --- bad data ---
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_bad_number_in_any_batch_is_named(bad: float, place: int):
+    data = [(p, x.copy()) for p, x in batches()]
+    data[place][1][2, 3] = bad
+    for observer in ("minmax", "moving-average", "percentile"):
+        with pytest.raises(ParameterError, match=rf"the range of in_2 is not finite[^$]*in batch {place + 1}"):
+            nx.quantize(f, calibrate=data, observer=observer)
+
+
+def test_bad_weights_are_named():
+    with pytest.raises(ParameterError, match="relu_0 is not finite"):
+        nx.quantize(f, calibrate=[({**P, "w": P["w"] * np.nan}, X)])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "no batches"),
+        (iter(()), "no batches"),
+        (7, "an iterable of argument tuples"),
+        ((P, X), "does not fit f"),
+        ([[P, X]], r"tuple\(batch\) if a loader gives lists"),
+        ([(P, X, X)], "does not fit f"),
+        ([(P, X), (P,)], "does not fit f"),
+        ([(P, X[:0])], "never computed in_2"),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit_are_refused(data: Any, said: str):
+    with pytest.raises(ParameterError, match=said):
+        nx.quantize(f, calibrate=data)
+
+
+def test_branches_never_taken_are_named():
+    g = lambda p, x: lax.cond(x.sum() > 1e6, lambda x: x @ p["w"], lambda x: jnp.tanh(x @ p["w"]), x)
+    with pytest.raises(ParameterError, match=r"calibration never computed cond_0/.*"):
+        nx.quantize(g, calibrate=[(P, X)])
+
+
+def test_run_gives_ranges_and_their_number():
+    found = calibration.run(f, preset("int8"), batches(4), "minmax", None, False)
+    assert found.batches == 4 and list(found.ranges) == ["in_2", "relu_0"]
