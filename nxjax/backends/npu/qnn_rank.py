@@ -1,9 +1,9 @@
-"""Elementwise nodes and concatenations of five dimensions, in four or three: Qualcomm's compiler does not get five right.
+"""Elementwise nodes and concatenations of five dimensions, in four or three: Qualcomm's compiler gets five wrong.
 
 Seen with QNN 2.51 (onnxruntime-qnn 2.7.0) on its simulator: a requantized logistic function that is concatenated gives
-wrong values, a sum with a constant behind a reshape ends the process, a requantized hard swish is refused; each in five
-dimensions only. None of these ops cares how elements are counted, so leading dimensions are merged around them. Reshapes
-move nothing, and where such nodes follow each other there is one before the first and one behind the last.
+wrong values, a sum with a constant behind a reshape ends the process, a requantized hard swish is refused; each in
+five dimensions only. None of these ops cares how elements are counted, so leading dimensions are merged around them.
+Reshapes move nothing, and where such nodes follow each other there is one before the first and one behind the last.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ TOO_MANY: Final = 5
 ELEMENTWISE: Final = frozenset(
     (
         "add", "sub", "mul", "div", "maximum", "minimum", "squared_difference", "pow", "equal", "not_equal", "less",
-        "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not", "logistic", "tanh", "relu",
-        "relu6", "relu_n1_to_1", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square", "sin", "cos",
-        "floor", "ceil", "round", "sign", "leaky_relu", "prelu", "gelu", "erf", "table", "select", "quantize", "cast",
-        "dequantize",
+        "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not", "logistic", "tanh",
+        "relu", "relu6", "relu_n1_to_1", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square",
+        "sin", "cos", "floor", "ceil", "round", "sign", "leaky_relu", "prelu", "gelu", "erf", "table", "select",
+        "quantize", "cast", "dequantize",
     )
 )  # fmt: skip
 
 
 def merged(graph: NpuGraph) -> tuple[NpuGraph, dict[Node, Node]]:
-    """The graph with fewer dimensions where that changes nothing, and the node of ``graph`` behind each of its nodes."""
+    """The graph with fewer dimensions where that changes nothing, and the node behind each of its nodes."""
     origin: dict[Node, Node] = {}
     known: dict[tuple[Tensor, Shape], Tensor] = {}
+    made: dict[Tensor, Tensor] = {}
 
     def fewer(n: Node, t: Tensor, shape: Shape) -> Tensor:
         """``t`` in ``shape``."""
@@ -43,7 +44,7 @@ def merged(graph: NpuGraph) -> tuple[NpuGraph, dict[Node, Node]]:
             y = Tensor(f"{t.name}/{'x'.join(map(str, shape))}", shape, t.dtype, t.grid, data)
             if data is None:
                 name = f"{y.name}/reshape"
-                origin[Node("reshape", (t,), (y,), {"shape": shape}, n.source, n.scope, name)] = n
+                origin[Node("reshape", (made.get(t, t),), (y,), {"shape": shape}, n.source, n.scope, name)] = n
             known[t, shape] = y
         return known[t, shape]
 
@@ -58,11 +59,11 @@ def merged(graph: NpuGraph) -> tuple[NpuGraph, dict[Node, Node]]:
         inputs = tuple(fewer(n, t, s) for t, s in zip(n.operands, wanted, strict=True))
         attrs = {**n.attrs, "axis": 1} if n.op == "concatenation" else n.attrs
         origin[replace(n, inputs=inputs, outputs=(y,), attrs=attrs)] = n
-        known[old, to] = y
+        known[old, to] = made[old] = y
         back = Node("reshape", (y,), (old,), {"shape": old.shape}, n.source, n.scope, f"{old.name}/whole")
         origin[back] = n
-    made = live(NpuGraph(graph.name, graph.inputs, graph.outputs, list(origin), graph.rounding))
-    return made, {n: origin[n] for n in made.nodes}
+    found = live(NpuGraph(graph.name, graph.inputs, graph.outputs, list(origin), graph.rounding))
+    return found, {n: origin[n] for n in found.nodes}
 
 
 def _shapes(n: Node) -> list[Shape] | None:

@@ -195,14 +195,18 @@ class _Speller:
     def _summed(self, e: Equation) -> tuple[Atom, Atom] | None:
         for first, second in (e.inputs, e.inputs[::-1]) if e.op.name == "add" else (e.inputs,):
             x = self._bounded(first, "max", "relu")
-            for part, slope in self._product(second) if x is not None else []:
-                if e.op.name == "add" and self._bounded(part, "min") is x:
-                    return x, slope
-                inner = self._bounded(part, "max", "relu")
-                turned = self._made(inner, "neg") if e.op.name == "sub" and inner is not None else None
-                if turned is not None and turned.inputs[0] is x:
+            if x is None:
+                continue
+            for part, slope in self._product(second):
+                if (self._bounded(part, "min") if e.op.name == "add" else self._turned(part)) is x:
                     return x, slope
         return None
+
+    def _turned(self, a: Atom) -> Atom | None:
+        """x of max(-x, 0)."""
+        inner = self._bounded(a, "max", "relu")
+        turned = None if inner is None else self._made(inner, "neg")
+        return None if turned is None else turned.inputs[0]
 
     def _larger(self, e: Equation) -> tuple[Atom, Atom] | None:
         for x, y in (e.inputs, e.inputs[::-1]):
