@@ -91,8 +91,9 @@ class Session:
             raise ShapeError(
                 "apple-ane: arguments", got=[a.shape for a in args], expected=[t.shape for t in self.inputs]
             )
+        # Core ML has no inputs without dimensions.
         fed = {
-            name: a.astype(np.float32 if t.grid is None and a.dtype.kind == "f" else np.int32)
+            name: np.atleast_1d(a).astype(np.float32 if t.grid is None and a.dtype.kind == "f" else np.int32)
             for name, t, a in zip(self.fed, self.inputs, args, strict=True)
         }
         with self.lock:
@@ -108,8 +109,10 @@ def checked(graph: NpuGraph, contents: Contents) -> None:
         ExecutionError: an input, a result or a node's operation is not there, or of another shape.
     """
     fed, made = port_names(graph)
-    for part, names, tensors in ((contents.inputs, fed, graph.inputs), (contents.outputs, made, graph.outputs)):
-        expected = [(name, t.shape) for name, t in zip(names, tensors, strict=True)]
+    taken = [t.shape or (1,) for t in graph.inputs]
+    given = [t.shape for t in graph.outputs]
+    for part, names, shapes in ((contents.inputs, fed, taken), (contents.outputs, made, given)):
+        expected = list(zip(names, shapes, strict=True))
         if [(name, shape) for name, shape, _ in part] != expected:
             raise ExecutionError("apple-ane: the package has other inputs or results", got=part, expected=expected)
     known = {o.name for o in contents.operations}

@@ -120,6 +120,8 @@ class Net:
         self.notes: list[str] = []
         self.values: dict[Tensor, dict[bool, Value]] = {}
         self.natural: dict[Tensor, bool] = {}
+        # What constants on a grid are called once they are taken off it -> the constants.
+        self.taken: dict[Tensor, Tensor] = {}
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -234,6 +236,12 @@ class Net:
             wide = self.op.sub(x=wide, y=np.float32(grid.zero_point))
         reals = self.op.mul(x=wide, y=np.float32(np.max(grid.scale)))
         return self.narrowed(reals) if self.real == dtypes.float16 else reals
+
+    def shaped(self, value: Value, shape: Sequence[int]) -> Value:
+        """The value in another shape; without dimensions it is squeezed, which reshapes cannot say."""
+        if shape:
+            return self.op.reshape(x=value, shape=list(shape))
+        return self.op.squeeze(x=value) if value.shape else value
 
     def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
         """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""

@@ -68,6 +68,12 @@ def activate(net: Net, value: Value, activation: str | None) -> Value:
 # Products of images and weights.
 
 
+def weights_of(net: Net, node: Node) -> Tensor:
+    """The weights of a product: the stored integers of weights that a node takes off their grid."""
+    w = operand(node, 1)
+    return net.taken.get(w, w)
+
+
 def bias_of(net: Net, node: Node) -> NDArray | None:
     """A bias as reals: stored integers count in products of the operands' scales."""
     if len(node.inputs) < 3 or node.inputs[2] is None:
@@ -106,7 +112,7 @@ def biased(net: Net, node: Node) -> dict[str, Any]:
 
 @rule("conv_2d", "depthwise_conv_2d")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), operand(node, 1)
+    a, x, w = node.attrs, operand(node), weights_of(net, node)
     if node.op == "conv_2d":
         o, kh, kw, i = w.shape
         weights, groups = kernel(net, w, (0, 3, 1, 2), (o, i, kh, kw), 0), int(a.get("groups", 1))
@@ -122,7 +128,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("transpose_conv")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), operand(node, 1)
+    a, x, w = node.attrs, operand(node), weights_of(net, node)
     o, kh, kw, i = w.shape
     n, height, width, _ = node.output.shape
     cut = frame(a["padding"])
@@ -137,7 +143,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("fully_connected")
 def _(net: Net, node: Node) -> Results:
-    x, w = operand(node), operand(node, 1)
+    x, w = operand(node), weights_of(net, node)
     if w.data is not None and len(x.shape) <= 3:
         weights = kernel(net, w, (0, 1), w.shape, 0)
         return [net.op.linear(x=net.get(x), weight=weights, **biased(net, node))], False
@@ -312,8 +318,10 @@ def _(net: Net, node: Node) -> Results:
 @rule("quantize", "dequantize")
 def _(net: Net, node: Node) -> Results:
     # Values are real already: the writer puts the result's grid behind them.
-    first = follow(net, node)
-    return [net.get(operand(node), first)], first
+    first, x = follow(net, node), operand(node)
+    if x.constant and node.output.grid is None:
+        net.taken[node.output] = x
+    return [net.get(x, first)], first
 
 
 @rule("cast")
@@ -391,7 +399,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("reshape")
 def _(net: Net, node: Node) -> Results:
-    return [net.op.reshape(x=net.get(operand(node)), shape=list(node.output.shape))], False
+    return [net.shaped(net.get(operand(node)), node.output.shape)], False
 
 
 @rule("transpose")

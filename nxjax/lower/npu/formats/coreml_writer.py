@@ -157,8 +157,9 @@ def write(graph: NpuGraph, real: DType = dtypes.float16) -> dict[str, bytes]:
 def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
     """The package of a graph: an ML program for iOS 17 / macOS 14, or iOS 18 / macOS 15 if weights have four bits.
 
-    Inputs and results have the tensors' own shapes and names; reals are float32 there and ``real`` inside, integers
-    and truth values are int32 there. The node called ``n`` is the operation ``n``, helpers are ``n_op1``, ``n_op2``.
+    Inputs and results have the tensors' own shapes (inputs without dimensions one of 1) and names; reals are
+    float32 there and ``real`` inside, integers and truth values are int32 there. The node called ``n`` is the operation
+    ``n``, helpers are ``n_op1``, ``n_op2``.
     The bytes are the same whenever it is called.
 
     Raises:
@@ -175,13 +176,13 @@ def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
         version: Any = ct.target.iOS18 if four else ct.target.iOS17
         inputs, outputs = port_names(graph)
         ports = {
-            name: make.placeholder(t.shape, getattr(net.types, port(t)), name=name)
+            name: make.placeholder(t.shape or (1,), getattr(net.types, port(t)), name=name)
             for t, name in zip(graph.inputs, inputs, strict=True)
         }
         with Function(ports, version) as main:
             for t, (name, value) in zip(graph.inputs, main.inputs.items(), strict=True):
                 net.op.start(name)
-                net.put(t, opened(net, t, value), False)
+                net.put(t, opened(net, t, value if t.shape else net.shaped(value, ())), False)
             for node, name in zip(graph.nodes, node_names(graph), strict=True):
                 write_node(net, node, name)
             results: list[Value] = []

@@ -123,6 +123,8 @@ class Net:
         # Per tensor: channels first or not -> value.
         self.values: dict[Tensor, dict[bool, Value]] = {}
         self.natural: dict[Tensor, bool] = {}
+        # What constants on a grid are called once they are taken off it -> the constants.
+        self.stored: dict[Tensor, Tensor] = {}
 
     def main(self, value: Value | None) -> None:
         """Say which operation stands for the node that is being written: the first one said does."""

@@ -43,6 +43,12 @@ def operand(node: Node, i: int = 0) -> Tensor:
     return t
 
 
+def weights_of(net: Net, node: Node) -> Tensor:
+    """The weights of a product: the stored integers of weights that a node takes off their grid."""
+    w = operand(node, 1)
+    return net.stored.get(w, w)
+
+
 def number_type(t: Tensor) -> Any:
     """The element type in which a tensor's real values are held in the model."""
     return dtypes.float32 if t.grid is not None else t.dtype
@@ -110,7 +116,7 @@ def pads(padding: Any) -> tuple[list[int], list[int]]:
 
 @rule("conv_2d")
 def _(net: Net, node: Node) -> Results:
-    a, w = node.attrs, operand(node, 1)
+    a, w = node.attrs, weights_of(net, node)
     o, kh, kw, i = w.shape
     groups = int(a.get("groups", 1))
     begin, end = pads(a["padding"])
@@ -142,7 +148,7 @@ def scaled_pair(net: Net, value: Value, grid: Grid, pair: tuple[int, int]) -> Va
 
 @rule("depthwise_conv_2d")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), operand(node, 1)
+    a, x, w = node.attrs, operand(node), weights_of(net, node)
     if w.data is None:
         raise LoweringError("openvino: weights that are not constant", got=w.name, fix="close over the weights")
     _, kh, kw, o = w.shape
@@ -161,7 +167,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("transpose_conv")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), operand(node, 1)
+    a, x, w = node.attrs, operand(node), weights_of(net, node)
     o, kh, kw, i = w.shape
     weights = kernel(net, w, (3, 0, 1, 2), (i, o, kh, kw), 1)
     begin, end = pads(a["padding"])
@@ -179,7 +185,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("fully_connected")
 def _(net: Net, node: Node) -> Results:
-    w = operand(node, 1)
+    w = weights_of(net, node)
     weights = kernel(net, w, (0, 1), w.shape, 0) if w.data is not None else net.get(w)
     x = operand(node)
     rows = net.op.reshape(net.get(x), net.ints((1, *x.shape)), False) if len(x.shape) == 1 else net.get(x)
@@ -356,7 +362,9 @@ def _(net: Net, node: Node) -> Results:
     # Values are real already: the writer puts the result's grid behind them. Off a grid they are made exact.
     x, y = operand(node), node.output
     first = net.follow(node)
-    value = net.get(x, first) if y.grid is not None else net.snapped(x, first)
+    if x.constant and y.grid is None:
+        net.stored[y] = x
+    value = net.get(x, first) if y.grid is not None or x.constant else net.snapped(x, first)
     if number_type(x) != number_type(y):
         value = net.op.convert(value, number_type(y))
     return [value], first

@@ -296,7 +296,12 @@ def _computed_weight(b: Builder, w: Value, scale: Value, dtype: DType) -> Value 
     from nxjax.ops.quant_traced import symmetric_limit
 
     w, scale = b.real(w), b.real(scale)
-    if dtype not in (dtypes.int4, dtypes.int8) or any(k not in (1, n) for k, n in zip(scale.shape, w.shape)):
+    if dtype not in (dtypes.int4, dtypes.int8):
+        raise Unsupported(
+            f"values are not brought to {dtypes.short_name(dtype)} while an NPU graph runs",
+            "quantize with 'int8' or 'int16x8'; or weights alone, with Scheme(activations=None)",
+        )
+    if any(k not in (1, n) for k, n in zip(scale.shape, w.shape)):
         return None
     spread = Value(w.shape, scale.tensor, scale.data)
     last = symmetric_limit(dtype)

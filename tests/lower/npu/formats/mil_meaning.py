@@ -203,6 +203,7 @@ OPS = {
     "reduce_mean": reduced(np.mean), "reduce_sum": reduced(np.sum), "reduce_max": reduced(np.max),
     "reduce_min": reduced(np.min), "reduce_prod": reduced(np.prod), "reduce_log_sum_exp": reduced(log_sum_exp),
     "reduce_argmax": picked(np.argmax), "reduce_argmin": picked(np.argmin), "cumsum": cumsum, "one_hot": one_hot,
+    "squeeze": lambda a: a["x"].squeeze(),
     "reshape": lambda a: a["x"].reshape(tuple(map(int, a["shape"]))),
     "transpose": lambda a: a["x"].transpose(tuple(map(int, a["perm"]))),
     "concat": lambda a: np.concatenate(a["values"], int(a["axis"])), "split": split, "slice_by_size": sized,

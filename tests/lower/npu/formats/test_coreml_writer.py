@@ -172,6 +172,46 @@ def test_weight_only_forms():
     np.testing.assert_allclose(results(only, args)[0], args[0] @ w.grid.dequantize(w.data).T, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("op", ["conv_2d", "depthwise_conv_2d", "fully_connected"])
+def test_weights_that_a_node_takes_off_their_grid_stay_stored(op):
+    # As weight-only quantization makes them: a constant, dequantize, a float product.
+    graph = single_product(op)
+    package = author(graph)
+    assert any(o.type.startswith("constexpr") for o in read(package.files).operations)
+    args = [normal(1, *graph.inputs[0].shape)]
+    assert_same(graph, results(graph, args), interpret(graph, args))
+
+
+def single_product(op):
+    image = {"strides": (1, 1), "dilations": (1, 1), "padding": ((1, 1), (1, 1)), "activation": None}
+    (shape, axis, x, y), attrs = {
+        "conv_2d": (((5, 3, 3, 4), 0, (1, 6, 6, 4), (1, 6, 6, 5)), {**image, "groups": 1}),
+        "depthwise_conv_2d": (((1, 3, 3, 4), 3, (1, 6, 6, 4), (1, 6, 6, 4)), image),
+        "fully_connected": (((5, 4), 0, (2, 4), (2, 5)), {"activation": None}),
+    }[op]
+    rng = np.random.default_rng(0)
+    grid = Grid(I8, tuple(map(float, rng.uniform(0.01, 0.1, shape[axis]).astype(np.float32))), 0, axis)
+    w = Tensor("w", shape, I8, grid, rng.integers(-127, 128, shape).astype(np.int8))
+    x, real, y = Tensor("x", x, F32), Tensor("real", shape, F32), Tensor("y", y, F32)
+    nodes = [Node("dequantize", (w,), (real,), name="real"), Node(op, (x, real, None), (y,), attrs, name="y")]
+    return NpuGraph("g", [x], [y], nodes)
+
+
+def test_values_without_dimensions():
+    x, s, flat = Tensor("x", (3,), F32), Tensor("s", (), F32), Tensor("flat", (1,), F32)
+    y, z = Tensor("y", (), F32), Tensor("z", (), F32)
+    nodes = [
+        Node("sum", (x,), (flat,), {"axes": (0,), "keepdims": True}),
+        Node("reshape", (flat,), (y,), {"shape": ()}),
+        Node("mul", (y, s), (z,), {"activation": None}),
+    ]
+    graph = NpuGraph("g", [x, s], [z], nodes).check()
+    contents = read(author(graph).files)
+    assert [shape for _, shape, _ in contents.inputs] == [(3,), (1,)]
+    args = [normal(0, 3), np.full((1,), 2.5, F32)]
+    np.testing.assert_allclose(results(graph, args)[0], args[0].sum() * 2.5, rtol=1e-5)
+
+
 def test_the_bytes_are_the_same_every_time():
     first, second = author(conv_net()).files, author(conv_net()).files
     assert first == second

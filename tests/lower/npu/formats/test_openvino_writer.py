@@ -551,3 +551,34 @@ def test_constants_of_each_sample_stay_out_of_quantizations(op, shape):
 def test_grids_of_ranks_that_have_no_kernel(shape):
     x = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
     check_int8("tanh", [x], np.tanh)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize(
+    ("op", "shape", "axis", "x", "groups"),
+    [
+        ("conv_2d", (6, 3, 3, 4), 0, (1, 6, 6, 4), 1),
+        ("conv_2d", (6, 3, 3, 2), 0, (1, 6, 6, 4), 2),
+        ("depthwise_conv_2d", (1, 3, 3, 8), 3, (1, 6, 6, 4), None),
+        ("fully_connected", (6, 4), 0, (2, 4), None),
+    ],
+)
+def test_weights_that_a_node_takes_off_their_grid_stay_stored(op, shape, axis, x, groups, per_channel):
+    # As weight-only quantization makes them: a constant, dequantize, a float product.
+    rng = np.random.default_rng(5)
+    scales = tuple(map(float, rng.uniform(0.01, 0.1, shape[axis]).astype(np.float32)))
+    grid = Grid(I8, scales, 0, axis) if per_channel else Grid(I8, scales[0])
+    w = Tensor("w", shape, I8, grid, rng.integers(-127, 128, shape).astype(np.int8))
+    attrs = {"activation": None}
+    if op != "fully_connected":
+        attrs |= {"strides": (1, 1), "dilations": (1, 1), "padding": ((1, 1), (1, 1))}
+    attrs |= {} if groups is None else {"groups": groups}
+    inner, real = Tensor("x", x, F32), Tensor("real", shape, F32)
+    y = Tensor("y", (*x[:-1], shape[axis]), F32)
+    nodes = [Node("dequantize", (w,), (real,), name="real"), Node(op, (inner, real, None), (y,), attrs, name="y")]
+    graph = NpuGraph("g", [inner], [y], nodes).check()
+    model = build(graph)
+    kept = [o for o in model.get_ops() if o.get_type_name() == "Constant" and o.get_element_type() == openvino.Type.i8]
+    assert [int(np.prod(o.shape)) for o in kept] == [w.size]
+    data = rng.standard_normal(x).astype(np.float32)
+    np.testing.assert_allclose(run(model, [data])[0], interpret(graph, [data])[0], atol=1e-4, rtol=1e-4)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import ProgramError, UnsupportedOpsError
@@ -468,3 +469,9 @@ def test_computed_weights_are_rounded_in_floats():
         return quantize_weight(x, scale, dtype=dtypes.int8)
 
     assert {"div", "round", "mul"} <= set(ops(same(f, normal(3, 4))))
+
+
+def test_eight_bit_floats_are_not_made_while_a_graph_runs():
+    f = nx.quantize(lambda p, x: x @ p, "fp8")
+    with pytest.raises(UnsupportedOpsError, match="f8_e4m3fn while an NPU graph runs"):
+        graph_of(lambda x: f(jnp.asarray(normal(4, 5)), x), normal(3, 4))
