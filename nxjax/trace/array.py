@@ -111,8 +111,16 @@ def as_value(x: Any, where: str = "array") -> Array:
         f"{where}: not an array",
         got=f"{type(x).__name__}: {str(x)[:60]}",
         expected="an array or a number",
-        fix="convert lists and tuples with nx.array(...)" if isinstance(x, (list, tuple)) else None,
+        fix=_instead(x),
     )
+
+
+def _instead(x: Any) -> str | None:
+    if isinstance(x, (list, tuple)):
+        return "convert lists and tuples with nx.array(...)"
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return "this is a type: give a value of it, such as nx.numpy.zeros(x.shape, x.dtype)"
+    return None
 
 
 def from_numpy(x: Any, where: str = "array") -> DeviceArray:

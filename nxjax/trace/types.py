@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any, final
 
-from nxjax.errors import ProgramError
+from nxjax.errors import ProgramError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -96,7 +96,15 @@ class ShapeDtypeStruct:
     __slots__ = ("dtype", "shape", "weak_type")
 
     def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False, **_: Any) -> None:
-        self.shape: Shape = tuple(int(n) for n in shape)
+        try:
+            self.shape: Shape = tuple(int(n) for n in shape)
+        except TypeError:
+            raise ShapeError(
+                "ShapeDtypeStruct: a size that is no number",
+                got=shape,
+                expected="integers: every shape is known when a function is traced",
+                fix="make the function nx.bucketed, which has a few fixed sizes for any",
+            ) from None
         self.dtype = dtypes.as_dtype(dtype)
         self.weak_type = weak_type
 

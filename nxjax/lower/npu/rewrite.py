@@ -57,10 +57,13 @@ class Rewriter:
         return out
 
     def again(self, node: Node, inputs: Sequence[Tensor | None] | None = None, **attrs: Any) -> Tensor:
-        """``node`` once more, with other operands or attributes."""
-        out = node.output
+        """``node`` once more, with other operands or attributes; it stays the user's line that it was."""
+        out, place = node.output, self._at
         kind = out.grid or out.dtype
-        return self.emit(node.op, node.inputs if inputs is None else inputs, out.shape, kind, **{**node.attrs, **attrs})
+        self._at = node if node.source is not None else place
+        t = self.emit(node.op, node.inputs if inputs is None else inputs, out.shape, kind, **{**node.attrs, **attrs})
+        self._at = place
+        return t
 
     def run(self, rule: Callable[[Rewriter, Node], Tensor | None]) -> NpuGraph:
         """The graph after ``rule`` was asked at every node."""

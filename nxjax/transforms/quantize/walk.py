@@ -48,8 +48,9 @@ class Walker(ABC):
             self.define(v, x)
         for step in self.plan.steps:
             if isinstance(step, Group):
-                last = step.equations[-1]
-                with replaying(last.scope, last.source):
+                # The op itself, not the bias or the activation that became part of it.
+                first = step.equations[0]
+                with replaying(first.scope, first.source):
                     self.group(step)
             else:
                 e = step.equation if isinstance(step, Inner) else step

@@ -1,0 +1,224 @@
+"""`load`: a ``.tflite`` or ``.onnx`` file that other tools wrote, as an artifact: checked, run exactly, compiled anew.
+
+Files are not trusted. Nothing in one is executed: it is read into a graph, every number of it checked, and what runs or
+is compiled is that graph. Knows which formats there are readers for; the readers know the formats.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.backends.npu import registry
+from nxjax.backends.npu.base import Build
+from nxjax.deploy.artifact import Artifact
+from nxjax.deploy.compile import built
+from nxjax.deploy.report import Report
+from nxjax.deploy.trace import Subject, converted, refuse_traced
+from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, MemoryLimitError, NxError, ParameterError
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.placement import Cost, Placement
+from nxjax.trace import dtypes
+from nxjax.trace.array import as_value, wrap
+
+NDArray = np.ndarray[Any, Any]
+_TFLITE: Final = b"TFL3"
+# The first field of every ONNX model: the version of the format, a small number.
+_ONNX: Final = b"\x08"
+_SUFFIXES: Final = {".tflite": "tflite", ".onnx": "onnx"}
+_ELSEWHERE: Final = {".safetensors": "nx.quant.load reads parameters", ".npz": "nx.numpy.load reads arrays"}
+_REFERENCE: Final = "nxjax's exact reference on the host"
+
+
+def load(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    target: str | None = None,
+    strict: bool = False,
+    example: Sequence[Any] | None = None,
+    memory_limit: int = 2**32,
+    **options: object,
+) -> Artifact:
+    """Read a ``.tflite`` or ``.onnx`` file.
+
+    The artifact's `run` takes one array per input of the file, in order, and gives its result, or a tuple of several.
+    Numbers in and out are real ones: where the file has integers on a grid, they are put onto it and come off it.
+
+    Args:
+        source: path, or bytes. Tensors that an ONNX file keeps in other files are read if they lie in its folder.
+        target: a name from `targets` to compile the file for; without one it is run as it is meant, on this host:
+            integers bit for bit as TFLite specifies them.
+        strict: as for `compile`.
+        example: one array per input, to measure the deviation of a target on; random ones if they are not given.
+        memory_limit: bytes that the values of the file may take together: a small file may ask for any amount.
+        **options: of the target.
+
+    Raises:
+        InvalidFileError: damaged, cut off, of another format, or not holding together; it names the file and the place.
+        LoweringError: sound, but with an operator or a dynamic shape that NPU graphs do not have.
+        MemoryLimitError: it would take more than ``memory_limit``; the largest values are named.
+        PlacementError: as from `compile`.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> written = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(jnp.ones((1, 3)))
+    >>> loaded = load(written.bytes)
+    >>> loaded.run(jnp.float32([[-1, 0, 4]])).tolist()
+    [[0.0, 0.0, 8.0]]
+    >>> [row.op for row in loaded.report.rows]
+    ['mul']
+    """
+    name, data, folder = _bytes(source)
+    try:
+        graph = _graph(name, data, folder)
+    except (InvalidFileError, LoweringError) as error:
+        raise type(error)(f"{name}: {error.what}", got=error.got, expected=error.expected, fix=error.fix) from None
+    _refuse_too_large(name, graph, memory_limit)
+    ends = Ends(name, graph, example)
+    subject = Subject(graph, graph.inputs, graph.outputs, partial(interpret, graph))
+    if target is not None:
+        artifact = built(registry.npu(target, "load"), ends, subject, dict(options), strict, True)
+        if example is None and artifact.deviation is not None:
+            artifact.notes.append("the deviation is on random inputs: give some of the real ones as example=")
+        return artifact
+    if options:
+        raise ParameterError("load: options are a target's", got=sorted(options), fix="name the target")
+    cost = Cost()
+    cost.add("file", len(data), "bytes", "measured")
+    cost.add("macs", sum(map(macs, graph.nodes)), "MAC", "model")
+    rows = [Placement(n.op, n.name, "host", n.source, n.scope, _REFERENCE, "", macs(n)) for n in graph.nodes]
+    build = Build({name: data}, "host", rows, cost, partial(_run, name, graph), _REFERENCE)
+    report = Report("file", f"{name}, read from its file", "host", rows, cost, build.notes)
+    return Artifact("file", ends, subject, build, report)
+
+
+def _bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes, Path | None]:
+    """Name for messages, content, and the folder it lies in."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return "data", bytes(source), None
+    if not isinstance(source, (str, os.PathLike)):
+        raise ParameterError("load: needs a path or bytes", got=type(source).__name__)
+    path = Path(source)
+    if path.exists() and not path.is_file():
+        # A folder, or something without an end, such as a device.
+        raise InvalidFileError(f"{path.name}: not a file", got=str(path), expected="a .tflite or .onnx file")
+    return path.name, path.read_bytes(), path.parent
+
+
+def _graph(name: str, data: bytes, folder: Path | None) -> NpuGraph:
+    from nxjax.lower.npu.formats import onnx_read, tflite_read
+
+    suffix = Path(name).suffix.lower()
+    kind = "tflite" if data[4:8] == _TFLITE else _SUFFIXES.get(suffix, "onnx" if data[:1] == _ONNX else "")
+    if kind == "tflite":
+        return tflite_read.read(data)
+    if kind == "onnx":
+        return onnx_read.read(data, folder)
+    raise InvalidFileError(
+        "neither a .tflite nor an .onnx file",
+        got=f"{len(data)} bytes that begin with {data[:8]!r}",
+        expected=f"{_TFLITE.decode()!r} at byte 4, or a name that ends in .onnx",
+        fix=_ELSEWHERE.get(suffix),
+    )
+
+
+def _refuse_too_large(name: str, graph: NpuGraph, limit: int) -> None:
+    """A file of a hundred bytes can ask for terabytes: what its values and the padded ones between take is counted."""
+    sizes = {t.name: _nbytes(t) for t in graph.tensors() if not t.constant}
+    between = {f"{n.name or n.op}, padded": _padded(n) for n in graph.nodes}
+    needed = sum(sizes.values()) + max(between.values(), default=0)
+    if needed > limit:
+        largest = sorted((sizes | between).items(), key=lambda item: -item[1])[:3]
+        raise MemoryLimitError(
+            f"{name}: the file asks for more memory than it may take",
+            got=f"{needed:,} bytes; most by {', '.join(f'{n} ({size:,})' for n, size in largest)}",
+            expected=f"at most {limit:,}",
+            fix="if the file is trusted: load(..., memory_limit=...)",
+        )
+
+
+def _nbytes(t: Tensor) -> int:
+    # As Python counts: shapes of files overflow machine integers.
+    return -(-math.prod(t.shape) * dtypes.bit_width(t.dtype) // 8)
+
+
+def _padded(n: Node) -> int:
+    """Bytes of an operand with its border, or of a transposed convolution before it is cut."""
+    if "padding" not in n.attrs or n.op == "pad":
+        return 0
+    x = n.operands[0].shape
+    if n.op == "transpose_conv":
+        window = n.operands[1].shape[1:3]
+        sizes = [(a - 1) * s + k for a, s, k in zip(x[1:3], n.attrs["strides"], window, strict=True)]
+    else:
+        sizes = [a + low + high for a, (low, high) in zip(x[1:3], n.attrs["padding"], strict=True)]
+    return 8 * x[0] * math.prod(sizes) * x[3]
+
+
+def _run(name: str, graph: NpuGraph, args: Sequence[NDArray]) -> list[NDArray]:
+    try:
+        return interpret(graph, args)
+    except NxError:
+        raise
+    except (ArithmeticError, AssertionError, IndexError, MemoryError, TypeError, ValueError) as error:
+        # Scales at the end of what floats can say, and the like: types that fit, numbers that do not.
+        got = f"{type(error).__name__}: {error}"
+        raise ExecutionError(f"{name}: the file holds numbers that nothing can be computed with", got=got) from error
+
+
+@final
+@dataclass
+class Ends:
+    """Arguments to inputs and results to what `run` gives, for a graph that no function was traced for."""
+
+    name: str
+    graph: NpuGraph
+    example: Sequence[Any] | None
+
+    @property
+    def inputs(self) -> list[NDArray]:
+        """Arrays to measure a deviation on: the user's, or seeded noise over each grid."""
+        if self.example is not None:
+            return self.flat_inputs(self.example, "load: example")
+        random = np.random.default_rng(0)
+        arrays: list[NDArray] = []
+        for t in self.graph.inputs:
+            if t.grid is not None:
+                low, high = t.grid.limits
+                arrays.append(t.grid.dequantize(random.integers(low, high + 1, t.shape).astype(t.dtype)))
+            elif t.dtype in dtypes.FLOAT:
+                arrays.append(random.standard_normal(t.shape).astype(t.dtype))
+            else:
+                # Numbers of rows of something, for all that is known.
+                arrays.append(np.zeros(t.shape, t.dtype))
+        return arrays
+
+    def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]:
+        refuse_traced(args, where)
+        wanted = [f"{t.name} {dtypes.short_name(t.dtype)}{list(t.shape)}" for t in self.graph.inputs]
+        if len(args) != len(wanted):
+            raise ParameterError(
+                f"{where}: wrong number of inputs", got=len(args), expected=f"{len(wanted)}: {', '.join(wanted)}"
+            )
+        arrays: list[NDArray] = []
+        for t, a, text in zip(self.graph.inputs, args, wanted, strict=True):
+            x = np.asarray(as_value(a, where).numpy())
+            if x.shape != t.shape:
+                raise ParameterError(
+                    f"{where}: input {t.name!r} has another shape than {self.name} has", got=x.shape, expected=text
+                )
+            arrays.append(converted(x, t.dtype if t.grid is None else dtypes.float32, f"{where}: input {t.name!r}"))
+        return arrays
+
+    def result(self, outputs: Sequence[Tensor], stored: Sequence[NDArray]) -> Any:
+        rows = zip(outputs, stored, strict=True)
+        arrays = [wrap(np.array(q if t.grid is None else t.grid.dequantize(q), order="C")) for t, q in rows]
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
