@@ -27,6 +27,7 @@ CASES = [
     (composite_activation.hard_swish, [sample(X * 3)]),
     (composite_activation.leaky_relu, [sample(X, alpha=0.1)]),
     (composite_activation.elu, [sample(X * 2)]),
+    (composite_activation.softplus, [sample(X * 4)]),
     (composite_norm.layer_norm, [sample(X, S, B, axis=(2,), epsilon=1e-5)]),
     (composite_norm.rms_norm, [sample(X, S, axis=(2,), epsilon=1e-5)]),
     (composite_norm.batch_norm_inference, [sample(X, S, B, B, abs(S) + 1, axis=2, epsilon=1e-5)]),
