@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.backends import registry
-from nxjax.custom_operator import forget_results
-from nxjax.errors import KernelError, NxError, ParameterError
+from nxjax.custom_operator import DEFINING, forget_results, raised
+from nxjax.errors import KernelError, ParameterError
 from nxjax.lower.npu import custom as npu
 from nxjax.lower.npu.builder import Builder, Unsupported, Value
 from nxjax.lower.npu.graph import NpuGraph, Tensor
@@ -69,7 +69,7 @@ def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None
         raise ParameterError(f"kernel of {op.name}: target", got=repr(target), expected=", ".join(TARGETS))
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        with use(EVAL):
+        with DEFINING, use(EVAL):
             if target in EXECUTORS:
                 _give(op, target, Kernel(function, supports))
             else:
@@ -104,25 +104,45 @@ def _examine(op: CustomOp, target: str, kernel: Kernel) -> None:
     taken = 0
     for s in op.samples:
         types = [ArrayType(a.shape, a.dtype) for a in s.args]
-        if not kernel.takes(types, s.params):
-            continue
-        taken += 1
+        try:
+            if not kernel.takes(types, s.params):
+                continue
+        except Exception as error:
+            raise _refused(op, target, error) from error
         with np.errstate(all="ignore"):
             expected = many(op.meaning(*s.args, **s.params))
             try:
-                got = _run(op, target, s.args, s.params)
-            except NxError as error:
+                got = _run(op, target, kernel, s.args, s.params)
+            except Exception as error:
                 raise _refused(op, target, error) from error
+        if got is None:
+            continue
+        taken += 1
         compare(op, target, got, expected, s.args)
     if not taken:
         raise _untested(op, target)
 
 
-def _run(op: CustomOp, target: str, args: Sequence[NDArray], settings: dict[str, Any]) -> tuple[Any, ...]:
+def _run(
+    op: CustomOp, target: str, kernel: Kernel, args: Sequence[NDArray], settings: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """The kernel's results; None where it writes nothing."""
     if target == "cpu":
-        return many(op.kernels["cpu"].run(*args, **settings))
-    forget_results()
-    return many(jit(lambda *xs: op(*xs, **settings), device="xla")(*map(wrap, args)))
+        return many(kernel.run(*args, **settings))
+    wrote: list[bool] = []
+
+    def noted(*xs: Any, **params: Any) -> Any:
+        found = kernel.run(*xs, **params)
+        wrote.append(found is not None)
+        return found
+
+    op.kernels["xla"] = Kernel(noted, kernel.supports)
+    try:
+        forget_results()
+        found = many(jit(lambda *xs: op(*xs, **settings), device="xla")(*map(wrap, args)))
+    finally:
+        op.kernels["xla"] = kernel
+    return found if any(wrote) else None
 
 
 def compare(
@@ -155,7 +175,7 @@ def _wrong(op: CustomOp, target: str, got: object, expected: object) -> KernelEr
 
 
 def _refused(op: CustomOp, target: str, error: Exception) -> KernelError:
-    return KernelError(f"kernel of {op.name} for {target!r}: fails on the op's samples", got=str(error).splitlines()[0])
+    return raised(f"kernel of {op.name} for {target!r}: fails on the op's samples", error)
 
 
 def _untested(op: CustomOp, target: str) -> KernelError:
@@ -220,11 +240,11 @@ def _graph(
     b = Builder(RULES)
     try:
         found = kernel(b, [Value(t.shape, t) for t in tensors], out, settings)
+        if found is None:
+            return None
+        results = [b.tensor(b.full(v)) for v in many(found)]
+        return NpuGraph(op.name, tensors, results, b.nodes).check()
     except Unsupported:
         return None
     except Exception as error:
         raise _refused(op, target, error) from error
-    if found is None:
-        return None
-    results = [b.tensor(b.full(v)) for v in many(found)]
-    return NpuGraph(op.name, tensors, results, b.nodes).check()

@@ -7,6 +7,7 @@ An op that fails its test on samples of its types is not registered, and leaves 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -19,7 +20,7 @@ from nxjax.errors import KernelError, NxError, ParameterError, TracerArrayConver
 from nxjax.lower.npu import custom as npu
 from nxjax.ops import quant_elementwise
 from nxjax.ops.base import Elementwise
-from nxjax.testing.comparison import LawBroken, first_difference, many
+from nxjax.testing.comparison import LawBroken, first_difference, many, tolerance
 from nxjax.testing.laws import Sample, check_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -37,6 +38,8 @@ NDArray = np.ndarray[Any, Any]
 ALONE: Final = frozenset(("select_n", "clamp", "copy", "stop_gradient", "reduce_precision", "name"))
 # Shapes and deviations of the operands that are drawn where no type says what fits.
 DRAWN: Final = (((2, 3), 1.0), ((4,), 6.0))
+# Names are taken one at a time; a definition may hold another.
+DEFINING: Final = threading.RLock()
 
 
 def custom_op(
@@ -66,7 +69,7 @@ def custom_op(
             elementwise ops of one operand); ``"expand"``, by the quantized ops it is made of (of other ops of nx
             functions); or ``"float"``, between dequantize and quantize.
         samples: operands to test with: arrays, tuples of arrays, or `nx.testing.sample` with settings; drawn from the
-            type by default.
+            type by default, with another value for each setting that is a float.
 
     Returns:
         The op, called like the function. ``op.defgrad`` and ``op.defjvp`` give it a derivative of its own.
@@ -104,7 +107,7 @@ def custom_op(
     op.samples = tests
     op.examine = examine_derivative
     op.pulls = derivative
-    with _registered(op), use(EVAL):
+    with DEFINING, _registered(op), use(EVAL):
         _examine(op)
         if derivative is not None or not op.numpy:
             examine_derivative(op)
@@ -158,6 +161,7 @@ def _candidates(parameters: Parameters, name: str, declared: Any, samples: Any) 
         else:
             drawn = [tuple(draw(rng, s, dtypes.float32, d) for _ in parameters.operands) for s, d in DRAWN]
         found = [Sample(xs) for xs in drawn]
+        found += [Sample(found[0].args, {n: v}) for n, v in _varied(parameters)]
     if not found:
         raise ParameterError(f"custom_op {name}: samples", got="none", expected="at least one")
     full: list[Sample] = []
@@ -172,8 +176,16 @@ def _candidates(parameters: Parameters, name: str, declared: Any, samples: Any) 
                 expected=", ".join((*parameters.operands, *parameters.settings)),
                 fix=f"pass samples=[nx.testing.sample({call})]",
             )
+        for a in s.args:
+            a.flags.writeable = False  # as operands are: what writes into them is found out here
         full.append(Sample(s.args, settings, False))
     return full
+
+
+def _varied(parameters: Parameters) -> list[tuple[str, float]]:
+    """Settings that are floats, with another value: a rule that forgets one is right for its default alone."""
+    floats = [(n, v) for n, v in parameters.settings.items() if isinstance(v, float) and np.isfinite(v)]
+    return [(n, 1.25 * v if v else 0.5) for n, v in floats]
 
 
 def _probed(
@@ -191,8 +203,10 @@ def _probed(
     program: Program | None = None
     problem: Exception | None = None
     for s in _candidates(parameters, name, declared, samples):
+        usual = all(s.params[n] == v or v is NO_DEFAULT for n, v in parameters.settings.items())
         try:
-            program = stage(functools.partial(flat, s.params), [wrap(a).type for a in s.args], name)
+            staged = stage(functools.partial(flat, s.params), [wrap(a).type for a in s.args], name)
+            program = staged if usual or program is None else program
             fit.append(s)
         except TracerArrayConversionError as error:
             try:
@@ -202,6 +216,10 @@ def _probed(
                 problem = problem or error
         except NxError as error:
             problem = problem or error
+        except Exception:
+            # A function may refuse settings that nobody asked for.
+            if usual or samples is not None:
+                raise
     drawn_freely = samples is None and not isinstance(declared, Signature)
     if not fit or (problem is not None and not drawn_freely):
         raise ParameterError(
@@ -253,6 +271,8 @@ def _registered(op: CustomOp) -> Generator[None, None, None]:
                 got=str(error),
                 fix="correct the function, its type or its derivative",
             ) from None
+        if isinstance(error, Exception) and not isinstance(error, (KernelError, ParameterError)):
+            raise raised(f"custom_op {op.name}: its test ends in an error, and it is not registered", error) from error
         raise
     finally:
         forget_results()
@@ -260,6 +280,15 @@ def _registered(op: CustomOp) -> Generator[None, None, None]:
     if before is not None:
         # Programs that still hold the old one must not be taken for programs of the new one.
         before.__class__.name = f"{op.name}_{id(before):x}"
+
+
+def raised(what: str, error: Exception) -> KernelError:
+    """The error for rules and kernels that fail themselves: which error, and where in the user's code."""
+    return KernelError(
+        what,
+        got=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
+        fix="correct the rule that the traceback ends in; it must take the op's samples, and batches of them",
+    )
 
 
 def _origin(op: CustomOp) -> tuple[str, str]:
@@ -282,14 +311,39 @@ def _examine(op: CustomOp) -> None:
 def examine_derivative(op: CustomOp) -> None:
     """The op's derivative against central differences of its meaning, element by element.
 
-    In float64 where the op takes it. A rule for reverse mode alone is tested there alone.
+    In float64 where the op takes it. A rule for reverse mode alone is tested there alone. A forward rule gives the
+    result too: that is compared with the meaning.
     """
     with use(EVAL), np.errstate(all="ignore"):
         for s in op.samples:
             args = _widened(op, s)
             moving = [i for i, a in enumerate(args) if a.dtype in dtypes.FLOAT]
             if moving and any(t.dtype in dtypes.FLOAT for t in op.types([wrap(a).type for a in args], s.params)):
-                _compare_gradients(op, args, moving, s.params)
+                try:
+                    _compare_results(op, args, s.params)
+                    _compare_gradients(op, args, moving, s.params)
+                except NxError:
+                    raise
+                except Exception as error:
+                    given = "its derivative rule" if op.derivative_given else "its derivative"
+                    raise raised(f"{op.name}: {given} fails on the op's samples", error) from error
+
+
+def _compare_results(op: CustomOp, args: list[NDArray], settings: dict[str, Any]) -> None:
+    if op.pushes is None:
+        return
+    values = tuple(map(wrap, args))
+    ys, _ = jvp(lambda *xs: many(op(*xs, **settings)), values, tuple(wrap(np.zeros_like(a)) for a in args))
+    for y, want in zip(ys, many(op.meaning(*args, **settings)), strict=True):
+        got = _numpy(y)
+        place = f"{got.dtype}{list(got.shape)}" if got.shape != want.shape or got.dtype != want.dtype else ""
+        if place := place or first_difference(got, want, tolerance(want.dtype), tolerance(want.dtype)):
+            raise KernelError(
+                f"{op.name}: its forward rule gives another result than the op",
+                got=place,
+                expected=f"{want.dtype}{list(want.shape)}, as the op gives",
+                fix="give (result, tangent), with the result of the op itself",
+            )
 
 
 def _widened(op: CustomOp, s: Sample) -> list[NDArray]:

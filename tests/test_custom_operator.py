@@ -1,5 +1,9 @@
 """Custom ops and kernels: one equation under every transform, refused when they are not what they say."""
 
+import copy
+import pickle
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -689,3 +693,130 @@ def test_lowering_for_a_format_uses_its_kernels():
         assert [n.op for n in graph].count("table") == 1
         (y,) = interpret(graph, [x])
         assert np.abs(y - np.asarray(quantized(x))).max() <= 1e-6 + 0.05 * (format == "tflite")
+
+
+# --- rules that fail themselves ---
+
+
+def failing(*args, **settings):
+    return 1 / 0
+
+
+@pytest.mark.parametrize("target", ["cpu", "tflite", *({"xla"} & set(executors()))])
+def test_kernels_that_raise_are_refused_with_what_they_raised(target):
+    op = swish_op()
+    for wrong in (failing, lambda: None):
+        with pytest.raises(KernelError, match="fails on the op's samples") as caught:
+            nx.kernel(op, target=target)(wrong)
+        assert "ZeroDivisionError" in str(caught.value) or "TypeError" in str(caught.value)
+    with pytest.raises(KernelError, match="fails on the op's samples"):
+        nx.kernel(op, target=target, supports=failing)(lambda *a, **k: None)
+    assert not op.kernels
+    close(float(op(1.0)), float(swish(1.0)), 1e-6)
+
+
+def test_a_kernel_that_writes_into_its_operands_is_refused():
+    op = swish_op()
+    with pytest.raises(KernelError, match="read-only"):
+        nx.kernel(op)(lambda x, beta: np.divide(x, 1 + np.exp(-beta * x), out=x))
+    close(float(op(1.0)), float(swish(1.0)), 1e-6)
+
+
+@pytest.mark.skipif("xla" not in executors(), reason="needs XLA")
+def test_a_kernel_that_writes_nothing_is_no_kernel():
+    op = swish_op()
+    with pytest.raises(KernelError, match="takes none"):
+        nx.kernel(op, target="xla")(lambda b, out, x, *, beta: None)
+    with pytest.raises(KernelError, match="fails on the op's samples"):
+        nx.kernel(op, target="tflite")(lambda b, x, *, out, beta: 7)
+    assert not op.kernels
+
+
+def test_a_kernel_that_forgets_a_setting_is_refused():
+    op = swish_op()
+    with pytest.raises(KernelError, match="differs from the op's meaning"):
+        nx.kernel(op)(lambda x, beta: x / (1 + np.exp(-x)))
+    with pytest.raises(KernelError, match="not that of its meaning"):
+        op.defgrad(lambda ct, x, beta: ct * nx.nn.sigmoid(x) * (1 + x * (1 - nx.nn.sigmoid(x))))
+    with pytest.raises(KernelError, match="not registered"):
+        nx.kernel(op, target="tflite")(lambda b, x, *, out, beta: tabulated(b, x, out=out, beta=1.0))
+
+
+def test_settings_that_a_function_refuses_are_not_asked_for():
+    @nx.custom_op
+    def picky(x, rate=0.5):
+        if rate != 0.5:
+            raise ValueError("only a half")
+        return x * rate
+
+    assert float(picky(4.0)) == 2.0
+    assert len(picky.samples) == 2
+
+
+def test_derivatives_that_raise_are_refused_with_what_they_raised():
+    op = swish_op()
+    for give in (op.defgrad, op.defjvp):
+        with pytest.raises(KernelError, match="its derivative rule fails") as caught:
+            give(failing)
+        assert "ZeroDivisionError" in str(caught.value)
+    assert not op.derivative_given
+
+
+def test_a_forward_rule_with_another_result_is_refused():
+    op = swish_op()
+    slope = lambda x, beta: nx.grad(lambda v: (v * nx.nn.sigmoid(beta * v)).sum())(x)
+    with pytest.raises(KernelError, match="another result than the op"):
+        op.defjvp(lambda p, t, beta: (2 * p[0], t[0] * slope(p[0], beta)))
+    op.defjvp(lambda p, t, beta: (p[0] * nx.nn.sigmoid(beta * p[0]), t[0] * slope(p[0], beta)))
+    assert op.derivative_given
+
+
+@pytest.mark.parametrize(
+    "wrong", [failing, lambda op, size, args, dims: (op(*args), 0), lambda op, size, args, dims: None]
+)
+def test_batching_that_fails_is_refused(wrong):
+    with pytest.raises(KernelError, match=r"product_of: (its test ends in an error|fails its own test)"):
+
+        @nx.custom_op(type="float[n,k], float[k] -> float[n]", batching=wrong)
+        def product_of(a, b):
+            return a @ b
+
+    assert "product_of" not in OPS
+
+
+def test_ops_are_copied_and_pickled_as_themselves():
+    op = swish_op()
+    for one in (op, OPS["add"]):
+        assert copy.copy(one) is copy.deepcopy(one) is pickle.loads(pickle.dumps(one)) is one
+    data = pickle.dumps(op)
+    del OPS[op.name]
+    with pytest.raises(nx.errors.NxError, match="there is no op"):
+        pickle.loads(data)
+    OPS[op.name] = op
+
+
+def test_definitions_on_many_threads():
+    found, problems = [], []
+
+    def work(i):
+        try:
+
+            @nx.custom_op
+            def doubled_somewhere(x):
+                return x * 2
+
+            nx.kernel(doubled_somewhere)(lambda x: x + x)
+            found.append(float(nx.jit(lambda v: OPS["doubled_somewhere"](v))(2.0)))
+        except Exception as error:
+            # Another thread may have defined it anew in between.
+            if isinstance(error, ParameterError) and "made by nx.custom_op" in str(error):
+                found.append(4.0)
+            else:
+                problems.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not problems and found == [4.0] * 6

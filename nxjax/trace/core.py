@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
-from typing import Any, ClassVar, Final, NoReturn, final
+from typing import Any, ClassVar, Final, NoReturn, Self, final
 
 import numpy as np
 
@@ -141,6 +141,16 @@ class Op(ABC):
         if OPS.setdefault(self.name, self) is not self:
             raise NxError(f"op {self.name!r} is defined twice")
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles are the op itself, found by its name: what an op is compared by is its identity."""
+        return _named, (self.name,)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
     def has(self, rule: str) -> bool:
         return rule in self.rules
 
@@ -154,6 +164,13 @@ class Op(ABC):
 RULES: Final = ("infer", "eval", "expand", "jvp", "linearize", "transpose", "batch", "stablehlo")
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}
+
+
+def _named(name: str) -> Op:
+    """The op that a pickle means."""
+    if name not in OPS:
+        raise NxError(f"there is no op {name!r} here", fix="define it, or import what defines it, before loading")
+    return OPS[name]
 
 
 @final
