@@ -77,8 +77,13 @@ class Table:
             parts = operations(NpuGraph(node.name or node.op, inputs, list(node.outputs), [node]))
         except LoweringError as e:
             return Verdict(False, f"{e.what}: {e.got}", e.fix or "")
-        for part in adapt(parts) if adapt is not None else parts:
+        written = adapt(parts) if adapt is not None else parts
+        for part in written:
             found = self.judge(part)
+            if not found.ok and len(written) > 1:
+                # The user wrote one op, and may not know that TFLite has to say it in several.
+                said = f"{node.op} is {', '.join(dict.fromkeys(o.name for o in written))} in TFLite; {found.reason}"
+                return Verdict(False, said, found.suggestion)
             if not found.ok:
                 return found
         return YES

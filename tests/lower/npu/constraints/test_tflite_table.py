@@ -60,7 +60,7 @@ def test_all_operators_of_a_node_must_be_taken():
     node = Node("conv_2d", (t("x", 1, 4, 4, 4), w, None), (t("y", 1, 4, 4, 4),), attrs)
     assert [p.name for p in parts(node)] == ["PAD", "CONV_2D"]
     only = Table("the chip", {"CONV_2D": ()}, {})
-    assert only.verdict(node).reason == "the chip has no PAD"
+    assert only.verdict(node).reason == "conv_2d is PAD, CONV_2D in TFLite; the chip has no PAD"
     assert only.verdict(node, lambda ops: list(ops)[1:]).ok
 
 
