@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import abs, add, div, mul, sub
 from nxjax.ops.base import NDArray, check_axes, constant, like, move_batch
 from nxjax.ops.bitwise import shift_right_arithmetic
@@ -63,6 +64,12 @@ class QMean(_Total):
     """Quantized mean over ``axes``, which leave the shape."""
 
     name = "qmean"
+
+    def infer(self, x: ArrayType, /, *, axes: Axes, **params: Any) -> ArrayType:
+        out = super().infer(x, axes=axes, **params)
+        if not math.prod(x.shape[a] for a in axes):
+            raise ShapeError("qmean: a mean of no elements has no place on a grid", got=x, fix="pass at least one")
+        return out
 
     def exact(self, q: NDArray, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
         return fixed.mean(q, x_grid, y_grid, axes, rounding)

@@ -11,6 +11,7 @@ from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.window import reduce_window_sum
 from nxjax.testing import bad, check_op, sample
+from nxjax.trace.types import ArrayType
 from tests.ops.quant_cases import I8, I16, Draw, draws, loops, meanings, same, straight_through, unclamped
 
 G = Grid(I8, 0.05, 3)
@@ -128,3 +129,15 @@ def test_large_means_do_not_overflow():
     x = np.full((4096, 128), 127, np.float32)
     y = meanings(qmean, [x], {"axes": (0, 1), "x_grid": g, "y_grid": g, "rounding": "double"})
     assert y == 127
+
+
+@pytest.mark.parametrize("dtype", [I8, I16], ids=str)
+def test_nothing_to_reduce(dtype: np.dtype):
+    """Sums of nothing are zero, means of nothing are refused, and empty batches stay empty."""
+    g = Grid(dtype, 0.5)
+    params = {"x_grid": g, "y_grid": g, "rounding": "double"}
+    none = np.zeros((0, 3), np.float32)
+    same(meanings(qsum, [none], {**params, "axes": (0,)}), np.zeros(3, np.float32))
+    assert meanings(qmean, [none], {**params, "axes": (1,)}).shape == (0,)
+    with pytest.raises(NxError, match="a mean of no elements"):
+        qmean.infer(ArrayType((0, 3), np.dtype("float32")), **params, axes=(0,))

@@ -65,3 +65,10 @@ def test_the_laws_of_ops():
         [bad(x, error=NxError, says="axis", **{**params, "axis": 2})],
         rtol=0.0,
     )
+
+
+@pytest.mark.parametrize("dtype", [I8, I16], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_softmax_of_nothing(axis: int, dtype: np.dtype):
+    params = {"axis": axis, "x_grid": Grid(dtype, 0.1), "y_grid": softmax_grid(dtype), "rounding": "double"}
+    assert meanings(qsoftmax, [np.zeros((0, 3), np.float32)], params).shape == (0, 3)
