@@ -39,7 +39,7 @@ def fused(r: Rewriter, n: Node) -> Tensor | None:
     if n.op == "transpose":
         return _transpose_before_reshape(r, n)
     if n.op == "quantize":
-        return _stored_rows(r, n) or reshape_last(r, n)
+        return _stored_rows(r, n) or _quantize_first(r, n) or reshape_last(r, n)
     return reshape_last(r, n)
 
 
@@ -214,6 +214,18 @@ def _stored_rows(r: Rewriter, n: Node) -> Tensor | None:
     return r.emit("gather", [stored, gather.inputs[1]], n.output.shape, grid, **gather.attrs)
 
 
+def _quantize_first(r: Rewriter, n: Node) -> Tensor | None:
+    """A part of a float value put on a grid: the value is, once for all parts, as for the steps of a scan."""
+    moved = r.sole(n.inputs[0], "slice", "strided_slice", "reverse", "concatenation")
+    grid = n.output.grid
+    if moved is None or grid is None or any(t.grid is not None or t.dtype != dtypes.float32 for t in moved.operands):
+        return None
+    put = lambda t: (
+        constant(grid.quantize(t.data), grid) if t.data is not None else r.emit("quantize", [t], t.shape, grid)
+    )
+    return r.emit(moved.op, [put(t) for t in moved.operands], n.output.shape, grid, **moved.attrs)
+
+
 def _fewer_dimensions(r: Rewriter, n: Node) -> Tensor | None:
     """A transpose of more than four dimensions with those of size 1 left out, and those that stay together joined."""
     (x,) = n.inputs
@@ -242,9 +254,27 @@ def _fewer_dimensions(r: Rewriter, n: Node) -> Tensor | None:
 
 def settled(r: Rewriter, n: Node) -> Tensor | None:
     """What is asked last, since layouts push the other way."""
+    if n.op == "mean":
+        return _one_image(r, n)
     if n.op not in ("transpose", "reshape"):
         return None
     return _integers_move(r, n) or (_fewer_dimensions(r, n) if n.op == "transpose" else None)
+
+
+def _one_image(r: Rewriter, n: Node) -> Tensor | None:
+    """A mean within the elements of a batch as one over rows or channels of a single image, which every NPU has."""
+    x, axes = n.inputs[0], tuple(sorted(n.attrs["axes"]))
+    if x is None or x.grid is None or n.output.grid is None or x.shape[0] == 1 or not axes or axes[0] == 0:
+        return None
+    first, last = axes[0], axes[-1]
+    if len(axes) != last - first + 1:
+        return None
+    outer, count, inner = (math.prod(x.shape[k]) for k in (slice(first), slice(first, last + 1), slice(last + 1, None)))
+    shape, axis = ((1, outer, count, inner), 2) if inner > 1 else ((1, 1, outer, count), 3)
+    image = r.emit("reshape", [x], shape, x.grid, shape=shape)
+    left = tuple(m for i, m in enumerate(shape) if i != axis)
+    y = r.emit("mean", [image], left, n.output.grid, axes=(axis,), keepdims=False)
+    return r.emit("reshape", [y], n.output.shape, n.output.grid, shape=n.output.shape)
 
 
 def _integers_move(r: Rewriter, n: Node) -> Tensor | None:

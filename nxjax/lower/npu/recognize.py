@@ -21,7 +21,7 @@ CLOSE = 1e-6
 def recognized(r: Rewriter, n: Node) -> Tensor | None:
     """What takes the place of ``n``'s result, or None."""
     if n.output.grid is not None:
-        on_grid = {"maximum": _relu, "reshape": _kept_dimensions}.get(n.op)
+        on_grid = {"maximum": _relu, "reshape": _kept_dimensions, "select": _bounded_where}.get(n.op)
         return on_grid(r, n) if on_grid is not None else None
     for rule in _RULES.get(n.op, ()):
         found = rule(r, n)
@@ -120,6 +120,30 @@ def _leaky_select(r: Rewriter, n: Node) -> Tensor | None:
     assert data is not None
     row = constant(data.reshape((1,) * (len(n.output.shape) - 2) + (-1,)))
     return r.emit("prelu", [x, row], n.output.shape, n.output.dtype)
+
+
+def _bounded_where(r: Rewriter, n: Node) -> Tensor | None:
+    """select(mask, x, value) with a known mask and value, on a grid: bounds that leave x no other value there.
+
+    Masks of attention are written so; every NPU has minimum and maximum, few have select.
+    """
+    mask, yes, no = n.inputs
+    grid = n.output.grid
+    if mask is None or mask.data is None or yes is None or no is None or yes.constant == no.constant or grid is None:
+        return None
+    x, value = (no, yes) if yes.constant else (yes, no)
+    if value.data is None or value.data.size != 1 or not x.grid == value.grid == grid:
+        return None
+    there = mask.data if yes.constant else ~mask.data
+    stored = int(value.data.reshape(()))
+    low, high = grid.limits
+    bound = lambda free: constant(np.where(there, stored, free).astype(grid.dtype), grid)
+    y = x
+    if stored != high:
+        y = r.emit("minimum", [y, bound(high)], n.output.shape, grid)
+    if stored != low:
+        y = r.emit("maximum", [y, bound(low)], n.output.shape, grid)
+    return y
 
 
 def _is_zero(t: Tensor | None) -> bool:

@@ -6,6 +6,7 @@ import pytest
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.ops.quant_grid import asymmetric
+from nxjax.ops.quant_reduce import qmean
 from nxjax.ops.quant_snap import quantize_dequantize, quantize_weight
 from nxjax.trace import dtypes
 from tests.lower.npu.lowering import count, normal, ops, same
@@ -147,3 +148,48 @@ def test_scales_of_stored_weights_change_their_grid(per_channel):
     assert ops(g) == ["dequantize", "conv_2d"]
     assert g.nodes[0].inputs[0].dtype == np.int8
     assert len(g.nodes[0].inputs[0].grid.scale) == 4
+
+
+G, OUT = asymmetric(-3.0, 3.5), asymmetric(-2.0, 2.5)
+
+
+def snapped(x, grid=G):
+    return quantize_dequantize(x, grid=grid)
+
+
+def test_a_float_value_is_quantized_once_for_all_its_parts():
+    def scan(x):
+        rows = x[0, 0]
+        return lax.scan(lambda c, row: (jnp.maximum(c, snapped(row)), c), snapped(jnp.zeros(3)), rows)[0]
+
+    g = same(scan, X, exact=True)
+    (n,) = (n for n in g.nodes if n.op == "quantize")
+    assert n.inputs[0] is g.inputs[0]
+    assert count(g)["slice"] == 6 + 1
+    joined = same(lambda x, y: snapped(jnp.concatenate([x, normal(2, 1, 6, 3), y[:, ::-2]], 1)), X, X, exact=True)
+    assert ops(joined)[-2:] == ["concatenation", "dequantize"]
+    both = same(lambda x: (x[:, 1:], snapped(x[:, 1:])), X, exact=True)
+    assert count(both) == {"slice": 1, "quantize": 1, "dequantize": 1}, "what is read in float is cut in float"
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape"),
+    [
+        ((1,), (1, 2, 4, 15)),
+        ((1, 2), (1, 2, 20, 3)),
+        ((3,), (1, 1, 40, 3)),
+        ((2, 3), (1, 1, 8, 15)),
+        ((0,), None),
+        ((1, 3), None),
+    ],
+)
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_means_within_a_batch_are_of_one_image(axes, shape, keepdims):
+    def f(x):
+        y = qmean(snapped(x), axes=axes, x_grid=G, y_grid=OUT, rounding="double")
+        return jnp.expand_dims(y, axes) if keepdims else y
+
+    x = normal(2, 4, 5, 3)
+    g = same(f, x, exact=True)
+    (n,) = (n for n in g.nodes if n.op == "mean")
+    assert n.inputs[0].shape == (shape or x.shape)

@@ -1,9 +1,12 @@
 """Patterns of programs that are one node, and look-alikes that are not."""
 
+import numpy as np
 import pytest
 
 import nxjax.numpy as jnp
 from nxjax import lax, nn
+from nxjax.ops.quant_grid import asymmetric
+from nxjax.ops.quant_snap import quantize_dequantize
 from tests.lower.npu.lowering import count, normal, ops, same
 
 X = normal(2, 4, 4, 3)
@@ -79,3 +82,28 @@ def test_values_read_elsewhere_stay():
         return s, s / 16
 
     assert count(same(f, X)) == {"sum": 1, "mul": 1}
+
+
+@pytest.mark.parametrize(("value", "bounds"), [(-9.0, ["minimum"]), (9.0, ["maximum"]), (0.0, ["minimum", "maximum"])])
+@pytest.mark.parametrize("flipped", [True, False])
+def test_known_masks_on_a_grid_are_bounds(value, bounds, flipped):
+    grid = asymmetric(-3.0, 3.5)
+    mask = np.tri(4, 3, dtype=bool)
+
+    def f(x):
+        x = quantize_dequantize(x, grid=grid)
+        fill = quantize_dequantize(jnp.float32(value), grid=grid)
+        return jnp.where(mask, fill, x) if flipped else jnp.where(mask, x, fill)
+
+    assert ops(same(f, X, exact=True)) == ["quantize", *bounds, "dequantize"]
+
+
+def test_masks_that_are_data_stay_choices():
+    grid = asymmetric(-3.0, 3.5)
+
+    def f(x, mask):
+        x = quantize_dequantize(x, grid=grid)
+        return jnp.where(mask, x, quantize_dequantize(jnp.float32(-9.0), grid=grid))
+
+    assert "select" in count(same(f, X, np.tri(4, 3, dtype=bool), exact=True))
+    assert "select" in count(same(lambda x: jnp.where(np.tri(4, 3, dtype=bool), x, -9.0), X))
