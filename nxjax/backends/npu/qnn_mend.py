@@ -6,7 +6,8 @@ What is mended was seen with QNN 2.51 (onnxruntime-qnn 2.7.0) on its simulator:
 - constants decompressed in the graph are decompressed in the file, since it dequantizes only per tensor;
 - float convolutions with strides (2, 2) and more than eight rows or columns of weights read beyond their input from
   v73 on: they stride in one direction, and every other row is kept;
-- float gathers along another axis than the first give wrong rows: the axis goes first.
+- float gathers along another axis than the first give wrong rows: the axis goes first;
+- float means of windows over a border are wrong for many sizes: zeros are padded, and what they took is multiplied in.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
+from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
 # Int8 functions without a node of their own on the HTP.
@@ -75,6 +77,8 @@ def mended(graph: NpuGraph, arch: int) -> tuple[NpuGraph, dict[Node, Node], list
             m.put(n, _table(new))
         elif n.op == "conv_2d" and real and arch >= 73 and _strides_twice(new):
             _split_strides(m, n, new)
+        elif n.op == "average_pool_2d" and real and x is not None and any(map(any, n.attrs["padding"])):
+            _pad_first(m, n, new, x)
         elif n.op == "gather" and real and x is not None and int(n.attrs["axis"]) % len(x.shape):
             _axis_first(m, n, new, x)
         else:
@@ -119,6 +123,24 @@ def _split_strides(m: _Mender, old: Node, new: Node) -> None:
     cut = {"begin": (0, 0, 0, 0), "end": tall.shape, "strides": (1, 2, 1, 1)}
     m.put(old, replace(old, op="strided_slice", inputs=(tall,), attrs=cut))
     m.notes.append(f"{old.name or old.op}: strides in one direction, every other row is kept (twice the products)")
+
+
+def _pad_first(m: _Mender, old: Node, new: Node, x: Tensor) -> None:
+    """Zeros around, means without a border, and the windows' sizes over how much of the image is in them."""
+    y, window, strides = old.output, old.attrs["window"], old.attrs["strides"]
+    border = ((0, 0), *(tuple(p) for p in old.attrs["padding"]), (0, 0))
+    shape = [n + low + high for n, (low, high) in zip(x.shape, border, strict=True)]
+    wide = m.step(old, "pad", x, shape, "padded", {"padding": border, "value": None})
+    attrs = {**new.attrs, "padding": ((0, 0), (0, 0)), "activation": None}
+    means = Tensor(f"{y.name}/means", y.shape, y.dtype)
+    m.put(old, replace(new, inputs=(wide,), outputs=(means,), attrs=attrs, name=f"{old.name or old.op}/means"))
+    inside: list[NDArray] = []
+    for n, (low, _), size, step, count in zip(x.shape[1:3], border[1:3], window, strides, y.shape[1:3], strict=True):
+        first = np.arange(count) * step - low
+        inside.append(size / (np.minimum(first + size, n) - np.maximum(first, 0)))
+    factor = np.multiply.outer(*inside).astype(y.dtype)[None, :, :, None]
+    part = Tensor(f"{y.name}/part", factor.shape, y.dtype, None, factor)
+    m.put(old, replace(old, op="mul", inputs=(means, part), attrs={"activation": old.attrs.get("activation")}))
 
 
 def _axis_first(m: _Mender, old: Node, new: Node, x: Tensor) -> None:

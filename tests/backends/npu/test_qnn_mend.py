@@ -48,7 +48,22 @@ def compressed(node=True):
     return NpuGraph("compressed", [x], [y], nodes).check(), [rng.standard_normal(x.shape).astype(F32)]
 
 
-@pytest.mark.parametrize("made", [tall, inner_gather, compressed, lambda: compressed(False)])
+def bordered(window=(3, 3), strides=(1, 1), padding=((1, 1), (1, 1))):
+    """Means of an image's windows in which its border counts for nothing."""
+    x, shape = Tensor("x", (1, 16, 16, 12), F32), [1, 0, 0, 12]
+    for i in range(2):
+        shape[i + 1] = (16 + sum(padding[i]) - window[i]) // strides[i] + 1
+    y = Tensor("y", tuple(shape), F32)
+    attrs = {"window": window, "strides": strides, "padding": padding, "activation": "relu6"}
+    graph = NpuGraph("bordered", [x], [y], [Node("average_pool_2d", (x,), (y,), attrs, name="pool")]).check()
+    return graph, [5 * np.random.default_rng(3).standard_normal(x.shape).astype(F32)]
+
+
+def uneven():
+    return bordered((4, 5), (2, 3), ((0, 2), (1, 3)))
+
+
+@pytest.mark.parametrize("made", [tall, inner_gather, bordered, uneven, compressed, lambda: compressed(False)])
 def test_mended_graphs_mean_the_same_and_are_computed_rightly(made):
     graph, feeds = made()
     other, origin, _ = mended(graph, 73)
