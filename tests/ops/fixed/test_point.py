@@ -116,3 +116,29 @@ def test_per_channel_rescaling_broadcasts():
 @pytest.mark.parametrize("x", [0.49999999999999994, -0.49999999999999994, 2.0**52 + 1])
 def test_round_away_at_its_edges(x: float):
     assert float(round_away(x)) == float(nearest_away(Fraction(x)))
+
+
+def published(x: int, multiplier: int, shift: int, rounding: str) -> int:
+    """The two published routines, in unbounded integers."""
+    if rounding == "single":
+        return (x * multiplier + (1 << (30 - shift))) >> (31 - shift)
+    product = (x << max(shift, 0)) * multiplier
+    nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
+    high = abs(nudged) >> 31
+    high = min(high if nudged >= 0 else -high, INT32_MAX)
+    e = max(-shift, 0)
+    rest, threshold = high & ((1 << e) - 1), (((1 << e) - 1) >> 1) + (high < 0)
+    return (high >> e) + (rest > threshold)
+
+
+@pytest.mark.parametrize("rounding", ["double", "single"])
+@given(st.lists(int32, min_size=1, max_size=40), st.floats(2.0**-40, 2.0**40))
+def test_rescaling_is_the_published_routine(rounding: str, xs: list[int], real: float):
+    """Bit for bit wherever results fit 32 bits, ends and halves included; also for factors that vanish."""
+    multiplier, shift = quantize_multiplier(real, rounding)
+    m, s = int(multiplier), int(shift)
+    halves = [k * (1 << min(max(30 - s, 0), 31)) // max(m, 1) + d for k in (1, -1, 3, -3) for d in (-1, 0, 1)]
+    xs = [x for x in [*xs, *halves, INT32_MAX, INT32_MIN, 0, 1, -1] if INT32_MIN <= x <= INT32_MAX]
+    xs = [x for x in xs if INT32_MIN <= x << max(s, 0) <= INT32_MAX]
+    want = [published(x, m, s, rounding) for x in xs]
+    assert rescale(np.array(xs), multiplier, shift, rounding).tolist() == want
