@@ -51,7 +51,8 @@ _KINDS: Final[dict[str, str]] = {
     "table": "q8",
     **dict.fromkeys(("reshape", "transpose", "concatenation", "slice", "strided_slice", "pad"), _MOVES),
     **dict.fromkeys(("broadcast_to", "tile", "reverse", "gather", "select"), _MOVES),
-    "cast": "f32 f16 i8 i16 i32 i64 bool",
+    # Of the stored integer: how a table is looked up.
+    "cast": "f32 f16 i8 i16 i32 i64 bool q8 q16 qu8",
     "split": "f32 q8 q16 qu8 i8 i16 i32 i64",
     "one_hot": "f32 q8 qu8 i8 i32 i64 bool",
     "resize_bilinear": "f32 q8 q16 qu8",

@@ -468,7 +468,8 @@ def sample(op: str, kind: str, seed: int) -> tuple[NpuGraph, list[np.ndarray], l
             stored.append(m.stored(t, 0.5 if op == "div" and i == 1 else low))
             if op == "one_hot":
                 stored[-1] = np.abs(stored[-1]) % 9
-        reals.append(real(t, t.data if t.data is not None else stored[-1]))
+        # A cast reads stored integers, whatever their grid.
+        reals.append(stored[-1] if op == "cast" else real(t, t.data if t.data is not None else stored[-1]))
     nodes = Node(op, tuple(operands), (), attrs)
     results = meaning(nodes, reals)
     first = operands[1] if op == "select" else operands[0]
