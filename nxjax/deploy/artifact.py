@@ -11,7 +11,7 @@ from nxjax.backends.npu.base import Build
 from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import Bound, Subject, stored_inputs
+from nxjax.deploy.trace import Signature, Subject, stored_inputs
 from nxjax.errors import ExecutionError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.placement import Cost
@@ -32,12 +32,12 @@ class Artifact:
         notes: what else to know.
     """
 
-    def __init__(self, target: str, bound: Bound, subject: Subject, build: Build, report: Report) -> None:
+    def __init__(self, target: str, signature: Signature, subject: Subject, build: Build, report: Report) -> None:
         self.target = target
         self.graph = subject.form if isinstance(subject.form, NpuGraph) else None
         self.report = report
         self.deviation: Deviation | None = None
-        self._bound = bound
+        self._signature = signature
         self._subject = subject
         self._build = build
 
@@ -79,17 +79,17 @@ class Artifact:
                 expected="a chip, a simulator or a runtime of the vendor",
                 fix="; ".join(self.notes) or "save it and run it on the device",
             )
-        leaves = self._bound.flat_inputs(args, "run")
+        leaves = self._signature.flat_inputs(args, "run")
         stored = self._build.run(stored_inputs(self._subject.inputs, leaves))
-        return self._bound.result(self._subject.outputs, stored)
+        return self._signature.result(self._subject.outputs, stored)
 
     __call__ = run
 
     def reference(self, *args: Any) -> Any:
         """What the artifact means: the exact results for inputs as `run` takes them, computed on this host."""
-        leaves = self._bound.flat_inputs(args, "reference")
+        leaves = self._signature.flat_inputs(args, "reference")
         stored = self._subject.meaning(stored_inputs(self._subject.inputs, leaves))
-        return self._bound.result(self._subject.outputs, stored)
+        return self._signature.result(self._subject.outputs, stored)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the artifact, all of its files or none; give its path.

@@ -11,7 +11,7 @@ from nxjax.backends.npu.base import Target
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import IO, Bound, Positions, Subject, stored_inputs
+from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject, stored_inputs
 from nxjax.errors import LoweringError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Placement
@@ -69,8 +69,9 @@ def compile(
 
 
 def built(
-    target: Target[Any], bound: Bound, subject: Subject, options: dict[str, object], strict: bool, verify: bool
+    target: Target[Any], signature: Signature, subject: Subject, options: dict[str, object], strict: bool, verify: bool
 ) -> Artifact:
+    """The artifact that ``target`` makes of a subject, checked as `compile` says."""
     if strict and not target.host:
         # What the published rules refuse need not be compiled to be refused.
         _check_strict(target, target.placed(subject.form))
@@ -78,9 +79,9 @@ def built(
     if strict and not target.host:
         _check_strict(target, build.placements)
     report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes)
-    artifact = Artifact(target.name, bound, subject, build, report)
+    artifact = Artifact(target.name, signature, subject, build, report)
     if verify and build.run is not None:
-        stored = stored_inputs(subject.inputs, bound.inputs)
+        stored = stored_inputs(subject.inputs, signature.inputs)
         artifact.deviation = measured(build.runs_on, subject.outputs, build.run(stored), subject.meaning(stored))
     return artifact
 

@@ -104,7 +104,7 @@ def _bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes, Path | N
     """Name for messages, content, and the folder it lies in."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return "data", bytes(source), None
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("load: needs a path or bytes", got=type(source).__name__)
     path = Path(source)
     if path.exists() and not path.is_file():

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, Protocol, final
 
 import numpy as np
 
@@ -48,6 +48,19 @@ class Subject:
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
     meaning: Meaning
+
+
+class Signature(Protocol):
+    """How the arguments of a call become inputs as they are stored, and stored results what the call gives."""
+
+    @property
+    def inputs(self) -> Sequence[NDArray]:
+        """Values to measure a deviation on."""
+        ...
+
+    def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]: ...
+
+    def result(self, outputs: Sequence[Tensor], stored: Sequence[NDArray]) -> Any: ...
 
 
 @final
