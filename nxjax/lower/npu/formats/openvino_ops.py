@@ -120,13 +120,21 @@ def _(net: Net, node: Node) -> Results:
     o, kh, kw, i = w.shape
     groups = int(a.get("groups", 1))
     begin, end = pads(a["padding"])
-    x = net.get(operand(node), True)
+    x, strides = net.get(operand(node), True), list(a["strides"])
+    if kh == kw == 1 and strides != [1, 1] and operand(node).dtype == dtypes.int16:
+        # OpenVINO moves such strides to where the input comes from, and forgets them where that is a scaling.
+        size = [low + n + high for low, n, high in zip(begin, operand(node).shape[1:3], end, strict=True)]
+        if any(begin + end):
+            x = net.op.pad(x, net.ints([0, 0, *begin]), net.ints([0, 0, *end]), "constant")
+            begin, end = [0, 0], [0, 0]
+        x = net.op.slice(x, *map(net.ints, ((0, 0), size, strides, (2, 3))))
+        strides = [1, 1]
     if groups == 1:
         weights = kernel(net, w, (0, 3, 1, 2), (o, i, kh, kw), 0)
-        y = net.op.convolution(x, weights, list(a["strides"]), begin, end, list(a["dilations"]))
+        y = net.op.convolution(x, weights, strides, begin, end, list(a["dilations"]))
     else:
         weights = grouped(net, w, groups)
-        y = net.op.group_convolution(x, weights, list(a["strides"]), begin, end, list(a["dilations"]))
+        y = net.op.group_convolution(x, weights, strides, begin, end, list(a["dilations"]))
     return [add_bias(net, node, y, (1, o, 1, 1))], True
 
 

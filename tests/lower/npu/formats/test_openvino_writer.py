@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+import nxjax as nx
 from nxjax.backends.npu.openvino_run import CPU, has_vnni
 from nxjax.errors import LoweringError, ParameterError, ProgramError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
@@ -582,3 +583,14 @@ def test_weights_that_a_node_takes_off_their_grid_stay_stored(op, shape, axis, x
     assert [int(np.prod(o.shape)) for o in kept] == [w.size]
     data = rng.standard_normal(x).astype(np.float32)
     np.testing.assert_allclose(run(model, [data])[0], interpret(graph, [data])[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("padding", ["VALID", [(1, 2), (0, 3)]])
+def test_strides_of_16_bit_convolutions_of_one_pixel_stay(padding):
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(1, 1, 3, 8)).astype(np.float32), rng.normal(size=(1, 9, 12, 3)).astype(np.float32)
+    layout = ("NHWC", "HWIO", "NHWC")
+    f = lambda x: nx.nn.relu(nx.lax.conv_general_dilated(x, w, (2, 3), padding, dimension_numbers=layout))
+    q = nx.quantize(f, "int16x8", calibrate=[(x,)])
+    artifact = nx.compile(q, target="openvino-cpu")(x)
+    assert artifact.run(x).shape == f(x).shape and artifact.deviation.max_lsb <= 2
