@@ -37,8 +37,21 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
     return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+def _targets() -> dict[tuple[str, str], list[str]]:
+    """Best label here and why no better one -> the targets for which that holds, sizes of one chip counted once."""
+    from nxjax.deploy.targets import targets
+
+    listed = targets()
+    known = {t.name for t in listed}
+    found: dict[tuple[str, str], list[str]] = {}
+    for t in listed:
+        if t.name.rpartition("-")[0] not in known:
+            found.setdefault((t.label, t.reason), []).append(t.name)
+    return found
+
+
 def text() -> str:
-    """Versions, devices, backends and extras with the reason for each that is missing, cache, settings."""
+    """Versions, devices, backends, targets and extras with the reason for each that is missing, cache, settings."""
     import nxjax
     from nxjax.backends import cache, registry
     from nxjax.config import config
@@ -52,6 +65,8 @@ def text() -> str:
     lines += _table(
         [(n, b.platform, "available" if b.available()[0] else "missing", b.available()[1]) for n, b in backends]
     )
+    lines += ["", "targets"]
+    lines += _table([(", ".join(names), label, reason) for (label, reason), names in _targets().items()])
     lines += ["", "extras"]
     rows: list[tuple[str, ...]] = []
     for extra, packages in extras().items():

@@ -10,10 +10,21 @@ from nxjax.__main__ import main
 from nxjax.config import config
 
 
-def test_info_names_versions_devices_and_extras(capsys):
+def test_info_names_versions_devices_targets_and_extras(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    for word in (f"nxjax {__version__}", "numpy", "cpu:0", "hardware", "reference", "xla", "demo", "NXJAX_CACHE_DIR"):
+    for word in (
+        f"nxjax {__version__}",
+        "numpy",
+        "cpu:0",
+        "hardware",
+        "reference",
+        "xla",
+        "demo",
+        "targets",
+        "ethos-u55",
+        "NXJAX_CACHE_DIR",
+    ):
         assert word in out
 
 
