@@ -135,11 +135,23 @@ def test_quantized_sums_do_not_run_on_the_reference_kernel_that_reads_them_unsig
     assert len(build.placements) == 2
 
 
-def test_what_would_end_the_process_is_refused_before_it_is_loaded():
-    x, y = (Tensor(n, (4,), I8, Grid(I8, 1e4)) for n in "xy")
-    z = Tensor("z", (4,), I8, Grid(I8, 1e-4))
-    graph = NpuGraph("far", [x, y], [z], [Node("add", (x, y), (z,), {"activation": None}, user_source())])
+@pytest.mark.parametrize(
+    ("op", "scales", "attrs"),
+    [
+        ("add", (1e4, 1e4, 1e-4), {"activation": None}),
+        ("sub", (1e4, 1e4, 1e-4), {"activation": None}),
+        ("squared_difference", (10.0, 10.0, 1e-6), {}),
+        ("hard_swish", (1.0, 1e-3), {}),
+        ("softmax", (1e-9, 1 / 256), {"beta": 1.0}),
+        ("log_softmax", (2.0**-26, 1 / 16), {}),
+    ],
+)
+def test_what_would_end_the_process_is_refused_before_it_is_loaded(op, scales, attrs):
+    """Or what it would compute nonsense from."""
+    zero = {"softmax": -128, "log_softmax": 127}.get(op, 0)
+    *xs, z = (Tensor(f"t{i}", (4,), I8, Grid(I8, s, zero)) for i, s in enumerate(scales))
+    graph = NpuGraph("far", xs, [z], [Node(op, tuple(xs), (z,), attrs, user_source())])
     operations = tflite_ops.operations(graph)
-    with pytest.raises(LoweringError, match="cannot go from a scale") as caught:
+    with pytest.raises(LoweringError, match=r"cannot go from a scale|has no bits for a scale") as caught:
         litert.Session(tflite.encode(graph, operations), operations)
     assert "test_litert.py" in str(caught.value)

@@ -65,6 +65,9 @@ _COMPARE_STEP: Final = 1 / 256
 # An 8-bit (16-bit) sum shifts its operands up by so many bits, and the factor back must be below one.
 _SHIFTS: Final = {"q8": 20, "qu8": 20, "q16": 15}
 _SQUARED_SHIFT: Final = 14
+# The one of hard_swish, whose result is at most 128 times finer than its operand; and bits of the exponentials of int8.
+_HARD_SWISH_SHIFT: Final = 8
+_EXP_BITS: Final = 26
 _RANKS: Final = {"pad": 5, "batch_matmul": 5}
 _RANK: Final = 8
 _WORDS: Final = {"f": "float", "i": "int", "q": "quantized int", "qu": "quantized uint", "bool": "bool"}
@@ -123,10 +126,18 @@ def _scales(node: Node, data: Tensor) -> Verdict:
         return Verdict(False, why, "compare in float32, before the operands are quantized")
     if node.op == "neg" and kind(data) == "q16" and node.output.grid != data.grid:
         return Verdict(False, "LiteRT negates int16 on one grid only", "multiply by -1")
-    if node.op not in ("add", "squared_difference") or node.output.grid is None:
+    if node.op in ("softmax", "log_softmax") and kind(data) == "q8":
+        if scales[0] * node.attrs.get("beta", 1.0) * 2**_EXP_BITS > 1:
+            return YES
+        why = f"LiteRT's {node.op} has no bits for a scale of {scales[0]:.3g}"
+        return Verdict(False, why, "calibrate on data of the usual range, so that its operand is not all but constant")
+    if node.op not in ("add", "sub", "squared_difference", "hard_swish") or node.output.grid is None:
         return YES
     twice, out = 2 * max(scales), float(node.output.grid.scales(0))
-    factor = twice**2 / 2**_SQUARED_SHIFT if node.op == "squared_difference" else twice / 2 ** _SHIFTS[kind(data)]
+    if node.op == "squared_difference":
+        factor = twice**2 / 2**_SQUARED_SHIFT
+    else:
+        factor = twice / 2 ** (_HARD_SWISH_SHIFT if node.op == "hard_swish" else _SHIFTS[kind(data)])
     if factor < out:
         return YES
     why = f"LiteRT's {node.op} cannot go from a scale of {max(scales):.3g} to {out:.3g}"
