@@ -54,10 +54,12 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Sp
     deviation = "" if artifact.deviation is None else f"{artifact.deviation.max_lsb} LSB"
     cost = artifact.cost
     latency = f"{1e6 * cost['latency'].value:.1f} us ({cost['latency'].basis})" if "latency" in cost else ""
+    # Of a package of several files, the one with the weights.
+    size = max(map(len, artifact.files.values()))
     note = artifact.runs_on or "; ".join(artifact.notes)
     accuracy = None if not artifact.runs_on else _accuracy(artifact, data, batch)
     return TargetRow(
-        target.name, program, artifact.label, accuracy, on_npu, deviation, len(artifact.bytes), latency, note
+        target.name, program, artifact.label, accuracy, on_npu, deviation, size, latency, note
     )  # fmt: skip
 
 

@@ -174,7 +174,9 @@ class AppleNeuralEngine(NpuTarget):
         cost = Cost()
         cost.add("file", sum(map(len, package.files.values())), "bytes", "measured")
         cost.add("weights", sum(contents.weights.values()), "bytes", "measured")
-        files = {f"{stem}/{name}": data for name, data in package.files.items()}
+        # The program first: it is what ``Artifact.bytes`` gives of the package.
+        names = sorted(package.files, key=lambda name: (not name.endswith(".mlmodel"), name))
+        files = {f"{stem}/{name}": package.files[name] for name in names}
         made = Build(files, "emitted", place(graph, self.supports), cost, notes=list(package.notes))
         made.notes += sorted({r for n in graph.nodes if (r := table.remarks(n))})
         if not has_core_ml():
