@@ -106,6 +106,8 @@ class Bound:
         self.name = getattr(fun, "__name__", "function").strip("<>")
         traced = stage(flat, [v.type for v in values], self.name)
         self.out_tree = store[0]
+        if not traced.outputs:
+            raise ParameterError("compile: the function gives no arrays", got=self.name, fix="return what is computed")
         bound: dict[int, Any] = {}
         self.inputs: list[NDArray] = []
         i = 0

@@ -57,7 +57,6 @@ SHAPES = {
     "an input twice": (lambda x: (x, x), (X,)),
     "an unused input": (lambda x, y: x + 1, (X, X)),
     "a parameter as a result": (lambda p, x: (p["w"], x + 1), (W, X)),
-    "no result": (lambda x: (), (X,)),
     "None in the result": (lambda x: {"a": None, "b": x + 1}, (X,)),
     "integers": (lambda x: x * 2 + 1, (jnp.arange(4),)),
     "booleans": (lambda x: ~x, (jnp.array([True, False]),)),
@@ -143,6 +142,12 @@ def test_what_is_no_function_is_refused():
         compiled(3, X)
 
 
+@pytest.mark.parametrize("result", [(), None, {}])
+def test_functions_without_a_result_are_refused(result):
+    with pytest.raises(ParameterError, match="gives no arrays"):
+        compiled(lambda x: result, X)
+
+
 @pytest.mark.parametrize("transform", [nx.jit, nx.vmap, lambda f: nx.grad(lambda x: f(x).sum())])
 def test_compiling_inside_a_transformation_is_refused(transform):
     with pytest.raises(ParameterError, match="outside of jit, grad and vmap"):
@@ -212,6 +217,11 @@ def test_example_arguments_are_values_of_known_shapes():
     artifact = compiled(lambda x: x * 2, X)
     with pytest.raises(ParameterError, match=r"\(5, 4\)(.|\n)*f32\[3,4\](.|\n)*nx\.bucketed"):
         artifact.run(jnp.ones((5, 4)))
+
+
+def test_types_that_onnx_lacks_are_refused_with_the_users_line():
+    with pytest.raises(LoweringError, match=r"cumsum is not one that ONNX can say(.|\n)*test_compile\.py"):
+        compiled(lambda x: jnp.cumsum(x, dtype="int8"), jnp.arange(4, dtype="int8"), target="onnx")
 
 
 def test_tensors_without_elements_are_refused():

@@ -151,6 +151,10 @@ class NpuGraph:
     def check(self) -> NpuGraph:
         """Raise `ProgramError` unless every tensor is made once and before it is used; gives the graph back."""
         known = set(self.inputs)
+        if len(known) < len(self.inputs) or any(t.constant for t in self.inputs):
+            raise ProgramError("graph: an input is given twice or is a constant", got=[t.name for t in self.inputs])
+        if not self.outputs:
+            raise ProgramError("graph: it has no results", got=self.name)
         for n in self.nodes:
             for t in n.operands:
                 if not t.constant and t not in known:

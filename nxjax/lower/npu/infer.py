@@ -134,6 +134,14 @@ def _same(node: Node) -> Shape:
 
 def _last_axis(node: Node) -> Shape:
     _need(len(_shape(node)) > 0, f"{node.op} of a scalar")
+    beta = node.attrs.get("beta", 1.0)
+    _need(0 < beta < math.inf, f"{node.op}: beta {beta}")
+    return _shape(node)
+
+
+def _leaky(node: Node) -> Shape:
+    alpha = node.attrs["alpha"]
+    _need(math.isfinite(alpha), f"leaky_relu: alpha {alpha}")
     return _shape(node)
 
 
@@ -221,6 +229,8 @@ def _one_hot(node: Node) -> Shape:
 def _resize(node: Node) -> Shape:
     x, size = _shape(node), node.attrs["size"]
     _need(len(x) == 4 and len(size) == 2 and min(size) > 0, f"{node.op} of {x} to {tuple(size)}")
+    both = node.attrs["align_corners"] and node.attrs["half_pixel_centers"]
+    _need(not both, f"{node.op}: corners are aligned or centers are at halves, not both")
     return (x[0], *size, x[3])
 
 
@@ -238,6 +248,7 @@ _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(("argmax", "argmin"), _arg),
     **dict.fromkeys(("softmax", "log_softmax"), _last_axis),
     "cumsum": _along,
+    "leaky_relu": _leaky,
     "reverse": _reverse,
     "reshape": _reshape,
     "transpose": _transpose,
@@ -286,6 +297,11 @@ def check(node: Node) -> None:
 _WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
 _COMPARE: Final = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _CONVERT: Final = ("quantize", "dequantize", "cast")
+# Functions of real numbers: integers that mean themselves have none.
+_REAL: Final = frozenset((
+    "softmax", "log_softmax", "logistic", "tanh", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "sin", "cos",
+    "gelu", "erf", "leaky_relu", "prelu", "average_pool_2d", "resize_bilinear", "table",
+))  # fmt: skip
 
 
 def check_dtypes(node: Node) -> None:
@@ -302,6 +318,8 @@ def check_dtypes(node: Node) -> None:
         _agree(node, out.dtype == dtypes.bool_ and operands[1].dtype == first.dtype)
     elif node.op in _WEIGHTED:
         _agree(node, out.dtype == first.dtype and _weights_agree(first, operands[1:]))
+    elif node.op in _REAL and first.grid is None and first.dtype not in dtypes.FLOAT:
+        _agree(node, False)
     else:
         data = {"gather": operands[:1], "select": operands[1:]}.get(node.op, operands)
         _agree(node, all(t.dtype == first.dtype for t in [*data, *node.outputs]))

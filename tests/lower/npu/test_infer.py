@@ -74,3 +74,34 @@ def test_overflow_is_a_result_and_no_warning():
     x, y = f32("x", 1), f32("y", 1)
     graph = NpuGraph("g", [x], [y], [Node("exp", (x,), (y,))])
     assert np.isinf(interpret(graph, [np.float32([1000])])[0]).all()
+
+
+@pytest.mark.parametrize("op", ["tanh", "softmax", "exp", "gelu", "erf", "leaky_relu"])
+def test_integers_that_mean_themselves_have_no_real_functions(op):
+    plain = [Tensor(n, (2,), "int8") for n in "xy"]
+    with pytest.raises(DtypeError, match="dtypes that do not go together"):
+        infer.check(Node(op, (plain[0],), (plain[1],), {"beta": 1.0, "alpha": 1.0}))
+
+
+def test_resizing_aligns_corners_or_centers():
+    attrs = {"size": (2, 2), "align_corners": True, "half_pixel_centers": True}
+    with pytest.raises(ShapeError, match="not both"):
+        infer.check(Node("resize_bilinear", (f32("x", 1, 4, 4, 1),), (f32("y", 1, 2, 2, 1),), attrs))
+
+
+def test_a_graph_has_each_input_once_and_some_result():
+    x, y, c = f32("x", 2), f32("y", 2), f32("c", 2, data=np.zeros(2, np.float32))
+    node = Node("abs", (x,), (y,))
+    for inputs, outputs, says in (([x, x], [y], "given twice"), ([x, c], [y], "constant"), ([x], [], "no results")):
+        with pytest.raises(ProgramError, match=says):
+            NpuGraph("g", inputs, outputs, [node]).check()
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [("softmax", {"beta": b}) for b in (0.0, -1.0, float("inf"), float("nan"))]
+    + [("leaky_relu", {"alpha": float("nan")})],
+)
+def test_numbers_of_an_op_are_numbers(op, attrs):
+    with pytest.raises(ShapeError, match=f"{op}: "):
+        infer.check(Node(op, (f32("x", 2),), (f32("y", 2),), attrs))

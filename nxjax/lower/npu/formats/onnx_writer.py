@@ -7,6 +7,7 @@ rounding boundary.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
@@ -98,9 +99,24 @@ def emit(graph: NpuGraph, options: Options) -> Written:
     model = _model(onnx, b, graph, inputs, outputs)
     if model.ByteSize() > _LIMIT:
         raise LoweringError("onnx: the model is larger than one file can be", got=f"{model.ByteSize()} bytes")
-    onnx.checker.check_model(model, full_check=True)
     owners = {name: n if n is None else origin[n] for name, n in b.owners.items()}
+    _check(onnx, model, owners)
     return Written(model.SerializeToString(), owners, inputs, outputs, b.notes)
+
+
+def _check(onnx: Any, model: Any, owners: dict[str, Node | None]) -> None:
+    """ONNX's own checker, whose words become ours: types that the format has for other operators, but not for these."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as e:
+        named = re.search(r"node name: ([^)]*)\)", str(e))
+        node = owners.get(named[1]) if named else None
+        raise LoweringError(
+            f"onnx: {node.op if node else 'the graph'} is not one that ONNX can say",
+            got=str(e).strip().split("\n")[0][:300],
+            fix="compute it in float32 or quantized",
+            source=node.source if node else None,
+        ) from e
 
 
 def _model(onnx: Any, b: Builder, graph: NpuGraph, inputs: list[Port], outputs: list[Port]) -> Any:
