@@ -36,7 +36,9 @@ def run_block(source: str, namespace: dict, where: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_block_runs(page: Path):
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # Examples that write files write them here.
+    monkeypatch.chdir(tmp_path)
     # The examples of errors.md raise, and have a test of their own; its introduction runs.
     text = page.read_text().split("\n## ")[0] if page.name == "errors.md" else page.read_text()
     namespace: dict = {"__name__": "docs"}
