@@ -52,7 +52,8 @@ class Quantized:
 
     def plan(self, call: Call) -> Plan:
         """How ``call`` is quantized; refused if it needs ranges that calibration did not see."""
-        plan = call.plan(self.policy, "quantize")
+        # Where something was quantized in calibration, nothing may be left in a loop of no steps.
+        plan = call.plan(self.policy, "quantize", bool(self.ranges))
         missing = [s for s in plan.all_sites() if s not in self.ranges]
         if missing and not self.ranges:
             raise ParameterError(

@@ -54,10 +54,11 @@ class Call:
         self.program: Program = stage(flat, [x.type for x in self.values], name, names)
         self.out_tree = store[0]
 
-    def plan(self, policy: Policy, what: str) -> Plan:
-        """How the traced program is quantized."""
+    def plan(self, policy: Policy, what: str, calibrated: bool = False) -> Plan:
+        """How the traced program is quantized; refused if nothing is, unless it was so in calibration."""
         plan = planned(self.program, self.weights, policy)
-        check_inputs(plan, what)
+        if not calibrated:
+            check_inputs(plan, what)
         return plan
 
     def stored(self, plan: Plan) -> dict[Var, Stored]:

@@ -183,7 +183,8 @@ class Quantizer(Walker):
             if grid is None:
                 a, b = self.ranges[plan.sites[y]] if y in plan.sites else (low, high)
                 found[i] = covering(min(low, a), max(high, b), made[y].dtype)
-            elif grid.bounds[0] <= low and high <= grid.bounds[1]:
+            elif grid.bounds[0] <= low and high <= grid.bounds[1] + float(np.asarray(grid.scale)):
+                # The largest result of tanh is a step beyond its grid.
                 found[i] = grid
         return found
 

@@ -1,0 +1,173 @@
+"""Equations that hold programs: derivatives of one's own stay, grids and scales go in and come out."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax import lax, nn
+from nxjax.quant import QArray
+
+R = np.random.default_rng(0)
+INTEGER = ("int8", "int16x8")
+
+
+def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
+    return (scale * R.standard_normal(shape)).astype(np.float32)
+
+
+P = {"w": normal(64, 48, scale=0.2), "b": normal(48, scale=0.1), "v": normal(48, 10, scale=0.2)}
+X = normal(32, 64)
+
+
+def sqnr(y: Any, q: Any) -> float:
+    y, q = np.asarray(y, np.float64), np.asarray(q, np.float64)
+    return float(10 * np.log10((y**2).sum() / max(((q - y) ** 2).sum(), 1e-30)))
+
+
+def bits(a: Any, b: Any) -> None:
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def test_custom_derivatives_survive():
+    @nx.custom_vjp
+    def product(x: Any, w: Any) -> Any:
+        return x @ w
+
+    product.defvjp(lambda x, w: (x @ w, (x, w)), lambda r, g: (3 * g @ r[1].T, jnp.ones_like(r[1])))
+
+    @nx.custom_jvp
+    def act(x: Any) -> Any:
+        return jnp.tanh(x)
+
+    act.defjvp(lambda x, t: (act(x[0]), 5 * t[0]))
+    g = lambda p, x: act(product(x, p["w"]))
+    p, x = nx.tree.map(nx.asarray, P), nx.asarray(X)
+    q = nx.quantize(g, calibrate=[(p, x)])
+    assert sqnr(g(p, x), q(p, x)) > 33
+    assert "qdot" in str(nx.make_jaxpr(q)(p, x))
+    scalar = lambda f: lambda p, x: f(p, x).sum()
+    gp, gx = nx.grad(scalar(q), (0, 1))(p, x)
+    np.testing.assert_array_equal(gp["w"], np.ones((64, 48)))
+    np.testing.assert_allclose(gx, np.broadcast_to(15 * P["w"].sum(1), X.shape), 1e-4, 1e-4)
+    (_, y), _ = nx.jit(nx.value_and_grad(lambda p, x: (q(p, x).sum(), q(p, x)), has_aux=True))(p, x)
+    bits(y, q(p, x))
+    many = nx.vmap(nx.grad(scalar(q), 1), (None, 0))(p, x[:, None])
+    np.testing.assert_allclose(many[:, 0], gx, 1e-4, 1e-4)
+    stored = q.quantize_params(p, x)
+    assert isinstance(stored["w"], QArray)
+    bits(q(stored, x), q(p, x))
+
+
+def test_what_a_custom_derivative_closes_over():
+    """It reaches the integers, and has no derivative."""
+
+    def model(x: Any, w: Any) -> Any:
+        @nx.custom_jvp
+        def product(x: Any) -> Any:
+            return x @ w
+
+        product.defjvp(lambda x, t: (x[0][:, :48], 7 * t[0][:, :48]))
+        return product(x)
+
+    @nx.custom_vjp
+    def pulled(x: Any, y: Any) -> Any:
+        return x @ P["w"] + y
+
+    pulled.defvjp(lambda x, y: (pulled(x, y), None), lambda _, g: (None, 2 * g))
+    x, w, y = nx.asarray(X), nx.asarray(P["w"]), normal(32, 48)
+    q = nx.quantize(model, calibrate=[(x, w)], params=(1,))
+    bits(nx.jit(q)(x, w), q(x, w))
+    assert sqnr(x @ w, q(x, w)) > 33
+    value, g = nx.value_and_grad(lambda x: q(x, w).sum())(x)
+    np.testing.assert_allclose(value, q(x, w).sum(), 1e-6)
+    np.testing.assert_array_equal(g, np.pad(np.full((32, 48), 7), ((0, 0), (0, 16))))
+    with pytest.raises(nx.errors.GradientError, match="closes over"):
+        nx.grad(lambda w: q(x, w).sum())(w)
+    q = nx.quantize(pulled, calibrate=[(x, y)])
+    gx, gy = nx.jit(nx.grad(lambda x, y: q(x, y).sum(), (0, 1)))(x, nx.asarray(y))
+    assert not np.asarray(gx).any() and (np.asarray(gy) == 2).all()
+
+
+def test_calibration_keeps_custom_derivatives():
+    @nx.custom_jvp
+    def product(x: Any, w: Any) -> Any:
+        return x @ w
+
+    product.defjvp(lambda x, t: (product(*x), 0 * (x[0] @ x[1])))
+    c = nx.calibrate(lambda p, x: product(x, p["w"]))
+    assert not np.asarray(nx.grad(lambda x: c(P, x)[0].sum())(nx.asarray(X))).any()
+    _, ranges = nx.jit(c)(P, X)
+    y = X @ P["w"]
+    np.testing.assert_allclose(ranges["custom_jvp_call_0/dot_general_0"], (y.min(), y.max()), 1e-5)
+
+
+# --- grids go in and come out ---
+
+
+def snaps(q: Any, *args: Any) -> int:
+    """How often a value is put on a grid, at all levels."""
+    return str(nx.make_jaxpr(q)(*args)).count("quantize_dequantize")
+
+
+def test_values_on_grids_stay_on_them():
+    p, x = {"w": normal(16, 16, scale=0.3)}, normal(4, 16)
+    inner = lambda p, x: nn.relu(x @ p["w"])
+    straight = lambda p, x: inner(p, inner(p, x)) @ p["w"]
+    held = lambda p, x: nx.checkpoint(inner)(p, inner(p, x)) @ p["w"]
+    chosen = lambda p, x: lax.cond(x.sum() > 0, inner, lambda p, x: inner(p, x) + 1, p, inner(p, x)) @ p["w"]
+    data = [(p, x), (p, -x)]
+    wanted, q, c = (nx.quantize(g, calibrate=data) for g in (straight, held, chosen))
+    assert snaps(q, p, x) == snaps(wanted, p, x) == 1
+    bits(q(p, x), wanted(p, x))
+    # Branches give different grids: what comes out is put on one.
+    (cond,) = [e for e in nx.make_jaxpr(c)(p, x).equations if e.op.name == "cond"]
+    assert all("quantize_dequantize" not in [e.op.name for e in b.equations[:4]] for b in cond.params["branches"])
+    for _, x in data:
+        assert sqnr(chosen(p, x), c(p, x)) > 30
+        bits(nx.jit(c)(p, x), c(p, x))
+
+
+@pytest.mark.parametrize("policy", INTEGER)
+@pytest.mark.parametrize("cell", ["relu", "tanh", "gated"])
+def test_what_a_scan_carries_keeps_its_grid(cell: str, policy: str):
+    """Steps hand integers on: no change of grid between them, so that a chip runs all of them."""
+    p = {"w": normal(8, 16, scale=0.3), "u": normal(16, 16, scale=0.2)}
+    cells = {
+        "relu": lambda h, z: nn.relu(z),
+        "tanh": lambda h, z: jnp.tanh(z),
+        "gated": lambda h, z: nn.sigmoid(z) * h + jnp.tanh(z),
+    }
+
+    def rnn(p: Any, xs: Any) -> Any:
+        step = lambda h, x: (cells[cell](h, x @ p["w"] + h @ p["u"]), h)
+        return lax.scan(step, jnp.zeros((3, 16)), xs)
+
+    xs = normal(5, 3, 8)
+    q = nx.quantize(rnn, policy, calibrate=[(p, xs), (p, 2 * xs)])
+    (scan,) = [e for e in nx.make_jaxpr(q)(p, xs).equations if e.op.name == "scan"]
+    inside = [e.op.name for e in scan.params["body"].equations]
+    # What comes in is put on its grid, what is carried lies there.
+    assert inside.count("quantize_dequantize") == 1 and "requantize" not in inside and "qdot" in inside
+    for a, b in zip(rnn(p, xs), q(p, xs), strict=True):
+        assert sqnr(a, b) > 25
+    for a, b in zip(nx.jit(q)(p, xs), q(p, xs), strict=True):
+        bits(a, b)
+    # Step by step, it is the function of one step on the same ranges.
+    long = nx.quantize(rnn, policy, ranges=q.ranges)(p, xs[:0])
+    assert long[0].shape == (3, 16) and long[1].shape == (0, 3, 16) and not np.asarray(long[0]).any()
+    g = nx.grad(lambda p: q(p, xs)[0].sum())(nx.tree.map(nx.asarray, p))
+    assert all(jnp.isfinite(v).all() and jnp.abs(v).max() > 0 for v in nx.tree.leaves(g))
+
+
+def test_what_is_carried_from_beyond_a_fixed_grid():
+    """A start that tanh's grid does not hold is not cut off."""
+    p, xs = {"u": normal(4, 4)}, normal(3, 2, 4)
+    rnn = lambda p, xs, h: lax.scan(lambda h, x: (jnp.tanh(x + h @ p["u"]), h), h, xs)[1]
+    start = np.full((2, 4), 5, np.float32)
+    q = nx.quantize(rnn, calibrate=[(p, xs, start)])
+    np.testing.assert_allclose(q(p, xs, start)[0], start, atol=0.05)
+    bits(nx.jit(q)(p, xs, start), q(p, xs, start))
