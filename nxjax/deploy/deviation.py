@@ -69,9 +69,11 @@ def measured(runs_on: str, outputs: Sequence[Tensor], got: Sequence[NDArray], wa
             a, b = tensor.grid.dequantize(a), tensor.grid.dequantize(b)
         x, y = a.astype(np.float64), b.astype(np.float64)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
-        error = np.where(same, 0.0, np.abs(x - y))
-        squared += float(np.sum(error**2))
+        with np.errstate(invalid="ignore", over="ignore"):
+            # A NaN beside a number is as far off as can be.
+            error = np.where(same, 0.0, np.nan_to_num(np.abs(x - y), nan=np.inf, posinf=np.inf))
+            squared += float(np.sum(error**2))
         count += error.size
         largest = max(largest, float(error.max(initial=0.0)))
-        scale = max(scale, float(np.abs(np.nan_to_num(y)).max(initial=0.0)))
+        scale = max(scale, float(np.abs(y[np.isfinite(y)]).max(initial=0.0)))
     return Deviation(runs_on, histogram, largest, float(np.sqrt(squared / max(count, 1))), scale)

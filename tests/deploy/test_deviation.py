@@ -1,0 +1,100 @@
+"""Deviations: differences to the exact reference in steps of the result's grid, or in numbers where there is none."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nxjax as nx
+from nxjax.deploy.deviation import measured
+from nxjax.lower.npu.graph import Tensor
+from nxjax.ops.quant_grid import Grid
+from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized
+
+GRID = Grid(np.dtype("int8"), 0.5, 3)
+Q, F = Tensor("q", (4,), "int8", GRID), Tensor("f", (4,), "float32")
+
+
+def test_equal_bits_are_exact():
+    x = np.int8([-128, 0, 5, 127])
+    found = measured("somewhere", [Q], [x], [x.copy()])
+    assert found.exact and found.histogram == {0: 4} and found.max_lsb == 0
+    assert found.max_error == found.rms_error == 0 and found.scale == GRID.dequantize(x).__abs__().max()
+    assert str(found) == repr(found)
+    assert "on somewhere" in str(found) and "+0 LSB  100.00%" in str(found)
+
+
+def test_differences_are_counted_in_steps():
+    found = measured("chip", [Q], [np.int8([1, 2, 3, 127])], [np.int8([1, 1, 5, -128])])
+    assert found.histogram == {0: 1, 1: 1, -2: 1, 255: 1} and found.max_lsb == 255 and not found.exact
+    assert found.max_error == 127.5
+    assert found.rms_error == pytest.approx(np.sqrt((0.25 + 1 + 127.5**2) / 4))
+    rows = str(found).splitlines()[1:]
+    assert [r.split()[0] for r in rows] == ["-2", "+0", "+1", "+255"]
+    assert all("25.00%" in r and "#" in r for r in rows)
+
+
+def test_floats_have_no_steps():
+    a, b = np.float32([1, 2, 3, 4]), np.float32([1, 2, 3.5, 4])
+    found = measured("chip", [F], [b], [a])
+    assert found.histogram == {} and found.max_lsb == 0 and not found.exact
+    assert found.max_error == 0.5 and found.scale == 4 and found.rms_error == 0.25
+    assert "LSB" not in str(found) and "0.5" in str(found) and "chip" in str(found)
+    same = measured("chip", [F], [a], [a])
+    assert same.exact and "at most 0" in str(same)
+
+
+def test_infinities_and_nans_that_agree_are_no_difference():
+    x = np.float32([np.inf, -np.inf, np.nan, 1])
+    same = measured("chip", [F], [x], [x.copy()])
+    assert same.exact and same.scale == 1
+    for got in (
+        [np.inf, np.inf, np.nan, 1],
+        [np.inf, -np.inf, 0, 1],
+        [np.inf, -np.inf, np.nan, np.nan],
+        [3e38, -3e38, np.nan, 1],
+    ):
+        other = measured("chip", [F], [np.float32(got)], [x])
+        assert not other.exact and other.max_error == np.inf
+
+
+def test_several_results_add_up():
+    x, y = np.int8([0, 0, 0, 0]), np.float32([1, 1, 1, 1])
+    found = measured("chip", [Q, F, Q], [x, y, x + np.int8(1)], [x, y + np.float32(2), x])
+    assert found.histogram == {0: 4, 1: 4} and found.max_error == 2 and found.max_lsb == 1
+
+
+def test_no_elements_is_no_difference():
+    empty = Tensor("e", (0,), "int8", GRID)
+    assert measured("chip", [empty], [np.zeros(0, np.int8)], [np.zeros(0, np.int8)]).exact
+    assert measured("chip", [], [], []).exact
+
+
+def test_booleans_and_integers_are_compared_as_numbers():
+    b, i = Tensor("b", (2,), "bool"), Tensor("i", (2,), "int32")
+    assert measured("chip", [b], [np.array([True, False])], [np.array([True, False])]).exact
+    found = measured("chip", [i], [np.int32([5, 2**31 - 1])], [np.int32([5, -(2**31)])])
+    assert found.max_error == 2**32 - 1 and found.histogram == {}
+
+
+@given(st.lists(st.tuples(st.integers(-128, 127), st.integers(-128, 127)), min_size=1, max_size=50))
+def test_the_histogram_is_a_count_of_differences(pairs):
+    a, b = (np.array(v, np.int8) for v in zip(*pairs, strict=True))
+    found = measured("chip", [Tensor("q", a.shape, "int8", GRID)], [a], [b])
+    assert sum(found.histogram.values()) == len(pairs)
+    assert found.histogram == {k: sum(x - y == k for x, y in pairs) for k in {x - y for x, y in pairs}}
+    assert found.max_lsb == max(abs(x - y) for x, y in pairs)
+    assert found.max_error == pytest.approx(found.max_lsb * 0.5)
+    assert found.exact == (found.max_lsb == 0)
+
+
+def test_compilation_measures_what_it_runs():
+    exact = nx.compile(quantized(), target="tflite")(PARAMS, IMAGE).deviation
+    assert exact.exact and exact.runs_on.startswith("LiteRT") and exact.histogram == {0: 5}
+    floats = nx.compile(convnet, target="onnx")(PARAMS, IMAGE).deviation
+    assert floats.histogram == {} and floats.max_error < 1e-5 * floats.scale and "ONNX Runtime" in floats.runs_on
+    # AMD's powers of two are coarser grids: the deviation is said, and it is the difference of the results.
+    artifact = nx.compile(quantized(), target="amd-xdna")(PARAMS, IMAGE)
+    assert not artifact.deviation.exact and artifact.deviation.max_lsb >= 1
+    error = np.abs(np.asarray(artifact.run(IMAGE) - artifact.reference(IMAGE))).max()
+    assert error == pytest.approx(artifact.deviation.max_error, rel=1e-6)
