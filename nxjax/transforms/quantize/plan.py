@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from nxjax.errors import ParameterError
-from nxjax.ops.composite_activation import silu
+from nxjax.ops.compare import le
+from nxjax.ops.composite_activation import hard_swish, silu
 from nxjax.ops.composite_attention import dot_product_attention
 from nxjax.ops.composite_norm import batch_norm_inference, layer_norm, rms_norm
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
+from nxjax.ops.cumulative import cumsum
+from nxjax.ops.dot import dot_general
+from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Op
+from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
@@ -27,8 +33,12 @@ from nxjax.transforms.quantize.scheme import Policy, decided
 from nxjax.transforms.quantize.spelled import spelled
 from nxjax.transforms.quantize.view import View
 
-# Known whole to devices, but to integer arithmetic only by their pieces.
-EXPANDED: Final[frozenset[Op]] = frozenset((silu, layer_norm, rms_norm, batch_norm_inference, dot_product_attention))
+# Known whole to devices, but to integer arithmetic only by their pieces (hard_swish to that of 16 bits).
+EXPANDED: Final[frozenset[Op]] = frozenset(
+    (silu, hard_swish, layer_norm, rms_norm, batch_norm_inference, dot_product_attention)
+)
+# Running sums over at most so many elements are products with a triangle of ones.
+LONGEST: Final = 512
 # How far below the others a masked value has to lie to become 0: half a step of a softmax's grid, as a logarithm.
 MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
 # The same for a mask before it is added to values that differ among themselves.
@@ -117,14 +127,12 @@ class _Planner:
         _Sites(plan).find()
         return plan
 
-    def _prepared(
-        self, program: Program, weights: Sequence[bool], prefix: str
-    ) -> tuple[Program, dict[Var, str]]:
+    def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
         program = inlined(program, 0, JIT)
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
         names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.consts))
         _name(program.equations, prefix, names)
-        if any(_in_pieces(e.op) for e in program.equations):
+        if any(map(_in_pieces, program.equations)):
             program = _Expanding(program, self.policy, names).program()
         program = spelled(program, weights, self.policy, names)
         return program, names
@@ -190,12 +198,15 @@ class _Expanding:
         for e in p.equations:
             e = e.replaced(tuple(map(atom, e.inputs)), e.outputs)
             scheme = None
-            if _in_pieces(e.op):
+            if _in_pieces(e):
                 scheme = decided(self.policy, e, self.names)
             if scheme is None or scheme.activations is None or not (scheme.integer or e.op is dot_product_attention):
                 equations.append(e)
                 continue
-            inner = stage(lambda *xs, e=e: [e.op.expand(*xs, **e.params)], [a.type for a in e.inputs], e.op.name)
+            if e.op is hard_swish and scheme.activations != dtypes.int16:
+                equations.append(e)
+                continue
+            inner = stage(lambda *xs, e=e: [_pieces(e, *xs)], [a.type for a in e.inputs], e.op.name)
             renamed: dict[Var, Atom] = dict(zip(inner.inputs, e.inputs, strict=True))
             whole = self.names[e.outputs[0]]
             _name(inner.equations, f"{whole}/", self.names)
@@ -210,9 +221,28 @@ class _Expanding:
         return Program(p.inputs, equations, [atom(a) for a in p.outputs], consts, values, p.name)
 
 
-def _in_pieces(op: Op) -> bool:
+def _in_pieces(e: Equation) -> bool:
     """Whether integer arithmetic knows an op by its pieces only; an op that a program defined may say so itself."""
-    return op in EXPANDED or getattr(op, "quantized", "") == "expand"
+    if e.op is cumsum:
+        x = e.inputs[0].type
+        return x.dtype == dtypes.float32 and 0 < x.shape[e.params["axis"]] <= LONGEST
+    return e.op in EXPANDED or getattr(e.op, "quantized", "") == "expand"
+
+
+def _pieces(e: Equation, *xs: Array) -> Array:
+    """What ``e`` computes, in the ops that integer arithmetic knows."""
+    return running_sum(xs[0], **e.params) if e.op is cumsum else e.op.expand(*xs, **e.params)
+
+
+def running_sum(x: Array, axis: int, reverse: bool) -> Array:
+    """cumsum as a product with a triangle of ones: rounded once, and every NPU multiplies matrices."""
+    n, rest = x.shape[axis], [i for i in range(x.ndim) if i != axis]
+    place = lambda d: iota(dtype=dtypes.int32, shape=(n, n), dimension=d)
+    first, last = (place(1), place(0)) if reverse else (place(0), place(1))
+    ones = convert_element_type(le(first, last), dtype=x.dtype)
+    y = dot_general(x, ones, dimension_numbers=(((axis,), (0,)), ((), ())))
+    order = [*rest, axis]
+    return transpose(y, permutation=tuple(order.index(i) for i in range(x.ndim)))
 
 
 def _computes(program: Program) -> bool:

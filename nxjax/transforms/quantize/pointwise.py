@@ -38,6 +38,8 @@ from nxjax.transforms.quantize.spelled import Sloped
 from nxjax.transforms.quantize.view import View
 
 BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
+# Functions of 16-bit integers that chips have; the others stay float between two grids, having no table.
+SIXTEEN: Final = frozenset(("logistic", "tanh", "gelu", "leaky_relu", "exp", "log", "sqrt", "rsqrt", "abs", "neg"))
 # A greater number is no scale but a mask in the making; integer arithmetic has no room for it.
 LARGEST_FACTOR: Final = 1e4
 # The first operand is moved, the others (indices, bounds) are none of the grid's business.
@@ -298,6 +300,8 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
         return Move((e,), e.inputs[:1], y, scheme)
     if name in UNIFIES:
         return _match_unify(view, e, scheme)
+    if scheme.activations == dtypes.int16 and name not in SIXTEEN:
+        return None
     if (name in FUNCTIONS and isinstance(e.op, Unary)) or (len(e.inputs) == 1 and _by_table(e)):
         return Function((e,), active, y, scheme, tuple(sorted(e.params.items())))
     return None
