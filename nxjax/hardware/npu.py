@@ -13,14 +13,20 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.backends.base import Label
-from nxjax.errors import ExecutionError, NxError, ParameterError
+from nxjax.errors import (
+    ExecutionError,
+    NxError,
+    ParameterError,
+    TracerArrayConversionError,
+    UnexpectedTracerError,
+)
 from nxjax.hardware import chips
 from nxjax.hardware.npu_ops import Chip, Engine, Run, Simulator, TensorOperations, policy_of
 from nxjax.hardware.optimize import AIMS, OptimizedModel, Wish, input_shape, optimize
 from nxjax.hardware.simulate import simulated
 from nxjax.lower.npu.memory import MemoryLimitError
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tracer
 
 # What a device computes first.
 _PROBE: Final = (np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16),) * 2
@@ -94,8 +100,7 @@ class NPUBackend(TensorOperations):
                 expected="an NPU with its driver and its package, or a simulator",
                 fix='turn the simulator on with nx.simulate("npu"), or compile for a chip elsewhere with nx.compile',
             )
-        if not 0 <= device < self.get_device_count():
-            raise ParameterError("NPUBackend: device", got=device, expected=f"below {self.get_device_count()}")
+        self._numbered("NPUBackend: device", device)
 
     @property
     def label(self) -> Label:
@@ -152,14 +157,18 @@ class NPUBackend(TensorOperations):
         """How many NPUs can be used; 1 for a simulator."""
         return 1 if self._simulation is not None else sum(c.usable for c in chips.find())
 
+    def _numbered(self, what: str, index: Any) -> None:
+        count = self.get_device_count()
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
+            raise ParameterError(what, got=repr(index), expected=f"an int, from 0 to {count - 1}")
+
     def get_device_info(self, index: int = 0) -> dict[str, Any]:
         """What is known of a device: name, vendor, place, what it computes in, and the label of its results.
 
         Raises:
             ParameterError: no such device.
         """
-        if not 0 <= index < self.get_device_count():
-            raise ParameterError("get_device_info: index", got=index, expected=f"below {self.get_device_count()}")
+        self._numbered("get_device_info: index", index)
         from nxjax.backends.npu import registry
 
         if self._simulation is not None:
@@ -189,7 +198,10 @@ class NPUBackend(TensorOperations):
     # --- memory ---
 
     def set_memory_limit(self, limit: int | None) -> None:
-        """Refuse, before it runs, whatever needs more than ``limit`` bytes of activations at once; None lifts it."""
+        """Refuse, before it runs, whatever needs more than ``limit`` bytes of activations at once; None lifts it.
+
+        It bounds operations, models that are optimized from now on, and every call of an optimized model.
+        """
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit <= 0):
             raise ParameterError("set_memory_limit: bytes", got=repr(limit), expected="a positive int, or None")
         self._limit = limit
@@ -203,7 +215,17 @@ class NPUBackend(TensorOperations):
     def _run(self, name: str, f: Callable[..., Any], *args: Any) -> Array:
         engine = self._ready(name)
         values = [as_value(x, name) for x in args]
-        y, self.last_run = engine.run(name, f, values, self.policy)
+        try:
+            y, self.last_run = engine.run(name, f, values, self.policy)
+        except (TracerArrayConversionError, UnexpectedTracerError) as error:
+            traced = next((x for x in values if isinstance(x, Tracer)), None)
+            if traced is None:
+                raise
+            raise ExecutionError(
+                f"{name}: single operations of an NPU run at once, and this operand has no value yet",
+                got=traced.type,
+                fix="take npu.optimize_model of the whole function, or nx.quantize, which composes with jit and vmap",
+            ) from error
         return y
 
     def optimize_model(
@@ -222,7 +244,8 @@ class NPUBackend(TensorOperations):
         Args:
             model: a `nxjax.nn.Module`, or a pure function of arrays.
             quantize: compute in ``precision``; False keeps float32.
-            precision: ``"int8"``, or ``"int16"`` (16-bit activations, 8-bit weights) for accuracy.
+            precision: ``"int8"``; ``"int16"`` (16-bit activations, 8-bit weights) for accuracy; or ``"dynamic-int8"``,
+                whose ranges are those of each call's own values: it needs no calibration, and no NPU computes it whole.
             optimize_for: ``"performance"`` (or ``"balanced"``); ``"accuracy"``, which tries several ways to find ranges
                 and keeps the best; ``"memory"``, which keeps fewer activations alive.
             calibration_data: batches (arrays or tuples of arguments) from the real task. Without them random numbers
@@ -241,7 +264,7 @@ class NPUBackend(TensorOperations):
         self._ready("optimize_model")
         wish = Wish(quantize, precision, optimize_for, calibration_data, input_shape, strict)
         chip = self._simulation is None and target is None
-        return optimize(model, wish, target or self.target, chip, self._limit, self._saving)
+        return optimize(model, wish, target or self.target, chip, lambda: self._limit, self._saving)
 
     def advise_batch_size(self, model: Any = None, input_shape: Sequence[int] | None = None) -> BatchSize:
         """How many samples to run at once, with the reason (``.reason``).

@@ -17,25 +17,34 @@ from nxjax import nn
 from nxjax import numpy as jnp
 from nxjax.backends.base import Label
 from nxjax.errors import ParameterError, UnsupportedOpsError
-from nxjax.lower.npu.graph import NpuGraph
+from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.lower import lower
 from nxjax.lower.npu.memory import MemoryLimitError, check_limit, plan
-from nxjax.lower.npu.placement import Placement
+from nxjax.lower.npu.placement import YES, Placement, Verdict, place
 from nxjax.nn.modules.base import pair
 from nxjax.nn.modules.convolution import conv2d as _conv2d
 from nxjax.quant.function import quantize
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
-from nxjax.transforms.shapes import make_jaxpr
+from nxjax.transforms.shapes import eval_shape, make_jaxpr
 
 # Users' words for precisions, and the policy of `nx.quantize` for each; None computes in float.
 PRECISIONS: Final[dict[str, str | None]] = {
     "float32": None, "fp32": None,
-    "int8": "int8", "int16": "int16x8", "int16x8": "int16x8",
+    "int8": "int8", "int16": "int16x8", "int16x8": "int16x8", "dynamic-int8": "dynamic-int8",
 }  # fmt: skip
 # Nodes that only bring values onto a grid or off it: the edge of the chip, not its work.
 EDGES: Final = frozenset(("quantize", "dequantize"))
+
+
+def on_integers(node: Node) -> Verdict:
+    """What an NPU of no particular make takes: every instruction of a graph whose tensors are whole numbers."""
+    floats = [t for t in (*node.operands, *node.outputs) if t.grid is None and t.dtype in dtypes.FLOAT]
+    if not floats or node.op in EDGES:
+        return YES
+    why = f"{floats[0].dtype} is not what an NPU computes in"
+    return Verdict(False, why, "quantize it: precision='int8', or 'int16'")
 
 
 @final
@@ -76,31 +85,29 @@ class Simulator(Engine):
         if all(x.dtype in dtypes.INTEGER for x in args):
             return self._integers(name, f, args)
         chosen = f if policy is None else quantize(f, policy, calibrate=[tuple(args)], params=(), progress=False)
-        y = chosen(*args)
         try:
             graph = lower(make_jaxpr(chosen)(*args), name)
         except UnsupportedOpsError as error:
-            self._bounded(name, args, y)
-            return y, Run(name, "host", error.what)
+            self._bounded(name, f, args)
+            return chosen(*args), Run(name, "host", error.what)
         limit = self.limit()
         if limit is not None:
             check_limit(plan(graph), limit)
-        return y, Run(name, *self._placed(graph, policy))
+        return chosen(*args), Run(name, *self._placed(graph, policy))
 
     def _placed(self, graph: NpuGraph, policy: str | None) -> tuple[Label, str]:
         """The label of a graph, and why it is not the simulator's if it is not."""
         if policy is None and (self.target is None or "float32" not in self.target.precision):
-            return "host", "float32 is not what this NPU computes in; give precision='int8'"
-        if self.target is None:
-            return "simulator", ""
-        rows: list[Placement] = self.target.placed(graph)
+            kind = next((t.dtype for t in graph.inputs), "float32")
+            return "host", f"{kind} is not what this NPU computes in; give precision='int8'"
+        rows: list[Placement] = place(graph, on_integers) if self.target is None else self.target.placed(graph)
         refused = [p for p in rows if p.device == "host" and p.op not in EDGES]
         return ("host", f"{refused[0].op}: {refused[0].reason}") if refused else ("simulator", "")
 
     def _integers(self, name: str, f: Callable[..., Any], args: Sequence[Array]) -> tuple[Any, Run]:
         """Integers as they are: 8- and 16-bit values, 32-bit accumulators and no rounding."""
+        self._bounded(name, f, args)
         y = f(*args)
-        self._bounded(name, args, y)
         widest = max((int(np.abs(x.numpy().astype(np.int64)).max(initial=0)) for x in args), default=0)
         results = [v for v in tree.leaves(y) if v.dtype in dtypes.INTEGER]
         if widest > 2**15 - 1:
@@ -109,11 +116,13 @@ class Simulator(Engine):
             return y, Run(name, "host", "the result of these integers is float")
         return y, Run(name, "simulator")
 
-    def _bounded(self, name: str, args: Sequence[Array], y: Any) -> None:
-        """The limit where there is no graph to plan: operands and results at once."""
+    def _bounded(self, name: str, f: Callable[..., Any], args: Sequence[Array]) -> None:
+        """The limit where there is no graph to plan: operands and results at once. Nothing has run yet."""
         limit = self.limit()
-        total = sum(v.size * v.dtype.itemsize for v in (*args, *tree.leaves(y)))
-        if limit is not None and total > limit:
+        if limit is None:
+            return
+        total = sum(v.size * v.dtype.itemsize for v in (*args, *tree.leaves(eval_shape(f, *args))))
+        if total > limit:
             raise MemoryLimitError(
                 f"memory: {name} does not fit its memory limit",
                 got=f"{total} bytes of operands and results",

@@ -17,12 +17,12 @@ import numpy as np
 from nxjax.backends.base import Label
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Bound
-from nxjax.errors import NxError, ParameterError
-from nxjax.hardware.npu_ops import policy_of
+from nxjax.errors import NxError, ParameterError, UnsupportedOpsError
+from nxjax.hardware.npu_ops import on_integers, policy_of
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.lower import UNROLL
 from nxjax.lower.npu.memory import MemoryPlan, check_limit, plan, reorder
-from nxjax.lower.npu.placement import YES, place
+from nxjax.lower.npu.placement import place
 from nxjax.nn.modules.base import Module
 from nxjax.nn.modules.containers import Residual, Sequential
 from nxjax.nn.modules.convolution import Conv2d, ConvTranspose2d
@@ -47,6 +47,47 @@ COMMON: Final = (32, 224, 28, 64, 96, 128, 160, 192, 256, 299, 320, 384, 416, 51
 
 
 @final
+class Arena:
+    """Plans what a function's activations take for the shapes of a call, and holds that against the limit of now.
+
+    Args:
+        function: the model, quantized or not.
+        saving: put nodes in a cheaper order and results over operands.
+        limit: gives the bytes that activations may take, or None.
+    """
+
+    def __init__(self, function: Callable[..., Any], saving: bool, limit: Callable[[], int | None]) -> None:
+        self.function = function
+        self.saving = saving
+        self.limit = limit
+        self._plans: dict[Any, MemoryPlan] = {}
+
+    def laid_out(self, graph: NpuGraph) -> MemoryPlan:
+        """The arena of a graph, within the limit."""
+        found = plan(reorder(graph) if self.saving else graph, in_place=self.saving)
+        limit = self.limit()
+        return found if limit is None else check_limit(found, limit)
+
+    def check(self, args: tuple[Any, ...]) -> None:
+        """Refuse a call whose activations are over the limit, before it runs."""
+        limit = self.limit()
+        if limit is None:
+            return
+        arrays = [x if isinstance(x, (np.ndarray, Array)) else np.asarray(x) for x in tree.leaves(args)]
+        key = tuple((tuple(x.shape), str(x.dtype)) for x in arrays)
+        found = self._plans.get(key)
+        if found is None:
+            blanks = iter([np.zeros(x.shape, x.dtype) for x in arrays])
+            example = tree.map(lambda _: next(blanks), args)
+            try:
+                found = self.laid_out(Bound(self.function, example, {}, None).graph("integer", UNROLL))
+            except UnsupportedOpsError:
+                return  # nothing of it is an NPU's
+            self._plans[key] = found
+        check_limit(found, limit)
+
+
+@final
 @dataclass(eq=False)
 class OptimizedModel:
     """A model as it runs on an NPU: call it like the model.
@@ -61,6 +102,7 @@ class OptimizedModel:
         artifact: what `nx.compile` made for the chip or the simulated target; None without one.
         snr: signal to noise in decibels against the float model on the first calibration batches; infinite for float.
         notes: what was chosen, and what to know about it.
+        arena: what bounds each call's activations; None where nothing does.
     """
 
     function: Callable[..., Any]
@@ -72,12 +114,19 @@ class OptimizedModel:
     artifact: Any = None
     snr: float = math.inf
     notes: list[str] = field(default_factory=list[str])
+    arena: Arena | None = None
 
     def __post_init__(self) -> None:
         self._compiled = jit(self.function)
 
     def __call__(self, *args: Any) -> Any:
-        """The model's result for inputs of any batch; on a chip, of the batch it was compiled for."""
+        """The model's result for inputs of any batch; on a chip, of the batch it was compiled for.
+
+        Raises:
+            MemoryLimitError: this batch does not fit the backend's memory limit.
+        """
+        if self.arena is not None:
+            self.arena.check(args)
         if self.label == "hardware":
             return self.artifact.run(*args)
         return self._compiled(*args)
@@ -120,16 +169,20 @@ class Wish:
     strict: bool
 
 
-def optimize(model: Any, wish: Wish, target: str | None, chip: bool, limit: int | None, saving: bool) -> OptimizedModel:
-    """The model for a target (None: every instruction of an NPU graph), within ``limit`` bytes of activations."""
+def optimize(
+    model: Any, wish: Wish, target: str | None, chip: bool, limit: Callable[[], int | None], saving: bool
+) -> OptimizedModel:
+    """The model for a target (None: whole numbers of an NPU graph), within ``limit()`` bytes of activations."""
     if not callable(model):
         raise ParameterError(
             "optimize_model: needs a model", got=type(model).__name__, expected="a Module or a function"
         )
     if wish.aim not in AIMS:
         raise ParameterError("optimize_model: optimize_for", got=repr(wish.aim), expected=", ".join(AIMS))
-    policy = policy_of("optimize_model", wish.precision) if wish.quantize else None
-    if wish.quantize and policy is None:
+    policy = policy_of("optimize_model", wish.precision)
+    if not wish.quantize:
+        policy = None
+    elif policy is None:
         raise ParameterError(
             "optimize_model: quantize",
             got=f"precision={wish.precision!r}",
@@ -143,25 +196,22 @@ def optimize(model: Any, wish: Wish, target: str | None, chip: bool, limit: int 
     save = saving or wish.aim == "memory"
     snr = math.inf
     if policy is not None:
-        if limit is not None:
+        if limit() is not None:
             # Refused before a long calibration: shapes and dtypes do not depend on the ranges.
             early = quantized(folded, policy, calibrate=[example], params=(), progress=False)
-            _laid_out(Bound(early, example, {}, None).graph("integer", UNROLL), save, limit)
+            Arena(early, save, limit).check(example)
         function, snr = _quantized(folded, policy, data, wish.aim, notes)
     artifact, report, graph = _placed(function, example, target, wish.strict)
-    label: Label = "host" if policy is None else "simulator"
+    # Ranges of each call's own values are found in float: what an NPU takes of that is nothing that counts.
+    whole = policy not in (None, "dynamic-int8") and any(r.device == "npu" for r in report.rows)
+    label: Label = "simulator" if whole else "host"
     if chip:
         label = artifact.label
-    memory = _laid_out(graph, save, limit)
+    arena = Arena(function, save, limit)
+    memory = arena.laid_out(graph)
     notes += report.notes
     precision = wish.precision if policy is not None else "float32"
-    return OptimizedModel(function, precision, label, report, memory.graph, memory, artifact, snr, notes)
-
-
-def _laid_out(graph: NpuGraph, save: bool, limit: int | None) -> MemoryPlan:
-    """The arena of a graph, within ``limit``; ``save`` puts nodes in a cheaper order and results over operands."""
-    memory = plan(reorder(graph) if save else graph, in_place=save)
-    return memory if limit is None else check_limit(memory, limit)
+    return OptimizedModel(function, precision, label, report, memory.graph, memory, artifact, snr, notes, arena)
 
 
 def _as_function(model: Any) -> Callable[..., Any]:
@@ -188,8 +238,8 @@ def _placed(
         assert artifact.graph is not None
         return artifact, artifact.report, artifact.graph
     graph = Bound(function, example, {}, None).graph("integer", UNROLL)
-    rows = place(graph, lambda _: YES)
-    return None, Report("npu simulator", "every instruction of an NPU graph", "simulator", rows), graph
+    rows = place(graph, on_integers)
+    return None, Report("npu simulator", "whole numbers of an NPU graph", "simulator", rows), graph
 
 
 @final

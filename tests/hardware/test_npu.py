@@ -463,3 +463,90 @@ def test_a_simulated_target_has_its_rules():
     assert [r.op for r in fast.report.host_rows] == ["tanh"]
     with pytest.raises(nx.errors.PlacementError, match="no tanh here"):
         npu.optimize_model(lambda x: nx.tanh(x), calibration_data=[X], strict=True)
+
+
+# --- what is refused before it runs, and what is said of the rest ---
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_limit_refuses_operations_before_they_run(precision):
+    ran = []
+
+    def watched(v):
+        return nx.pure_callback(lambda a: ran.append(1) or a, v, v)
+
+    with nx.simulate("npu"):
+        npu = NPUBackend(precision=precision)
+        npu.initialize()
+        npu.set_memory_limit(10)
+        with pytest.raises(MemoryError, match="at most 10 bytes"):
+            npu._run("watched", watched, np.ones((8, 8), np.int32))
+        with pytest.raises(MemoryError, match="at most 10 bytes"):
+            npu.add(array(8, 8), 1.0)
+        assert not ran
+        npu.set_memory_limit(None)
+        npu._run("watched", watched, np.ones((8, 8), np.int32))
+        assert ran
+
+
+def test_the_limit_of_the_moment_bounds_every_call_of_a_model():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Linear(8 * 8 * 8, 4))
+    with nx.simulate("npu"):
+        npu = NPUBackend()
+        npu.initialize()
+        for options in ({}, {"quantize": False}, {"optimize_for": "memory"}):
+            npu.set_memory_limit(None)
+            made = npu.optimize_model(model, calibration_data=[IMAGE], **options)
+            assert made(np.concatenate([IMAGE] * 9)).shape == (18, 4)
+            npu.set_memory_limit(made.memory.peak)
+            assert made(IMAGE).shape == nx.jit(made)(IMAGE).shape == (2, 4)
+            with pytest.raises(MemoryError, match="conv_2d"):
+                made(np.concatenate([IMAGE] * 9))
+            npu.set_memory_limit(made.memory.peak - 1)
+            with pytest.raises(MemoryError, match="at once"):
+                made(IMAGE)
+
+
+def test_floats_are_placed_on_the_host_and_unknown_precisions_refused():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+    with nx.simulate("npu"):
+        npu = NPUBackend()
+        npu.initialize()
+        loose = npu.optimize_model(model, quantize=False)
+        assert loose.label == "host"
+        assert loose.report.share == 0
+        assert {r.reason for r in loose.report.rows} == {"float32 is not what an NPU computes in"}
+        with pytest.raises(ParameterError, match="precision"):
+            npu.optimize_model(model, quantize=False, precision="float16")
+        dynamic = npu.optimize_model(model, precision="dynamic-int8", calibration_data=[X])
+        assert dynamic.label == "host"
+        assert dynamic.snr > 30
+        # Ranges are those of the call, whatever was seen before.
+        far = 1000 * X
+        close(
+            np.asarray(dynamic(far)), np.asarray(model(far)), rtol=0.1, atol=0.02 * np.abs(np.asarray(model(far))).max()
+        )
+        assert npu.optimize_model(model, calibration_data=[X]).report.share == 1
+
+
+def test_parts_that_stay_float_are_not_counted_as_the_npus():
+    with nx.simulate("npu"):
+        npu = NPUBackend()
+        npu.initialize()
+        made = npu.optimize_model(lambda x: nx.nn.log_softmax(nn.relu(x)), calibration_data=[X])
+        places = {r.op: r.device for r in made.report.rows}
+        assert places["log_softmax"] == "host"
+        assert "npu" in places.values()
+
+
+def test_indices_are_numbers_and_operations_are_not_traced():
+    with nx.simulate("npu"):
+        npu = NPUBackend(precision="int8")
+        npu.initialize()
+        for wrong in ("0", 0.0, True, -1):
+            with pytest.raises(ParameterError, match="index"):
+                npu.get_device_info(wrong)
+        with pytest.raises(ExecutionError, match="run at once"):
+            nx.jit(lambda v: npu.matmul(v, v.T))(X)
+        with pytest.raises(ExecutionError, match="run at once"):
+            nx.jit(lambda v: npu.add(v, v))(np.ones(3, np.int32))
