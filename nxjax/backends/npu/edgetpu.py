@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, Run
-from nxjax.backends.npu.edgetpu_rewrite import one_dilation, rows_as_pixels
+from nxjax.backends.npu.edgetpu_rewrite import rows_as_pixels, same_bits
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
 from nxjax.errors import ExecutionError, ParameterError
@@ -109,14 +109,14 @@ class EdgeTpu(NpuTarget):
         return "vendor-compiled", f"{COMPILER} compiles; {_device()}"
 
     def supports(self, node: Node) -> Verdict:
-        return TABLE.verdict(node, one_dilation)
+        return TABLE.verdict(node, same_bits)
 
     def placed(self, graph: NpuGraph) -> list[Placement]:
         """Placement by the published table and one cut: what needs a result of the host's runs on the host too.
 
         Conversions of float inputs stay on the host in front of the Edge TPU's part and cut nothing.
         """
-        return self._placed(graph, one_dilation)
+        return self._placed(graph, same_bits)
 
     def _placed(self, graph: NpuGraph, adapt: Adapt) -> list[Placement]:
         rows: list[Placement] = []
@@ -146,7 +146,7 @@ class EdgeTpu(NpuTarget):
         """
         flags = _flags(options)
         name = graph.name or "model"
-        adapt = rows_as_pixels if options.get("rows_as_pixels") else one_dilation
+        adapt = rows_as_pixels if options.get("rows_as_pixels") else same_bits
         operations = adapt(tflite_ops.operations(graph))
         data = tflite.encode(graph, operations)
         build = Build({f"{name}.tflite": data}, "emitted", self._placed(graph, adapt))

@@ -14,6 +14,7 @@ import numpy as np
 from nxjax.lower.npu.formats.tflite_ops import Operation, bias_grid
 from nxjax.lower.npu.formats.tflite_schema import VALID
 from nxjax.lower.npu.graph import Tensor
+from nxjax.ops.fixed import functions
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
@@ -26,14 +27,19 @@ def one_dilation(operations: Sequence[Operation]) -> list[Operation]:
     return [_one_dilation(o) if o.name in _CONVOLUTIONS else o for o in operations]
 
 
+def same_bits(operations: Sequence[Operation]) -> list[Operation]:
+    """All rewrites that change no bit: dilations, leaky relus as PRELU with one slope, strides as a pooling of one."""
+    return [_strides_as_pool(_leaky_as_prelu(o)) for o in one_dilation(operations)]
+
+
 def rows_as_pixels(operations: Sequence[Operation]) -> list[Operation]:
-    """`one_dilation`, and int8 dense layers of several rows as 1x1 convolutions over an image of one line.
+    """`same_bits`, and int8 dense layers of several rows as 1x1 convolutions over an image of one line.
 
     The sums are the same. A convolution rounds them in fixed point and a dense layer of LiteRT in floating point, so
     that results which lie half-way between two integers may differ by one.
     """
     found: list[Operation] = []
-    for o in one_dilation(operations):
+    for o in same_bits(operations):
         found += _rows_as_pixels(o) if o.name == "FULLY_CONNECTED" else [o]
     return found
 
@@ -46,6 +52,42 @@ def _one_dilation(o: Operation) -> Operation:
     if len(used) != 1:
         return o
     return Operation(o.name, o.inputs, o.outputs, {**o.options, **dict.fromkeys(keys, used.pop())}, o.node)
+
+
+def _leaky_as_prelu(o: Operation) -> Operation:
+    if o.name != "LEAKY_RELU" or o.inputs[0] is None:
+        return o
+    x, out, alpha = o.inputs[0], o.outputs[0], float(o.options["alpha"])
+    if x.grid is None or out.grid is None or x.dtype != dtypes.int8 or alpha <= 0:
+        return o
+    one, grid = np.ones((1,) * (len(x.shape) - 1), np.int8), Grid(dtypes.int8, float(np.float32(alpha)))
+    every = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
+    wanted = functions.leaky_relu(every, x.grid, out.grid, alpha)
+    if not np.array_equal(functions.prelu(every, x.grid, one.reshape(1), grid, out.grid), wanted):
+        return o
+    slope = Tensor(f"{out.name}/slope", one.shape, dtypes.int8, grid, one)
+    return Operation("PRELU", [x, slope], [out], {}, o.node)
+
+
+def _strides_as_pool(o: Operation) -> Operation:
+    """Every other row and column from the first on, as the maximum of one pixel."""
+    if o.name != "STRIDED_SLICE" or o.inputs[0] is None:
+        return o
+    x, shape = o.inputs[0], o.outputs[0].shape
+    begin, strides = (np.zeros(0, int) if t is None or t.data is None else t.data for t in (o.inputs[1], o.inputs[3]))
+    if len(x.shape) != 4 or begin.any() or strides[0] != 1 or strides[3] != 1 or strides.max() == 1:
+        return o
+    if shape != tuple(-(-n // int(s)) for n, s in zip(x.shape, strides, strict=True)):
+        return o
+    options = {
+        "padding": VALID,
+        "stride_h": int(strides[1]),
+        "stride_w": int(strides[2]),
+        "filter_height": 1,
+        "filter_width": 1,
+        "fused_activation_function": 0,
+    }
+    return Operation("MAX_POOL_2D", [x], o.outputs, options, o.node)
 
 
 def _rows_as_pixels(o: Operation) -> list[Operation]:

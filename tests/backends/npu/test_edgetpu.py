@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.backends.npu import edgetpu
 from nxjax.backends.npu.edgetpu import EdgeTpu, parse
 from nxjax.errors import ParameterError
@@ -177,6 +178,37 @@ def test_dilation_along_one_axis_is_said_for_both(no_compiler):
     assert [p.device for p in build.placements] == ["npu"]
     x = net.data()
     np.testing.assert_array_equal(build.run([x])[0], interpret(net.graph(), [x])[0])
+
+
+def compiled_as_said(f, x):
+    """A quantized function for the Edge TPU: all of it on the chip, the bits of the reference. Gives the file."""
+    q = nx.quantize(f, "int8", calibrate=[(x,)])
+    artifact = nx.compile(q, target="edgetpu")(x)
+    assert artifact.deviation.exact and artifact.report.share == 1, artifact.report
+    return artifact.bytes
+
+
+def test_forms_that_the_chip_lacks_are_said_in_others():
+    x = np.random.default_rng(0).normal(size=(1, 13, 16, 8)).astype(np.float32)
+    for alpha in (0.01, 0.1, 0.2, 0.3, 1.5):
+        compiled_as_said(lambda x, a=alpha: nx.nn.leaky_relu(3 * x, a), x)
+    compiled_as_said(lambda x: nx.nn.relu(x)[:, ::2, ::3], x)
+    # The least value of what a relu gives is zero, with which it pads.
+    windows = ((1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])
+    pooled = lambda x: nx.lax.reduce_window(x, -np.inf, nx.lax.max, *windows)
+    compiled_as_said(lambda x: pooled(nx.nn.relu(x)), x)
+    compiled_as_said(lambda x: nx.numpy.pad(x, ((0, 0), (2, 2), (1, 1), (0, 0)), mode="reflect"), x)
+
+
+def test_what_has_no_other_form_stays():
+    x = np.random.default_rng(0).normal(size=(1, 13, 16, 8)).astype(np.float32)
+    for f, op in (
+        (lambda x: x[:, 1::2] * 2.0, "strided_slice"),
+        (lambda x: x[:, :, :, ::2] * 2.0, "strided_slice"),
+        (lambda x: nx.numpy.pad(x, ((0, 0), (1, 1), (0, 0), (0, 0)), constant_values=1.0), "pad"),
+    ):
+        report = nx.explain(nx.quantize(f, "int8", calibrate=[(x,)]), target="edgetpu")(x)
+        assert op in [r.op for r in report.host_rows]
 
 
 # One cut

@@ -33,7 +33,7 @@ _KINDS: Final[dict[str, str]] = {
     "mean": "f32 q8 q16 qu8 i32 i64",
     **dict.fromkeys(("sum", "reduce_max", "reduce_min"), "f32 q8 q16 qu8 i32 i64 bool"),
     "reduce_prod": "f32 q8 q16 i32 i64 bool",
-    **dict.fromkeys(("argmax", "argmin"), "f32 q8 qu8 i8 i32"),
+    **dict.fromkeys(("argmax", "argmin"), "f32 q8 q16 qu8 i8 i32"),
     **dict.fromkeys(("softmax", "tanh", "relu", "relu6", "leaky_relu", "gelu"), "f32 q8 q16 qu8"),
     "prelu": "f32 q8 qu8",
     "logistic": "f32 q8 q16",

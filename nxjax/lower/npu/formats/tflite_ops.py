@@ -118,6 +118,10 @@ class Writer:
         if x.grid is not None:
             limit = x.grid.limits[0] if value == -np.inf else None
             stored = np.asarray(limit) if limit is not None else x.grid.quantize(np.asarray(value, np.float32))
+            if stored == x.grid.zero_point:
+                # The least value of what a relu gave, which more chips can pad with than with any number.
+                self.emit("PAD", [x, widths], [out])
+                return out
         elif value == -np.inf and x.dtype in dtypes.INTEGER:
             stored = np.asarray(dtypes.integer_info(x.dtype).min)
         else:
@@ -269,8 +273,13 @@ def _reduce(w: Writer, node: Node) -> None:
 
 def _arg(w: Writer, node: Node) -> None:
     name = "ARG_MAX" if node.op == "argmax" else "ARG_MIN"
-    kind = TYPE_NUMBERS[node.output.dtype]
-    w.emit(name, [node.operands[0], w.constant(node.attrs["axis"])], node.outputs, output_type=kind)
+    kind, x = TYPE_NUMBERS[node.output.dtype], node.operands[0]
+    if x.grid is not None and x.dtype == dtypes.int16:
+        # There is none of int16; real numbers are in the same order.
+        real = Tensor(f"{node.output.name}/real", x.shape, dtypes.float32)
+        w.emit("DEQUANTIZE", [x], [real])
+        x = real
+    w.emit(name, [x, w.constant(node.attrs["axis"])], node.outputs, output_type=kind)
 
 
 def _softmax(w: Writer, node: Node) -> None:

@@ -14,6 +14,9 @@ from nxjax.lower.npu.rules.elementwise import shared_grid
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType, Shape
 
+# A gather at known places is at most so many slices.
+RUNS: Final = 12
+
 
 def _reshape(b: Builder, out: ArrayType, x: Value, shape: Shape) -> Value:
     return b.reshape(x, shape)
@@ -204,7 +207,11 @@ def _gather(
         rows = b.reshape(rows, (math.prod(x.shape[d] for d in mapped), *(x.shape[d] for d in rest)))
     index = _linear(b, starts, [x.shape[d] for d in mapped])
     shape = (*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
-    y = b.emit("gather", [rows, index], shape, x.kind, axis=axis)
+    parts = _known_runs(index, rows.shape[axis])
+    if parts is not None and not rows.constant:
+        y = b.reshape(b.concatenate([_cut(b, rows, axis, run) for run in parts], axis), shape)
+    else:
+        y = b.emit("gather", [rows, index], shape, x.kind, axis=axis)
     # Dimensions of y: operand dimensions that stay, with those of the batch in place of the axis.
     names: list[tuple[str, int]] = [("x", d) for d in rest]
     names[axis:axis] = [("b", i) for i in range(len(batch))]
@@ -216,6 +223,32 @@ def _gather(
     outer = itertools.count()
     wanted = [("x", next(inner)) if d in n.offset_dims else ("b", next(outer)) for d in range(len(out.shape))]
     return b.transpose(y, [names.index(w) for w in wanted])
+
+
+def _known_runs(index: Value, size: int) -> list[range] | None:
+    """Constant indices as at most `RUNS` evenly spaced runs: slices, which NPUs have where few have gathers."""
+    if index.data is None or not index.data.size:
+        return None
+    found: list[range] = []
+    values = [int(v) for v in index.full().ravel()]
+    if min(values) < 0 or max(values) >= size:
+        return None
+    while values and len(found) <= RUNS:
+        step = values[1] - values[0] if len(values) > 1 else 1
+        count = 1
+        while step > 0 and count < len(values) and values[count] - values[count - 1] == step:
+            count += 1
+        # Two that are far apart may each belong to a longer run.
+        count = 1 if count == 2 and step > 1 else count
+        found.append(range(values[0], values[count - 1] + 1, max(step, 1) if count > 1 else 1))
+        values = values[count:]
+    return None if len(found) > RUNS else found
+
+
+def _cut(b: Builder, x: Value, axis: int, run: range) -> Value:
+    begin, end, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    begin[axis], end[axis], strides[axis] = run.start, run.stop, run.step
+    return b.slice(x, begin, end, strides)
 
 
 def _column(b: Builder, indices: Value, k: int) -> Value:

@@ -85,14 +85,32 @@ IDS = np.array([[1, 6], [0, 3], [5, -1]], np.int32)
         lambda x, i: x[i[0, 0]],
         lambda x, i: lax.dynamic_slice_in_dim(x, i[0, 1], 3, 0),
         lambda x, i: lax.dynamic_index_in_dim(x, i[2, 0], 0, keepdims=False),
-        lambda x, i: x[jnp.array([3, 1, 1])][:, jnp.array([[2], [0]])],
-        lambda x, i: x[:, jnp.array([0, 2]), jnp.array([1, 3])],
+        lambda x, i: x[jnp.array([6, 4, 2, 0] * 4)],
         lambda x, i: jnp.take_along_axis(x, jnp.argmax(x, 2, keepdims=True), 2),
     ],
 )
 def test_look_up(function):
     g = same(function, TABLE, IDS, exact=True)
     assert "gather" in count(g)
+
+
+@pytest.mark.parametrize(
+    ("slices", "function"),
+    [
+        (4, lambda x: x[jnp.array([3, 1, 1])][:, jnp.array([[2], [0]])]),
+        (2, lambda x: x[:, jnp.array([0, 2]), jnp.array([1, 3])]),
+        (1, lambda x: x[jnp.array([0, 2, 4, 6])]),
+        (2, lambda x: x[jnp.array([1, 4])] * 2),
+        (2, lambda x: x[jnp.array([0, 1, 2, 5, 6])]),
+        (5, lambda x: x[jnp.array([4, 3, 0, 1, 2, 6, 5])]),
+        (4, lambda x: jnp.pad(x, ((2, 2), (0, 0), (0, 0)), mode="reflect")),
+        (2, lambda x: jnp.pad(x, ((1, 1), (0, 0), (0, 0)), mode="symmetric")),
+        (0, lambda x: x[jnp.array([0, 1, 2, 3, 4, 5, 6])]),
+    ],
+)
+def test_look_up_at_known_places_is_slices(slices, function):
+    found = count(same(function, TABLE, exact=True))
+    assert "gather" not in found and found.get("slice", 0) + found.get("strided_slice", 0) == slices
 
 
 @pytest.mark.parametrize("at", [-9, -1, 0, 2, 6, 40])
