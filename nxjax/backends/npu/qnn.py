@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, file_name, only
-from nxjax.backends.npu.extras import installed
+from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.onnx_emit import host, modelled
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.qnn_mend import mended
@@ -99,6 +99,7 @@ class QualcommHtp(NpuTarget):
         only(self.name, options, ("htp_arch", "soc_model"))
         arch = htp_arch(options.get("htp_arch", self.arch))
         soc = soc_model(options.get("soc_model"), arch)
+        need("onnx", EXTRA, "Qualcomm's compiler")
         narrow, wide = merged(graph)
         other, origin, changed = mended(narrow, arch)
         written = emit(other, Options(opset=21, unsigned=True))
