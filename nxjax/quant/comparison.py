@@ -6,17 +6,20 @@ import html
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from nxjax.errors import MissingExtraError, ParameterError, Source
 from nxjax.quant.calibration import arguments
 from nxjax.quant.function import Quantized
+from nxjax.trace import dtypes
+from nxjax.trace.program import Var
 from nxjax.transforms.jit import jit
 from nxjax.transforms.quantize.function import Call
+from nxjax.transforms.quantize.groups import Group
 from nxjax.transforms.quantize.observe import Observer, Ranges
-from nxjax.transforms.quantize.plan import Plan
+from nxjax.transforms.quantize.plan import Inner, Plan
 from nxjax.transforms.quantize.walk import Quantizer
 
 NDArray = np.ndarray[Any, Any]
@@ -78,7 +81,7 @@ class Comparison:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise KeyError(name)
+        raise KeyError(f"no layer {name!r}; there are {', '.join(layer.name for layer in self.layers)}")
 
     def __iter__(self) -> Any:
         return iter(self.layers)
@@ -174,21 +177,21 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
         raise ParameterError(
             "compare: needs a quantized function", got=type(quantized).__name__, expected="nx.quantize(...)"
         )
-    shown: list[Plan] = []
+    rows: list[_Row] = []
+    grids: list[float | None] = []
 
     def both(*args: Any) -> Any:
         call = Call(fun, args, {}, quantized.params)
         plan = quantized.plan(call)
-        shown[:] = [plan]
+        rows[:] = _rows_of(plan)
         walk = Quantizer(plan, quantized.ranges, call.stored(plan))
         walk.run(call.values)
         plain = Observer(plan, Ranges())
         plain.run(call.values)
-        groups = plan.groups()
-        grids[:] = [None if (g := walk.grids.get(group.output)) is None else float(g.scale) for group in groups]  # pyright: ignore[reportArgumentType]
-        return [(plain.env[g.output], walk.env[g.output]) for g in groups]
+        found = [walk.grid_of(row.value) for row in rows]
+        grids[:] = [None if grid is None else float(np.asarray(grid.scale)) for grid in found]
+        return [(plain.env[row.value], walk.env[row.value]) for row in rows]
 
-    grids: list[float | None] = []
     run = jit(both)
     layers: list[Layer] = []
     n = 0
@@ -196,16 +199,39 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
         pairs = run(*arguments(batch))
         n += 1
         if not layers:
-            plan = shown[0]
             layers = [
-                Layer(plan.layer(g), g.equations[0].op.name, g.equations[0].source, s, macs=macs(g))
-                for g, s in zip(plan.groups(), grids, strict=True)
+                Layer(row.name, row.op, row.source, scale, macs=row.macs)
+                for row, scale in zip(rows, grids, strict=True)
             ]
         for layer, (x, q) in zip(layers, pairs, strict=True):
             layer.add(np.asarray(x), np.asarray(q))
     if not n:
         raise ParameterError("compare: no data", expected="an iterable of argument tuples with at least one")
     return Comparison(layers, n)
+
+
+class _Row(NamedTuple):
+    """What a row of the table is of."""
+
+    name: str
+    op: str
+    source: Source | None
+    value: Var
+    macs: int
+
+
+def _rows_of(plan: Plan) -> list[_Row]:
+    """A row per group, and per float result of an equation that holds programs."""
+    rows: list[_Row] = []
+    for step in plan.steps:
+        if isinstance(step, Group):
+            e = step.equations[0]
+            rows.append(_Row(plan.layer(step), e.op.name, e.source, step.output, macs(step)))
+        elif isinstance(step, Inner):
+            e = step.equation
+            floats = [v for v in e.outputs if v.type.dtype == dtypes.float32]
+            rows += [_Row(plan.names[v], e.op.name, e.source, v, 0) for v in floats]
+    return rows
 
 
 def macs(group: Any) -> int:

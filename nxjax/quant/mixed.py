@@ -83,9 +83,9 @@ def sensitivity(
     if not batches:
         raise ParameterError("sensitivity: no data", expected="an iterable of argument tuples with at least one")
     layers = _products(fun, batches[0], as_policy(policy), params)
-    total = max(sum(n for _, _, n in layers), 1)
+    total = max(sum(n for _, _, n, _ in layers), 1)
     found: list[Sensitivity] = []
-    for name, scheme, n in calibration.shown(layers, "sensitivity", progress):
+    for name, scheme, n, _ in calibration.shown(layers, "sensitivity", progress):
         alone = Layered(_float, {name: scheme})
         ranges = calibration.run(fun, alone, batches, observer, params, False).ranges
         found.append(Sensitivity(name, _sqnr(fun, Quantized(fun, alone, ranges, params), batches), n / total))
@@ -98,20 +98,21 @@ def _float(op: str, scope: str, types: tuple[ArrayType, ...]) -> None:
 
 def _products(
     fun: Callable[..., Any], batch: Any, policy: Policy, params: Sequence[int] | int | None
-) -> list[tuple[str, Scheme, int]]:
-    """Name, scheme and multiply-accumulates of every product, in inner programs too."""
+) -> list[tuple[str, Scheme, int, list[str]]]:
+    """Name, scheme, multiply-accumulates, and names of what is fused, of every product, in inner programs too."""
     plan = Call(fun, arguments(batch), {}, params).plan(policy, "sensitivity")
-    found: list[tuple[str, Scheme, int]] = []
+    found: list[tuple[str, Scheme, int, list[str]]] = []
 
-    def visit(plan: Plan) -> None:
+    def visit(plan: Plan, times: int) -> None:
         for step in plan.steps:
             if isinstance(step, (Weighted, Matmul)):
-                found.append((plan.layer(step), step.scheme, macs(step)))
+                fused = [plan.names[e.outputs[0]] for e in step.equations[1:]]
+                found.append((plan.layer(step), step.scheme, times * macs(step), fused))
             elif isinstance(step, Inner):
                 for inner in step.plans:
-                    visit(inner)
+                    visit(inner, times * step.equation.params.get("length", 1))
 
-    visit(plan)
+    visit(plan, 1)
     return found
 
 
@@ -148,17 +149,22 @@ def mixed_precision(
         wide: how they compute: a scheme or its name, or None for float.
 
     Returns:
-        The quantized function; ``.policy.exceptions`` names the wide layers.
+        The quantized function; ``.policy.exceptions`` names the wide layers, float ones with their bias and relu.
     """
-    if not 0 <= budget <= 1:
+    if not isinstance(budget, (int, float)) or not 0 <= budget <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("mixed_precision: budget", got=budget, expected="a share of all products, 0 to 1")
     batches = list(data)
     base = as_policy(policy)
     left = budget
+    ranking = sensitivity(fun, batches, policy, observer=observer, params=params, progress=progress)
+    fused = {name: after for name, _, _, after in _products(fun, batches[0], base, params)}
     chosen: dict[str, Scheme | str | None] = {}
-    for s in sensitivity(fun, batches, policy, observer=observer, params=params, progress=progress):
+    for s in ranking:
         if s.share <= left + 1e-12:
             chosen[s.name] = wide
+            if wide is None:
+                # What was a part of the integer product is no integer op of its own now.
+                chosen.update(dict.fromkeys(fused[s.name]))
             left -= s.share
     mixed = Layered(base, chosen)
     ranges = calibration.run(fun, mixed, batches, observer, params, progress).ranges
