@@ -762,6 +762,14 @@ def test_derivatives_that_raise_are_refused_with_what_they_raised():
     assert not op.derivative_given
 
 
+def test_a_derivative_in_numpy_is_refused():
+    """It would do in eager gradients, and fail under jit."""
+    op = swish_op()
+    with pytest.raises(nx.errors.TracerArrayConversionError, match=r"use the nx\.numpy function"):
+        op.defgrad(lambda ct, x, beta: np.asarray(ct) * np.asarray(x))
+    assert not op.derivative_given
+
+
 def test_a_forward_rule_with_another_result_is_refused():
     op = swish_op()
     slope = lambda x, beta: nx.grad(lambda v: (v * nx.nn.sigmoid(beta * v)).sum())(x)

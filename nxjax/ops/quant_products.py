@@ -561,7 +561,7 @@ class QMatmul(Quantized):
         if out_grid.dtype == dtypes.int16:
             from nxjax.ops.fixed.point import quantize_multiplier
 
-            mantissa, exponent = quantize_multiplier(real)
+            mantissa, exponent = quantize_multiplier(real, rounding)
             scaled = rescale_wide(acc, like(acc, int(mantissa)), like(acc, int(exponent)))
         else:
             scaled = rescale_static(wrapped(acc), real, rounding)

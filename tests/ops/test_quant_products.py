@@ -298,3 +298,15 @@ def test_sums_that_leave_32_bits_are_the_same_compiled(factor: float, zero: int,
     numbers = ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
     conv = {**window, "feature_group_count": 1, "dimension_numbers": numbers}
     meanings(qconv, [image, kernel, scale.reshape(1, 1, 1, 2), b], {**params, **conv})
+
+
+@pytest.mark.parametrize("rounding", ["double", "single"])
+@pytest.mark.parametrize("dtype", [I8, I16], ids=str)
+@pytest.mark.parametrize("factor", [1e-12, 3.0, 1e6, 1e12])
+def test_matmuls_by_factors_beyond_every_shift_are_the_same_compiled(factor: float, dtype: np.dtype, rounding: str):
+    g = Grid(dtype, 0.5)
+    low, high = g.limits
+    x = g.dequantize(np.array([[low, high, 1], [-1, 0, 2], [high, high, high]], dtype))
+    out = Grid(dtype, float(np.float32(0.25 / factor)))
+    params = {"x_grid": g, "y_grid": g, "out_grid": out, "lo": low, "hi": high, "rounding": rounding}
+    meanings(qmatmul, [x, x.T.copy()], {**params, "dimension_numbers": (((1,), (0,)), ((), ()))})
