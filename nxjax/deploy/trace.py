@@ -110,11 +110,14 @@ class Bound:
             raise ParameterError("compile: the function gives no arrays", got=self.name, fix="return what is computed")
         bound: dict[int, Any] = {}
         self.inputs: list[NDArray] = []
+        # Values, since the arrays that were given may be written to.
+        self.held: dict[int, list[Array]] = {n: [] for n in self.constants}
         i = 0
         for n, (leaves, _) in enumerate(self.in_trees):
             for _ in leaves:
                 if n in self.constants:
                     bound[i] = values[i]
+                    self.held[n].append(values[i])
                 else:
                     self.inputs.append(np.asarray(values[i].numpy()))
                 i += 1
@@ -179,9 +182,9 @@ class Bound:
         return leaves
 
     def _same_constants(self, args: Sequence[Any]) -> None:
-        for n in self.constants:
-            old, new = self.in_trees[n][0], tree.leaves(args[n])
-            if len(old) != len(new) or not all(map(_equal, old, new)):
+        for n, old in self.held.items():
+            new, structure = tree.flatten(args[n])
+            if structure != self.in_trees[n][1] or not all(map(_equal, old, new)):
                 raise ParameterError(
                     f"run: argument {n} is other than the parameters that the artifact holds",
                     got="changed values",
@@ -239,5 +242,9 @@ def _is_leaf(a: Any) -> bool:
     return len(leaves) == 1 and leaves[0] is a
 
 
-def _equal(x: Any, y: Any) -> bool:
-    return x is y or np.array_equal(np.asarray(x), np.asarray(y))
+def _equal(held: Array, given: Any) -> bool:
+    if held is given:
+        return True
+    x, y = (np.asarray(v.numpy()) for v in (held, as_value(given, "run")))
+    # Bits, so that a NaN is its own equal.
+    return (x.shape, x.dtype) == (y.shape, y.dtype) and (np.array_equal(x, y) or x.tobytes() == y.tobytes())
