@@ -19,7 +19,7 @@ from nxjax.lower.npu.lower import lower
 from nxjax.lower.npu.rules.table import RULES
 from nxjax.ops.fixed.functions import table
 from nxjax.ops.quant_elementwise import qunary
-from nxjax.ops.quant_grid import asymmetric
+from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.testing import executors, sample
 from nxjax.trace.core import OPS
 from nxjax.transforms.custom_op import CustomOp
@@ -828,3 +828,43 @@ def test_definitions_on_many_threads():
     for t in threads:
         t.join()
     assert not problems and found == [4.0] * 6
+
+
+# --- kernels where programs leave ops in float, and kernels that fail later ---
+
+
+def test_a_kernel_is_given_reals_where_its_op_stays_float():
+    """The op follows a product on a grid; it is no table in 16 bits, and the kernel of tables does not apply."""
+    op, seen = swish_op(), []
+
+    @nx.kernel(op, target="tflite")
+    def noted(b, x, *, out, beta):
+        seen.append((x.grid, out))
+        return tabulated(b, x, out=out, beta=beta)
+
+    w, x = array(4, 4), array(16, 4)
+    for how, policy in ((None, "int16x8"), ("float", "int8")):
+        op.quantized = how or op.quantized
+        quantized = nx.quantize(lambda v: op(v @ w) @ w, policy, calibrate=[x])
+        seen.clear()
+        graph = lower(nx.make_jaxpr(quantized)(x), format="tflite")
+        assert all((grid is None) == (not isinstance(out, Grid)) for grid, out in seen)
+        (y,) = interpret(graph, [x])
+        close(y, np.asarray(quantized(x)), atol=1e-3 if policy == "int8" else 1e-4)
+
+
+def test_a_kernel_that_fails_when_lowered_is_named():
+    op, passed = swish_op(), []
+
+    @nx.kernel(op, target="tflite")
+    def brittle(b, x, *, out, beta):
+        if passed:
+            return 1 / 0
+        return tabulated(b, x, out=out, beta=beta)
+
+    passed.append(True)
+    w, x = array(4, 4), array(16, 4)
+    for f in (nx.quantize(lambda v: op(v @ w), "int8", calibrate=[x]), lambda v: op(v @ w)):
+        with pytest.raises(nx.errors.LoweringError, match="kernel of beta_swish for 'tflite': fails") as caught:
+            lower(nx.make_jaxpr(f)(x), format="tflite")
+        assert "ZeroDivisionError" in str(caught.value)

@@ -13,7 +13,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.lower.npu.builder import Builder, Rule, Value
+from nxjax.errors import LoweringError, NxError
+from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.trace.types import ArrayType
 
 FORMATS: Final = ("tflite", "onnx", "openvino", "coreml")
@@ -66,16 +67,32 @@ def rules_for(format: str, rules: dict[str, Rule]) -> dict[str, Rule]:
     own = {op: k for (op, kind), k in _kernels.items() if kind == format}
     if not own:
         return rules
-    laid = {**rules, **{op: _float_rule(k, rules.get(op)) for op, k in own.items()}}
+    laid = {**rules, **{op: _float_rule(f"{op} for {format!r}", k, rules.get(op)) for op, k in own.items()}}
     if "qunary" in rules:
-        laid["qunary"] = _quantized_rule(own, rules["qunary"])
+        laid["qunary"] = _quantized_rule(own, rules["qunary"], format)
     return laid
 
 
-def _float_rule(kernel: NpuKernel, otherwise: Rule | None) -> Rule:
+def _written(what: str, kernel: NpuKernel, b: Builder, xs: Sequence[Value], out: Any, settings: dict[str, Any]) -> Any:
+    """What the kernel gives; an error of its own says whose it is."""
+    try:
+        return kernel(b, xs, out, settings)
+    except (Unsupported, NxError):
+        raise
+    except Exception as error:
+        raise LoweringError(
+            f"kernel of {what}: fails on what it is asked to write here",
+            got=f"{type(error).__name__}: {error}",
+            expected=f"nodes for {', '.join(f'{x.dtype}{list(x.shape)}' for x in xs)} with a result of {out}",
+            fix="give None for operands that the kernel does not take, or say so with supports=",
+        ) from error
+
+
+def _float_rule(what: str, kernel: NpuKernel, otherwise: Rule | None) -> Rule:
     def rule(b: Builder, out: Any, *xs: Value, **settings: Any) -> Any:
         kind = tuple(t.dtype for t in out) if isinstance(out, tuple) else out.dtype  # pyright: ignore[reportUnknownVariableType]
-        found = kernel(b, xs, kind, settings)
+        # In a quantized program that leaves this op in float its operands may come from ops on grids.
+        found = _written(what, kernel, b, [b.real(x) for x in xs], kind, settings)
         if found is None and otherwise is not None:
             return otherwise(b, out, *xs, **settings)
         return found
@@ -83,12 +100,13 @@ def _float_rule(kernel: NpuKernel, otherwise: Rule | None) -> Rule:
     return rule
 
 
-def _quantized_rule(own: dict[str, NpuKernel], otherwise: Rule) -> Rule:
+def _quantized_rule(own: dict[str, NpuKernel], otherwise: Rule, format: str) -> Rule:
     def rule(b: Builder, out: ArrayType, x: Value, *, function: str, **params: Any) -> Any:
         kernel = own.get(function)
         if kernel is not None:
             on_grid = b.on(x, params["x_grid"])
-            found = kernel(b, [on_grid], params["y_grid"], dict(params.get("parameters", ())))
+            settings = dict(params.get("parameters", ()))
+            found = _written(f"{function} for {format!r}", kernel, b, [on_grid], params["y_grid"], settings)
             if found is not None:
                 return found
         return otherwise(b, out, x, function=function, **params)
