@@ -834,7 +834,7 @@ def test_definitions_on_many_threads():
 
 
 def test_a_kernel_is_given_reals_where_its_op_stays_float():
-    """The op follows a product on a grid; it is no table in 16 bits, and the kernel of tables does not apply."""
+    """The op follows a product on a grid, and in 16 bits it is computed by its pieces."""
     op, seen = swish_op(), []
 
     @nx.kernel(op, target="tflite")
@@ -843,11 +843,14 @@ def test_a_kernel_is_given_reals_where_its_op_stays_float():
         return tabulated(b, x, out=out, beta=beta)
 
     w, x = array(4, 4), array(16, 4)
-    for how, policy in ((None, "int16x8"), ("float", "int8")):
-        op.quantized = how or op.quantized
+    for how, policy in (("table", "int16x8"), ("float", "int16x8"), ("float", "int8")):
+        op.quantized = how
         quantized = nx.quantize(lambda v: op(v @ w) @ w, policy, calibrate=[x])
         seen.clear()
         graph = lower(nx.make_jaxpr(quantized)(x), format="tflite")
+        if how == "table":
+            assert {str(n.output.dtype) for n in graph.nodes[:-1]} == {"int16"}
+            assert not seen
         assert all((grid is None) == (not isinstance(out, Grid)) for grid, out in seen)
         (y,) = interpret(graph, [x])
         close(y, np.asarray(quantized(x)), atol=1e-3 if policy == "int8" else 1e-4)

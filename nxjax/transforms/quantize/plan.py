@@ -203,7 +203,7 @@ class _Expanding:
             if scheme is None or scheme.activations is None or not (scheme.integer or e.op is dot_product_attention):
                 equations.append(e)
                 continue
-            if e.op is hard_swish and scheme.activations != dtypes.int16:
+            if _tabulated(e) and scheme.activations != dtypes.int16:
                 equations.append(e)
                 continue
             inner = stage(lambda *xs, e=e: [_pieces(e, *xs)], [a.type for a in e.inputs], e.op.name)
@@ -226,7 +226,12 @@ def _in_pieces(e: Equation) -> bool:
     if e.op is cumsum:
         x = e.inputs[0].type
         return x.dtype == dtypes.float32 and 0 < x.shape[e.params["axis"]] <= LONGEST
-    return e.op in EXPANDED or getattr(e.op, "quantized", "") == "expand"
+    return e.op in EXPANDED or getattr(e.op, "quantized", "") == "expand" or _tabulated(e)
+
+
+def _tabulated(e: Equation) -> bool:
+    """Whether an op with pieces is a table all the same, of 8 bits: of 16, no device has one."""
+    return e.op is hard_swish or (getattr(e.op, "quantized", "") == "table" and not getattr(e.op, "numpy", True))
 
 
 def _pieces(e: Equation, *xs: Array) -> Array:
