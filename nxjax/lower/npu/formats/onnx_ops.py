@@ -327,8 +327,19 @@ def _element(b: Builder, dtype: Any) -> int:
 
 
 def cast(b: Builder, n: Node) -> None:
+    """Of a tensor on a grid its stored integers, as TFLite's CAST takes them, which knows no scales."""
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
+    if x.grid is not None:
+        if b.grid(x) is None or n.output.grid is not None:
+            raise b.refuse("a cast of stored integers in a float file, or to a grid", "write it with style='qdq'")
+        value = b.op("Cast", [b.stored(x, layout)], "stored", to=_element(b, dtypes.int32))
+        offset = b.stored_dtype(x)[1]
+        if offset:
+            value = b.op("Sub", [value, b.constant(offset, np.int32, "first")], "signed")
+        if n.output.dtype != dtypes.int32:
+            value = b.op("Cast", [value], to=_element(b, n.output.dtype))
+        return b.result(n.output, value, layout)
     b.result(n.output, b.op("Cast", [b.real(x, layout)], to=_element(b, n.output.dtype)), layout)
 
 

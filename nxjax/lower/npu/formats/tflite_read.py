@@ -28,6 +28,7 @@ from nxjax.lower.npu.formats.tflite_schema import (
     VALID,
 )
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.rewrite import live
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -130,6 +131,7 @@ class _Reader:
         self.flat: dict[tuple[int, DType, int], NDArray] = {}
         self.tensors = [self.tensor(row, i) for i, row in enumerate(model.tensors)]
         self.nodes: list[Node] = []
+        self.made: dict[Tensor, Node] = {}
 
     def tensor(self, row: dict[str, Any], number: int) -> Tensor:
         name = row["name"] or f"tensor_{number}"
@@ -192,6 +194,7 @@ class _Reader:
         except NxError as error:
             raise _bad(f"operands that do not fit: {error.what.removeprefix('graph: ')}", error.got) from None
         self.nodes.append(made)
+        self.made.update((t, made) for t in outputs)
 
     def graph(self) -> NpuGraph:
         for o in self.model.operators:
@@ -202,7 +205,9 @@ class _Reader:
             rule(self, _Use(self, o))
         inputs, outputs = ([self.tensors[i] for i in numbers] for numbers in (self.model.inputs, self.model.outputs))
         try:
-            return NpuGraph(self.model.name, inputs, outputs, self.nodes).check()
+            graph = NpuGraph(self.model.name, inputs, outputs, self.nodes).check()
+            # The steps of a look-up that is a table again.
+            return live(graph) if any(n.op == "table" for n in self.nodes) else graph
         except NxError as error:
             raise _bad(f"a graph that does not hold together: {error.what}", error.got) from None
 
@@ -455,7 +460,24 @@ def _gather(r: _Reader, u: _Use) -> None:
     x, indices = u.operand(0), u.operand(1)
     if u.options["batch_dims"] or indices.dtype not in dtypes.INTEGER:
         raise _bad("a GATHER over batches, or by what are no integers")
+    source = _looked_up(r, x, indices)
+    if source is not None and u.output.dtype == source.dtype:
+        r.node("table", [source], u.outputs, function="table", values=x.data)
+        return
     r.node("gather", [x, indices], u.outputs, axis=u.axis(len(x.shape)))
+
+
+def _looked_up(r: _Reader, x: Tensor, indices: Tensor) -> Tensor | None:
+    """The int8 tensor whose stored integers plus 128 are the indices of 256 constants; None if they are not such."""
+    shifted = r.made.get(indices)
+    if x.data is None or x.shape != (256,) or x.grid is None or shifted is None or shifted.op != "add":
+        return None
+    index, by = shifted.operands
+    found = r.made.get(index)
+    if by.data is None or by.size != 1 or by.data.item() != 128 or shifted.attrs["activation"] or found is None:
+        return None
+    source = found.operands[0]
+    return source if found.op == "cast" and source.dtype == dtypes.int8 and source.grid is not None else None
 
 
 def _one_hot(r: _Reader, u: _Use) -> None:
@@ -548,8 +570,8 @@ _RULES: Final[dict[str, Callable[[_Reader, _Use], None]]] = {
 def read(data: bytes) -> NpuGraph:
     """The graph of a ``.tflite`` file; constants are views of ``data``.
 
-    Padding comes out explicit, attributes that the file keeps in constant tensors as attributes, and a look-up written
-    for a table as the operators it was written with: what the graph computes is the same.
+    Padding comes out explicit, attributes that the file keeps in constant tensors as attributes, and the look-up that
+    is written for a table as a table: what the graph computes is the same.
 
     Raises:
         InvalidFileError: the bytes are not such a file, it does not hold together, or it has operators, types or

@@ -201,3 +201,15 @@ def test_operators_with_other_operands_are_exact(quantized, opset):
         for got, want in zip(run(written, feeds), expected, strict=True):
             assert got.dtype == want.dtype
             np.testing.assert_array_equal(got, want, err_msg=graph.nodes[0].op)
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("to", ["int32", "float32", "bool"])
+def test_a_cast_takes_the_stored_integers(unsigned, to):
+    grid = Grid(np.dtype("int8"), 3.5, -7)
+    x, y = Tensor("x", (1, 5), "int8", grid), Tensor("y", (1, 5), to)
+    graph = NpuGraph("c", [x], [y], [Node("cast", (x,), (y,))])
+    stored = np.int8([[-128, -7, 0, 5, 127]])
+    (want,) = interpret(graph, [stored])
+    (got,) = run(emit(graph, Options(17, "qdq", unsigned)), [stored])
+    assert got.dtype == want.dtype and got.tolist() == want.tolist() == stored.astype(to).tolist()

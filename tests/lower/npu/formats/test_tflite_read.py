@@ -12,6 +12,7 @@ from nxjax.lower.npu.formats import flatbuffer, tflite, tflite_read
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric
 from tests.lower.npu.formats.tflite_samples import sample
 
@@ -237,3 +238,34 @@ def test_constants_behind_the_tables_are_read():
     assert np.array_equal(graph.nodes[0].inputs[1].data, net().nodes[0].inputs[1].data)
     with pytest.raises(InvalidFileError, match="end outside"):
         tflite_read.read(written(root) + stored[:-1])
+
+
+def looked_up() -> tuple[NpuGraph, np.ndarray]:
+    x, y = Tensor("x", (1, 300), I8, asymmetric(-1, 3)), Tensor("y", (1, 300), I8, asymmetric(-2, 2))
+    values = np.random.default_rng(0).permutation(256).astype(np.uint8).view(np.int8)
+    return NpuGraph("t", [x], [y], [Node("table", (x,), (y,), {"function": "mine", "values": values})]), values
+
+
+def test_a_look_up_is_a_table_again():
+    graph, values = looked_up()
+    data = tflite.write(graph)
+    back = tflite_read.read(data)
+    assert [n.op for n in back.nodes] == ["table"] and (back.nodes[0].attrs["values"] == values).all()
+    assert tflite.write(back) == data
+    stored = np.resize(np.arange(-128, 128), (1, 300)).astype(I8)
+    assert (interpret(back, [stored])[0] == interpret(graph, [stored])[0]).all()
+
+
+@pytest.mark.parametrize("by", [127, 128])
+def test_other_look_ups_stay_what_they_are(by):
+    graph, values = looked_up()
+    (x,), (y,) = graph.inputs, graph.outputs
+    index, shifted = (Tensor(n, x.shape, "int32") for n in ("index", "shifted"))
+    entries, first = (
+        Tensor("entries", (256,), I8, y.grid, values),
+        Tensor("first", (), "int32", None, np.array(by, "int32")),
+    )
+    nodes = [Node("cast", (x,), (index,)), Node("add", (index, first), (shifted,), {"activation": None})]
+    nodes.append(Node("gather", (entries, shifted), (y,), {"axis": 0}))
+    back = tflite_read.read(tflite.write(NpuGraph("t", [x], [y], nodes)))
+    assert [n.op for n in back.nodes] == (["table"] if by == 128 else ["cast", "add", "gather"])
