@@ -9,7 +9,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from nxjax.ops.arithmetic import div, integer_pow, square
+import numpy as np
+
+from nxjax.ops.arithmetic import div, integer_pow, neg, square
 from nxjax.ops.base import Unary, constant, like
 from nxjax.ops.composite_softmax import softmax
 from nxjax.ops.fixed.elementwise import wide_enough
@@ -39,7 +41,7 @@ from nxjax.transforms.quantize.view import View
 
 BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
 # Functions of 16-bit integers that chips have; the others stay float between two grids, having no table.
-SIXTEEN: Final = frozenset(("logistic", "tanh", "gelu", "leaky_relu", "exp", "log", "sqrt", "rsqrt", "abs", "neg"))
+SIXTEEN: Final = frozenset(("logistic", "tanh", "gelu", "leaky_relu", "exp", "log", "sqrt", "rsqrt", "abs"))
 # A greater number is no scale but a mask in the making; integer arithmetic has no room for it.
 LARGEST_FACTOR: Final = 1e4
 # The first operand is moved, the others (indices, bounds) are none of the grid's business.
@@ -102,6 +104,20 @@ class Quotient(Group):
         out = walk.result_grid(self.output, self.dtype)
         lo, hi = out.limits
         value = qmul(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding)
+        return value, out
+
+
+@final
+@dataclass(eq=False)
+class Negative(Group):
+    """-x as a product with -1, which every NPU has; where few have a NEG of 8 bits."""
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+        out, one = walk.result_grid(self.output, self.dtype), Grid(self.dtype, 1.0)
+        lo, hi = out.limits
+        y = constant(-1, x.dtype, x.shape)
+        value = qmul(x, y, x_grid=x_grid, y_grid=one, out_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding)
         return value, out
 
 
@@ -232,16 +248,27 @@ class Unify(Group):
     """An op whose operands have to share the grid of its result."""
 
     positions: tuple[int, ...] = field(default=())
+    # What padding is made of.
+    border: float | None = None
 
     def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
         e = self.equations[0]
         grids = {walk.grid_of(a) for a in self.activations}
         shared = grids.pop() if len(grids) == 1 else None
+        if shared is not None and self.border is not None and not _holds(shared, self.border):
+            shared = None
         out = shared if shared is not None and shared.dtype == self.dtype else walk.result_grid(self.output, self.dtype)
         xs = [walk.moved_to(a, out) if i in self.positions else walk.value(a) for i, a in enumerate(e.inputs)]
         if e.op.name == "pad":
             xs[1] = quantize_dequantize(xs[1], grid=out)
         return e.op(*xs, **e.params), out
+
+
+def _holds(grid: Grid, value: float) -> bool:
+    """Whether a value lies within a grid's ends."""
+    low, high = grid.bounds
+    half = float(np.asarray(grid.scale)) / 2
+    return low - half <= value <= high + half
 
 
 @final
@@ -280,6 +307,8 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
         return Binary(chain, e.inputs, chain[-1].outputs[0], scheme, clamp)
     if e.op is square or (e.op is integer_pow and e.params["y"] == 2):
         return Binary((e,), (e.inputs[0], e.inputs[0]), y, scheme, Clamp())
+    if e.op is neg:
+        return Negative((e,), active, y, scheme)
     if name == "div" and view.is_weight(e.inputs[1]):
         reciprocal = Var(e.inputs[1].type)
         return Quotient((e,), (e.inputs[0], reciprocal), y, scheme, reciprocal)
@@ -378,16 +407,17 @@ def _same_windows(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 def _match_unify(view: View, e: Equation, scheme: Scheme) -> Group | None:
     name = e.op.name
+    border: float | None = None
     if name == "select_n":
         positions = tuple(range(1, len(e.inputs)))
     elif name == "pad":
         positions = (0,)
-        value = view.number(e.inputs[1])
-        if value is None or not math.isfinite(value):
+        border = view.number(e.inputs[1])
+        if border is None or not math.isfinite(border):
             return None
     elif name == "dynamic_update_slice":
         positions = (0, 1)
     else:
         positions = tuple(range(len(e.inputs)))
     wanted = tuple(e.inputs[i] for i in positions)
-    return Unify((e,), wanted, e.outputs[0], scheme, positions)
+    return Unify((e,), wanted, e.outputs[0], scheme, positions, border)

@@ -49,3 +49,16 @@ def test_functions_without_sixteen_bits_stay_float_between_grids(function, name)
     assert left == [name]
     for target in ("tflite", "onnx"):
         assert nx.compile(q, target=target)(P, X).deviation.max_lsb <= 1
+
+
+@pytest.mark.parametrize("policy", ["int8", "int16x8"])
+def test_negatives_are_products(policy):
+    f = lambda p, x: jnp.tanh(-nx.nn.gelu(x @ p["w"])) @ p["w"]
+    q = nx.quantize(f, policy, calibrate=[(P, X)])
+    assert "qmul" in [e.op.name for e in nx.make_jaxpr(q)(P, X).equations]
+    report = nx.explain(q, target="ethos-u55")(P, X)
+    assert {r.op for r in report.host_rows} <= {"gelu"}
+    np.testing.assert_array_equal(nx.jit(q)(P, X), q(P, X))
+    slope = nx.grad(lambda p: q(p, X).sum())(P)["w"]
+    wanted = nx.grad(lambda p: f(p, X).sum())(P)["w"]
+    np.testing.assert_allclose(slope, wanted, atol=0.1 * np.abs(wanted).max())
