@@ -84,7 +84,7 @@ def _rounded(
     layers.observe(batches, take)
     for layer in layers.layers:
         dtype = layer.group.scheme.weights
-        if dtype is None or dtype in dtypes.FLOAT or layer.group.scales_weights:
+        if dtype is None or dtype in dtypes.FLOAT or layer.group.changes_weights:
             continue
         w = layers.weight(layer)
         scale = layer.group.plain_scale(w)

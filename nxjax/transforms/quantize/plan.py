@@ -32,6 +32,7 @@ from nxjax.transforms.quantize.products import is_product, match_product
 from nxjax.transforms.quantize.scheme import Policy, decided
 from nxjax.transforms.quantize.spelled import spelled
 from nxjax.transforms.quantize.view import View
+from nxjax.transforms.quantize.weights import match_lookup
 
 # Known whole to devices, but to integer arithmetic only by their pieces (hard_swish to that of 16 bits).
 EXPANDED: Final[frozenset[Op]] = frozenset(
@@ -141,7 +142,7 @@ class _Planner:
         scheme = decided(self.policy, e, plan.names)
         if scheme is None:
             return None
-        return match_product(view, e, scheme) or match_pointwise(view, e, scheme)
+        return match_product(view, e, scheme) or match_lookup(view, e, scheme) or match_pointwise(view, e, scheme)
 
     def _steps(
         self,

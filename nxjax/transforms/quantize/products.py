@@ -9,30 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg
+from nxjax.ops.arithmetic import add, div, max, min, mul, neg
 from nxjax.ops.base import constant, like
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dot import dot_general, free
-from nxjax.ops.identity import stop_gradient
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
 from nxjax.ops.quant_snap import quantize_weight
-from nxjax.ops.quant_traced import symmetric_limit
-from nxjax.ops.reduce import reduce_max
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
-from nxjax.transforms.quantize.groups import Clamp, Group, Stored, Walk
+from nxjax.transforms.quantize.groups import Clamp, Group, Walk
 from nxjax.transforms.quantize.scheme import Scheme
 from nxjax.transforms.quantize.view import View
+from nxjax.transforms.quantize.weights import Axes, Storing, weight_scale
 
-Axes = tuple[int, ...]
 AFFINE: Final = frozenset(("add", "sub", "mul", "div"))
-# The least scale: all-zero weights have it, and no division by it overflows.
-TINY: Final = 2.0**-100
 
 
 @final
@@ -49,17 +43,15 @@ class Step:
 
 
 @dataclass(eq=False)
-class Weighted(Group):
+class Weighted(Storing):
     """A product with weights.
 
     Attributes:
-        weight: the weights.
         channels: dimensions of the product's result that belong to output channels.
         steps: per-channel steps after it.
         clamp: the fused activation.
     """
 
-    weight: Atom
     channels: Axes
     steps: tuple[Step, ...]
     clamp: Clamp
@@ -93,28 +85,8 @@ class Weighted(Group):
         return self._finished(self.plain(x, w), b), None
 
     @property
-    def scales_weights(self) -> bool:
-        """Whether a step changes the weights before they are stored."""
+    def changes_weights(self) -> bool:
         return any(step.op in ("mul", "div") for step in self.steps)
-
-    def scale_of(self, walk: Walk, w: Array) -> Array:
-        """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
-        given = None if self.scales_weights else walk.weight_scale(self.weight)
-        return given.scale if given is not None and self._suits(given, w.shape) else self._scale(w)
-
-    def _suits(self, given: Stored, shape: tuple[int, ...]) -> bool:
-        """Whether what is stored so can be stored so here: as wide a dtype, and scales where the product takes them."""
-        wanted = self.scheme.weights
-        if given.dtype != wanted and (given.dtype, wanted) != (dtypes.int4, dtypes.int8):
-            return False
-        if not self.scheme.integer:
-            return True
-        summed = self.summed()
-        return all(k == 1 or (k == n and a not in summed) for a, (k, n) in enumerate(zip(given.scale.shape, shape)))
-
-    def plain_scale(self, w: Any) -> Any:
-        """`scale_of` of NumPy weights that come in float."""
-        return self._scale(wrap(w)).numpy()
 
     def _scale(self, w: Array) -> Array:
         per_channel = self.scheme.per_channel if isinstance(self, Conv) else self.scheme.dense_per_channel
@@ -134,10 +106,6 @@ class Weighted(Group):
 
     def over_weights(self, row: Array, w: Array) -> Array:
         """A value per channel, over the weights."""
-        raise NotImplementedError
-
-    def summed(self) -> Axes:
-        """The dimensions of the weights that the product sums over."""
         raise NotImplementedError
 
     def _finished(self, y: Array, b: Array | None) -> Array:
@@ -266,29 +234,6 @@ class Matmul(Group):
             dimension_numbers=numbers,
         )
         return value, out
-
-
-def weight_scale(w: Array, axes: Axes, dtype: DType, group: int | None, summed: Axes) -> Array:
-    """``max |w| / limit`` over ``axes``, of w's rank; the first of ``summed`` in groups of ``group`` if they divide it.
-
-    No derivative passes: the scale follows the weights. A product with the reciprocal, so that compilers that rewrite
-    divisions by constants give the same bits.
-    """
-    w = stop_gradient(w)
-    size = abs(w)
-    limit = symmetric_limit(dtype)
-    first = summed[0] if summed else None
-    if group and first is not None and first in axes and w.shape[first] > group and w.shape[first] % group == 0:
-        n = w.shape[first] // group
-        split = (*w.shape[:first], n, group, *w.shape[first + 1 :])
-        others = tuple(a + (a > first) for a in axes if a != first)
-        top = reduce_max(reshape(size, shape=split), axes=(*others, first + 1))
-        kept = tuple(n if a == first else 1 if a in axes else k for a, k in enumerate(w.shape))
-    else:
-        top = reduce_max(size, axes=axes)
-        kept = tuple(1 if a in axes else k for a, k in enumerate(w.shape))
-    scale = max(mul(top, like(top, 1.0 / limit)), like(top, TINY))
-    return reshape(scale, shape=kept)
 
 
 def dynamic(x: Array, dtype: DType) -> Array:

@@ -16,8 +16,8 @@ from nxjax.trace.program import Equation, Var
 from nxjax.transforms.quantize.groups import Group
 from nxjax.transforms.quantize.inner import handed
 from nxjax.transforms.quantize.plan import Inner, Plan
-from nxjax.transforms.quantize.products import Weighted
 from nxjax.transforms.quantize.walk import reshaped_blocks
+from nxjax.transforms.quantize.weights import Storing
 
 NDArray = np.ndarray[Any, Any]
 Storage = tuple[NDArray, DType]
@@ -53,10 +53,10 @@ def _of_readers(plan: Plan, v: Var, w: NDArray) -> Iterator[Storage | None]:
 
 
 def _of_group(group: Group, v: Var, w: NDArray) -> Storage | None:
-    if not isinstance(group, Weighted) or group.weight is not v or group.scheme.weights is None:
+    if not isinstance(group, Storing) or group.weight is not v or group.scheme.weights is None:
         return None
     others = [a for e in group.equations for a in e.inputs if a is v]
-    if len(others) > 1 or group.scales_weights:
+    if len(others) > 1 or group.changes_weights:
         return None
     return group.plain_scale(w), group.scheme.weights
 

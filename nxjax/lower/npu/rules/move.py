@@ -11,6 +11,7 @@ import numpy as np
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.lower.npu.rules.elementwise import shared_grid
+from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType, Shape
 
@@ -210,6 +211,9 @@ def _gather(
     parts = _known_runs(index, rows.shape[axis])
     if parts is not None and not rows.constant:
         y = b.reshape(b.concatenate([_cut(b, rows, axis, run) for run in parts], axis), shape)
+    elif rows.grid is not None and rows.grid.axis is not None:
+        y = _scaled_rows(b, rows, rows.grid, index, shape, axis)
+        y = y or b.emit("gather", [b.real(rows), index], shape, dtypes.float32, axis=axis)
     else:
         y = b.emit("gather", [rows, index], shape, x.kind, axis=axis)
     # Dimensions of y: operand dimensions that stay, with those of the batch in place of the axis.
@@ -223,6 +227,21 @@ def _gather(
     outer = itertools.count()
     wanted = [("x", next(inner)) if d in n.offset_dims else ("b", next(outer)) for d in range(len(out.shape))]
     return b.transpose(y, [names.index(w) for w in wanted])
+
+
+def _scaled_rows(b: Builder, table: Value, grid: Grid, index: Value, shape: Shape, axis: int) -> Value | None:
+    """Rows of a table whose rows have scales of their own: stored integers and scales are looked up, then multiplied.
+
+    No tensor has one scale per index, and the table off its grid would be four times as large.
+    """
+    if table.data is None or grid.axis != axis or np.any(np.asarray(grid.zero_point)):
+        return None
+    scales = grid.scales(table.ndim)
+    stored = b.emit("gather", [b.constant(table.data.astype(np.int8)), index], shape, dtypes.int8, axis=axis)
+    narrow = (*scales.shape[:axis], *index.shape, *scales.shape[axis + 1 :])
+    scale = b.emit("gather", [b.constant(scales), index], narrow, dtypes.float32, axis=axis)
+    operands = [b.cast(stored, dtypes.float32), Value(shape, scale.tensor)]
+    return b.elementwise("mul", operands, dtypes.float32, activation=None)
 
 
 def _known_runs(index: Value, size: int) -> list[range] | None:

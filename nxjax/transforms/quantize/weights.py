@@ -1,0 +1,130 @@
+"""Weights that a group stores in few bits: which scales they have, and rows looked up in a table of them.
+
+Knows no product.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from nxjax.ops.arithmetic import abs, max, mul
+from nxjax.ops.base import like
+from nxjax.ops.identity import stop_gradient
+from nxjax.ops.indexing import gather
+from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_snap import quantize_weight
+from nxjax.ops.quant_traced import symmetric_limit
+from nxjax.ops.reduce import reduce_max
+from nxjax.ops.shape import reshape
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Atom, Equation
+from nxjax.transforms.quantize.groups import Group, Stored, Walk
+from nxjax.transforms.quantize.scheme import Scheme
+from nxjax.transforms.quantize.view import View
+
+Axes = tuple[int, ...]
+# The least scale: all-zero weights have it, and no division by it overflows.
+TINY: Final = 2.0**-100
+
+
+@dataclass(eq=False)
+class Storing(Group):
+    """A group that stores weights.
+
+    Attributes:
+        weight: the weights.
+    """
+
+    weight: Atom
+
+    @abstractmethod
+    def summed(self) -> Axes:
+        """The dimensions of the weights that one scale may span: those that a product sums over, those of a row."""
+
+    @abstractmethod
+    def _scale(self, w: Array) -> Array:
+        """Scales of weights that come in float."""
+
+    @property
+    def changes_weights(self) -> bool:
+        """Whether the group changes the weights before they are stored."""
+        return False
+
+    def scale_of(self, walk: Walk, w: Array) -> Array:
+        """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
+        given = None if self.changes_weights else walk.weight_scale(self.weight)
+        return given.scale if given is not None and self._suits(given, w.shape) else self._scale(w)
+
+    def _suits(self, given: Stored, shape: tuple[int, ...]) -> bool:
+        """Whether what is stored so can be stored so here: as wide a dtype, and scales where the product takes them."""
+        wanted = self.scheme.weights
+        if given.dtype != wanted and (given.dtype, wanted) != (dtypes.int4, dtypes.int8):
+            return False
+        if not self.scheme.integer:
+            return True
+        summed = self.summed()
+        return all(k == 1 or (k == n and a not in summed) for a, (k, n) in enumerate(zip(given.scale.shape, shape)))
+
+    def plain_scale(self, w: Any) -> Any:
+        """`scale_of` of NumPy weights that come in float."""
+        return self._scale(wrap(w)).numpy()
+
+
+@final
+@dataclass(eq=False)
+class Lookup(Storing):
+    """Rows of a table of weights, such as an embedding: the table is stored in few bits, a row is float."""
+
+    indices: Atom
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        assert self.scheme.weights is not None
+        w = walk.value(self.weight)
+        table = quantize_weight(w, self.scale_of(walk, w), dtype=self.scheme.weights)
+        return gather(table, walk.value(self.indices), **self.equations[0].params), None
+
+    def summed(self) -> Axes:
+        looked_up = self.equations[0].params["dimension_numbers"].start_index_map
+        return tuple(a for a in range(len(self.weight.type.shape)) if a not in looked_up)
+
+    def _scale(self, w: Array) -> Array:
+        assert self.scheme.weights is not None
+        return weight_scale(w, self.summed(), self.scheme.weights, self.scheme.group, self.summed())
+
+
+def match_lookup(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    """``e`` as a look-up in a table that is stored in few bits, if the scheme keeps activations off static grids."""
+    if e.op is not gather or scheme.integer or scheme.weights is None:
+        return None
+    w, indices = e.inputs
+    if not (view.is_weight(w) and view.is_float(w)) or view.is_weight(indices):
+        return None
+    return Lookup((e,), (), e.outputs[0], scheme, w, indices)
+
+
+def weight_scale(w: Array, axes: Axes, dtype: DType, group: int | None, summed: Axes) -> Array:
+    """``max |w| / limit`` over ``axes``, of w's rank; the first of ``summed`` in groups of ``group`` if they divide it.
+
+    No derivative passes: the scale follows the weights. A product with the reciprocal, so that compilers that rewrite
+    divisions by constants give the same bits.
+    """
+    w = stop_gradient(w)
+    size = abs(w)
+    limit = symmetric_limit(dtype)
+    first = summed[0] if summed else None
+    if group and first is not None and first in axes and w.shape[first] > group and w.shape[first] % group == 0:
+        n = w.shape[first] // group
+        split = (*w.shape[:first], n, group, *w.shape[first + 1 :])
+        others = tuple(a + (a > first) for a in axes if a != first)
+        top = reduce_max(reshape(size, shape=split), axes=(*others, first + 1))
+        kept = tuple(n if a == first else 1 if a in axes else k for a, k in enumerate(w.shape))
+    else:
+        top = reduce_max(size, axes=axes)
+        kept = tuple(1 if a in axes else k for a, k in enumerate(w.shape))
+    scale = max(mul(top, like(top, 1.0 / limit)), like(top, TINY))
+    return reshape(scale, shape=kept)
