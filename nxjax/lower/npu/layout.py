@@ -115,8 +115,12 @@ class _Pusher:
                 self.view(t)
             if not self._pass(n):
                 self._keep(n)
-        self.node = None
-        outputs = [self.real(self.view(t)) for t in g.outputs]
+        made = {t: n for n in g.nodes for t in n.outputs}
+        outputs: list[Tensor] = []
+        for t in g.outputs:
+            # What brings a result into the user's order belongs to the line that makes the result.
+            self.node = made.get(t)
+            outputs.append(self.real(self.view(t)))
         return NpuGraph(g.name, g.inputs, outputs, self.nodes, g.rounding)
 
     def view(self, t: Tensor) -> View:

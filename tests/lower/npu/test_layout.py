@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.lower.npu.layout import channels_last, composed, cost, inverse, reshape_through, trivial
-from tests.lower.npu.lowering import count, normal, ops, same
+from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 
 W = normal(4, 4, 3, 3) * 0.3
 
@@ -176,3 +176,9 @@ def test_random_networks_channels_first(data):
         return values[-1], values[len(values) // 2].sum((2, 3))
 
     same(f, X, rtol=1e-4, atol=1e-3)
+
+
+def test_results_brought_into_order_have_a_line_of_the_user():
+    w = np.ones((3, 4, 1, 1), np.float32)
+    f = lambda x: lax.conv_general_dilated(x, w, (1, 1), "SAME")
+    assert all(n.source is not None for n in graph_of(f, np.ones((1, 4, 5, 6), np.float32)).nodes)
