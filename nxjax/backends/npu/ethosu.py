@@ -120,6 +120,8 @@ class EthosU(NpuTarget):
             if n in reasons:
                 rule = self.supports(n)
                 said = "; ".join(dict.fromkeys(r for r in reasons[n] if r))
+                if n.op == "table":
+                    said = f"{n.attrs.get('function', 'it')} is a look-up in TFLite; {said}"
                 rows.append(_row(n, "host", said or rule.reason or "Vela gives no reason", rule.suggestion))
             elif not compiled.npu:
                 rows.append(_row(n, "host", "Vela folded it away; nothing of this file runs on the NPU"))

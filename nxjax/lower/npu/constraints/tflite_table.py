@@ -27,6 +27,11 @@ _MAPS: Final[dict[str, tuple[int, ...]]] = {
     "TRANSPOSE_CONV": (2,),
 }
 
+# What to write for a function that is a look-up in TFLite.
+ACTIVATIONS: Final = (
+    "an activation that is an operator: relu, relu6, tanh, sigmoid, or gelu and hard_swish on some chips"
+)
+
 # Says operators in another form that means the same.
 Adapt = Callable[[Sequence[Operation]], list[Operation]]
 
@@ -80,6 +85,9 @@ class Table:
         written = adapt(parts) if adapt is not None else parts
         for part in written:
             found = self.judge(part)
+            if not found.ok and node.op == "table":
+                said = f"{node.attrs.get('function', 'it')} has no operator of TFLite, and {self.chip} no look-up"
+                return Verdict(False, f"{said} ({found.reason})", ACTIVATIONS)
             if not found.ok and len(written) > 1:
                 # The user wrote one op, and may not know that TFLite has to say it in several.
                 said = f"{node.op} is {', '.join(dict.fromkeys(o.name for o in written))} in TFLite; {found.reason}"

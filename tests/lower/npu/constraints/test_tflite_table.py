@@ -64,6 +64,12 @@ def test_all_operators_of_a_node_must_be_taken():
     assert only.verdict(node, lambda ops: list(ops)[1:]).ok
 
 
+def test_a_function_by_look_up_says_which_function():
+    table = Node("table", (t("x", 4),), (t("y", 4),), {"function": "softplus", "values": tuple(range(-128, 128))})
+    verdict = TABLE.verdict(table)
+    assert not verdict.ok and "softplus" in verdict.reason and "activation" in verdict.suggestion
+
+
 def test_words_about_operators():
     x, y, z = t("x", 1, 4, 4, 4), t("y", 1, 2, 4, 4), t("z", 1, 2, 4, 4)
     [split] = parts(Node("split", (x,), (y, z), {"axis": 1, "sizes": (2, 2)}))
