@@ -6,13 +6,13 @@ kernels compute from it; nothing is said of the chip but what its published rule
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, Run, file_name, only
 from nxjax.backends.npu.extras import installed, need
-from nxjax.errors import LoweringError, ParameterError
+from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_ops import EMIT
@@ -34,18 +34,42 @@ def host(written: Written, extra: str = EXTRA) -> tuple[Run, str]:
     """ONNX Runtime's host kernels for a model, and their name.
 
     Optimizations are off: they would fuse QDQ units into int8 kernels that saturate on CPUs without VNNI.
+
+    Raises:
+        LoweringError: ONNX Runtime has no kernel for some operator and type, though ONNX has.
     """
     ort: Any = need("onnxruntime", extra, "running ONNX files on the host")
     so = ort.SessionOptions()
     so.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     so.log_severity_level = 4
-    session = ort.InferenceSession(written.data, so, providers=["CPUExecutionProvider"])
+    try:
+        session = ort.InferenceSession(written.data, so, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        # ONNX Runtime's errors have no class in common that it promises.
+        raise LoweringError("onnx: ONNX Runtime cannot run this model", got=_first_line(error)) from error
     names = [p.name for p in written.outputs]
 
     def run(args: Sequence[NDArray]) -> list[NDArray]:
-        return written.fetched(session.run(names, written.feeds(args)))
+        try:
+            return written.fetched(session.run(names, written.feeds(args)))
+        except Exception as error:
+            raise ExecutionError("onnx: ONNX Runtime failed while it ran", got=_first_line(error)) from error
 
     return run, f"ONNX Runtime {ort.__version__} on the host, optimizations off"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300]
+
+
+def run_on_host(build: Build, written: Written, through: Callable[[Run], Run] = lambda run: run) -> None:
+    """Give ``build`` what runs its file here, or say why nothing does."""
+    try:
+        run, build.runs_on = host(written)
+    except LoweringError as error:
+        build.notes.append(f"the host cannot run the file: {error.got}")
+        return
+    build.run = through(run)
 
 
 def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
@@ -92,7 +116,7 @@ class OnnxTarget(NpuTarget):
         build.cost.add("file", len(written.data), "bytes", "measured")
         build.notes.append(self.available()[1])
         if installed("onnxruntime"):
-            build.run, build.runs_on = host(written)
+            run_on_host(build, written)
         return build
 
 

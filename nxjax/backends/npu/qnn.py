@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, file_name, only
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.npu.onnx_emit import host, modelled
+from nxjax.backends.npu.onnx_emit import modelled, run_on_host
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
@@ -111,7 +111,7 @@ class QualcommHtp(NpuTarget):
         if label == "emitted":
             build.notes.append(why)
             if installed("onnxruntime"):
-                build.run, build.runs_on = host(written)
+                run_on_host(build, written)
             return build
         provider = {
             "backend_type": "htp",

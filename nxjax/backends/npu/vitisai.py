@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.base import Build, NpuTarget, Run, file_name, only
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.npu.onnx_emit import host, modelled
+from nxjax.backends.npu.onnx_emit import modelled, run_on_host
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.vitisai_ops import verdict
 from nxjax.errors import ParameterError
@@ -96,8 +96,7 @@ class AmdXdna(NpuTarget):
             build.notes.append("ONNX Runtime is not installed: the file was checked, not run")
             return build
         if not on_npu(build, graph, written_graph, written, provider):
-            run, build.runs_on = host(written)
-            build.run = across(graph, written_graph, run)
+            run_on_host(build, written, lambda run: across(graph, written_graph, run))
             build.notes.append(f"{PROVIDER} is not in this ONNX Runtime: the host's kernels execute")
         return build
 

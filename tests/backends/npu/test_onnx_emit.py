@@ -5,10 +5,11 @@ import onnx
 import pytest
 
 from nxjax.backends.npu.onnx_emit import TARGETS, GraphcorePopart, Onnx, host
-from nxjax.errors import MissingExtraError, ParameterError
+from nxjax.backends.npu.vitisai import AmdXdna
+from nxjax.errors import ExecutionError, MissingExtraError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_writer import emit
-from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from tests.backends.npu.graphs import F32, cnn, hybrid, images
 
@@ -51,3 +52,20 @@ def test_missing_runtime_names_the_extra(monkeypatch):
     monkeypatch.setattr("nxjax.backends.npu.extras.installed", lambda _: False)
     with pytest.raises(MissingExtraError, match=r"nxjax\[onnx\]"):
         host(written)
+
+
+def test_types_that_the_host_has_no_kernel_for_are_written_and_said():
+    x, y = (Tensor(n, (4,), "int16") for n in "xy")
+    graph = NpuGraph("m", [x], [y], [Node("maximum", (x, x), (y,), name="m")])
+    for target in (Onnx(), AmdXdna()):
+        build = target.build(graph, {})
+        assert build.label == "emitted" and build.run is None and build.runs_on == ""
+        assert any("the host cannot run the file" in n and "Max" in n for n in build.notes)
+
+
+def test_failures_of_a_run_are_errors_of_nxjax():
+    x, i, y = Tensor("x", (4,), "float32"), Tensor("i", (1,), "int32"), Tensor("y", (1,), "float32")
+    build = Onnx().build(NpuGraph("g", [x, i], [y], [Node("gather", (x, i), (y,), {"axis": 0})]), {})
+    assert build.run([np.float32([1, 2, 3, 4]), np.int32([2])])[0].tolist() == [3]
+    with pytest.raises(ExecutionError, match="out of data bounds"):
+        build.run([np.float32([1, 2, 3, 4]), np.int32([9])])

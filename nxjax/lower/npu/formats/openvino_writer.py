@@ -11,7 +11,7 @@ import os
 import tempfile
 from typing import Any, Final
 
-from nxjax.errors import LoweringError
+from nxjax.errors import LoweringError, NxError
 from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, Value, clean, node_names
 from nxjax.lower.npu.formats.openvino_ops import RULES, activate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -110,7 +110,16 @@ def build(graph: NpuGraph) -> Any:
     for node, name in zip(graph.nodes, node_names(graph), strict=True):
         if node.op not in RULES:
             raise LoweringError("openvino: an op without a rule", got=node.op, source=node.source)
-        write(net, node)
+        try:
+            write(net, node)
+        except RuntimeError as error:
+            # An element type that the operation is not defined for: OpenVINO says so in several lines.
+            if isinstance(error, NxError):
+                raise
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise LoweringError(
+                f"openvino: {node.op} is refused", got=" ".join(lines[-2:])[:300], source=node.source
+            ) from error
         net.name_new(name)
     results: list[Value] = []
     for t in graph.outputs:
