@@ -2,6 +2,7 @@
 
 - a quotient by an activation is a product with its reciprocal, a table; by a square root, with the table of 1 / sqrt,
   as in every norm;
+- powers 0.5 and -0.5 are sqrt and 1 / sqrt;
 - ``where(x >= 0, x, a * x)``, ``maximum(x, 0) + a * minimum(x, 0)`` and ``maximum(x, a * x)`` are leaky_relu where the
   slope is a number, and prelu where it is a weight;
 - logaddexp(x, 0) is softplus.
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.ops.arithmetic import integer_pow, mul, rsqrt
+from nxjax.ops.arithmetic import integer_pow, mul, rsqrt, sqrt
 from nxjax.ops.composite_activation import leaky_relu, softplus
 from nxjax.ops.prelu import prelu, qprelu
 from nxjax.ops.quant_grid import Grid
@@ -29,7 +30,7 @@ from nxjax.transforms.quantize.view import View
 SPREADING: Final = frozenset(("broadcast_in_dim", "reshape"))
 # Equations that a pattern reads, and that are dropped when nothing else does.
 READ: Final = frozenset(
-    ("sqrt", "broadcast_in_dim", "reshape", "mul", "neg", "relu", "max", "min", "ge", "gt", "le", "lt")
+    ("sqrt", "pow", "broadcast_in_dim", "reshape", "mul", "neg", "relu", "max", "min", "ge", "gt", "le", "lt")
 )
 
 # log(exp(x) + exp(y)) as `numpy.logaddexp` computes it: of 0 it is softplus.
@@ -82,7 +83,7 @@ class _Speller:
 
     def _found(self, e: Equation) -> bool:
         name = e.op.name
-        if name not in ("div", "select_n", "add", "sub", "max", "custom_jvp_call") or not self.view.is_float(
+        if name not in ("div", "select_n", "add", "sub", "max", "pow", "custom_jvp_call") or not self.view.is_float(
             e.outputs[0]
         ):
             return False
@@ -95,6 +96,8 @@ class _Speller:
         tables = scheme.activations == dtypes.int8
         if name == "div":
             return self._quotient(e, tables)
+        if name == "pow":
+            return self._power(e)
         if name == "custom_jvp_call":
             return tables and self._softplus(e)
         leaky = {"select_n": self._selected, "add": self._summed, "sub": self._summed, "max": self._larger}[name](e)
@@ -124,7 +127,7 @@ class _Speller:
                 return False
             chain.append(made)
             at = inner
-        if not tables and self._made(at, "sqrt") is None:
+        if not tables and self._radicand(at) is None:
             return False
         y = self._reciprocal(e, at)
         for spread in reversed(chain):
@@ -134,11 +137,24 @@ class _Speller:
 
     def _reciprocal(self, e: Equation, v: Var) -> Var:
         if v not in self.reciprocals:
-            root, out = self._made(v, "sqrt"), (Var(v.type),)
-            power = {"y": -1}
-            new = Equation(integer_pow, (v,), out, power) if root is None else Equation(rsqrt, root.inputs, out, {})
+            x, out = self._radicand(v), (Var(v.type),)
+            new = Equation(integer_pow, (v,), out, {"y": -1}) if x is None else Equation(rsqrt, (x,), out, {})
             self.reciprocals[v] = self._added(e, new, "reciprocal")
         return self.reciprocals[v]
+
+    def _radicand(self, v: Var) -> Atom | None:
+        """x of sqrt(x), or of x to the power 0.5."""
+        e = self._made(v, "sqrt", "pow")
+        return e.inputs[0] if e is not None and (e.op is sqrt or self.view.number(e.inputs[1]) == 0.5) else None
+
+    def _power(self, e: Equation) -> bool:
+        """x to the power 0.5 or -0.5"""
+        x, exponent = e.inputs
+        value = self.view.number(exponent)
+        if value not in (0.5, -0.5) or x.type.shape != e.outputs[0].type.shape:
+            return False
+        self.equations.append(Equation(sqrt if value > 0 else rsqrt, (x,), e.outputs, {}, e.source, e.scope))
+        return True
 
     def _added(self, e: Equation, new: Equation, what: str) -> Var:
         """``new`` for ``e``, at the user's line of ``e``."""

@@ -1,4 +1,4 @@
-"""What programs spell out computes on integers: norms, quotients, PReLU in every spelling, softplus."""
+"""What programs spell out computes on integers: norms, quotients, roots, PReLU in every spelling, softplus."""
 
 import numpy as np
 import pytest
@@ -141,3 +141,25 @@ def test_derivatives_of_slopes():
 def test_float_policies_change_nothing():
     program = nx.make_jaxpr(nx.quantize(norm, "int8-weights"))(*DATA[0])
     assert "div" in [e.op.name for e in program.equations]
+
+
+@pytest.mark.parametrize("policy", ["int8", "int16x8"])
+def test_powers_of_a_half_are_roots(policy):
+    mean_square = lambda y: (y * y).mean(-1, keepdims=True) + 1e-5
+    for power, table in (
+        (lambda y: y * mean_square(y) ** -0.5, "rsqrt"),
+        (lambda y: y / mean_square(y) ** 0.5, "rsqrt"),
+        (lambda y: y * jnp.power(nn.relu(y) + 1, 0.5), "sqrt"),
+    ):
+        f = lambda p, x, power=power: power(x @ p["w"]) @ p["o"]
+        q, plan = quantized(f, policy)
+        assert not plan.left
+        traced = nx.make_jaxpr(q)(*DATA[0]).equations
+        assert [e.params["function"] for e in traced if e.op.name == "qunary"] == [table]
+        good(q, f, 25)
+
+
+@pytest.mark.parametrize("exponent", [lambda p: 0.3, lambda p: p["a"]])
+def test_other_powers_stay(exponent):
+    f = lambda p, x: (nn.relu(x @ p["w"]) + 1) ** exponent(p) @ p["o"]
+    assert [e.op.name for e, _ in quantized(f)[1].left] == ["pow"]
