@@ -299,7 +299,7 @@ def test_integers_look_up():
     q = nx.quantize(g, calibrate=[(p, ids)])
     assert sqnr(g(p, ids), q(p, ids)) > 33
     stored = q.quantize_params(p, ids)
-    assert isinstance(stored["w"], QArray) and stored["e"] is p["e"]
+    assert isinstance(stored["w"], QArray)
     bits(q(stored, ids), q(p, ids))
     bits(nx.jit(q)(p, ids), q(p, ids))
     bits(nx.vmap(q, in_axes=(None, 0))(p, ids), q(p, ids))

@@ -79,7 +79,8 @@ class QArray:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         x = np.asarray(self.values).astype(np.float32)
-        return (x * blocks(np.asarray(self.scale), x.shape)).astype(dtype or np.float32)
+        # Of rank 0, NumPy's product is no array.
+        return np.asarray(x * blocks(np.asarray(self.scale), x.shape), dtype or np.float32)
 
     def __repr__(self) -> str:
         if not all(hasattr(x, "shape") and hasattr(x, "dtype") for x in (self.values, self.scale)):

@@ -1,0 +1,135 @@
+"""The observing interpreter: results untouched, statistics of every site, whatever control flow they lie in."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax import lax
+from nxjax.errors import ParameterError
+from nxjax.transforms.quantize.function import Call
+from nxjax.transforms.quantize.observe import BINS, Histograms, Ranges
+from nxjax.transforms.quantize.scheme import preset
+
+R = np.random.default_rng(0)
+P = {"w": (R.standard_normal((4, 4)) / 2).astype(np.float32)}
+X = R.standard_normal((3, 4)).astype(np.float32)
+
+
+def ranges(f: Any, *args: Any) -> dict[str, tuple[float, float]]:
+    y, found = nx.calibrate(f)(*args)
+    for a, b in zip(nx.tree.leaves(y), nx.tree.leaves(f(*args)), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    return {k: (float(low), float(high)) for k, (low, high) in found.items()}
+
+
+def span(*xs: Any) -> tuple[float, float]:
+    return min(float(np.min(x)) for x in xs), max(float(np.max(x)) for x in xs)
+
+
+def close(found: tuple[float, float], wanted: tuple[float, float]) -> None:
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
+
+
+def steps(n: int) -> list[np.ndarray]:
+    xs = [X]
+    for _ in range(n):
+        xs.append(np.tanh(xs[-1] @ P["w"]))
+    return xs
+
+
+def test_scans_join_their_steps():
+    f = lambda p, x: lax.scan(lambda c, _: (jnp.tanh(c @ p["w"]), c.sum()), x, None, length=4)
+    xs = steps(4)
+    found = ranges(f, P, X)
+    close(found["scan_0/in_0" if "scan_0/in_0" in found else "scan_0/in_1"], span(*xs[:4]))
+    close(found["scan_0/dot_general_0"], span(*(x @ P["w"] for x in xs[:4])))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_loops_join_their_steps(n: int):
+    f = lambda p, x: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.tanh(c[1] @ p["w"])), (0, x))[1]
+    found = ranges(f, P, X)
+    (dot,) = [v for k, v in found.items() if "dot_general" in k]
+    close(dot, span(*(x @ P["w"] for x in steps(n)[:n])))
+
+
+def test_a_loop_of_no_steps_sees_nothing():
+    f = lambda p, x, n: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] @ p["w"]), (0, x))[1]
+    found = ranges(f, P, X, 0)
+    assert {v for k, v in found.items() if "while" in k} == {(np.inf, -np.inf)}
+
+
+def test_branches_see_what_they_compute():
+    f = lambda p, x: lax.cond(x[0, 0] > 0, lambda x: x @ p["w"], lambda x: -x @ p["w"], x)
+    for x in (np.abs(X), -np.abs(X)):
+        found = ranges(f, P, x)
+        taken, other = ("1", "0") if x[0, 0] > 0 else ("0", "1")
+        dots = {k: v for k, v in found.items() if "dot_general" in k}
+        (seen,) = [v for k, v in dots.items() if k.startswith(f"cond_0/{taken}/")]
+        (unseen,) = [v for k, v in dots.items() if k.startswith(f"cond_0/{other}/")]
+        close(seen, span((x if taken == "1" else -x) @ P["w"]))
+        assert unseen == (np.inf, -np.inf)
+
+
+def test_nested_control_flow():
+    inner = lambda p, x: lax.cond(x.sum() > 1e6, lambda x: x, lambda x: jnp.tanh(x @ p["w"]), x)
+    f = lambda p, x: lax.scan(lambda c, _: (nx.checkpoint(inner)(p, c), None), x, None, length=2)[0]
+    found = ranges(f, P, X)
+    (dot,) = [v for k, v in found.items() if k.endswith("dot_general_0")]
+    close(dot, span(*(x @ P["w"] for x in steps(2)[:2])))
+
+
+def test_a_condition_that_computes_products_is_refused():
+    f = lambda p, x: lax.while_loop(lambda x: (x @ p["w"]).sum() > 1e9, lambda x: x @ p["w"], x)
+    with pytest.raises(ParameterError, match="the condition of a while loop computes products"):
+        nx.calibrate(f)(P, X)
+
+
+def histogram(f: Any, spans: dict[str, Any], *args: Any) -> dict[str, np.ndarray]:
+    call = Call(f, args, {}, None)
+    _, found = call.observed(call.plan(preset("int8"), "test"), Histograms(spans))
+    return {k: np.asarray(v) for k, (v,) in found.items()}
+
+
+def test_histograms_are_numpys():
+    x = R.standard_normal((500, 4)).astype(np.float32)
+    f = lambda p, x: x @ p["w"]
+    spans = {"in_1": span(x), "dot_general_0": span(x @ P["w"])}
+    found = histogram(f, spans, P, x)
+    for site, v in (("in_1", x), ("dot_general_0", x @ P["w"])):
+        top = max(map(abs, spans[site]))
+        wanted = np.histogram(np.abs(v), BINS, (0, top))[0]
+        assert found[site].sum() == v.size and np.abs(np.cumsum(found[site]) - np.cumsum(wanted)).max() <= 2
+
+
+def test_histograms_of_constants_and_of_nothing():
+    f = lambda p, x: x @ p["w"]
+    spans = {"in_1": (0.0, 0.0), "dot_general_0": (-1.0, 2.0)}
+    found = histogram(f, spans, P, np.zeros((2, 4), np.float32))
+    assert found["in_1"][0] == 8 and found["in_1"].sum() == 8
+    found = histogram(f, spans, P, np.zeros((0, 4), np.float32))
+    assert not found["in_1"].any()
+
+
+def test_values_beyond_the_range_count_into_the_last_bin():
+    f = lambda p, x: x @ p["w"]
+    found = histogram(f, {"in_1": (-1.0, 1.0), "dot_general_0": (-1.0, 1.0)}, P, np.full((2, 4), 5, np.float32))
+    assert found["in_1"][-1] == 8
+
+
+def test_histograms_in_scans_add_up():
+    f = lambda p, x: lax.scan(lambda c, _: (c @ p["w"], None), x, None, length=5)[0]
+    sites = nx.calibrate(f)(P, X)[1]
+    found = histogram(f, dict.fromkeys(sites, (-10.0, 10.0)), P, X)
+    assert all(v.sum() == 5 * X.size for k, v in found.items() if k.startswith("scan_0/"))
+
+
+def test_statistics_of_a_recorder_join():
+    r = Ranges()
+    a, b = (nx.asarray(np.float32(v)) for v in (-1, 2)), (nx.asarray(np.float32(v)) for v in (-3, 1))
+    joined = r.joined(tuple(a), tuple(b))
+    assert [float(v) for v in joined] == [-3, 2]
+    assert [float(v) for v in r.joined(joined, r.neutral())] == [-3, 2]
