@@ -34,8 +34,8 @@ def compile(
         fun: pure function; quantized (see `quantize`) for targets that compute on integers.
         target: a name from `targets`.
         strict: raise if any op would not run on the NPU, with the whole list.
-        constants: position or positions of the arguments that become part of the artifact; by default those that are
-            trees (parameters). One array is an input.
+        constants: position or positions of the arguments that become part of the artifact; by default those that
+            `quantize` was told hold weights (its ``params``), else those that are trees. One array is an input.
         io: "integer" makes inputs and results integers where they are only quantized and come off a grid, while
             `Artifact.run` takes and gives floats all the same. "float" keeps float inputs and results in the file.
         verify: run the artifact on the example arguments where something here can, and measure its deviation from the

@@ -16,6 +16,7 @@ from nxjax.lower.npu.bind import bind
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import lower
+from nxjax.quant.function import Quantized
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Tracer
@@ -85,6 +86,9 @@ class Bound:
                 fix="pass them by position, or bind them with functools.partial",
             )
         self.args = args
+        if constants is None and isinstance(fun, Quantized):
+            # What quantize was told holds weights.
+            constants = fun.params
         self.constants = self._chosen(args, constants)
         self.in_trees = [tree.flatten(a) for a in args]
         values = [as_value(x, "compile") for leaves, _ in self.in_trees for x in leaves]

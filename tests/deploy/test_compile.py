@@ -295,3 +295,11 @@ def test_compiled_functions_keep_their_name():
     assert nx.compile(dense, target="tflite").__name__ == "dense"
     assert list(compiled(dense, W, X).files) == ["dense.tflite"]
     assert list(compiled(lambda x: x + ROWS, ROWS).files) == ["lambda.tflite"]
+
+
+def test_weights_that_quantize_was_told_of_become_constants():
+    w, x = np.ones((4, 2), np.float32), np.ones((1, 4), np.float32)
+    qf = nx.quantize(lambda w, x: x @ w, calibrate=[(w, x)], params=0)
+    artifact = nx.compile(qf, target="tflite", strict=True)(w, x)
+    assert len(artifact.graph.inputs) == 1
+    np.testing.assert_array_equal(artifact.run(x), qf(w, x))

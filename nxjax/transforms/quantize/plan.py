@@ -322,9 +322,13 @@ def check_inputs(plan: Plan, what: str) -> None:
     """Refuse a plan in which nothing is quantized."""
     if not any(isinstance(s, (Group, Inner)) for s in plan.steps):
         used = sorted({f"{e.op.name} in {dtypes.short_name(e.outputs[0].type.dtype)}" for e in plan.program.equations})
+        product = next((e for e in plan.program.equations if is_product(e)), None)
         raise ParameterError(
             f"{what}: nothing in the function is quantized",
             got=", ".join(used) or "no equations",
             expected="float32 products with weights, or other ops that the policy covers",
-            fix="check the policy, and that the function computes in float32",
+            fix="say which arguments hold weights: params=(0,), or pass them as a tree; an array is data"
+            if product is not None and all(a.type.dtype == dtypes.float32 for a in product.inputs)
+            else "check the policy, and that the function computes in float32",
+            source=product.source if product is not None else None,
         )
