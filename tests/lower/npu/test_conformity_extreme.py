@@ -119,3 +119,19 @@ def test_quantize_asks_for_no_grid_that_kernels_lack(name: str, policy: str):
     # Nothing is lost but what lies below the operands' own steps.
     step = 2 * np.abs(args[0]).max() / 250
     assert np.abs(want - np.asarray(f(*args))).max() <= step
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 0.9, 1.5, 300.0])
+def test_comparisons_on_grids_of_any_coarseness(scale: float):
+    """Two values that a program computes on one grid, and zero: told apart in the file as in the program."""
+    x = np.random.default_rng(1).uniform(-100, 100, (2, 4, 9)).astype(np.float32) * np.float32(scale)
+
+    def f(x: np.ndarray):
+        a, b = x[0], x[1]
+        return nx.numpy.where(a > b, a + b, a), nx.numpy.where(b < 0, a * 2, b), nx.numpy.where(a == b, a, b)
+
+    qf = nx.quantize(f, "int8", calibrate=[(x,)], progress=False)
+    artifact = nx.compile(qf, target="tflite")(x)
+    for got, want in zip(artifact.run(x), qf(x), strict=True):
+        assert np.array_equal(got, want)
+    assert artifact.deviation is not None and artifact.deviation.exact

@@ -121,8 +121,10 @@ def supports(node: Node) -> Verdict:
 def _scales(node: Node, data: Tensor) -> Verdict:
     """Scales that make LiteRT's fixed point fail: some end the process, some compare unequal values as equal."""
     scales = [float(t.grid.scales(0)) for t in node.operands if t.grid is not None and t.grid.axis is None]
-    if node.op in _KINDS and _KINDS[node.op].startswith(_COMPARES) and min(scales) < _COMPARE_STEP:
-        why = f"LiteRT compares quantized values in steps of 1/256, and a scale is {min(scales):.3g}"
+    compares = node.op in _KINDS and _KINDS[node.op].startswith(_COMPARES)
+    if compares and not _COMPARE_STEP <= min(scales) <= max(scales) < 1:
+        odd = min(scales) if min(scales) < _COMPARE_STEP else max(scales)
+        why = f"LiteRT compares quantized values in steps of 1/256 and scales below 1, and a scale is {odd:.3g}"
         return Verdict(False, why, "compare in float32, before the operands are quantized")
     if node.op == "neg" and kind(data) == "q16" and node.output.grid != data.grid:
         return Verdict(False, "LiteRT negates int16 on one grid only", "multiply by -1")

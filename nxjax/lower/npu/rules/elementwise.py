@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
-from nxjax.ops.fixed.elementwise import comparable
+from nxjax.ops.fixed.elementwise import comparable, scale_of
 from nxjax.ops.quant_grid import ROUNDINGS, Grid
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -92,8 +92,11 @@ def shared_grid(b: Builder, *xs: Value) -> Grid | None:
 def keeps_order(grid: Grid) -> bool:
     """Whether integer comparisons tell all values of ``grid`` apart.
 
-    LiteRT's kernels bring both operands to a common fixed point first, where fine grids run together.
+    LiteRT's kernels bring both operands to a common fixed point first, where fine grids run together; and by a factor
+    that has to be below 1: of coarse grids they compare nonsense.
     """
+    if scale_of(grid) >= 1:
+        return False
     low, high = grid.limits
     every = np.arange(low, high + 1).astype(grid.dtype)
     return all(bool(np.all(np.diff(comparable(every, grid, rounding)) > 0)) for rounding in ROUNDINGS)

@@ -395,6 +395,8 @@ def test_comparisons_tell_neighbours_apart(scale):
     assert (next(n for n in g.nodes if n.op == "greater").inputs[0].grid is not None) == keeps_order(grid)
     assert not keeps_order(Grid(np.dtype("int8"), 1e-4))
     assert keeps_order(Grid(np.dtype("int8"), 0.5))
+    # LiteRT's factor to its fixed point has to be below 1.
+    assert not keeps_order(Grid(np.dtype("int8"), 1.0))
 
 
 def test_positions_need_no_floats():
