@@ -21,14 +21,14 @@ from nxjax.backends.npu.base import Build
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import built
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import Subject, converted, refuse_traced
+from nxjax.deploy.trace import Subject, as_given, converted, refuse_traced
 from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, MemoryLimitError, NxError, ParameterError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement
 from nxjax.trace import dtypes
-from nxjax.trace.array import as_value, wrap
+from nxjax.trace.array import wrap
 
 NDArray = np.ndarray[Any, Any]
 _TFLITE: Final = b"TFL3"
@@ -210,7 +210,7 @@ class Ends:
             )
         arrays: list[NDArray] = []
         for t, a, text in zip(self.graph.inputs, args, wanted, strict=True):
-            x = np.asarray(as_value(a, where).numpy())
+            x = as_given(a, where)
             if x.shape != t.shape:
                 raise ParameterError(
                     f"{where}: input {t.name!r} has another shape than {self.name} has", got=x.shape, expected=text

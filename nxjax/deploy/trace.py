@@ -172,8 +172,7 @@ class Bound:
         for n, a in zip(free, args, strict=True):
             wanted = self.in_trees[n][1]
             for x in tree.flatten_up_to(wanted, a, f"{where}: argument {n}"):
-                value = as_value(x, where)
-                leaves.append(np.asarray(value.numpy()))
+                leaves.append(as_given(x, where))
         for i, (x, v) in enumerate(zip(leaves, self.program.inputs, strict=True)):
             if x.shape != v.type.shape:
                 raise ParameterError(
@@ -213,6 +212,13 @@ def refuse_traced(args: Sequence[Any], where: str) -> None:
             expected="values",
             fix="run the artifact outside of jit, grad and vmap, or call it there by nx.pure_callback",
         )
+
+
+def as_given(x: Any, where: str) -> NDArray:
+    """An argument with the numbers that it has: 64-bit ones of NumPy are not cut to 32 before anybody looks."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype in dtypes.NUMERIC:
+        return np.asarray(x)
+    return np.asarray(as_value(x, where).numpy())
 
 
 def converted(x: NDArray, dtype: DType, what: str) -> NDArray:

@@ -104,6 +104,8 @@ def test_runs_refuse_other_shapes_and_what_would_lose_by_conversion(artifacts):
         integers.run(jnp.float32([1.5, 2, 3]))
     with pytest.raises(ParameterError, match="outside of its range"):
         integers.run(jnp.array([1, 2, 2**40], dtype="int64"))
+    with pytest.raises(ParameterError, match="outside of its range"):
+        integers.run(np.array([1, 2, 2**40]))
     assert integers.run(np.array([True, False, True])).tolist() == [2, 0, 2]
     assert integers.run(np.int8([1, -2, 3])).tolist() == [2, -4, 6]
 

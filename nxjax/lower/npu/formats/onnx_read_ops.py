@@ -321,11 +321,13 @@ def softmax(op: str) -> Rule:
 def pool(op: str) -> Rule:
     def rule(r: Reader, n: Any) -> None:
         a = r.attributes(n)
+        if len(r.shape(n.input[0])) != 4:
+            raise refuse(n, f"over {len(r.shape(n.input[0])) - 2} dimensions")
         padding = _pads(r, n, 2)
         counted = a.get("count_include_pad", 0) and any(p != (0, 0) for p in padding)
         odd = a.get("ceil_mode", 0) or a.get("storage_order", 0) or len(n.output) > 1
-        if counted or odd or len(r.shape(n.input[0])) != 4 or any(d != 1 for d in a.get("dilations", ())):
-            raise refuse(n, "that counts padding, rounds up, dilates, gives places or is not over two dimensions")
+        if counted or odd or any(d != 1 for d in a.get("dilations", ())):
+            raise refuse(n, "that counts padding, rounds up, dilates or gives places")
         attrs: dict[str, Any] = {
             "window": _pair(a, "kernel_shape"),
             "strides": _pair(a, "strides"),
@@ -472,7 +474,8 @@ def pad(r: Reader, n: Any) -> None:
         raise invalid("pads of another number than two per dimension", n.name)
     layout = own_layout(r, n.input[0])
     places = [layout.index(i) for i in range(rank)]
-    value = float(r.constant(fill).reshape(-1)[0]) if fill else 0.0
+    # Before opset 11 an attribute.
+    value = float(r.constant(fill).reshape(-1)[0]) if fill else float(r.attributes(n).get("value", 0.0))
     attrs = {"padding": tuple((pads[j], pads[rank + j]) for j in places), "value": value}
     r.emit("pad", [(n.input[0], layout)], [n.output[0]], layout, attrs)
 
