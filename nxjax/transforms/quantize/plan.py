@@ -136,7 +136,7 @@ class _Planner:
         if any(map(_in_pieces, program.equations)):
             program = _Expanding(program, self.policy, names).program()
         program = spelled(program, weights, self.policy, names)
-        return program, names
+        return _alive(program), names
 
     def _group(self, plan: Plan, view: View, e: Equation) -> Group | None:
         scheme = decided(self.policy, e, plan.names)
@@ -167,6 +167,19 @@ class _Planner:
                 plan.steps.append(e)
                 if not all(view.is_weight(a) for a in e.inputs) and any(view.is_float(v) for v in e.outputs):
                     plan.left.append((e, "no integer form, or the policy leaves it in float"))
+
+
+def _alive(program: Program) -> Program:
+    """Without what nothing needs, which would count as another user of a value, and want a range."""
+    wanted = {a for a in program.outputs if isinstance(a, Var)}
+    kept: list[Equation] = []
+    for e in reversed(program.equations):
+        if e.effect or not wanted.isdisjoint(e.outputs):
+            kept.append(e)
+            wanted.update(a for a in e.inputs if isinstance(a, Var))
+    if len(kept) == len(program.equations):
+        return program
+    return Program(program.inputs, kept[::-1], program.outputs, program.consts, program.values, program.name)
 
 
 def _name(equations: Sequence[Equation], prefix: str, names: dict[Var, str]) -> None:
