@@ -26,7 +26,7 @@ from nxjax.ops.quant_snap import quantize_dequantize, requantize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.resize import resize
-from nxjax.ops.shape import reshape
+from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad
 from nxjax.ops.window import reduce_window_sum
 from nxjax.trace import dtypes
@@ -211,20 +211,40 @@ class AveragePool(Group):
 
     def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
         x, grid = walk.on_grid(self.activations[0], self.dtype)
-        params = self.equations[0].params
-        padding = params["padding"]
-        if self.counted and any(p != (0, 0) for p in padding):
-            config = tuple((low, high, 0) for low, high in padding)
-            x = pad(x, constant(0, x.dtype), padding_config=config)
-            padding = ((0, 0),) * x.ndim
-        y = qavgpool(
-            x,
-            grid=grid,
-            window_dimensions=params["window_dimensions"],
-            window_strides=params["window_strides"],
-            padding=padding,
-        )
-        return y, grid
+        return pooled(x, grid, self.equations[0].params, self.counted), grid
+
+
+def pooled(x: Array, grid: Grid, params: dict[str, Any], counted: bool) -> Array:
+    """The mean of windows; ``counted`` says that padding is part of it."""
+    padding = params["padding"]
+    if counted and any(p != (0, 0) for p in padding):
+        config = tuple((low, high, 0) for low, high in padding)
+        x = pad(x, constant(0, x.dtype), padding_config=config)
+        padding = ((0, 0),) * x.ndim
+    windows = {k: params[k] for k in ("window_dimensions", "window_strides")}
+    return qavgpool(x, grid=grid, padding=padding, **windows)
+
+
+@final
+@dataclass(eq=False)
+class WindowSum(Group):
+    """Sum of windows: as many times their mean."""
+
+    size: Var
+
+    def prepare(self, walk: Values) -> dict[Var, Array]:
+        count = math.prod(self.equations[0].params["window_dimensions"])
+        shape = self.size.type.shape
+        return {self.size: broadcast_in_dim(constant(count, dtypes.float32), shape=shape, broadcast_dimensions=())}
+
+    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+        x, grid = walk.on_grid(self.activations[0], self.dtype)
+        out = walk.result_grid(self.output, self.dtype)
+        means = pooled(x, grid, self.equations[0].params, counted=True)
+        size, size_grid = walk.on_grid(self.size, self.dtype)
+        lo, hi = out.limits
+        grids = {"x_grid": grid, "y_grid": size_grid, "out_grid": out}
+        return qmul(means, size, lo=lo, hi=hi, rounding=self.scheme.rounding, **grids), out
 
 
 @final
@@ -319,7 +339,7 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
     if e.op is reduce_sum:
         return _match_total(view, e, scheme)
     if e.op is reduce_window_sum:
-        return _match_pool(view, e, scheme)
+        return _match_pool(view, e, scheme) or _match_window_sum(view, e, scheme)
     bound = clamping(view, e, active[0]) if active and isinstance(active[0], Var) else None
     if bound is not None:
         return Bound((e,), active[:1], y, scheme, bound)
@@ -384,6 +404,16 @@ def _match_pool(view: View, e: Equation, scheme: Scheme) -> Group | None:
     if view.number(counts.inputs[0]) != 1.0 or not _same_windows(counts.params, params):
         return None
     return AveragePool((e, user), e.inputs, user.outputs[0], scheme, False)
+
+
+def _match_window_sum(view: View, e: Equation, scheme: Scheme) -> Group | None:
+    """A window sum of at most two dimensions, which is what chips take the mean of."""
+    params, y = e.params, e.outputs[0]
+    plain = all(d == 1 for d in (*params["base_dilation"], *params["window_dilation"]))
+    if not plain or sum(n > 1 for n in params["window_dimensions"]) > 2:
+        return None
+    size = Var(y.type)
+    return WindowSum((e,), (e.inputs[0], size), y, scheme, size)
 
 
 def _spread_from(view: View, a: Atom) -> Equation | None:

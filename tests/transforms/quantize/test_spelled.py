@@ -163,3 +163,23 @@ def test_powers_of_a_half_are_roots(policy):
 def test_other_powers_stay(exponent):
     f = lambda p, x: (nn.relu(x @ p["w"]) + 1) ** exponent(p) @ p["o"]
     assert [e.op.name for e, _ in quantized(f)[1].left] == ["pow"]
+
+
+@pytest.mark.parametrize("window", [(1, 3, 3, 1), (1, 1, 1, 5), (1, 2, 1, 2)])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_sums_of_windows_are_means_so_many_times(window, padding):
+    x = rng.normal(size=(1, 6, 7, 8)).astype(np.float32)
+    f = lambda x: nn.relu(nx.lax.reduce_window(x, 0.0, nx.lax.add, window, (1, 1, 1, 1), padding))
+    q = nx.quantize(f, "int8", calibrate=[(x,)])
+    assert not q.plan(q.traced(x)).left
+    eager, real = np.asarray(q(x)), np.asarray(f(x))
+    assert (np.asarray(nx.jit(q)(x)) == eager).all() and abs(eager - real).max() < 0.04 * real.max()
+    artifact = nx.compile(q, target="tflite")(x)
+    assert artifact.deviation.exact and "average_pool_2d" in [n.op for n in artifact.graph.nodes]
+
+
+def test_hard_swish_of_sixteen_bits_is_its_pieces():
+    f = lambda p, x: nn.hard_swish(x @ p["w"]) @ p["o"]
+    q, plan = quantized(f, "int16x8")
+    assert not plan.left and "hard_swish" not in [n.op for n in good(q, f, 40).nodes]
+    assert "hard_swish" in [n.op for n in good(quantized(f)[0], f).nodes]

@@ -13,6 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats.tflite_border import border_means
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
@@ -250,7 +251,17 @@ def _arithmetic(w: Writer, node: Node) -> None:
     w.emit(node.op.upper(), node.inputs, node.outputs, **options)
 
 
+def _said(node: Node) -> bool:
+    """Whether a padding word says the border of a pooling."""
+    attrs, ones = node.attrs, (1, 1)
+    pads = tuple(tuple(p) for p in attrs["padding"])
+    rows = zip(node.operands[0].shape[1:3], attrs["window"], attrs["strides"], ones, strict=True)
+    return not any(map(any, pads)) or pads == tuple(same_padding(*row) for row in rows)
+
+
 def _pool(w: Writer, node: Node) -> None:
+    if node.op == "average_pool_2d" and not _said(node) and border_means(w.emit, w.constant, node, _activation(node)):
+        return
     x, padding = w.window(node, node.operands[0], -np.inf)
     strides, window = node.attrs["strides"], node.attrs["window"]
     w.emit(

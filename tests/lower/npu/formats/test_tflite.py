@@ -228,13 +228,13 @@ def test_graphs_without_nodes_scalars_and_repeated_results():
 
 def test_what_tflite_cannot_say_names_the_line():
     x, y = Tensor("x", (1, 5, 5, 1), F32), Tensor("y", (1, 5, 5, 1), F32)
-    pool = {"window": (2, 2), "strides": (1, 1), "padding": ((1, 0), (0, 1)), "activation": None}
+    pool, wide = {"window": (2, 2), "strides": (1, 1), "padding": ((2, 0), (0, 0)), "activation": None}, (1, 6, 4, 1)
     for node, why in (
         (Node("erf", (x,), (y,), {}, user_source()), "no operator"),
-        (Node("average_pool_2d", (x,), (y,), pool), "not counted"),
+        (Node("average_pool_2d", (x,), (Tensor("wide", wide, F32),), pool), "not counted"),
     ):
         with pytest.raises(LoweringError, match=why):
-            tflite.write(NpuGraph("g", [x], [y], [node]))
+            tflite.write(NpuGraph("g", [x], list(node.outputs), [node]))
     with pytest.raises(LoweringError, match=r"test_tflite\.py"):
         tflite.write(NpuGraph("g", [x], [y], [Node("erf", (x,), (y,), {}, user_source())]))
     complex_ = [Tensor(n, (1,), np.complex64) for n in "xy"]
