@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.lower.npu.graph import Tensor
 
 NDArray = np.ndarray[Any, Any]
+# More different differences than these are shown in ranges.
+MOST_BARS: Final = 17
 
 
 @final
@@ -47,13 +49,24 @@ class Deviation:
             error = f"{self.max_error:.3g} (values up to {self.scale:.3g})"
             return f"float results differ by at most {error} on {self.runs_on}"
         total = sum(self.histogram.values())
-        rows = [f"  {k:+d} LSB  {n / total:7.2%}  {'#' * max(1, round(40 * n / total))}" for k, n in self._sorted()]
+        bars = self._bars()
+        width = max(len(words) for words, _ in bars)
+        rows = [f"  {words:>{width}} LSB  {n / total:7.2%}  {'#' * max(1, round(40 * n / total))}" for words, n in bars]
         return "\n".join([f"difference to the integer reference on {self.runs_on}:", *rows])
 
     __repr__ = __str__
 
-    def _sorted(self) -> list[tuple[int, int]]:
-        return sorted(self.histogram.items())
+    def _bars(self) -> list[tuple[str, int]]:
+        """Each difference, or where there are many, those of 4 steps and more by powers of two."""
+        if len(self.histogram) <= MOST_BARS:
+            return [(f"{k:+d}", n) for k, n in sorted(self.histogram.items())]
+        found: dict[tuple[int, int], int] = {}
+        for k, n in self.histogram.items():
+            low = abs(k) if abs(k) < 4 else 1 << (abs(k).bit_length() - 1)
+            high = abs(k) if abs(k) < 4 else 2 * low - 1
+            ends = (-high, -low) if k < 0 else (low, high)
+            found[ends] = found.get(ends, 0) + n
+        return [(f"{a:+d}" if a == b else f"{a:+d} to {b:+d}", n) for (a, b), n in sorted(found.items())]
 
 
 def measured(runs_on: str, outputs: Sequence[Tensor], got: Sequence[NDArray], wanted: Sequence[NDArray]) -> Deviation:

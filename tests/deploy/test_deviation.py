@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.deploy.deviation import measured
+from nxjax.deploy.deviation import Deviation, measured
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.quant_grid import Grid
 from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized
@@ -98,3 +98,16 @@ def test_compilation_measures_what_it_runs():
     assert not artifact.deviation.exact and artifact.deviation.max_lsb >= 1
     error = np.abs(np.asarray(artifact.run(IMAGE) - artifact.reference(IMAGE))).max()
     assert error == pytest.approx(artifact.deviation.max_error, rel=1e-6)
+
+
+def test_many_differences_are_shown_in_ranges_that_lose_none():
+    histogram = {k: abs(k) + 1 for k in (*range(-900, -100, 7), -4, -3, 0, 1, 3, 5, 6, 7, 8, 300)}
+    shown = str(Deviation("somewhere", histogram, 1.0, 1.0, 1.0))
+    lines = shown.splitlines()[1:]
+    assert len(lines) < 17
+    assert sum(float(line.partition("LSB")[2].split("%")[0]) for line in lines) == pytest.approx(100, abs=0.2)
+    assert "+4 to +7 LSB" in shown
+    assert "-3 LSB" in shown
+    assert "-1023 to -512 LSB" in shown
+    few = dict.fromkeys(range(-8, 9), 1)
+    assert len(str(Deviation("somewhere", few, 1.0, 1.0, 1.0)).splitlines()) == 18
