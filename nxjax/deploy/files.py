@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
             its name; else of a folder that they go into. A single file may have any name.
 
     Raises:
-        ParameterError: a folder lies where a file is to go, or a file where a package is.
+        ParameterError: a folder lies where a file is to go, or a file where a package is; a name leads elsewhere.
         OSError: the disk is full, or the like.
 
     >>> import tempfile
@@ -39,6 +40,9 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
     >>> sorted(p.name for p in folder.iterdir())
     ['digits.bin', 'digits.xml']
     """
+    outside = [name for name in files if not _inside(name)]
+    if outside:
+        raise ParameterError("save: a file's name leads out of its folder", got=", ".join(map(repr, outside)))
     goal, contents = _planned(files, Path(path))
     blocked = [str(p) for p, content in contents.items() if p.exists() and p.is_dir() != isinstance(content, dict)]
     if blocked:
@@ -62,6 +66,20 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
                 folder.rmdir()
         raise
     return goal
+
+
+def _inside(name: str) -> bool:
+    """Whether a name stays in the folder that it is put in, on any system."""
+    return not set("\\:\0") & set(name) and all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+def safe_name(text: str, otherwise: str) -> str:
+    """A file's stem for a function's or a graph's name, which may be anything, or come from a file that is not trusted.
+
+    >>> safe_name("../../etc/passwd", "model"), safe_name("<lambda>", "model"), safe_name("..", "model")
+    ('etc_passwd', 'lambda', 'model')
+    """
+    return re.sub(r"[^\w.-]+", "_", text).strip("._-")[:100] or otherwise
 
 
 def _planned(files: Mapping[str, bytes], path: Path) -> tuple[Path, dict[Path, Content]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
@@ -20,6 +20,7 @@ from nxjax.backends.npu import registry
 from nxjax.backends.npu.base import Build
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import built
+from nxjax.deploy.files import safe_name
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Subject, as_given, converted, refuse_traced
 from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, MemoryLimitError, NxError, ParameterError
@@ -78,7 +79,8 @@ def load(
     """
     name, data, folder = _bytes(source)
     try:
-        graph = _graph(name, data, folder)
+        # The name that it has for itself may be a path.
+        graph = replace(_graph(name, data, folder), name=safe_name(Path(name).stem, "model"))
     except (InvalidFileError, LoweringError) as error:
         raise type(error)(f"{name}: {error.what}", got=error.got, expected=error.expected, fix=error.fix) from None
     _refuse_too_large(name, graph, memory_limit)

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol, final
 import numpy as np
 
 from nxjax.backends.npu.base import ProgramTarget, Target
+from nxjax.deploy.files import safe_name
 from nxjax.errors import DtypeError, ParameterError
 from nxjax.lower.npu.bind import bind
 from nxjax.lower.npu.graph import NpuGraph, Tensor
@@ -107,7 +108,7 @@ class Bound:
             store[:] = [out_tree]
             return leaves
 
-        self.name = getattr(fun, "__name__", "function").strip("<>")
+        self.name = safe_name(str(getattr(fun, "__name__", "function")), "function")
         traced = stage(flat, [v.type for v in values], self.name)
         self.out_tree = store[0]
         if not traced.outputs:

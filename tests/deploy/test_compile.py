@@ -303,3 +303,15 @@ def test_weights_that_quantize_was_told_of_become_constants():
     artifact = nx.compile(qf, target="tflite", strict=True)(w, x)
     assert len(artifact.graph.inputs) == 1
     np.testing.assert_array_equal(artifact.run(x), qf(w, x))
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"), [("../up", "up"), ("a/b", "a_b"), ("", "function"), ("net\0", "net"), ("größe", "größe")]
+)
+def test_names_of_functions_become_names_of_files(name, stem):
+    def f(x):
+        return x * 2
+
+    f.__name__ = name
+    assert list(compiled(f, X).files) == [f"{stem}.tflite"]
+    assert list(compiled(f, X, target="openvino-cpu").files) == [f"{stem}.xml", f"{stem}.bin"]

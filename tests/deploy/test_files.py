@@ -114,3 +114,10 @@ def test_a_folder_in_the_way_of_a_file_is_an_error_that_changes_nothing(tmp_path
     (tmp_path / "net.mlpackage").write_bytes(b"file")
     with pytest.raises(ParameterError, match=r"net\.mlpackage"):
         save(PACKAGE, tmp_path / "net.mlpackage")
+
+
+@pytest.mark.parametrize("name", ["../f", "/f", "a/../../f", "..", "", "a//b", "C:f", "a\\b", "f\0"])
+def test_names_stay_in_their_folder(tmp_path, name):
+    with pytest.raises(ParameterError, match="leads out of its folder"):
+        save({"main.bin": b"x", name: b"y"}, tmp_path / "out")
+    assert tree(tmp_path) == {}

@@ -335,6 +335,19 @@ def test_tensors_kept_elsewhere_must_lie_in_the_files_own_folder(tmp_path):
         load(pointing("w.bin"))
 
 
+@pytest.mark.parametrize("name", ["../../evil", "/etc/evil", "a\\..\\b", "..", "x\0y", "n" * 5000])
+def test_a_file_cannot_choose_where_it_is_saved(tmp_path, name):
+    x, y = f32("x", 4), f32("y", 4)
+    data = tflite.write(NpuGraph(name, [x], [y], [Node("abs", (x,), (y,))]))
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for target in (None, "tflite", "ethos-u55", "openvino-cpu", "onnx"):
+        artifact = load(data, target=target)
+        artifact.save(tmp_path / "deep" / "er")
+    assert {p.name for p in tmp_path.iterdir()} == {"deep"}
+    assert {p.name for p in (tmp_path / "deep").iterdir()} == {"er"}
+    assert all(p.name.startswith("data") for p in (tmp_path / "deep" / "er").iterdir())
+
+
 def test_indices_that_come_at_run_time_are_checked():
     f = lambda x, i: x[i]
     loaded = load(nx.compile(f, target="onnx")(jnp.arange(4.0), jnp.arange(2)).bytes)
