@@ -134,11 +134,12 @@ def _graph(name: str, data: bytes, folder: Path | None) -> NpuGraph:
 
 def _refuse_too_large(name: str, graph: NpuGraph, limit: int) -> None:
     """A file of a hundred bytes can ask for terabytes: what its values and the padded ones between take is counted."""
-    sizes = {t.name: _nbytes(t) for t in graph.tensors() if not t.constant}
-    between = {f"{n.name or n.op}, padded": _padded(n) for n in graph.nodes}
-    needed = sum(sizes.values()) + max(between.values(), default=0)
+    # Names are the file's own, and may all be the same.
+    sizes = [(t.name, _nbytes(t)) for t in graph.tensors() if not t.constant]
+    between = [(f"{n.name or n.op}, padded", _padded(n)) for n in graph.nodes]
+    needed = sum(size for _, size in sizes) + max((size for _, size in between), default=0)
     if needed > limit:
-        largest = sorted((sizes | between).items(), key=lambda item: -item[1])[:3]
+        largest = sorted(sizes + between, key=lambda item: -item[1])[:3]
         raise MemoryLimitError(
             f"{name}: the file asks for more memory than it may take",
             got=f"{needed:,} bytes; most by {', '.join(f'{n} ({size:,})' for n, size in largest)}",

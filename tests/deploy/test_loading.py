@@ -280,6 +280,15 @@ def test_the_limit_is_the_callers():
         load(ARTIFACTS["tflite"].bytes, memory_limit=1000)
 
 
+def test_tensors_of_one_name_are_counted_each():
+    chain = [f32("t", 2**20) for _ in range(33)]
+    nodes = [Node("abs", (a,), (b,)) for a, b in itertools.pairwise(chain)]
+    data = tflite.write(NpuGraph("g", [chain[0]], [chain[-1]], nodes))
+    assert load(data).graph.nodes
+    with pytest.raises(MemoryLimitError, match="138,412,032 bytes"):
+        load(data, memory_limit=2**27)
+
+
 def test_long_chains_are_read_without_recursion():
     n = 3000
     names = ["x", *(f"t{i}" for i in range(n - 1)), "y"]
