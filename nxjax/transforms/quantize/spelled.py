@@ -2,9 +2,9 @@
 
 - a quotient by an activation is a product with its reciprocal, a table; by a square root, with the table of 1 / sqrt,
   as in every norm;
-- powers 0.5 and -0.5 are sqrt and 1 / sqrt;
 - ``where(x >= 0, x, a * x)``, ``maximum(x, 0) + a * minimum(x, 0)`` and ``maximum(x, a * x)`` are leaky_relu where the
   slope is a number, and prelu where it is a weight;
+- a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt; a known base makes an exponential;
 - logaddexp(x, 0) is softplus.
 
 Only where the policy wants integers: in float these are what they were. Knows no ranges.
@@ -12,17 +12,24 @@ Only where the policy wants integers: in float these are what they were. Knows n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+import numpy as np
+
 from nxjax.ops.arithmetic import integer_pow, mul, rsqrt, sqrt
 from nxjax.ops.composite_activation import leaky_relu, softplus
+from nxjax.ops.elementary import exp
+from nxjax.ops.power import power
 from nxjax.ops.prelu import prelu, qprelu
 from nxjax.ops.quant_grid import Grid
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.program import Atom, Equation, Program, Var
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.transforms.quantize.groups import Group, Walk
 from nxjax.transforms.quantize.scheme import Policy, decided
 from nxjax.transforms.quantize.view import View
@@ -97,7 +104,7 @@ class _Speller:
         if name == "div":
             return self._quotient(e, tables)
         if name == "pow":
-            return self._power(e)
+            return self._power(e, tables)
         if name == "custom_jvp_call":
             return tables and self._softplus(e)
         leaky = {"select_n": self._selected, "add": self._summed, "sub": self._summed, "max": self._larger}[name](e)
@@ -147,20 +154,32 @@ class _Speller:
         e = self._made(v, "sqrt", "pow")
         return e.inputs[0] if e is not None and (e.op is sqrt or self.view.number(e.inputs[1]) == 0.5) else None
 
-    def _power(self, e: Equation) -> bool:
-        """x to the power 0.5 or -0.5"""
-        x, exponent = e.inputs
-        value = self.view.number(exponent)
-        if value not in (0.5, -0.5) or x.type.shape != e.outputs[0].type.shape:
-            return False
-        self.equations.append(Equation(sqrt if value > 0 else rsqrt, (x,), e.outputs, {}, e.source, e.scope))
-        return True
-
     def _added(self, e: Equation, new: Equation, what: str) -> Var:
         """``new`` for ``e``, at the user's line of ``e``."""
         self.equations.append(Equation(new.op, new.inputs, new.outputs, new.params, e.source, e.scope))
         self.names[new.outputs[0]] = f"{self.names[e.outputs[0]]}/{what}"
         return new.outputs[0]
+
+    # --- powers ---
+
+    def _power(self, e: Equation, tables: bool) -> bool:
+        x, y = e.inputs
+        exponent, base = self.view.number(y), self.view.number(x)
+        if exponent is not None and x.type.shape == e.outputs[0].type.shape:
+            root = {0.5: sqrt, -0.5: rsqrt}.get(exponent)
+            if root is None and not tables:
+                return False
+            made = (power, {"y": exponent}) if root is None else (root, {})
+            self.equations.append(Equation(made[0], (x,), e.outputs, made[1], e.source, e.scope))
+            return True
+        if base is None or base <= 0 or y.type.shape != e.outputs[0].type.shape:
+            return False
+        rate = Literal(wrap(np.asarray(math.log(base), np.float32)))
+        wide = {"shape": y.type.shape, "broadcast_dimensions": ()}
+        factor = self._added(e, Equation(broadcast_in_dim, (rate,), (Var(y.type),), wide), "rate")
+        scaled = self._added(e, Equation(mul, (y, factor), (Var(y.type),), {}), "scaled")
+        self.equations.append(Equation(exp, (scaled,), e.outputs, {}, e.source, e.scope))
+        return True
 
     # --- functions with derivatives of their own ---
 

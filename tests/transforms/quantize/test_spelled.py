@@ -159,10 +159,10 @@ def test_powers_of_a_half_are_roots(policy):
         good(q, f, 25)
 
 
-@pytest.mark.parametrize("exponent", [lambda p: 0.3, lambda p: p["a"]])
-def test_other_powers_stay(exponent):
+@pytest.mark.parametrize(("policy", "exponent"), [("int16x8", lambda p: 0.3), ("int8", lambda p: p["a"])])
+def test_other_powers_stay(policy, exponent):
     f = lambda p, x: (nn.relu(x @ p["w"]) + 1) ** exponent(p) @ p["o"]
-    assert [e.op.name for e, _ in quantized(f)[1].left] == ["pow"]
+    assert [e.op.name for e, _ in quantized(f, policy)[1].left] == ["pow"]
 
 
 @pytest.mark.parametrize("window", [(1, 3, 3, 1), (1, 1, 1, 5), (1, 2, 1, 2)])
@@ -183,3 +183,25 @@ def test_hard_swish_of_sixteen_bits_is_its_pieces():
     q, plan = quantized(f, "int16x8")
     assert not plan.left and "hard_swish" not in [n.op for n in good(q, f, 40).nodes]
     assert "hard_swish" in [n.op for n in good(quantized(f)[0], f).nodes]
+
+
+POWERS = {
+    "cube root": (lambda x: x ** (1 / 3), ["power"]),
+    "five halves": (lambda x: x**2.5, ["power"]),
+    "root": (lambda x: x**0.5, ["sqrt"]),
+    "root below": (lambda x: x**-0.5, ["rsqrt"]),
+    "of two": (lambda x: jnp.power(2.0, x), ["exp"]),
+}
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_powers(power):
+    raised, functions = POWERS[power]
+    f = lambda p, x: raised(nn.relu(x @ p["w"]) + 0.5) @ p["o"]
+    q, plan = quantized(f)
+    made = [e.params["function"] for e in nx.make_jaxpr(q)(*DATA[0]).equations if e.op.name == "qunary"]
+    assert not plan.left and made == functions
+    good(q, f)
+    loss = lambda g: lambda p: (g(p, DATA[0][1]) ** 2).mean()
+    got, wanted = (np.asarray(nx.grad(loss(g))(P)["w"]) for g in (q, f))
+    assert abs(got - wanted).max() < 0.15 * abs(wanted).max()
