@@ -41,6 +41,8 @@ class Quantized:
         self.ranges = {site: _span(site, span) for site, span in ranges.items()}
         self.params = (params,) if isinstance(params, int) else None if params is None else tuple(params)
         functools.update_wrapper(self, fun, updated=())
+        # Modules have no name of their own.
+        self.__name__ = getattr(fun, "__name__", type(fun).__name__.lower())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self.traced(*args, **kwargs)
@@ -78,8 +80,10 @@ class Quantized:
             *args: example arguments, as in a call.
 
         Returns:
-            The positional arguments as a tuple; a single one that is a parameter tree stands alone if it is the only
-            argument with weights: ``qparams = qf.quantize_params(params, x)``.
+            The argument that holds weights, as in ``qparams = qf.quantize_params(params, x)``; a tuple if several do.
+
+        Raises:
+            ParameterError: no argument holds a weight that is stored as integers.
         """
         call = self.traced(*args, **kwargs)
         plan = self.plan(call)
@@ -99,8 +103,7 @@ class Quantized:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        name = getattr(self.fun, "__name__", "function")
-        return f"quantized({name}, {len(self.ranges)} ranges)"
+        return f"quantized({self.__name__}, {len(self.ranges)} ranges)"
 
 
 def _span(site: str, span: Any) -> Range:
