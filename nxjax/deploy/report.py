@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.lower.npu.placement import Cost, Placement
@@ -81,13 +81,21 @@ class Report:
         for r in self.rows:
             at = str(r.source) if r.source else ""
             why = r.reason + (f" -> {r.suggestion}" if r.suggestion else "")
-            yield r.device, r.op, r.name, at, why, r.decided_by
+            yield r.device, r.op, r.name, r.scope, at, why, r.decided_by
+
+    def _columns(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        """Head and rows; without the scopes where there are none."""
+        rows = list(self._table())
+        if any(r.scope for r in self.rows):
+            return _HEAD, list(rows)
+        cut = lambda row: (*row[:_SCOPE], *row[_SCOPE + 1 :])
+        return cut(_HEAD), [cut(row) for row in rows]
 
     def __str__(self) -> str:
-        body = list(self._table())
-        widths = [min(max(map(len, column)), 60) for column in zip(_HEAD, *body, strict=True)]
+        head, body = self._columns()
+        widths = [min(max(map(len, column)), 60) for column in zip(head, *body, strict=True)]
         line = lambda row: "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        parts = [self.summary(), "", line(_HEAD), *map(line, body)]
+        parts = [self.summary(), "", line(head), *map(line, body)]
         if self.cost.figures:
             parts += ["", *str(self.cost).splitlines()]
         return "\n".join([*parts, *(f"note: {n}" for n in self.notes)])
@@ -95,8 +103,9 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in _HEAD)
-        rows = "".join(_html_row(r) for r in self._table())
+        names, body = self._columns()
+        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in names)
+        rows = "".join(map(_html_row, body))
         cost = "".join(
             f"<tr><td>{html.escape(k)}</td><td style='text-align:right'>{f.value:,.6g}</td>"
             f"<td>{html.escape(f.unit)}</td><td><i>{f.basis}</i></td></tr>"
@@ -111,7 +120,8 @@ class Report:
         )
 
 
-_HEAD = ("runs on", "op", "name", "your line", "why", "says")
+_HEAD: Final = ("runs on", "op", "name", "scope", "your line", "why", "says")
+_SCOPE: Final = _HEAD.index("scope")
 
 
 def _html_row(row: Sequence[str]) -> str:

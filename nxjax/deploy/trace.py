@@ -108,7 +108,7 @@ class Bound:
             store[:] = [out_tree]
             return leaves
 
-        self.name = safe_name(str(getattr(fun, "__name__", "function")), "function")
+        self.name = safe_name(str(getattr(fun, "__name__", type(fun).__name__.lower())), "function")
         traced = stage(flat, [v.type for v in values], self.name)
         self.out_tree = store[0]
         if not traced.outputs:

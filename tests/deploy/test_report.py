@@ -136,3 +136,18 @@ def test_columns_are_aligned_and_long_lines_are_whole():
     body = lines[lines.index(head) + 1 :]
     assert all(line.index("add") == head.index("op") for line in body)
     assert all(("because " * 20).strip() in line for line in body[::2])
+
+
+def test_scopes_are_a_column_where_there_are_any():
+    def plain(x):
+        return nx.nn.relu(x * 2)
+
+    def scoped(x):
+        with nx.named_scope("head/act"):
+            return plain(x)
+
+    x = np.ones((1, 4), np.float32)
+    with_scope, without = (nx.explain(f, target="onnx")(x) for f in (scoped, plain))
+    assert "scope" in str(with_scope) and "head/act" in str(with_scope) and "<th" in with_scope._repr_html_()
+    assert "head/act" in with_scope._repr_html_()
+    assert "scope" not in str(without) and "scope" not in without._repr_html_()
