@@ -24,6 +24,7 @@ from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -44,8 +45,11 @@ class Recorder(ABC):
     size: int
 
     @abstractmethod
-    def record(self, site: str, x: Array, margin: float | None = None) -> Stat:
-        """Statistics of one value; with ``margin``, values far below the greatest are masks, and none of the range."""
+    def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
+        """Statistics of one value; with ``margin``, values far below the greatest are masks, and none of the range.
+
+        ``always`` leaves room for masks where there are none.
+        """
 
     @abstractmethod
     def neutral(self) -> Stat:
@@ -65,7 +69,7 @@ class Ranges(Recorder):
 
     size = 2
 
-    def record(self, site: str, x: Array, margin: float | None = None) -> Stat:
+    def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
         x = stop_gradient(x)
         axes = tuple(range(x.ndim))
         low, high = reduce_min(x, axes=axes), reduce_max(x, axes=axes)
@@ -73,7 +77,8 @@ class Ranges(Recorder):
             top = broadcast_in_dim(high, shape=x.shape, broadcast_dimensions=())
             kept = select_n(lt(x, sub(top, like(x, MASKED))), x, top)
             least = reduce_min(kept, axes=axes)
-            low = select_n(lt(low, least), low, sub(least, like(least, margin)))
+            room = sub(least, like(least, margin))
+            low = room if always else select_n(lt(low, least), low, room)
         return low, high
 
     def neutral(self) -> Stat:
@@ -95,7 +100,7 @@ class Histograms(Recorder):
     def __init__(self, ranges: Mapping[str, Range]) -> None:
         self.ranges = ranges
 
-    def record(self, site: str, x: Array, margin: float | None = None) -> Stat:
+    def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
         low, high = self.ranges[site]
         top = np.float32(np.maximum(np.abs(low), np.abs(high))) or np.float32(1)
         flat = reshape(stop_gradient(x), shape=(x.size,))
@@ -133,7 +138,11 @@ class Observer(Walker):
         self.env[v] = x
         site = self.plan.sites.get(v)
         if site is not None:
-            self.stats[site] = self.recorder.record(site, x, self.plan.masked.get(v))
+            plan, recorder = self.plan, self.recorder
+            self.stats[site] = recorder.record(site, x, plan.masked.get(v), v in plan.masking)
+            if v in plan.least:
+                ends = wrap(np.asarray(plan.least[v], np.float32))
+                self.stats[site] = recorder.joined(self.stats[site], recorder.record(site, ends))
 
     def group(self, group: Group) -> None:
         for v, x in group.prepare(self).items():

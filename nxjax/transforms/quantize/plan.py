@@ -27,7 +27,7 @@ from nxjax.trace.stage import stage
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.quantize.groups import Group
 from nxjax.transforms.quantize.inner import HOLDING
-from nxjax.transforms.quantize.pointwise import Binary, Move, Softmax, Unify, match_pointwise
+from nxjax.transforms.quantize.pointwise import LARGEST_FACTOR, MOVES, Binary, Move, Softmax, Unify, match_pointwise
 from nxjax.transforms.quantize.products import is_product, match_product
 from nxjax.transforms.quantize.scheme import Policy, decided
 from nxjax.transforms.quantize.spelled import spelled
@@ -72,6 +72,8 @@ class Plan:
         sites: names of the values whose ranges are needed; those of inner plans begin with their equation's name.
         masked: values on the way into a softmax, where very low ones only mean "not this": they have no part in the
             range, which instead reaches as far below the others as given here.
+        masking: those of them that a mask can make very low, whether or not it did so in the calibration data.
+        least: what the range of a value has to include at least: factors of masks, such as ``1 - here``.
         left: equations of float values that stay float, each with the reason.
     """
 
@@ -80,6 +82,8 @@ class Plan:
     steps: list[Step] = field(default_factory=list[Step])
     sites: dict[Var, str] = field(default_factory=dict[Var, str])
     masked: dict[Var, float] = field(default_factory=dict[Var, float])
+    masking: set[Var] = field(default_factory=set[Var])
+    least: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
     left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
 
     def layer(self, group: Group) -> str:
@@ -125,7 +129,7 @@ class _Planner:
                 starts[group.equations[-1]] = group
                 taken.update(group.equations)
         self._steps(plan, view, starts, taken)
-        _Sites(plan).find()
+        _Sites(plan, view).find()
         return plan
 
     def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
@@ -294,8 +298,9 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
 class _Sites:
     """Which values need a range: results of groups whose grid no specification fixes, and operands not on a grid."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, view: View) -> None:
         self.plan = plan
+        self.view = view
         self.on: dict[Var, DType] = {}
 
     def find(self) -> None:
@@ -307,6 +312,28 @@ class _Sites:
         for step in self.plan.steps:
             if isinstance(step, Softmax) and step.scheme.integer:
                 self._masked(step.activations[0], MARGINS[step.dtype], made)
+        for e in self.plan.program.equations:
+            self._masking(e)
+
+    def _masking(self, e: Equation) -> None:
+        """Mark what a mask makes very low, and what is made of it; the calibration data may have nothing to mask."""
+        y, number = e.outputs[0], self.view.number
+        if y not in self.plan.masked:
+            return
+        if e.op.name == "select_n":
+            low = any((number(a) or 0.0) <= -LARGEST_FACTOR for a in e.inputs[1:])
+        elif e.op.name == "mul":
+            x, factor = e.inputs if number(e.inputs[0]) is None else e.inputs[::-1]
+            value = number(factor) or 0.0
+            low = abs(value) >= LARGEST_FACTOR
+            while low and isinstance(x, Var):
+                self.plan.least[x] = (0.0, 1.0) if value < 0 else (-1.0, 0.0)
+                made = self.view.producer.get(x)
+                x = made.inputs[0] if made is not None and made.op.name in MOVES else None
+        else:
+            low = False
+        if low or any(a in self.plan.masking for a in e.inputs):
+            self.plan.masking.add(y)
 
     def _masked(self, a: Atom, margin: float, made: dict[Var, Group]) -> None:
         """Mark what enters a softmax, and what masks are added to on the way there."""

@@ -74,3 +74,30 @@ def test_far_values_that_enter_no_softmax_keep_their_range():
     f = lambda p, x: nn.relu(x @ p["q"]) * 300.0 - 900.0
     quantized = nx.quantize(f, "int8", calibrate=[(P, X)])
     assert min(r[0] for r in quantized.ranges.values()) == -900.0
+
+
+DATA_MASKS = {
+    "where": lambda s, m: jnp.where(m[:, None] > 0, s, -1e9),
+    "minus infinity": lambda s, m: jnp.where(m[:, None] > 0, s, -jnp.inf),
+    "added choice": lambda s, m: s + jnp.where(m > 0, 0.0, -1e9)[:, None],
+    "one minus": lambda s, m: s + (1.0 - m)[:, None] * -1e9,
+    "minus one": lambda s, m: s + (m - 1.0)[:, None] * 1e30,
+}
+
+
+@pytest.mark.parametrize("style", DATA_MASKS)
+def test_masks_hold_though_the_calibration_data_has_nothing_to_mask(style):
+    def f(p, x, m):
+        scores = jnp.einsum("btd,bsd->bts", x @ p["q"], x @ p["k"]) / D**0.5
+        return nn.softmax(DATA_MASKS[style](scores, m)) @ (x @ p["v"])
+
+    whole, short = np.ones((2, T), np.float32), np.ones((2, T), np.float32)
+    short[1, 4:] = 0
+    quantized = nx.quantize(f, "int8", calibrate=[(P, X, whole)])
+    for mask in (whole, short):
+        y, q = np.asarray(f(P, X, mask), np.float64), np.asarray(quantized(P, X, mask), np.float64)
+        assert 10 * np.log10((y**2).sum() / ((q - y) ** 2).sum()) > 25
+    other = X.copy()
+    other[1, 4:] = 0
+    assert (np.asarray(quantized(P, other, short))[1, :4] == np.asarray(quantized(P, X, short))[1, :4]).all()
+    assert nx.compile(quantized, target="tflite")(P, X, short).deviation.exact
