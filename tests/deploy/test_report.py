@@ -146,7 +146,7 @@ def test_scopes_are_a_column_where_there_are_any():
         with nx.named_scope("head/act"):
             return plain(x)
 
-    x = np.ones((1, 4), np.float32)
+    x = jnp.ones((1, 4))
     with_scope, without = (nx.explain(f, target="onnx")(x) for f in (scoped, plain))
     assert "scope" in str(with_scope) and "head/act" in str(with_scope) and "<th" in with_scope._repr_html_()
     assert "head/act" in with_scope._repr_html_()
