@@ -118,7 +118,13 @@ for name in rows:
         errors[name] = ["", artifact.label, list(artifact.files)]
     except nx.errors.MissingExtraError as error:
         errors[name] = [error.fix, "", []]
-print(json.dumps([rows, errors]))
+written = nx.compile(nx.nn.relu, target="tflite")(jnp.ones((1, 4)))
+loaded = [nx.deploy.load(written.bytes).run(jnp.full((1, 4), -2.0)).tolist()]
+try:
+    nx.deploy.load(b"\\x08\\x09\\x3a\\x00")
+except nx.errors.MissingExtraError as error:
+    loaded.append(error.fix)
+print(json.dumps([rows, errors, loaded]))
 """
 
 
@@ -132,7 +138,7 @@ def bare():
 
 
 def test_without_any_vendors_package_all_are_listed_and_say_what_to_install(bare):
-    rows, _ = bare
+    rows, *_ = bare
     assert set(rows) >= EXPECTED
     for name, (label, reason, _) in rows.items():
         assert label == "emitted" and reason, name
@@ -140,7 +146,7 @@ def test_without_any_vendors_package_all_are_listed_and_say_what_to_install(bare
 
 
 def test_without_any_vendors_package_files_are_written_or_the_extra_is_named(bare):
-    rows, outcomes = bare
+    rows, outcomes, _ = bare
     for name, (fix, label, files) in outcomes.items():
         if fix:
             assert re.search(r"pip install ['\"]nxjax\[[\w-]+\]['\"]", fix), f"{name}: {fix}"
@@ -149,3 +155,9 @@ def test_without_any_vendors_package_files_are_written_or_the_extra_is_named(bar
             assert label == "emitted" and files, name
     # TFLite is written without any package.
     assert all(not outcomes[n][0] for n in ("tflite", "edgetpu", "ethos-n"))
+
+
+def test_without_any_vendors_package_files_are_loaded_or_the_extra_is_named(bare):
+    *_, (result, fix) = bare
+    assert result == [[0, 0, 0, 0]]
+    assert "nxjax[onnx]" in fix
