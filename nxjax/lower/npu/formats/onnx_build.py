@@ -110,26 +110,27 @@ class Builder:
         self.owners: dict[str, Node | None] = {}
         self.notes: list[str] = []
         self.domains: set[str] = set()
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
         self._makers: dict[str, Any] = {}
         self._held: dict[Tensor, dict[Layout, str]] = {}
         self._claimed: set[str] = set()
         self._constants: dict[Any, str] = {}
         self._current: Node | None = None
         self._label = "edge"
-        self._node_names: set[str] = set()
+        self._node_names: dict[str, int] = {}
         self.labels = {n: self._unique(n.name or n.op, self._node_names) for n in graph.nodes}
         self.names: dict[Tensor, str] = {}
         for t in graph.tensors():
             self.names[t] = self._unique(t.name or "t", self._names)
 
     @staticmethod
-    def _unique(base: str, taken: set[str]) -> str:
-        name, count = base, 0
+    def _unique(base: str, taken: dict[str, int]) -> str:
+        """``base``, or with a number behind it; ``taken`` has the last number of each: thousands may have one name."""
+        name = base
         while name in taken:
-            count += 1
-            name = f"{base}_{count}"
-        taken.add(name)
+            taken[base] += 1
+            name = f"{base}_{taken[base]}"
+        taken[name] = 0
         return name
 
     # Whose operations are being written.
