@@ -20,6 +20,7 @@ from nxjax.ops.quant_grid import ROUNDINGS, Rounding
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.transforms.inline import inlined
+from nxjax.transforms.placed import placed
 
 # Scans of at most so many steps are written out; longer ones are loops, which NPUs do not have.
 UNROLL: Final = 64
@@ -110,7 +111,7 @@ def _raw(
     from nxjax.lower.npu.custom import rules_for
     from nxjax.lower.npu.rules.table import RULES
 
-    flat = dead_code_eliminated(inlined(program, unroll))
+    flat = dead_code_eliminated(placed(inlined(program, unroll)))
     b = Builder(rules_for(format, RULES), unroll)
     refused: list[Refusal] = []
     env: dict[Var, Value] = known_consts(flat)

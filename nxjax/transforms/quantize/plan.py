@@ -25,6 +25,7 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.inline import inlined
+from nxjax.transforms.placed import placed
 from nxjax.transforms.quantize.groups import Group
 from nxjax.transforms.quantize.inner import HOLDING
 from nxjax.transforms.quantize.pointwise import LARGEST_FACTOR, MOVES, Binary, Move, Softmax, Unify, match_pointwise
@@ -133,7 +134,7 @@ class _Planner:
         return plan
 
     def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
-        program = inlined(program, 0, JIT)
+        program = placed(inlined(program, 0, JIT))
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
         names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.consts))
         _name(program.equations, prefix, names)
