@@ -171,3 +171,42 @@ def test_what_is_carried_from_beyond_a_fixed_grid():
     q = nx.quantize(rnn, calibrate=[(p, xs, start)])
     np.testing.assert_allclose(q(p, xs, start)[0], start, atol=0.05)
     bits(nx.jit(q)(p, xs, start), q(p, xs, start))
+
+
+CELLS = {
+    "two of one": lambda p, x: lax.scan(
+        lambda c, r: ((lambda y: (y, y))(nn.relu(c[0] @ p["w"] + r)), c[1]), (x[0], x[1]), x
+    ),
+    "swapped": lambda p, x: lax.scan(
+        lambda c, _: ((c[1], nn.relu(c[0] @ p["w"])), c[0]), (x[0], 3 * x[1]), None, length=3
+    ),
+    "passed through": lambda p, x: lax.scan(
+        lambda c, _: ((c[0], c[1] @ p["w"] + c[0]), None), (x[0], x[1]), None, length=3
+    ),
+    "counted": lambda p, x: lax.scan(lambda c, r: ((c[0] + 1, jnp.tanh(c[1] @ p["w"] + r)), c[0]), (0, x[0]), x),
+    "moved": lambda p, x: lax.scan(lambda c, _: ((c @ p["w"]).T.reshape(c.shape), None), x[0], None, length=3),
+    "shifted in": lambda p, x: lax.scan(lambda c, r: (jnp.concatenate([c[1:], (r @ p["w"])[:1]]), None), x[0], x),
+    "through float": lambda p, x: lax.scan(lambda c, r: (jnp.sort(c @ p["w"] + r), c), x[0], x),
+    "residual": lambda p, x: lax.scan(lambda c, _: (c + nn.relu(c @ p["w"]) * 0.1, None), x[0], None, length=4),
+    "in a loop": lambda p, x: lax.scan(
+        lambda c, r: (lax.scan(lambda d, s: (nn.relu(d @ p["w"] + s), d), c, r)[0], c), x[0, 0], x
+    ),
+    "backwards": lambda p, x: lax.scan(lambda c, r: (jnp.tanh(c + r @ p["w"]), c), x[0], x, reverse=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_carries_of_every_kind(name: str):
+    f, p, x = CELLS[name], {"w": normal(8, 8, scale=0.3)}, normal(3, 5, 8)
+    q = nx.quantize(f, calibrate=[(p, x), (p, -x)])
+    y = nx.tree.leaves(q(p, x))
+    for a, b in zip(nx.tree.leaves(f(p, x)), y, strict=True):
+        assert a.dtype == b.dtype and (a.dtype != np.float32 or sqnr(a, b) > 24)
+    others = (
+        nx.jit(q)(p, x),
+        nx.tree.map(lambda v: v[0], nx.vmap(q, (None, 0))(p, np.stack([x, -x]))),
+        q(q.quantize_params(p, x), x),
+    )
+    for other in others:
+        for a, b in zip(nx.tree.leaves(other), y, strict=True):
+            bits(a, b)
