@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nxjax.backends.base import LABELS
 from nxjax.backends.npu import registry
 from nxjax.backends.npu.base import Target
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject, stored_inputs
-from nxjax.errors import LoweringError, PlacementError, UnsupportedOpsError
+from nxjax.errors import ExecutionError, LoweringError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Placement
 
@@ -76,6 +77,12 @@ def built(
         # What the published rules refuse need not be compiled to be refused.
         _check_strict(target, target.placed(subject.form))
     build = target.build(subject.form, options)
+    if not build.files or build.label not in LABELS:
+        raise ExecutionError(
+            f"{target.name}: the target gave no files, or a label that is none",
+            got=f"{len(build.files)} files, {build.label!r}",
+            expected=", ".join(LABELS),
+        )
     if strict and not target.host:
         _check_strict(target, build.placements)
     report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes)

@@ -10,8 +10,8 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.npu import registry
-from nxjax.backends.npu.base import NpuTarget
-from nxjax.errors import ParameterError
+from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.errors import ExecutionError, ParameterError
 
 PAGE = Path(__file__).parents[3] / "docs" / "add_a_backend.md"
 
@@ -146,3 +146,17 @@ def test_registering_replaces_what_is_known_by_that_name(monkeypatch):
         registry._classes().clear()
         registry._classes().update(before)
     assert "test-chip" not in registry.names()
+
+
+@pytest.mark.parametrize("build", [Build({}, "emitted", []), Build({"f": b"x"}, "surely on the chip", [])])
+def test_what_a_target_gives_is_looked_at(monkeypatch, build):
+    class Careless(NpuTarget):
+        name, title, format = "careless", "a target", "none"
+        available = supports = lambda self, *args: None
+
+        def build(self, graph, options):
+            return build
+
+    monkeypatch.setitem(registry._classes(), "careless", Careless)
+    with pytest.raises(ExecutionError, match=r"careless: the target gave no files(.|\n)*hardware, simulator"):
+        nx.compile(lambda x: x * 2, target="careless")(nx.numpy.ones(3))
