@@ -6,6 +6,8 @@ What is mended was seen with QNN 2.51 (onnxruntime-qnn 2.7.0) on its simulator:
 - constants decompressed in the graph are decompressed in the file, since it dequantizes only per tensor;
 - float convolutions with strides (2, 2) and more than eight rows or columns of weights read beyond their input from
   v73 on: they stride in one direction, and every other row is kept;
+- products of values that end, along their last axis, in one repeated constant are wrong by any amount: one more element
+  of another value follows, and is cut off;
 - float gathers along another axis than the first give wrong rows: the axis goes first;
 - float means of windows over a border are wrong for many sizes: zeros are padded, and what they took is multiplied in.
 """
@@ -75,6 +77,10 @@ def mended(graph: NpuGraph, arch: int) -> tuple[NpuGraph, dict[Node, Node], list
             m.known[n.output] = x
         elif n.op in TABLES and _int8(x) and _int8(n.output):
             m.put(n, _table(new))
+        elif n.op == "concatenation" and (real or n.output.grid is not None) and _ends_in_one_number(new):
+            _joined(m, n, tuple(new.operands))
+        elif n.op == "pad" and x is not None and (real or n.output.grid is not None) and _pads_the_end(new):
+            _join_instead(m, n, new, x)
         elif n.op == "conv_2d" and real and arch >= 73 and _strides_twice(new):
             _split_strides(m, n, new)
         elif n.op == "average_pool_2d" and real and x is not None and any(map(any, n.attrs["padding"])):
@@ -93,6 +99,41 @@ def mended(graph: NpuGraph, arch: int) -> tuple[NpuGraph, dict[Node, Node], list
 
 def _int8(t: Tensor | None) -> bool:
     return t is not None and t.grid is not None and t.dtype == dtypes.int8 and t.grid.axis is None
+
+
+def _ends_in_one_number(n: Node) -> bool:
+    """Whether a concatenation along the last axis ends in a constant of equal elements, behind something computed."""
+    last = n.operands[-1]
+    same = last.data is not None and bool((last.data == last.data.flat[0]).all())
+    return same and n.operands[0].data is None and n.attrs["axis"] == len(n.output.shape) - 1
+
+
+def _pads_the_end(n: Node) -> bool:
+    """Whether the last axis alone is padded, behind its end, with another number than zero."""
+    *others, (low, high) = n.attrs["padding"]
+    return bool(n.attrs["value"]) and high > 0 and not low and not any(map(any, others))
+
+
+def _joined(m: _Mender, old: Node, parts: tuple[Tensor, ...]) -> None:
+    """A concatenation with one more element of another value at its end, which is then cut off."""
+    y, last = old.output, parts[-1]
+    assert last.data is not None
+    other = np.full((*last.shape[:-1], 1), last.data.flat[0] == 0, last.dtype)
+    data = np.concatenate([last.data, other], -1)
+    uneven = Tensor(f"{y.name}/end", data.shape, last.dtype, last.grid, data)
+    wide = Tensor(f"{y.name}/wide", (*y.shape[:-1], y.shape[-1] + 1), y.dtype, y.grid)
+    name, axis = old.name or old.op, {"axis": len(y.shape) - 1}
+    m.put(old, Node("concatenation", (*parts[:-1], uneven), (wide,), axis, old.source, old.scope, f"{name}/wide"))
+    m.put(old, replace(old, op="slice", inputs=(wide,), attrs={"begin": (0,) * len(y.shape), "size": y.shape}))
+
+
+def _join_instead(m: _Mender, old: Node, new: Node, x: Tensor) -> None:
+    """Padding at the end of the last axis as a concatenation."""
+    y, grid = old.output, old.output.grid
+    values = np.full((*x.shape[:-1], new.attrs["padding"][-1][1]), new.attrs["value"], np.float32)
+    stored = values.astype(y.dtype) if grid is None else grid.quantize(values)
+    constant = Tensor(f"{y.name}/end", stored.shape, y.dtype, grid, stored)
+    _joined(m, old, (x, constant))
 
 
 def _table(n: Node) -> Node:

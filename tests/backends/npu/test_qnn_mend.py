@@ -105,3 +105,47 @@ def test_changes_are_said():
     graph, _ = compressed()
     assert any("compressed constants" in n for n in QualcommHtpDefault().build(graph, {}).notes)
     assert dtypes.int8 in {t.dtype for t in graph.constants()}
+
+
+def ending(op, kind, value):
+    """A dense layer, something behind its last column, and a product of that."""
+    grid = {"int8": Grid(I8, 0.03, 5), "int16": Grid(np.dtype("int16"), 0.0001), "float": None}[kind]
+    dtype = grid.dtype if grid else F32
+    rng = np.random.default_rng(3)
+
+    def dense(x, k, n, name):
+        w = rng.normal(size=(n, k)).astype(F32) / 4
+        fixed = Tensor(f"{name}/w", w.shape, F32, None, w)
+        if grid:
+            fixed = Tensor(f"{name}/w", w.shape, I8, Grid(I8, 0.01), np.clip(w * 100, -127, 127).astype(I8))
+        y = Tensor(name, (*x.shape[:-1], n), dtype, grid)
+        return Node("fully_connected", (x, fixed, None), (y,), {"activation": None}, name=name)
+
+    x = Tensor("x", (2, 8), dtype, grid)
+    first = dense(x, 8, 16, "first")
+    wide = Tensor("wide", (2, 32), dtype, grid)
+    filled = np.full((2, 16), value, F32)
+    constant = Tensor("constant", (2, 16), dtype, grid, grid.quantize(filled) if grid else filled)
+    pad = {"padding": ((0, 0), (0, 16)), "value": value or None}
+    node = {
+        "concatenation": Node(op, (first.output, constant), (wide,), {"axis": 1}, name="wide"),
+        "pad": Node(op, (first.output,), (wide,), pad, name="wide"),
+    }[op]
+    last = dense(wide, 32, 8, "last")
+    graph = NpuGraph("ending", [x], [last.output], [first, node, last])
+    given = rng.normal(size=(2, 8)).astype(F32)
+    return graph, [grid.quantize(given) if grid else given]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+@pytest.mark.parametrize("kind", ["int8", "int16", "float"])
+@pytest.mark.parametrize("op", ["concatenation", "pad"])
+def test_values_that_end_in_a_constant(op, kind, value):
+    graph, feeds = ending(op, kind, value)
+    other, origin, _ = mended(graph.check(), 73)
+    assert set(origin.values()) == set(graph.nodes)
+    (want,) = interpret(graph, feeds)
+    np.testing.assert_allclose(interpret(other.check(), feeds)[0], want, atol=1e-6)
+    (got,) = QualcommHtpDefault().build(graph, {}).run(feeds)
+    limit = {"int8": 2, "int16": 8, "float": 0.01}[kind]
+    assert np.abs(got.astype(np.float64) - want).max() <= limit
