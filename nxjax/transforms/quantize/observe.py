@@ -48,7 +48,7 @@ class Recorder(ABC):
     def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
         """Statistics of one value; with ``margin``, values far below the greatest are masks, and none of the range.
 
-        ``always`` leaves room for masks where there are none.
+        ``always`` leaves room for masks where there are none now.
         """
 
     @abstractmethod
@@ -101,6 +101,9 @@ class Histograms(Recorder):
         self.ranges = ranges
 
     def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
+        if always:
+            # The whole range is kept, whatever lies in it now.
+            return (wrap(np.eye(1, BINS, BINS - 1, np.float32)[0]),)
         low, high = self.ranges[site]
         top = np.float32(np.maximum(np.abs(low), np.abs(high))) or np.float32(1)
         flat = reshape(stop_gradient(x), shape=(x.size,))
@@ -139,7 +142,7 @@ class Observer(Walker):
         site = self.plan.sites.get(v)
         if site is not None:
             plan, recorder = self.plan, self.recorder
-            self.stats[site] = recorder.record(site, x, plan.masked.get(v), v in plan.masking)
+            self.stats[site] = recorder.record(site, x, plan.masked.get(v), v in plan.masking or v in plan.least)
             if v in plan.least:
                 ends = wrap(np.asarray(plan.least[v], np.float32))
                 self.stats[site] = recorder.joined(self.stats[site], recorder.record(site, ends))

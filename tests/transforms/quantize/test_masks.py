@@ -101,3 +101,17 @@ def test_masks_hold_though_the_calibration_data_has_nothing_to_mask(style):
     other[1, 4:] = 0
     assert (np.asarray(quantized(P, other, short))[1, :4] == np.asarray(quantized(P, X, short))[1, :4]).all()
     assert nx.compile(quantized, target="tflite")(P, X, short).deviation.exact
+
+
+@pytest.mark.parametrize("observer", ["percentile", "entropy", "mse"])
+@pytest.mark.parametrize("style", ["where", "one minus"])
+def test_histograms_leave_room_for_masks_too(style, observer):
+    def f(p, x, m):
+        scores = jnp.einsum("btd,bsd->bts", x @ p["q"], x @ p["k"]) / D**0.5
+        return nn.softmax(DATA_MASKS[style](scores, m)) @ (x @ p["v"])
+
+    whole, short = np.ones((2, T), np.float32), np.ones((2, T), np.float32)
+    short[1, 4:] = 0
+    quantized = nx.quantize(f, "int8", calibrate=[(P, X, whole)], observer=observer)
+    y, q = np.asarray(f(P, X, short), np.float64), np.asarray(quantized(P, X, short), np.float64)
+    assert 10 * np.log10((y**2).sum() / ((q - y) ** 2).sum()) > 18
