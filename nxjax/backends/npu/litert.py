@@ -26,6 +26,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
+from nxjax.ops.fixed import functions
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -51,19 +52,33 @@ def _signed_sum(o: Operation, dtype: DType) -> bool:
     return o.name == "SUM" and x is not None and x.grid is not None and x.dtype == dtype
 
 
-def _unsigned_sums(data: bytes) -> tuple[bytes, list[Operation]]:
-    """The same file with each int8 SUM done in uint8, between exact conversions of one scale."""
+def _int8_elu(o: Operation) -> bool:
+    """Whether an operation is an ELU of int8, which LiteRT's reference kernels are too old for."""
+    x = o.inputs[0]
+    return o.name == "ELU" and x is not None and x.grid is not None
+
+
+def _for_reference(data: bytes) -> tuple[bytes, list[Operation]]:
+    """The same file with each int8 SUM done in uint8, between exact conversions of one scale, and ELUs looked up."""
     graph = tflite_read.read(data)
     nodes: list[Node] = []
     for n in graph.nodes:
-        if n.op != "sum" or n.operands[0].grid is None or n.operands[0].dtype != dtypes.int8:
+        x = n.operands[0] if n.op in ("sum", "elu") else None
+        grid = None if x is None else x.grid
+        if x is None or grid is None or x.dtype != dtypes.int8:
             nodes.append(n)
             continue
+        if n.op == "elu":
+            assert n.output.grid is not None
+            every = np.arange(-128, 128).astype(dtypes.int8)
+            values = functions.unary("elu", every, grid, n.output.grid, graph.rounding)
+            nodes.append(Node("table", n.inputs, n.outputs, {"function": "look-up", "values": tuple(map(int, values))}))
+            continue
         ends: list[Tensor] = []
-        for t in (n.operands[0], n.output):
+        for t in (x, n.output):
             assert t.grid is not None
-            grid = Grid(dtypes.uint8, t.grid.scale, t.grid.zero_point + 128)
-            ends.append(Tensor(f"{t.name}/unsigned", t.shape, dtypes.uint8, grid))
+            unsigned = Grid(dtypes.uint8, t.grid.scale, t.grid.zero_point + 128)
+            ends.append(Tensor(f"{t.name}/unsigned", t.shape, dtypes.uint8, unsigned))
         nodes.append(Node("quantize", n.inputs, (ends[0],)))
         nodes.append(Node("sum", (ends[0],), (ends[1],), n.attrs))
         nodes.append(Node("quantize", (ends[1],), n.outputs))
@@ -106,9 +121,14 @@ class Session:
         if kernels == "reference" and any(_signed_sum(o, dtypes.int16) for o in operations):
             chosen, words = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, _OPTIMIZED
             self.notes.append("LiteRT's reference SUM reads int16 as uint8: its optimized kernels run instead")
-        elif kernels == "reference" and any(_signed_sum(o, dtypes.int8) for o in operations):
-            self.data, self.running = _unsigned_sums(data)
-            self.notes.append("LiteRT's reference SUM reads int8 as uint8: on the host, sums are done in uint8")
+        elif kernels == "reference":
+            sums, elus = any(_signed_sum(o, dtypes.int8) for o in operations), any(map(_int8_elu, operations))
+            if sums or elus:
+                self.data, self.running = _for_reference(data)
+            if sums:
+                self.notes.append("LiteRT's reference SUM reads int8 as uint8: on the host, sums are done in uint8")
+            if elus:
+                self.notes.append("LiteRT's reference kernels have no ELU of int8: on the host, it is looked up")
         try:
             self.interpreter = self.load(self.data, chosen, threads)
         except (RuntimeError, ValueError) as error:

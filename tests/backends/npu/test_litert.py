@@ -7,6 +7,7 @@ from nxjax.backends.npu import litert
 from nxjax.errors import ExecutionError, LoweringError, ParameterError, user_source
 from nxjax.lower.npu.formats import tflite, tflite_ops, tflite_read
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric
 
 pytest.importorskip("ai_edge_litert")
@@ -133,6 +134,28 @@ def test_quantized_sums_do_not_run_on_the_reference_kernel_that_reads_them_unsig
     # The file itself is as written; only what runs here is not.
     assert [o.name for o in tflite_read.parse(build.files["s.tflite"]).operators] == ["SUM", "RELU"]
     assert len(build.placements) == 2
+
+
+def test_an_elu_of_int8_keeps_the_others_on_reference_kernels():
+    rng = np.random.default_rng(0)
+    int8 = np.dtype("int8")
+    grids = [Grid(int8, 0.05, 3), Grid(int8, 0.04, 1), Grid(int8, 0.03, -90), Grid(int8, 0.05, -40)]
+    shapes = [(40, 30), (40, 20), (40, 20), (40,)]
+    x, y, z, s = (Tensor(n, shape, int8, g) for n, shape, g in zip("xyzs", shapes, grids, strict=True))
+    w = Tensor("w", (20, 30), int8, Grid(int8, 0.007), rng.integers(-127, 128, (20, 30)).astype(int8))
+    nodes = [
+        Node("fully_connected", (x, w, None), (y,), {"activation": None}, name="y"),
+        Node("elu", (y,), (z,), {}, name="z"),
+        Node("sum", (z,), (s,), {"axes": (1,), "keepdims": False}, name="s"),
+    ]
+    graph = NpuGraph("e", [x], [z, s], nodes).check()
+    build = litert.LiteRt().build(graph, {})
+    stored = rng.integers(-128, 128, (40, 30)).astype(int8)
+    for got, want in zip(build.run([stored]), interpret(graph, [stored]), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert any("ELU" in n for n in build.notes) and "reference" in build.runs_on
+    assert [o.name for o in tflite_read.parse(build.files["e.tflite"]).operators] == ["FULLY_CONNECTED", "ELU", "SUM"]
+    assert len(build.placements) == 3
 
 
 @pytest.mark.parametrize(
