@@ -182,6 +182,18 @@ def selective():
     return f, p, lambda i: (real(i, 1, 5, 8),)
 
 
+def linear():
+    """Attention without softmax: elu + 1 as features, a quotient of activations."""
+    p = weights(10, **SQUARE)
+
+    def f(p, x):
+        q, k, v = nx.nn.elu(x @ p["q"]) + 1, nx.nn.elu(x @ p["k"]) + 1, x @ p["v"]
+        found = jnp.einsum("btd,bde->bte", q, jnp.einsum("btd,bte->bde", k, v))
+        return found / (jnp.einsum("btd,bd->bt", q, k.sum(1))[..., None] + 1e-6) @ p["o"]
+
+    return f, p, lambda i: (real(i, 2, T, D),)
+
+
 def table():
     """Rows with categories as one-hot embeddings and numbers that are standardized."""
     p = weights(9, category=(5, 4), one=(11, 16), two=(16, 1), mean=(3,))
@@ -194,13 +206,15 @@ def table():
     return f, p, lambda i: (jnp.asarray(rng(i).integers(0, 5, (4, 2)).astype(np.int32)), real(i, 4, 3))
 
 
-MODELS = {f.__name__: f for f in (encoder, decoder, cached, pooled_set, experts, recurrent, dilated, selective, table)}
+_ALL = (encoder, decoder, cached, pooled_set, experts, recurrent, dilated, selective, linear, table)
+MODELS = {f.__name__: f for f in _ALL}
 # What Vela leaves to the processor, by its own tables: look-ups, comparisons of data, floats of a mask.
 HOST = {
     "ethos-u55": {
         "encoder": {"gather", "less", "add", "select", "dequantize", "mul", "quantize", "reshape"},
         "cached": {"less", "less_equal", "equal", "add", "select", "maximum", "minimum", "reshape"},
         "selective": {"table"},
+        "linear": {"table"},
         "table": {"one_hot", "quantize"},
     },
     "ethos-u85": {
