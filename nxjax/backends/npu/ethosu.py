@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu import ethosu_vela
 from nxjax.backends.npu.base import Build, NpuTarget
-from nxjax.backends.npu.ethosu_rewrite import flat_means
+from nxjax.backends.npu.ethosu_rewrite import same_bits
 from nxjax.backends.npu.ethosu_vela import Compiled, Settings
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.tflite_compiled import host_reference, operator_names
@@ -53,7 +53,7 @@ class EthosU(NpuTarget):
 
     def supports(self, node: Node) -> Verdict:
         table = ethos_u.table(self.series)
-        return table.verdict(node, flat_means(table))
+        return table.verdict(node, same_bits(table))
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         """Write the file, and let Vela compile and place it where Vela is installed.
@@ -64,7 +64,7 @@ class EthosU(NpuTarget):
         """
         settings = _settings(self.name, self.series, self.size, options)
         name = graph.name or "model"
-        operations = flat_means(ethos_u.table(self.series))(tflite_ops.operations(graph))
+        operations = same_bits(ethos_u.table(self.series))(tflite_ops.operations(graph))
         data = tflite.encode(graph, operations)
         build = Build({f"{name}.tflite": data}, "emitted", [])
         host_reference(build, graph, data, operations)

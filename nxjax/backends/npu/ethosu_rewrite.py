@@ -1,8 +1,8 @@
-"""Means said in the form that Vela takes, where a reshape of the operand means the same.
+"""Operators said in the form that Vela takes, where another form means the same: means, and functions by look-up.
 
 Vela reduces channels only where height or width is 1, and images one at a time. Rows of channels, which is what every
 layer norm reduces, are such images of one line. Works on TFLite operators between a graph and its file; each keeps the
-node that it says.
+node that it says. Functions of 8 bits that Vela refuses are looked up where it takes look-ups (Ethos-U85).
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ import numpy as np
 
 from nxjax.lower.npu.constraints.tflite_table import Adapt, Table, axes
 from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_schema import TYPE_NUMBERS
 from nxjax.lower.npu.graph import Tensor
+from nxjax.ops.fixed import functions
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
 
+# Functions of one operand and no options.
+_FUNCTIONS = ("SQRT", "LOG", "RSQRT", "EXP", "ELU", "ABS")
 # Dimensions that are merged and brought in order are at most so many.
 _RANK = 4
 
 
-def flat_means(table: Table) -> Adapt:
-    """The rewrite for a chip: means that ``table`` refuses and takes in another shape."""
+def same_bits(table: Table) -> Adapt:
+    """The rewrite for a chip: means and functions that ``table`` refuses and takes in another form."""
 
     def adapt(operations: Sequence[Operation]) -> list[Operation]:
         found: list[Operation] = []
         for o in operations:
-            other = _flat(o) if o.name == "MEAN" and not table.judge(o).ok else None
+            make = _flat if o.name == "MEAN" else _looked_up if o.name in _FUNCTIONS else None
+            other = make(o) if make is not None and not table.judge(o).ok else None
             found += other if other is not None and all(table.judge(part).ok for part in other) else [o]
         return found
 
@@ -77,6 +82,24 @@ def _flat(o: Operation) -> list[Operation] | None:
         )
     )
     return made
+
+
+def _looked_up(o: Operation) -> list[Operation] | None:
+    """A function of int8 as its value for each of the 256 integers."""
+    x, out = o.inputs[0], o.outputs[0]
+    if x is None or x.grid is None or out.grid is None or x.dtype != dtypes.int8 or out.dtype != dtypes.int8:
+        return None
+    every = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
+    values = functions.unary(o.name.lower(), every, x.grid, out.grid, "double")
+    entries = Tensor(f"{out.name}/entries", (256,), out.dtype, out.grid, values)
+    index, shifted = (Tensor(f"{out.name}/{part}", x.shape, dtypes.int32) for part in ("index", "shifted"))
+    half = Tensor(f"{out.name}/half", (), dtypes.int32, None, np.asarray(128, np.int32))
+    kinds = {"in_data_type": TYPE_NUMBERS[x.dtype], "out_data_type": TYPE_NUMBERS[dtypes.int32]}
+    return [
+        Operation("CAST", [x], [index], kinds, o.node),
+        Operation("ADD", [index, half], [shifted], {"fused_activation_function": 0}, o.node),
+        Operation("GATHER", [entries, shifted], [out], {"axis": 0}, o.node),
+    ]
 
 
 def _integers(name: str, values: Sequence[int]) -> Tensor:

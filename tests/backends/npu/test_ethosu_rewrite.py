@@ -1,4 +1,4 @@
-"""Means in shapes that Vela takes: the same bits, on the NPU, for every way in which norms reduce."""
+"""Means in shapes that Vela takes, and look-ups for functions that it does not: the same bits, on the NPU."""
 
 import numpy as np
 import pytest
@@ -66,3 +66,14 @@ def test_what_no_reshape_helps_stays_as_it_is():
     x = np.random.default_rng(0).integers(-128, 128, (2, 3, 4, 5, 6)).astype(I8)
     build = target.build(graph, {})
     assert (build.run([x])[0] == interpret(graph, [x])[0]).all()
+
+
+@pytest.mark.parametrize("op", ["sqrt", "log"])
+def test_functions_that_a_u85_lacks_are_looked_up(op):
+    pytest.importorskip("ethosu.vela")
+    x, y = Tensor("x", (1, 4, 8), I8, Grid(I8, 0.1, -128)), Tensor("y", (1, 4, 8), I8, Grid(I8, 0.03, -100))
+    graph = NpuGraph("g", [x], [y], [Node(op, (x,), (y,), name=op)]).check()
+    build = registry.get("ethos-u85").build(graph, {})
+    assert [p.device for p in build.placements] == ["npu"]
+    stored = np.arange(-128, -96).astype(I8).reshape(1, 4, 8)
+    assert (build.run([stored])[0] == interpret(graph, [stored])[0]).all()
