@@ -1,12 +1,18 @@
 """What all tests share: golden texts, executors, hypothesis' profile, and programs checked as they are made."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from nxjax.config import config
 from nxjax.testing import executors
+
+# Tests that import OpenVINO themselves start no process that reports it over the network.
+modules: dict[str, Any] = sys.modules
+modules.setdefault("openvino_telemetry", None)
 
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("suite")

@@ -15,8 +15,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.npu.extras import need
+from nxjax.backends.npu.extras import installed, need
 from nxjax.errors import ExecutionError, ShapeError
+from nxjax.lower.npu.formats.openvino_package import package
 from nxjax.ops.base import NDArray
 
 EXTRA: Final = "openvino"
@@ -35,7 +36,7 @@ _VNNI: Final = ("avx512_vnni", "avx_vnni", "avx10")
 
 def openvino() -> Any:
     """The package, or an error that names the extra."""
-    return need("openvino", EXTRA, "OpenVINO")
+    return package() if installed("openvino") else need("openvino", EXTRA, "OpenVINO")
 
 
 @lru_cache(1)

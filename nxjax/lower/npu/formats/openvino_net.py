@@ -17,6 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats.openvino_package import package
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
@@ -114,11 +115,8 @@ class Net:
     """
 
     def __init__(self) -> None:
-        import openvino
-        from openvino import opset13
-
-        self.ov: Any = openvino
-        self.op: Any = Recorder(opset13)
+        self.ov: Any = package()
+        self.op: Any = Recorder(self.ov.opset13)
         self.principal: str | None = None
         # Per tensor: channels first or not -> value.
         self.values: dict[Tensor, dict[bool, Value]] = {}

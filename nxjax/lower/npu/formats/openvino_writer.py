@@ -14,6 +14,7 @@ from typing import Any, Final
 from nxjax.errors import LoweringError, NxError
 from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, Value, clean, node_names
 from nxjax.lower.npu.formats.openvino_ops import RULES, activate
+from nxjax.lower.npu.formats.openvino_package import package
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.trace.dtypes import short_name
 
@@ -131,8 +132,7 @@ def build(graph: NpuGraph) -> Any:
 
 def serialize(model: Any, name: str) -> dict[str, bytes]:
     """A model as ``{name.xml: ..., name.bin: ...}``, OpenVINO's intermediate representation."""
-    import openvino
-
+    openvino = package()
     with tempfile.TemporaryDirectory() as folder:
         stem = os.path.join(folder, "model")
         openvino.serialize(model, stem + ".xml", stem + ".bin")
