@@ -27,6 +27,10 @@ _COLLECTIVE = _refused("an NPU graph runs on one device", "combine the results o
 _SPECIAL = _refused(
     "there is no NPU instruction for it", "compute it outside, or replace it by a polynomial or a table"
 )
+_FUNCTION = _refused(
+    "there is no NPU instruction for it",
+    "nx.quantize(f, 'int8') makes a table of it; or compute it outside, or replace it by a polynomial",
+)
 
 RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(("sort", "top_k"), _SORT),
@@ -44,10 +48,7 @@ RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
         ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "reduce_scatter", "axis_index"), _COLLECTIVE
     ),
-    **dict.fromkeys(
-        ("lgamma", "digamma", "polygamma", "zeta", "igamma", "igammac", "erf_inv", "bessel_i0e", "bessel_i1e"), _SPECIAL
-    ),
-    **dict.fromkeys(
-        ("acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2", "regularized_incomplete_beta"), _SPECIAL
-    ),
+    **dict.fromkeys(("polygamma", "zeta", "igamma", "igammac", "atan2", "regularized_incomplete_beta"), _SPECIAL),
+    **dict.fromkeys(("lgamma", "digamma", "erf_inv", "bessel_i0e", "bessel_i1e"), _FUNCTION),
+    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh"), _FUNCTION),
 }
