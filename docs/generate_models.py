@@ -28,7 +28,8 @@ every figure is from one run of it.
 
 *On the NPU* counts ops and multiply-accumulates, as the vendor's tool placed them (or its published rules, where no
 tool is here). *Deviation* is the largest difference to the exact integer reference in steps of the result's grid, on
-what runs the file here. *Latency* says who says so. See [targets](targets.md) for the labels.
+what runs the file here. *Latency* says who says so; our own model is a roofline, and a lower bound where what a run
+costs besides products and bytes is not published (AMD). See [targets](targets.md) for the labels.
 
 """
 
