@@ -16,8 +16,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs/models.md"
 TARGETS = (
-    "tflite", "ethos-u55", "ethos-u65", "ethos-u85", "edgetpu", "qualcomm-htp", "qualcomm-litert", "intel-npu",
-    "amd-xdna", "apple-ane",
+    "tflite", "ethos-u55", "ethos-u65", "ethos-u85", "ethos-n", "edgetpu", "qualcomm-htp", "qualcomm-litert",
+    "mediatek-apu", "samsung-exynos", "google-tensor", "intel-npu", "openvino-cpu", "amd-xdna", "apple-ane", "onnx",
+    "habana-gaudi", "groq", "graphcore-popart", "stablehlo",
 )  # fmt: skip
 HEAD = """# Real models
 
@@ -27,7 +28,8 @@ quantized by `nx.quantize(f, "int8", calibrate=...)` and compiled for each chip.
 every figure is from one run of it.
 
 *On the NPU* counts ops and multiply-accumulates, as the vendor's tool placed them (or its published rules, where no
-tool is here). *Deviation* is the largest difference to the exact integer reference in steps of the result's grid, on
+tool is here; of ONNX and StableHLO files, what has a form there). Chips that compute in float only get the float
+function. *Deviation* is the largest difference to the exact integer reference in steps of the result's grid, on
 what runs the file here. *Latency* says who says so; our own model is a roofline, and a lower bound where what a run
 costs besides products and bytes is not published (AMD). See [targets](targets.md) for the labels.
 
@@ -35,21 +37,27 @@ costs besides products and bytes is not published (AMD). See [targets](targets.m
 
 
 def row(quantized: Any, params: Any, example: Any, target: str) -> list[str]:
-    """One line of the table."""
+    """One line of the table; of the float function where the chip computes in float only."""
     import nxjax as nx
 
+    precision = next(t.precision for t in nx.targets() if t.name == target)
+    function = quantized if "int8" in precision else quantized.fun
     try:
-        artifact = nx.compile(quantized, target=target)(params, example)
+        artifact = nx.compile(function, target=target)(params, example)
     except nx.errors.NxError as error:
         return [target, "", "", "", "", "", error.what.splitlines()[0]]
     report, cost = artifact.report, artifact.cost
     latency = ""
     # Where some ops are left to the host, the NPU's time is not the whole.
     for name, words in (("latency", ""), ("npu latency", " on the NPU")):
-        if name in cost:
+        if name in cost and report.on_npu:
             figure = cost[name]
             latency = f"{1000 * figure.value:.3g} ms{words} ({figure.basis})"
-    deviation = "" if artifact.deviation is None else f"{artifact.deviation.max_lsb} LSB"
+    deviation = ""
+    if artifact.deviation is not None and function is quantized:
+        deviation = f"{artifact.deviation.max_lsb} LSB"
+    elif artifact.deviation is not None:
+        deviation = f"{artifact.deviation.max_error / artifact.deviation.scale:.0e} in float"
     host = sorted({r.op for r in report.host_rows}) if report.on_npu else []
     return [
         target,

@@ -89,6 +89,13 @@ def test_generated_files_are_up_to_date(script: str):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("model", ["ds_cnn", "tcn"])
+def test_the_page_of_models_says_what_comes_out(model: str):
+    script = [sys.executable, str(ROOT / "docs/generate_models.py"), "--check", model]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def modules() -> list[str]:
     skipped = ("nxjax.demo", "nxjax.__main__")
     names = [m.name for m in pkgutil.walk_packages(nxjax.__path__, "nxjax.")]
