@@ -6,6 +6,7 @@ bias, and a relu-like function into the clamp.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -89,24 +90,28 @@ class Weighted(Storing):
         return any(step.op in ("mul", "div") for step in self.steps)
 
     def _scale(self, w: Array) -> Array:
-        per_channel = self.scheme.per_channel if isinstance(self, Conv) else self.scheme.dense_per_channel
         assert self.scheme.weights is not None
         summed = self.summed()
-        axes = summed if per_channel else tuple(range(w.ndim))
+        axes = summed if self.per_channel else tuple(range(w.ndim))
         group = None if self.scheme.integer else self.scheme.group
         return weight_scale(w, axes, self.scheme.weights, group, summed)
 
+    @property
+    @abstractmethod
+    def per_channel(self) -> bool:
+        """Whether each output channel has a scale of its own."""
+
+    @abstractmethod
     def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
         """The quantized product."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plain(self, x: Array, w: Array) -> Array:
         """The float product."""
-        raise NotImplementedError
 
+    @abstractmethod
     def over_weights(self, row: Array, w: Array) -> Array:
         """A value per channel, over the weights."""
-        raise NotImplementedError
 
     def _finished(self, y: Array, b: Array | None) -> Array:
         if b is not None:
@@ -145,6 +150,10 @@ class Weighted(Storing):
 class Conv(Weighted):
     """Convolution with constant weights."""
 
+    @property
+    def per_channel(self) -> bool:
+        return self.scheme.per_channel
+
     def _params(self) -> dict[str, Any]:
         left = ("batch_group_count", "precision", "preferred_element_type")
         return {k: v for k, v in self.product.params.items() if k not in left}
@@ -169,6 +178,10 @@ class Dot(Weighted):
     """Product of an activation with constant weights, which are the second operand unless ``swapped``."""
 
     swapped: bool
+
+    @property
+    def per_channel(self) -> bool:
+        return self.scheme.dense_per_channel
 
     def _numbers(self) -> Any:
         (xc, wc), (xb, wb) = self.product.params["dimension_numbers"]
