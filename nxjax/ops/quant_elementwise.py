@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final, final
@@ -69,9 +70,9 @@ class _Binary(Quantized, Elementwise):
         left, right = (cast(sub(v, like(v, g.zero_point)), dtypes.int64) for v, g in ((p, x_grid), (q, y_grid)))
         return settled(self.combined(left, right, x_grid, y_grid, out_grid, rounding), out_grid, lo, hi)
 
+    @abstractmethod
     def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
         """The rescaled int64 result of centred int64 operands."""
-        raise NotImplementedError
 
 
 def _summed(p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding, sign: int) -> Array:

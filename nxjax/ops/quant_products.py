@@ -10,6 +10,7 @@ be exact, since CPUs multiply those fastest. Weights and bias come as floats and
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
@@ -131,13 +132,13 @@ class _Weighted(Quantized):
             parts.append(broadcast_in_dim(tb, shape=y.shape, broadcast_dimensions=self.bias_dims(y, b, **params)))
         return total(parts)
 
+    @abstractmethod
     def plain(self, x: Array, w: Array, **params: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
         """The float op as a map of x's tangent, and of w's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bias_dims(self, y: Array, b: Array, **params: Any) -> Axes:
         """The dimensions of the result in which the bias lies."""
-        raise NotImplementedError
 
 
 def _check_weights(op: Op, w: ArrayType, w_scale: ArrayType, b: ArrayType, summed: Axes, channels: Shape) -> None:
