@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nxjax as nx
@@ -161,3 +162,18 @@ def test_without_any_vendors_package_files_are_loaded_or_the_extra_is_named(bare
     *_, (result, fix) = bare
     assert result == [[0, 0, 0, 0]]
     assert "nxjax[onnx]" in fix
+
+
+ONE_OF_EACH = (
+    "tflite", "ethos-u55", "edgetpu", "qualcomm-htp", "qualcomm-litert", "intel-npu", "amd-xdna", "apple-ane", "onnx",
+    "stablehlo",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ONE_OF_EACH)
+def test_every_option_is_in_the_documentation(target: str):
+    page = (ROOT / "docs/targets.md").read_text().split("## Options")[1].split("\n## ")[0]
+    with pytest.raises(nx.errors.ParameterError, match="option") as caught:
+        nx.compile(nx.nn.relu, target=target, no_such_option=1)(np.ones((1, 4), np.float32))
+    known = re.findall(r"\w+", str(caught.value.expected).split(":")[0])
+    assert known and all(f"`{name}`" in page for name in known), known

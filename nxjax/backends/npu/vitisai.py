@@ -34,7 +34,7 @@ EXTRA: Final = "onnx"
 PROVIDER: Final = "VitisAIExecutionProvider"
 # Options of the provider that are passed on as they are (Ryzen AI Software, "Model Compilation and Deployment").
 PASSED: Final = ("config_file", "xclbin", "cache_dir", "cache_key", "encryption_key", "log_level")
-KNOWN: Final = ("power_of_two", "target", *PASSED)
+KNOWN: Final = ("power_of_two", "overlay", *PASSED)
 # X2 is for Strix and Krackan on, X1 for those and for Phoenix and Hawk Point, which need an overlay file.
 OVERLAYS: Final = ("X2", "X1")
 # Whose figures our cost model reckons with.
@@ -48,8 +48,9 @@ class AmdXdna(NpuTarget):
     """The NPU of AMD Ryzen AI processors.
 
     Options of `build`: ``power_of_two`` (True: AMD's XINT8, symmetric grids whose scales are powers of two, the default
-    for int8 activations; False keeps the graph's own grids, AMD's A8W8 or A16W8), ``target`` ("X2" or "X1"), and the
-    provider's own ``config_file``, ``xclbin``, ``cache_dir``, ``cache_key``, ``encryption_key``, ``log_level``.
+    for int8 activations; False keeps the graph's own grids, AMD's A8W8 or A16W8), ``overlay`` ("X2" or "X1", which the
+    provider calls target), and the provider's own ``config_file``, ``xclbin``, ``cache_dir``, ``cache_key``,
+    ``encryption_key``, ``log_level``.
     """
 
     name: ClassVar[str] = "amd-xdna"
@@ -71,12 +72,12 @@ class AmdXdna(NpuTarget):
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         only(self.name, options, KNOWN)
-        overlay, power = options.get("target", "X2"), bool(options.get("power_of_two", shifts(graph)))
+        overlay, power = options.get("overlay", "X2"), bool(options.get("power_of_two", shifts(graph)))
         if overlay not in OVERLAYS:
-            raise ParameterError(f"{self.name}: target", got=overlay, expected=" or ".join(OVERLAYS))
+            raise ParameterError(f"{self.name}: overlay", got=overlay, expected=" or ".join(OVERLAYS))
         if overlay == "X1" and not options.get("xclbin"):
             fix = "give the overlay of your processor that comes with Ryzen AI Software"
-            raise ParameterError(f"{self.name}: target X1 needs xclbin", got=None, fix=fix)
+            raise ParameterError(f"{self.name}: overlay X1 needs xclbin", got=None, fix=fix)
         table = place(graph, lambda n: verdict(n, power))
         notes: list[str] = []
         written_graph = graph
