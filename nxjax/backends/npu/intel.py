@@ -36,7 +36,7 @@ def checked(target: str, options: dict[str, object]) -> tuple[dict[str, str], bo
     """Options ``config`` (the plugin's properties by name), ``measure`` and ``platform``, or `ParameterError`."""
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
-        raise ParameterError(f"{target}: an option that this target has not", got=unknown, expected=_OPTIONS)
+        raise ParameterError(f"{target}: an option that this target has not", got=", ".join(unknown), expected=", ".join(_OPTIONS))
     config = options.get("config", {})
     if not isinstance(config, dict):
         raise ParameterError(f"{target}: option config", got=config, expected="a dict of OpenVINO properties")
