@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed, need
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.constraints import apple as table
@@ -159,12 +159,10 @@ class AppleNeuralEngine(NpuTarget):
             ParameterError: an option that this target has not.
             MissingExtraError: coremltools is not installed.
         """
-        unknown = sorted(set(options) - set(_OPTIONS))
+        only(self.name, options, _OPTIONS)
         precision = str(options.get("precision", "float16"))
-        if unknown or precision not in PRECISIONS:
-            raise ParameterError(
-                "apple-ane: options", got=unknown or precision, expected=f"precision: {' or '.join(PRECISIONS)}"
-            )
+        if precision not in PRECISIONS:
+            raise ParameterError("apple-ane: option precision", got=precision, expected=" or ".join(PRECISIONS))
         with quiet():
             need("coremltools", EXTRA, "writing Core ML packages")
         package = author(graph, PRECISIONS[precision])

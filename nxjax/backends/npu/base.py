@@ -127,5 +127,8 @@ def file_name(name: str, suffix: str) -> str:
 def only(name: str, options: dict[str, object], known: Sequence[str]) -> None:
     """Raise `ParameterError` for options that a target does not have."""
     unknown = sorted(set(options) - set(known))
+    if unknown and not known:
+        raise ParameterError(f"{name}: this target has no options", got=", ".join(unknown))
     if unknown:
-        raise ParameterError(f"{name}: unknown options", got=", ".join(unknown), expected=", ".join(known) or "none")
+        wanted = ", ".join(known)
+        raise ParameterError(f"{name}: an option that this target has not", got=", ".join(unknown), expected=wanted)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, Run
+from nxjax.backends.npu.base import Build, NpuTarget, Run, only
 from nxjax.backends.npu.edgetpu_rewrite import rows_as_pixels, same_bits
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
@@ -207,10 +207,7 @@ def _placements(
 
 
 def _flags(options: dict[str, object]) -> list[str]:
-    known = ("min_runtime_version", "search_delegate", "rows_as_pixels")
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ParameterError("edgetpu: an option that this target has not", got=unknown, expected=", ".join(known))
+    only("edgetpu", options, ("min_runtime_version", "search_delegate", "rows_as_pixels"))
     flags: list[str] = []
     version = options.get("min_runtime_version")
     if version is not None:

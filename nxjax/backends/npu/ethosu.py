@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu import ethosu_vela
-from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.ethosu_rewrite import same_bits
 from nxjax.backends.npu.ethosu_vela import Compiled, Settings
 from nxjax.backends.npu.extras import installed
@@ -148,11 +148,7 @@ def _row(n: Node, device: Literal["npu", "host"], reason: str = "", suggestion: 
 
 
 def _settings(target: str, series: str, size: int, options: dict[str, object]) -> Settings:
-    unknown = sorted(set(options) - set(_SETTINGS))
-    if unknown:
-        raise ParameterError(
-            f"{target}: an option that this target has not", got=unknown, expected=", ".join(_SETTINGS)
-        )
+    only(target, options, _SETTINGS)
     given: dict[str, Any] = dict(options)
     for key, value in given.items():
         kind = int if key == "arena_cache_size" else str
@@ -193,8 +189,7 @@ class EthosN(NpuTarget):
             LoweringError: a node that TFLite has no operators for.
             ParameterError: any option; this target has none.
         """
-        if options:
-            raise ParameterError("ethos-n: this target has no options", got=sorted(options))
+        only(self.name, options, ())
         operations = tflite_ops.operations(graph)
         data = tflite.encode(graph, operations)
         build = Build({f"{graph.name or 'model'}.tflite": data}, "emitted", self.placed(graph))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu import intel_compiler
-from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.intel_compiler import Answer
 from nxjax.backends.npu.openvino_run import CPU, EXTRA, Session, core, has_vnni, open_session, openvino, version
@@ -34,9 +34,7 @@ _INTEGER_KERNELS: Final = ("i8", "u8")
 
 def checked(target: str, options: dict[str, object]) -> tuple[dict[str, str], bool, str]:
     """Options ``config`` (the plugin's properties by name), ``measure`` and ``platform``, or `ParameterError`."""
-    unknown = sorted(set(options) - set(_OPTIONS))
-    if unknown:
-        raise ParameterError(f"{target}: an option that this target has not", got=", ".join(unknown), expected=", ".join(_OPTIONS))
+    only(target, options, _OPTIONS)
     config = options.get("config", {})
     if not isinstance(config, dict):
         raise ParameterError(f"{target}: option config", got=config, expected="a dict of OpenVINO properties")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed, need
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read
@@ -298,9 +298,7 @@ class LiteRt(NpuTarget):
 
 def checked(options: dict[str, object]) -> tuple[str, int]:
     """The options ``kernels`` and ``threads``, or `ParameterError`."""
-    unknown = sorted(set(options) - set(_OPTIONS))
-    if unknown:
-        raise ParameterError("tflite: an option that this target has not", got=unknown, expected=", ".join(_OPTIONS))
+    only("tflite", options, _OPTIONS)
     kernels, threads = options.get("kernels", "reference"), options.get("threads", 1)
     if kernels not in KERNELS:
         raise ParameterError("tflite: option kernels", got=repr(kernels), expected=" or ".join(map(repr, KERNELS)))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import version
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
@@ -167,11 +167,7 @@ class AotTarget(NpuTarget):
         return build
 
     def _settings(self, options: dict[str, object]) -> tuple[str, list[str]]:
-        unknown = sorted(set(options) - set(_OPTIONS))
-        if unknown:
-            raise ParameterError(
-                f"{self.name}: an option that this target has not", got=unknown, expected=", ".join(_OPTIONS)
-            )
+        only(self.name, options, _OPTIONS)
         soc, sdk = str(options.get("soc_model", self.socs[0])), options.get("sdk")
         if soc not in self.socs:
             raise ParameterError(f"{self.name}: option soc_model", got=soc, expected=", ".join(self.socs))
