@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
@@ -187,7 +188,10 @@ def shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any
     if progress is False or (progress is None and not _interactive()):
         return data
     try:
-        from tqdm.auto import tqdm
+        with warnings.catch_warnings():
+            # A notebook without widgets gets the bar as text, which needs no warning.
+            warnings.simplefilter("ignore")
+            from tqdm.auto import tqdm
     except ImportError:
         if progress:
             from nxjax.errors import MissingExtraError
@@ -200,4 +204,7 @@ def shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any
 
 
 def _interactive() -> bool:
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    """Whether somebody watches: a terminal, or a notebook, whose shell has a kernel."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return sys.stderr.isatty() or getattr(shell, "kernel", None) is not None

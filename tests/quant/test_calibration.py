@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,12 @@ def test_progress_bar(monkeypatch: pytest.MonkeyPatch):
 
     assert "calibrating: 3batch" in printed(True, False) and "histograms: 100%" in printed(True, False)
     assert "calibrating" in printed(None, True)
+    # Only a running kernel is a notebook, not its packages.
+    monkeypatch.setitem(sys.modules, "ipykernel", object())
     assert printed(None, False) == "" and printed(False, True) == ""
+    notebook = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert "calibrating" in printed(None, False)
 
 
 def test_progress_without_its_package(monkeypatch: pytest.MonkeyPatch):
