@@ -115,6 +115,12 @@ class Node:
         """Inputs that are there."""
         return [t for t in self.inputs if t is not None]
 
+    def operand(self, i: int = 0) -> Tensor:
+        """The ``i``-th input, which must be there."""
+        t = self.inputs[i]
+        assert t is not None
+        return t
+
 
 @final
 @dataclass(eq=False)

@@ -34,13 +34,6 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def operand(node: Node, i: int = 0) -> Tensor:
-    """The ``i``-th operand, which must be there."""
-    t = node.inputs[i]
-    assert t is not None
-    return t
-
-
 def real(t: Tensor) -> bool:
     """Whether a tensor holds reals in the program."""
     return t.grid is not None or t.dtype not in (*dtypes.INTEGER, dtypes.bool_)
@@ -70,7 +63,7 @@ def activate(net: Net, value: Value, activation: str | None) -> Value:
 
 def weights_of(net: Net, node: Node) -> Tensor:
     """The weights of a product: the stored integers of weights that a node takes off their grid."""
-    w = operand(node, 1)
+    w = node.operand(1)
     return net.taken.get(w, w)
 
 
@@ -78,7 +71,7 @@ def bias_of(net: Net, node: Node) -> NDArray | None:
     """A bias as reals: stored integers count in products of the operands' scales."""
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return None
-    x, w, b = operand(node), operand(node, 1), node.inputs[2]
+    x, w, b = node.operand(), node.operand(1), node.inputs[2]
     if b.data is None:
         raise LoweringError(f"{node.op}: a bias that is not constant", got=b.name, source=node.source)
     values = b.data
@@ -112,7 +105,7 @@ def biased(net: Net, node: Node) -> dict[str, Any]:
 
 @rule("conv_2d", "depthwise_conv_2d")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), weights_of(net, node)
+    a, x, w = node.attrs, node.operand(), weights_of(net, node)
     if node.op == "conv_2d":
         o, kh, kw, i = w.shape
         weights, groups = kernel(net, w, (0, 3, 1, 2), (o, i, kh, kw), 0), int(a.get("groups", 1))
@@ -128,7 +121,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("transpose_conv")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), weights_of(net, node)
+    a, x, w = node.attrs, node.operand(), weights_of(net, node)
     o, kh, kw, i = w.shape
     n, height, width, _ = node.output.shape
     cut = frame(a["padding"])
@@ -143,7 +136,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("fully_connected")
 def _(net: Net, node: Node) -> Results:
-    x, w = operand(node), weights_of(net, node)
+    x, w = node.operand(), weights_of(net, node)
     if w.data is not None and len(x.shape) <= 3:
         weights = kernel(net, w, (0, 1), w.shape, 0)
         return [net.op.linear(x=net.get(x), weight=weights, **biased(net, node))], False
@@ -154,7 +147,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("batch_matmul")
 def _(net: Net, node: Node) -> Results:
-    x, y = net.get(operand(node)), net.get(operand(node, 1))
+    x, y = net.get(node.operand()), net.get(node.operand(1))
     turned = {"transpose_x": bool(node.attrs.get("adj_x")), "transpose_y": bool(node.attrs.get("adj_y"))}
     return [net.op.matmul(x=x, y=y, **turned)], False
 
@@ -163,7 +156,7 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     a = node.attrs
     arguments: dict[str, Any] = {
-        "x": net.get(operand(node), True), "kernel_sizes": list(a["window"]), "strides": list(a["strides"]),
+        "x": net.get(node.operand(), True), "kernel_sizes": list(a["window"]), "strides": list(a["strides"]),
         "pad_type": "custom", "pad": frame(a["padding"]),
     }  # fmt: skip
     if node.op == "max_pool_2d":
@@ -193,7 +186,7 @@ BINARY: Final[dict[str, str]] = {
 
 
 def both(net: Net, node: Node, first: bool, count: int = 2) -> list[Value]:
-    return [net.widened(operand(node, i), len(node.output.shape), first) for i in range(count)]
+    return [net.widened(node.operand(i), len(node.output.shape), first) for i in range(count)]
 
 
 @rule(*BINARY)
@@ -264,12 +257,12 @@ UNARY: Final[dict[str, Callable[[Net, Value], Value]]] = {
 @rule(*UNARY)
 def _(net: Net, node: Node) -> Results:
     first = follow(net, node)
-    return [UNARY[node.op](net, net.get(operand(node), first))], first
+    return [UNARY[node.op](net, net.get(node.operand(), first))], first
 
 
 @rule("neg")
 def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), operand(node)
+    first, x = follow(net, node), node.operand()
     return [net.op.mul(x=net.get(x, first), y=net.number(-1.0) if real(x) else np.int32(-1))], first
 
 
@@ -277,7 +270,7 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     # x * clip(x / 6 + 1 / 2, 0, 1)
     first = follow(net, node)
-    x = net.get(operand(node), first)
+    x = net.get(node.operand(), first)
     return [net.op.mul(x=x, y=net.op.sigmoid_hard(x=x, alpha=net.number(1 / 6), beta=net.number(0.5)))], first
 
 
@@ -285,13 +278,13 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     first = follow(net, node)
     mode = "TANH_APPROXIMATION" if node.attrs.get("approximate") else "EXACT"
-    return [net.op.gelu(x=net.get(operand(node), first), mode=mode)], first
+    return [net.op.gelu(x=net.get(node.operand(), first), mode=mode)], first
 
 
 @rule("leaky_relu")
 def _(net: Net, node: Node) -> Results:
     first = follow(net, node)
-    return [net.op.leaky_relu(x=net.get(operand(node), first), alpha=net.number(node.attrs["alpha"]))], first
+    return [net.op.leaky_relu(x=net.get(node.operand(), first), alpha=net.number(node.attrs["alpha"]))], first
 
 
 @rule("prelu")
@@ -306,7 +299,7 @@ def _(net: Net, node: Node) -> Results:
 @rule("table")
 def _(net: Net, node: Node) -> Results:
     # The stored integer picks the result, shifted so that the first one is 0.
-    x, y = operand(node), node.output
+    x, y = node.operand(), node.output
     assert x.grid is not None and y.grid is not None
     first = follow(net, node)
     values = y.grid.dequantize(np.asarray(node.attrs["values"], y.dtype).reshape(-1))
@@ -318,7 +311,7 @@ def _(net: Net, node: Node) -> Results:
 @rule("quantize", "dequantize")
 def _(net: Net, node: Node) -> Results:
     # Values are real already: the writer puts the result's grid behind them.
-    first, x = follow(net, node), operand(node)
+    first, x = follow(net, node), node.operand()
     if x.constant and node.output.grid is None:
         net.taken[node.output] = x
     return [net.get(x, first)], first
@@ -326,7 +319,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("cast")
 def _(net: Net, node: Node) -> Results:
-    first, x, y = follow(net, node), operand(node), node.output
+    first, x, y = follow(net, node), node.operand(), node.output
     value, whole = net.get(x, first), not real(x)
     if x.grid is not None:
         # Stored integers are cast, as TFLite's CAST does: it knows no scales.
@@ -352,7 +345,7 @@ REDUCE: Final = {
 
 @rule(*REDUCE)
 def _(net: Net, node: Node) -> Results:
-    x = operand(node)
+    x = node.operand()
     axes = {a % len(x.shape) for a in node.attrs["axes"]}
     keep = bool(node.attrs.get("keepdims"))
     # Without its channels or without both its spatial axes an image has the same order in both layouts.
@@ -367,7 +360,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("argmax", "argmin")
 def _(net: Net, node: Node) -> Results:
-    x = operand(node)
+    x = node.operand()
     axis = node.attrs["axis"] % len(x.shape)
     first = net.channels_first(x) and axis == 3
     make = net.op.reduce_argmax if node.op == "argmax" else net.op.reduce_argmin
@@ -376,7 +369,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("softmax", "log_softmax")
 def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), operand(node)
+    first, x = follow(net, node), node.operand()
     value, axis = net.get(x, first), last_axis(len(x.shape), -1, first)
     if node.op == "log_softmax":
         return [net.op.sub(x=value, y=net.op.reduce_log_sum_exp(x=value, axes=[axis], keep_dims=True))], first
@@ -388,7 +381,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("cumsum")
 def _(net: Net, node: Node) -> Results:
-    first, x, a = follow(net, node), operand(node), node.attrs
+    first, x, a = follow(net, node), node.operand(), node.attrs
     axis = last_axis(len(x.shape), a["axis"], first)
     flags = {"exclusive": bool(a.get("exclusive")), "reverse": bool(a.get("reverse"))}
     return [net.op.cumsum(x=net.get(x, first), axis=axis, **flags)], first
@@ -399,12 +392,12 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("reshape")
 def _(net: Net, node: Node) -> Results:
-    return [net.shaped(net.get(operand(node)), node.output.shape)], False
+    return [net.shaped(net.get(node.operand()), node.output.shape)], False
 
 
 @rule("transpose")
 def _(net: Net, node: Node) -> Results:
-    return [net.op.transpose(x=net.get(operand(node)), perm=list(node.attrs["permutation"]))], False
+    return [net.op.transpose(x=net.get(node.operand()), perm=list(node.attrs["permutation"]))], False
 
 
 @rule("concatenation")
@@ -416,7 +409,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("split")
 def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), operand(node)
+    first, x = follow(net, node), node.operand()
     axis = last_axis(len(x.shape), node.attrs["axis"], first)
     parts = net.op.split(x=net.get(x, first), split_sizes=list(node.attrs["sizes"]), axis=axis)
     return list(parts), first
@@ -431,26 +424,26 @@ def in_order(node: Node, values: Sequence[int], first: bool) -> list[int]:
 def _(net: Net, node: Node) -> Results:
     first, a = follow(net, node), node.attrs
     begin, size = in_order(node, a["begin"], first), in_order(node, node.output.shape, first)
-    return [net.op.slice_by_size(x=net.get(operand(node), first), begin=begin, size=size)], first
+    return [net.op.slice_by_size(x=net.get(node.operand(), first), begin=begin, size=size)], first
 
 
 @rule("strided_slice")
 def _(net: Net, node: Node) -> Results:
     first = follow(net, node)
     begin, end, stride = (in_order(node, node.attrs[k], first) for k in ("begin", "end", "strides"))
-    return [net.op.slice_by_index(x=net.get(operand(node), first), begin=begin, end=end, stride=stride)], first
+    return [net.op.slice_by_index(x=net.get(node.operand(), first), begin=begin, end=end, stride=stride)], first
 
 
 @rule("reverse")
 def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), operand(node)
+    first, x = follow(net, node), node.operand()
     axes = sorted(last_axis(len(x.shape), a, first) for a in node.attrs["axes"])
     return [net.op.reverse(x=net.get(x, first), axes=axes)], first
 
 
 @rule("pad")
 def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), operand(node)
+    first, x = follow(net, node), node.operand()
     padding, value = node.attrs["padding"], node.attrs.get("value") or 0
     order = (0, 3, 1, 2) if first else range(len(padding))
     current = net.get(x, first)
@@ -470,18 +463,18 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("broadcast_to")
 def _(net: Net, node: Node) -> Results:
-    value, shape = net.get(operand(node)), node.output.shape
+    value, shape = net.get(node.operand()), node.output.shape
     return [net.op.tile(x=lead(net, value, shape), reps=repeats(value, shape))], False
 
 
 @rule("tile")
 def _(net: Net, node: Node) -> Results:
-    return [net.op.tile(x=net.get(operand(node)), reps=list(node.attrs["multiples"]))], False
+    return [net.op.tile(x=net.get(node.operand()), reps=list(node.attrs["multiples"]))], False
 
 
 @rule("gather")
 def _(net: Net, node: Node) -> Results:
-    x, indices = operand(node), operand(node, 1)
+    x, indices = node.operand(), node.operand(1)
     return [net.op.gather(x=net.get(x), indices=net.get(indices), axis=node.attrs["axis"] % len(x.shape))], False
 
 
@@ -490,7 +483,7 @@ def _(net: Net, node: Node) -> Results:
     y = node.output
     on, off = (net.number(1.0), net.number(0.0)) if real(y) else (np.int32(1), np.int32(0))
     value = net.op.one_hot(
-        indices=net.get(operand(node)), one_hot_vector_size=int(node.attrs["depth"]),
+        indices=net.get(node.operand()), one_hot_vector_size=int(node.attrs["depth"]),
         axis=node.attrs["axis"] % len(y.shape), on_value=on, off_value=off,
     )  # fmt: skip
     return [net.op.cast(x=value, dtype="bool") if y.dtype == dtypes.bool_ else value], False
@@ -505,7 +498,10 @@ def _(net: Net, node: Node) -> Results:
         mode = "UNALIGN_CORNERS" if a.get("half_pixel_centers") else "DEFAULT"
     height, width = a["size"]
     y = net.op.resize_bilinear(
-        x=net.get(operand(node), True), target_size_height=int(height), target_size_width=int(width), sampling_mode=mode
+        x=net.get(node.operand(), True),
+        target_size_height=int(height),
+        target_size_width=int(width),
+        sampling_mode=mode,
     )
     return [y], True
 
@@ -520,7 +516,7 @@ def nearest(size: int, source: int, corners: bool, half: bool) -> NDArray:
 
 @rule("resize_nearest")
 def _(net: Net, node: Node) -> Results:
-    a, x = node.attrs, operand(node)
+    a, x = node.attrs, node.operand()
     (height, width), (_, h, w, _) = a["size"], x.shape
     value, corners = net.get(x, True), bool(a.get("align_corners"))
     if not corners and height % h == 0 and width % w == 0:

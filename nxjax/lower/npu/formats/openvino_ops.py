@@ -36,16 +36,9 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def operand(node: Node, i: int = 0) -> Tensor:
-    """The ``i``-th operand, which must be there."""
-    t = node.inputs[i]
-    assert t is not None
-    return t
-
-
 def weights_of(net: Net, node: Node) -> Tensor:
     """The weights of a product: the stored integers of weights that a node takes off their grid."""
-    w = operand(node, 1)
+    w = node.operand(1)
     return net.stored.get(w, w)
 
 
@@ -80,7 +73,7 @@ def bias_value(node: Node) -> NDArray | None:
     """A bias as real numbers: stored integers count in products of the operands' scales."""
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return None
-    x, w, b = operand(node), operand(node, 1), node.inputs[2]
+    x, w, b = node.operand(), node.operand(1), node.inputs[2]
     if b.data is None:
         raise LoweringError(f"{node.op}: a bias that is not constant", got=b.name, source=node.source)
     if b.grid is not None:
@@ -120,10 +113,10 @@ def _(net: Net, node: Node) -> Results:
     o, kh, kw, i = w.shape
     groups = int(a.get("groups", 1))
     begin, end = pads(a["padding"])
-    x, strides = net.get(operand(node), True), list(a["strides"])
-    if kh == kw == 1 and strides != [1, 1] and operand(node).dtype == dtypes.int16:
+    x, strides = net.get(node.operand(), True), list(a["strides"])
+    if kh == kw == 1 and strides != [1, 1] and node.operand().dtype == dtypes.int16:
         # OpenVINO moves such strides to where the input comes from, and forgets them where that is a scaling.
-        size = [low + n + high for low, n, high in zip(begin, operand(node).shape[1:3], end, strict=True)]
+        size = [low + n + high for low, n, high in zip(begin, node.operand().shape[1:3], end, strict=True)]
         if any(begin + end):
             x = net.op.pad(x, net.ints([0, 0, *begin]), net.ints([0, 0, *end]), "constant")
             begin, end = [0, 0], [0, 0]
@@ -156,7 +149,7 @@ def scaled_pair(net: Net, value: Value, grid: Grid, pair: tuple[int, int]) -> Va
 
 @rule("depthwise_conv_2d")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), weights_of(net, node)
+    a, x, w = node.attrs, node.operand(), weights_of(net, node)
     if w.data is None:
         raise LoweringError("openvino: weights that are not constant", got=w.name, fix="close over the weights")
     _, kh, kw, o = w.shape
@@ -175,7 +168,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("transpose_conv")
 def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, operand(node), weights_of(net, node)
+    a, x, w = node.attrs, node.operand(), weights_of(net, node)
     o, kh, kw, i = w.shape
     weights = kernel(net, w, (3, 0, 1, 2), (i, o, kh, kw), 1)
     begin, end = pads(a["padding"])
@@ -195,7 +188,7 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     w = weights_of(net, node)
     weights = kernel(net, w, (0, 1), w.shape, 0) if w.data is not None else net.get(w)
-    x = operand(node)
+    x = node.operand()
     rows = net.op.reshape(net.get(x), net.ints((1, *x.shape)), False) if len(x.shape) == 1 else net.get(x)
     y = net.op.matmul(rows, weights, False, True)
     y = add_bias(net, node, y, (1,) * (max(len(x.shape), 2) - 1) + (w.shape[0],))
@@ -207,7 +200,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("batch_matmul")
 def _(net: Net, node: Node) -> Results:
-    x, y = net.get(operand(node)), net.get(operand(node, 1))
+    x, y = net.get(node.operand()), net.get(node.operand(1))
     return [net.op.matmul(x, y, bool(node.attrs.get("adj_x")), bool(node.attrs.get("adj_y")))], False
 
 
@@ -215,7 +208,7 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     from openvino import opset1
 
-    a, x = node.attrs, net.get(operand(node), True)
+    a, x = node.attrs, net.get(node.operand(), True)
     begin, end = pads(a["padding"])
     strides, window = list(a["strides"]), list(a["window"])
     if node.op == "average_pool_2d":
@@ -250,9 +243,9 @@ BINARY: Final[dict[str, str]] = {
 @rule(*BINARY)
 def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
-    x, y = (net.widened(operand(node, i), len(node.output.shape), first) for i in range(2))
+    x, y = (net.widened(node.operand(i), len(node.output.shape), first) for i in range(2))
     if node.output.dtype == dtypes.bool_:
-        grids = operand(node).grid, operand(node, 1).grid
+        grids = node.operand().grid, node.operand(1).grid
         x, y = (v if g is None else net.exact(v, g) for v, g in zip((x, y), grids, strict=True))
     if node.op == "div" and node.output.grid is None and node.output.dtype in dtypes.INTEGER:
         # OpenVINO's integer division rounds down, TFLite's towards zero.
@@ -305,7 +298,7 @@ STEPS: Final = frozenset(("floor", "ceil", "round", "sign"))
 
 @rule(*UNARY)
 def _(net: Net, node: Node) -> Results:
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     value = net.snapped(x, first) if node.op in STEPS else net.get(x, first)
     return [UNARY[node.op](net.op, value)], first
 
@@ -313,12 +306,12 @@ def _(net: Net, node: Node) -> Results:
 @rule("relu", "relu6", "relu_n1_to_1")
 def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
-    return [activate(net, net.get(operand(node), first), node.op, node.output.grid)], first
+    return [activate(net, net.get(node.operand(), first), node.op, node.output.grid)], first
 
 
 @rule("rsqrt")
 def _(net: Net, node: Node) -> Results:
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     root = net.op.sqrt(net.get(x, first))
     return [net.op.divide(net.real(1.0, number_type(x)), root)], first
 
@@ -327,12 +320,12 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
     mode = "tanh" if node.attrs.get("approximate") else "erf"
-    return [net.op.gelu(net.get(operand(node), first), mode)], first
+    return [net.op.gelu(net.get(node.operand(), first), mode)], first
 
 
 @rule("leaky_relu")
 def _(net: Net, node: Node) -> Results:
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     slope = net.real(np.full(1, node.attrs["alpha"], np.float32), number_type(x))
     return [net.op.prelu(net.get(x, first), slope)], first
 
@@ -341,15 +334,15 @@ def _(net: Net, node: Node) -> Results:
 def _(net: Net, node: Node) -> Results:
     # Written out: OpenVINO's PRelu lays a vector of slopes along axis 1 whatever the rank.
     first, rank, op = net.follow(node), len(node.output.shape), net.op
-    x, slope = (net.widened(operand(node, i), rank, first) for i in range(2))
-    zero = net.real(0.0, number_type(operand(node)))
+    x, slope = (net.widened(node.operand(i), rank, first) for i in range(2))
+    zero = net.real(0.0, number_type(node.operand()))
     return [op.add(op.relu(x), op.multiply(slope, op.minimum(x, zero)))], first
 
 
 @rule("table")
 def _(net: Net, node: Node) -> Results:
     # The value's number on its grid picks the result; both are exact.
-    x, y = operand(node), node.output
+    x, y = node.operand(), node.output
     assert x.grid is not None and y.grid is not None and x.grid.axis is None
     first, op = net.follow(node), net.op
     values = y.grid.dequantize(np.asarray(node.attrs["values"], y.dtype).reshape(-1))
@@ -361,14 +354,14 @@ def _(net: Net, node: Node) -> Results:
 @rule("select")
 def _(net: Net, node: Node) -> Results:
     first, rank = net.follow(node), len(node.output.shape)
-    condition, x, y = (net.widened(operand(node, i), rank, first) for i in range(3))
+    condition, x, y = (net.widened(node.operand(i), rank, first) for i in range(3))
     return [net.op.select(condition, x, y)], first
 
 
 @rule("quantize", "dequantize")
 def _(net: Net, node: Node) -> Results:
     # Values are real already: the writer puts the result's grid behind them. Off a grid they are made exact.
-    x, y = operand(node), node.output
+    x, y = node.operand(), node.output
     first = net.follow(node)
     if x.constant and y.grid is None:
         net.stored[y] = x
@@ -383,7 +376,7 @@ def _(net: Net, node: Node) -> Results:
     first = net.follow(node)
     if node.output.dtype not in (*dtypes.INTEGER, *dtypes.BOOL, dtypes.float16, dtypes.float32, dtypes.float64):
         raise LoweringError("cast: a type", got=short_name(node.output.dtype), source=node.source)
-    x, y = operand(node), node.output
+    x, y = node.operand(), node.output
     value = net.get(x, first)
     if x.grid is not None:
         # Stored integers are cast, as TFLite's CAST does: it knows no scales.
@@ -406,7 +399,7 @@ TRUTH: Final = {"reduce_max": "reduce_logical_or", "reduce_min": "reduce_logical
 
 @rule(*REDUCE)
 def _(net: Net, node: Node) -> Results:
-    x = operand(node)
+    x = node.operand()
     axes = {a % len(x.shape) for a in node.attrs["axes"]}
     keep = bool(node.attrs.get("keepdims"))
     # Without its channels or without both its spatial axes an image has the same order in both layouts.
@@ -419,7 +412,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("argmax", "argmin")
 def _(net: Net, node: Node) -> Results:
-    x = operand(node)
+    x = node.operand()
     axis = node.attrs["axis"] % len(x.shape)
     first = net.channels_first(x) and axis == 3
     at = last_axis(len(x.shape), axis, first)
@@ -432,7 +425,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("softmax", "log_softmax")
 def _(net: Net, node: Node) -> Results:
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     value, axis = net.get(x, first), last_axis(len(x.shape), -1, first)
     if node.op == "log_softmax":
         return [net.op.log_softmax(value, axis)], first
@@ -444,7 +437,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("cumsum")
 def _(net: Net, node: Node) -> Results:
-    first, x, a = net.follow(node), operand(node), node.attrs
+    first, x, a = net.follow(node), node.operand(), node.attrs
     axis = net.constant(np.asarray(last_axis(len(x.shape), a["axis"], first), np.int32))
     y = net.op.cumsum(net.get(x, first), axis, bool(a.get("exclusive")), bool(a.get("reverse")))
     return [y], first
@@ -455,12 +448,12 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("reshape")
 def _(net: Net, node: Node) -> Results:
-    return [net.op.reshape(net.get(operand(node)), net.ints(node.output.shape), False)], False
+    return [net.op.reshape(net.get(node.operand()), net.ints(node.output.shape), False)], False
 
 
 @rule("transpose")
 def _(net: Net, node: Node) -> Results:
-    return [net.op.transpose(net.get(operand(node)), net.ints(node.attrs["permutation"]))], False
+    return [net.op.transpose(net.get(node.operand()), net.ints(node.attrs["permutation"]))], False
 
 
 @rule("concatenation")
@@ -472,14 +465,14 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("split")
 def _(net: Net, node: Node) -> Results:
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     axis = last_axis(len(x.shape), node.attrs["axis"], first)
     parts = net.op.variadic_split(net.get(x, first), net.ints(axis), net.ints(node.attrs["sizes"]))
     return [parts.output(i) for i in range(len(node.outputs))], first
 
 
 def sliced(net: Net, node: Node, begin: Sequence[int], end: Sequence[int], steps: Sequence[int]) -> Results:
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     axes = [last_axis(len(x.shape), i, first) for i in range(len(x.shape))]
     return [net.op.slice(net.get(x, first), *(net.ints(v) for v in (begin, end, steps, axes)))], first
 
@@ -499,7 +492,7 @@ def _(net: Net, node: Node) -> Results:
 @rule("reverse")
 def _(net: Net, node: Node) -> Results:
     # Not Slice with a negative step: the NPU compiler makes a ReverseSequence of it and aborts the process.
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     value = net.get(x, first)
     for a in node.attrs["axes"]:
         a %= len(x.shape)
@@ -509,7 +502,7 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("pad")
 def _(net: Net, node: Node) -> Results:
-    first, x = net.follow(node), operand(node)
+    first, x = net.follow(node), node.operand()
     order = (0, 3, 1, 2) if first else range(len(x.shape))
     begin, end = pads([node.attrs["padding"][i] for i in order])
     fill = net.constant(np.asarray(node.attrs.get("value") or 0).astype(number_type(x)))
@@ -518,18 +511,18 @@ def _(net: Net, node: Node) -> Results:
 
 @rule("broadcast_to")
 def _(net: Net, node: Node) -> Results:
-    return [net.op.broadcast(net.get(operand(node)), net.ints(node.output.shape))], False
+    return [net.op.broadcast(net.get(node.operand()), net.ints(node.output.shape))], False
 
 
 @rule("tile")
 def _(net: Net, node: Node) -> Results:
-    return [net.op.tile(net.get(operand(node)), net.ints(node.attrs["multiples"]))], False
+    return [net.op.tile(net.get(node.operand()), net.ints(node.attrs["multiples"]))], False
 
 
 @rule("gather")
 def _(net: Net, node: Node) -> Results:
-    x, indices = net.get(operand(node)), net.get(operand(node, 1))
-    return [net.op.gather(x, indices, net.ints(node.attrs["axis"] % len(operand(node).shape)))], False
+    x, indices = net.get(node.operand()), net.get(node.operand(1))
+    return [net.op.gather(x, indices, net.ints(node.attrs["axis"] % len(node.operand().shape)))], False
 
 
 @rule("one_hot")
@@ -539,7 +532,7 @@ def _(net: Net, node: Node) -> Results:
     # Truth values come as bytes: OneHot has no Boolean kernel on every device.
     written = dtypes.uint8 if kind == dtypes.bool_ else kind
     on, off = (net.constant(np.asarray(v, written)) for v in (1, 0))
-    y = net.op.one_hot(net.get(operand(node)), net.ints(node.attrs["depth"]), on, off, axis)
+    y = net.op.one_hot(net.get(node.operand()), net.ints(node.attrs["depth"]), on, off, axis)
     return [net.op.convert(y, np.bool_) if kind == dtypes.bool_ else y], False
 
 
@@ -553,7 +546,7 @@ def _(net: Net, node: Node) -> Results:
         where, nearest = ("half_pixel" if bilinear else "tf_half_pixel_for_nn"), "floor"
     else:
         where, nearest = "asymmetric", "floor"
-    x = operand(node)
+    x = node.operand()
     if not bilinear and where == "asymmetric" and all(m % n == 0 for m, n in zip(a["size"], x.shape[1:3], strict=True)):
         # Whole factors: floor(i / k) is floor((i + 1/2) / k), which the NPU compiler has a kernel for.
         where = "tf_half_pixel_for_nn"
