@@ -18,8 +18,9 @@ ALLOWED: dict[str, set[str]] = {
     "trace": {"errors", "config"},
     "ops": {"errors", "config", "trace"},
     "transforms": {"errors", "config", "trace", "ops"},
-    "lower": {"errors", "config", "trace", "ops", "transforms"},
-    "backends": {"errors", "config", "trace", "ops", "transforms", "lower"},
+    "kernels": {"errors", "config", "trace", "ops"},
+    "lower": {"errors", "config", "trace", "ops", "transforms", "kernels"},
+    "backends": {"errors", "config", "trace", "ops", "transforms", "kernels", "lower"},
 }
 CORE = set(ALLOWED)
 FACES = {

@@ -1,0 +1,1 @@
+"""Codelets: what one IPU tile computes, in C++ against Poplar's vertex interface, with a NumPy meaning beside each."""

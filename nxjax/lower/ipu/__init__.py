@@ -1,0 +1,1 @@
+"""Program -> IpuProgram: variables on tiles, vertices in compute sets, exchange between them."""
