@@ -71,3 +71,18 @@ def test_an_op_without_a_rule_is_named():
     op = Unlowered()
     with pytest.raises(LoweringError, match="test_unlowered"):
         lower(stage(lambda x: [op(x)], [ArrayType((), dtypes.float32)]))
+
+
+@pytest.mark.parametrize("dtype", sorted(dtypes.NUMERIC, key=str), ids=str)
+def test_constants_of_many_elements_are_bytes_and_keep_them(dtype):
+    """MLIR reads the hexadecimal form; a NaN's payload and a negative zero are in it too."""
+    from nxjax.backends.npu.stablehlo import host
+
+    values = (np.random.default_rng(0).standard_normal((3, 100)) * 3).astype(dtype)
+    if dtype in (dtypes.float32, dtypes.float64):
+        values[0, :2] = np.array([-0.0, np.nan], dtype)
+    program = nx.jit(lambda x: (nx.asarray(values, dtype=dtype), x)).trace(1.0).program
+    text, _ = lower(program)
+    assert ('dense<"0x' in text) == (dtype not in (dtypes.bool_, dtypes.int4, dtypes.uint4))
+    (y, _) = host(text, program)([np.float32(1)])
+    np.testing.assert_array_equal(y.view(np.uint8), values.view(np.uint8))

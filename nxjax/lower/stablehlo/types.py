@@ -31,6 +31,10 @@ _ELEMENT: Final[dict[DType, str]] = {
 }
 
 
+# Constants of more elements are written in hexadecimal.
+_SPELLED: Final = 256
+
+
 def element(dtype: DType) -> str:
     """``f32``, ``ui8``, ``complex<f32>``, ..."""
     return _ELEMENT[dtype]
@@ -77,6 +81,10 @@ def dense(value: np.ndarray[Any, Any], dtype: DType) -> str:
         return f"dense<{scalar_text(value[()], dtype)}>"
     if value.size == 0:
         return "dense<>"
+    if value.size > _SPELLED and dtypes.bit_width(dtype) == 8 * dtype.itemsize and dtype in dtypes.NUMBER:
+        # Weights are millions of numbers: their bytes, which MLIR reads as they are, cost no work per element.
+        little = np.ascontiguousarray(value, dtype.newbyteorder("<") if dtype.isbuiltin == 1 else dtype)
+        return f'dense<"0x{little.tobytes().hex().upper()}">'
 
     def nested(a: np.ndarray[Any, Any]) -> str:
         if a.ndim == 1:

@@ -39,6 +39,8 @@ _DTYPES: Final = {kind: np.dtype("<" + code) for kind, code in _SCALARS.items()}
 _SHARING: Final = 4
 # What a table costs beside its bytes: it becomes a dictionary.
 _ROW: Final = 24
+# Objects inside objects: tables that hold tables of their own kind make a file as deep as it likes.
+_DEEPEST: Final = 200
 
 Fields = dict[str, Any]
 
@@ -201,6 +203,7 @@ class _Reader:
         self.what = what
         self.seen: dict[tuple[str, int], Any] = {}
         self.budget = _SHARING * len(data) + 4096
+        self.depth = 0
 
     def fail(self, why: str, position: int) -> NoReturn:
         raise InvalidFileError(
@@ -232,7 +235,11 @@ class _Reader:
     def object(self, kind: str, position: int) -> Any:
         key = (kind, position)
         if key not in self.seen:
+            self.depth += 1
+            if self.depth > _DEEPEST:
+                self.fail(f"parts within parts, more than {_DEEPEST} deep,", position)
             self.seen[key] = self.decode(kind, position)
+            self.depth -= 1
         return self.seen[key]
 
     def decode(self, kind: str, position: int) -> Any:
@@ -290,17 +297,18 @@ class _Reader:
 def read(schema: Schema, root: str, data: bytes | memoryview, identifier: bytes, what: str = "file") -> Fields:
     """The root table of a FlatBuffer: fields by name, absent scalars as their default, the rest as None.
 
-    Vectors of scalars are arrays and ``bytes`` a view: neither is copied. Takes any bytes at all.
+    Vectors of scalars are arrays and ``bytes`` a view: neither is copied. Takes any bytes at all. An empty identifier
+    is that of a format that has none.
 
     Raises:
         InvalidFileError: an offset, a length or the identifier does not fit; or parts overlap so much that reading
             them would take far more memory than the file.
     """
     reader = _Reader(schema, memoryview(data).cast("B"), what)
-    if len(data) < 8 or bytes(reader.data[4:8]) != identifier:
+    if len(data) < 8 or bytes(reader.data[4 : 4 + len(identifier)]) != identifier:
         raise InvalidFileError(
             f"{what}: the file is not of this format",
             got=repr(bytes(reader.data[:12])),
-            expected=f"{identifier.decode()!r} at byte 4",
+            expected=f"{identifier.decode()!r} at byte 4" if identifier else "a FlatBuffer",
         )
     return reader.object(root, reader.follow(0))

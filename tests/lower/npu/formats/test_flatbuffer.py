@@ -109,3 +109,25 @@ def test_a_union_member_of_unknown_type_is_named_by_its_number():
     data = flatbuffer.write(schema, "Tree", {"kind": ("Other", {})}, b"TREE")
     assert flatbuffer.read(schema, "Tree", data, b"TREE")["kind"] == ("Other", {})
     assert flatbuffer.read(older, "Tree", data, b"TREE")["kind"] == ("Kind 3", {})
+
+
+def test_formats_without_an_identifier():
+    schema = flatbuffer.Schema("Point: x:i32 y:i32=7", {})
+    data = flatbuffer.write(schema, "Point", {"x": 3}, b"")
+    assert flatbuffer.read(schema, "Point", data, b"") == {"x": 3, "y": 7}
+    with pytest.raises(InvalidFileError, match="a FlatBuffer"):
+        flatbuffer.read(schema, "Point", b"1234567", b"")
+
+
+def test_tables_that_hold_their_own_kind_are_read_so_deep_and_no_deeper():
+    schema = flatbuffer.Schema("Node: inner:Node", {})
+
+    def nested(depth):
+        value = {}
+        for _ in range(depth):
+            value = {"inner": value}
+        return flatbuffer.write(schema, "Node", value, b"NODE")
+
+    assert flatbuffer.read(schema, "Node", nested(150), b"NODE")["inner"]["inner"] is not None
+    with pytest.raises(InvalidFileError, match="more than 200 deep"):
+        flatbuffer.read(schema, "Node", nested(300), b"NODE")
