@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build
+from nxjax.backends.target import Build
 from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation
 from nxjax.deploy.report import Report

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nxjax.backends import target_registry as registry
 from nxjax.backends.base import LABELS
-from nxjax.backends.npu import registry
-from nxjax.backends.npu.base import Target
+from nxjax.backends.target import Target
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
@@ -36,7 +36,8 @@ def compile(
         target: a name from `targets`.
         strict: raise if any op would not run on the NPU, with the whole list.
         constants: position or positions of the arguments that become part of the artifact; by default those that
-            `quantize` was told hold weights (its ``params``), else those that are trees. One array is an input.
+            `quantize` was told hold weights (its ``params``), else those that are trees. One array is an input. For
+            TPUs none is, unless named here.
         io: "integer" makes inputs and results integers where they are only quantized and come off a grid, while
             `Artifact.run` takes and gives floats all the same. "float" keeps float inputs and results in the file.
         verify: run the artifact on the example arguments where something here can, and measure its deviation from the
@@ -45,7 +46,8 @@ def compile(
         **options: of the target; see docs/targets.md.
 
     Returns:
-        ``compile(f, target=t)(*example_args)`` is an `Artifact`.
+        ``compile(f, target=t)(*example_args)`` is an `Artifact`. Inputs that are not to be constants may be given as
+        `ShapeDtypeStruct`, in which case nothing is run.
 
     Raises:
         ParameterError: no such target or option.
@@ -62,11 +64,16 @@ def compile(
 
     @functools.wraps(fun, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
-        bound = Bound(fun, args, kwargs, constants)
+        bound = Bound(fun, args, kwargs, _constants(chosen, constants))
         subject = bound.subject(chosen, io, unroll)
         return built(chosen, bound, subject, dict(options), strict, verify)
 
     return compiled
+
+
+def _constants(target: Target[Any], given: Positions) -> Positions:
+    """Which arguments are bound: those that were named, else as the target has it."""
+    return () if given is None and not target.binds else given
 
 
 def built(
@@ -85,16 +92,16 @@ def built(
         )
     if strict and not target.host:
         _check_strict(target, build.placements)
-    report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes)
+    report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes, build.analysis)
     artifact = Artifact(target.name, signature, subject, build, report)
-    if verify and build.run is not None:
+    if verify and build.run is not None and signature.inputs is not None:
         stored = stored_inputs(subject.inputs, signature.inputs)
         artifact.deviation = measured(build.runs_on, subject.outputs, build.run(stored), subject.meaning(stored))
     return artifact
 
 
 def _check_strict(target: Target[Any], rows: Sequence[Placement]) -> None:
-    left = [r for r in rows if r.device != "npu"]
+    left = [r for r in rows if r.device == "host"]
     if not left:
         return
     listed = "".join(
@@ -133,7 +140,7 @@ def explain(
 
     @functools.wraps(fun, updated=())
     def explained(*args: Any, **kwargs: Any) -> Report:
-        bound = Bound(fun, args, kwargs, constants)
+        bound = Bound(fun, args, kwargs, _constants(chosen, constants))
         try:
             form = bound.subject(chosen, io, unroll).form
         except UnsupportedOpsError:
@@ -144,7 +151,7 @@ def explain(
             # The file cannot be written; the published rules say where each op would run.
             notes = [f"the artifact cannot be written: {error.what}"]
             return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(form), notes=notes)
-        return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes)
+        return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes, build.analysis)
 
     return explained
 

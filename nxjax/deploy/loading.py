@@ -16,8 +16,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.npu import registry
-from nxjax.backends.npu.base import Build
+from nxjax.backends import target_registry as registry
+from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import built
 from nxjax.deploy.files import safe_name

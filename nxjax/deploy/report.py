@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from nxjax.backends.base import Label
+from nxjax.backends.target import Analysis
+from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Cost, Placement
 
 
@@ -22,6 +24,7 @@ class Report:
         rows: one per node, in program order.
         cost: what one run takes; each figure says who says so.
         notes: what else a user should know.
+        analysis: the compiler's own answer about the whole program, where a target gives one.
     """
 
     target: str
@@ -30,11 +33,12 @@ class Report:
     rows: list[Placement]
     cost: Cost = field(default_factory=Cost)
     notes: list[str] = field(default_factory=list[str])
+    analysis: Analysis | None = None
 
     @property
     def on_npu(self) -> int:
         """Ops on the NPU."""
-        return sum(r.device == "npu" for r in self.rows)
+        return sum(r.device != "host" for r in self.rows)
 
     @property
     def share(self) -> float:
@@ -45,19 +49,33 @@ class Report:
     def mac_share(self) -> float:
         """Share of multiply-accumulates on the NPU, 0 to 1; of ops where nothing multiplies."""
         total = sum(r.macs for r in self.rows)
-        return sum(r.macs for r in self.rows if r.device == "npu") / total if total else self.share
+        return sum(r.macs for r in self.rows if r.device != "host") / total if total else self.share
 
     @property
     def host_rows(self) -> list[Placement]:
         """The ops that do not run on the NPU."""
-        return [r for r in self.rows if r.device != "npu"]
+        return [r for r in self.rows if r.device == "host"]
 
     def summary(self) -> str:
         """One line."""
         return (
             f"{self.target} ({self.label}): {self.on_npu} of {len(self.rows)} ops and "
-            f"{self.mac_share:.1%} of multiply-accumulates on the NPU"
+            f"{self.mac_share:.1%} of multiply-accumulates on the {self._chip}"
         )
+
+    @property
+    def _chip(self) -> str:
+        return next((r.device.upper() for r in self.rows if r.device != "host"), "NPU")
+
+    def svg(self) -> str:
+        """A picture of what the compiler made of the program: SVG text.
+
+        Raises:
+            ParameterError: the target's compiler tells nothing that could be drawn.
+        """
+        if self.analysis is None:
+            raise ParameterError(f"report: {self.target} has no picture", expected="a target whose compiler tells more")
+        return self.analysis.svg()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -75,6 +93,7 @@ class Report:
             ],
             "cost": {k: {"value": f.value, "unit": f.unit, "basis": f.basis} for k, f in self.cost.figures.items()},
             "notes": list(self.notes),
+            **({"analysis": self.analysis.to_dict()} if self.analysis is not None else {}),
         }  # fmt: skip
 
     def _table(self) -> Iterator[tuple[str, ...]]:
@@ -98,6 +117,8 @@ class Report:
         parts = [self.summary(), "", line(head), *map(line, body)]
         if self.cost.figures:
             parts += ["", *str(self.cost).splitlines()]
+        if self.analysis is not None:
+            parts += ["", *self.analysis.lines()]
         return "\n".join([*parts, *(f"note: {n}" for n in self.notes)])
 
     __repr__ = __str__
@@ -116,6 +137,7 @@ class Report:
             f"<p><b>{html.escape(self.title)}</b> &mdash; {html.escape(self.summary())}</p>"
             f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
             + (f"<table>{cost}</table>" if cost else "")
+            + (f"<pre>{html.escape(chr(10).join(self.analysis.lines()))}</pre>" if self.analysis is not None else "")
             + (f"<ul>{notes}</ul>" if notes else "")
         )
 
@@ -125,6 +147,6 @@ _SCOPE: Final = _HEAD.index("scope")
 
 
 def _html_row(row: Sequence[str]) -> str:
-    colour = "#1a7f37" if row[0] == "npu" else "#b35900"
+    colour = "#b35900" if row[0] == "host" else "#1a7f37"
     first = f"<td><span style='color:{colour};font-weight:bold'>{html.escape(row[0])}</span></td>"
     return f"<tr>{first}{''.join(f'<td>{html.escape(c)}</td>' for c in row[1:])}</tr>"

@@ -6,8 +6,8 @@ import html
 from dataclasses import dataclass
 from typing import final
 
+from nxjax.backends import target_registry as registry
 from nxjax.backends.base import Label
-from nxjax.backends.npu import registry
 
 
 @final

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, final
 
 import numpy as np
 
-from nxjax.backends.npu.base import ProgramTarget, Target
+from nxjax.backends.target import ProgramTarget, Target
 from nxjax.deploy.files import safe_name
 from nxjax.errors import DtypeError, ParameterError
 from nxjax.lower.npu.bind import bind
@@ -19,12 +19,13 @@ from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import lower
 from nxjax.quant.function import Quantized
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import as_value, wrap
+from nxjax.trace.array import as_value, type_of, wrap
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.dtypes import DType
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
+from nxjax.trace.types import ShapeDtypeStruct
 
 NDArray = np.ndarray[Any, Any]
 # Stored inputs to stored results, exactly.
@@ -56,8 +57,8 @@ class Signature(Protocol):
     """How the arguments of a call become inputs as they are stored, and stored results what the call gives."""
 
     @property
-    def inputs(self) -> Sequence[NDArray]:
-        """Values to measure a deviation on."""
+    def inputs(self) -> Sequence[NDArray] | None:
+        """Values to measure a deviation on; None where types alone were given."""
         ...
 
     def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]: ...
@@ -92,7 +93,9 @@ class Bound:
             constants = fun.params
         self.constants = self._chosen(args, constants)
         self.in_trees = [tree.flatten(a) for a in args]
-        values = [as_value(x, "compile") for leaves, _ in self.in_trees for x in leaves]
+        given = [x for leaves, _ in self.in_trees for x in leaves]
+        # A type alone is enough for an input: nothing that large need be in memory to be compiled for.
+        values = [None if isinstance(x, ShapeDtypeStruct) else as_value(x, "compile") for x in given]
         if any(isinstance(v, Tracer) for v in values):
             raise ParameterError(
                 "compile: example arguments are being traced", fix="call nx.compile(...) outside of jit, grad and vmap"
@@ -109,23 +112,34 @@ class Bound:
             return leaves
 
         self.name = safe_name(str(getattr(fun, "__name__", type(fun).__name__.lower())), "function")
-        traced = stage(flat, [v.type for v in values], self.name)
+        types = [type_of(x, "compile") if v is None else v.type for x, v in zip(given, values, strict=True)]
+        traced = stage(flat, types, self.name)
         self.out_tree = store[0]
         if not traced.outputs:
             raise ParameterError("compile: the function gives no arrays", got=self.name, fix="return what is computed")
         bound: dict[int, Any] = {}
-        self.inputs: list[NDArray] = []
+        inputs: list[NDArray | None] = []
         # Values, since the arrays that were given may be written to.
         self.held: dict[int, list[Array]] = {n: [] for n in self.constants}
         i = 0
         for n, (leaves, _) in enumerate(self.in_trees):
             for _ in leaves:
-                if n in self.constants:
-                    bound[i] = values[i]
-                    self.held[n].append(values[i])
+                v = values[i]
+                if n not in self.constants:
+                    inputs.append(None if v is None else np.asarray(v.numpy()))
+                elif v is None:
+                    raise ParameterError(
+                        f"compile: argument {n} becomes part of the artifact, and has types without values",
+                        got=types[i],
+                        expected="arrays",
+                        fix="give its values, or leave it an input with constants=()",
+                    )
                 else:
-                    self.inputs.append(np.asarray(values[i].numpy()))
+                    bound[i] = v
+                    self.held[n].append(v)
                 i += 1
+        values_only = [x for x in inputs if x is not None]
+        self.inputs: list[NDArray] | None = values_only if len(values_only) == len(inputs) else None
         self.program: Program = bind(traced, bound)
 
     @staticmethod

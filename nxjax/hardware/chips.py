@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from nxjax.backends.npu import registry
+from nxjax.backends import target_registry as registry
 from nxjax.backends.npu.extras import installed
 
 

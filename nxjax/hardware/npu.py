@@ -124,7 +124,7 @@ class NPUBackend(TensorOperations):
         return True
 
     def _opened(self) -> Engine:
-        from nxjax.backends.npu import registry
+        from nxjax.backends import target_registry as registry
 
         name = self.target
         if self._simulation is not None:
@@ -169,7 +169,7 @@ class NPUBackend(TensorOperations):
             ParameterError: no such device.
         """
         self._numbered("get_device_info: index", index)
-        from nxjax.backends.npu import registry
+        from nxjax.backends import target_registry as registry
 
         if self._simulation is not None:
             name = self._simulation.target

@@ -231,7 +231,7 @@ def _placed(
     function: Callable[..., Any], example: tuple[Any, ...], target: str | None, strict: bool
 ) -> tuple[Any, Report, NpuGraph]:
     if target is not None:
-        from nxjax.backends.npu import registry
+        from nxjax.backends import target_registry as registry
         from nxjax.deploy.compile import compile
 
         artifact = compile(function, target=registry.npu(target, "optimize_model").name, strict=strict)(*example)

@@ -39,7 +39,7 @@ class simulate:
         if kind is not None and kind not in KINDS:
             raise ParameterError("simulate: no simulator of this", got=repr(kind), expected=", ".join(map(repr, KINDS)))
         if target is not None:
-            from nxjax.backends.npu import registry
+            from nxjax.backends import target_registry as registry
 
             registry.npu(target, "simulate")
         self.kind = kind

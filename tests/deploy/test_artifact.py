@@ -9,7 +9,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.base import LABELS
-from nxjax.backends.npu.base import Build
+from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized

@@ -209,11 +209,13 @@ def test_shapes_that_depend_on_values_are_refused_with_what_to_write():
         compiled(lambda x: x if x.sum() > 0 else -x, X)
 
 
-def test_example_arguments_are_values_of_known_shapes():
+def test_example_arguments_are_values_or_types_of_known_shapes():
     with pytest.raises(ShapeError, match=r"no number(.|\n)*nx\.bucketed"):
         compiled(lambda x: x, nx.ShapeDtypeStruct((2, None), "float32"))
-    with pytest.raises(DtypeError, match=r"not an array(.|\n)*nx\.numpy\.zeros"):
-        compiled(lambda x: x, nx.ShapeDtypeStruct((2, 3), "float32"))
+    of_type = compiled(lambda x: x * 2, nx.ShapeDtypeStruct((3, 4), "float32"))
+    assert of_type.deviation is None and same(of_type.run(X), X * 2) is None
+    with pytest.raises(ParameterError, match=r"argument 0 becomes part(.|\n)*constants=\(\)"):
+        compiled(lambda p, x: p["w"] * x, {"w": nx.ShapeDtypeStruct((3, 4), "float32")}, X)
     artifact = compiled(lambda x: x * 2, X)
     with pytest.raises(ParameterError, match=r"\(5, 4\)(.|\n)*f32\[3,4\](.|\n)*nx\.bucketed"):
         artifact.run(jnp.ones((5, 4)))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.backends import target_registry as registry
 from nxjax.backends.base import LABELS
-from nxjax.backends.npu import registry
 from nxjax.deploy import Target, Targets
 from tests.deploy.test_artifact import shown
 

@@ -3,7 +3,7 @@
 import pytest
 
 import nxjax as nx
-from nxjax.backends.npu import registry
+from nxjax.backends import target_registry as registry
 from nxjax.hardware import chips
 from nxjax.hardware.npu import is_npu_available, npu_unavailable_reason
 

@@ -7,9 +7,9 @@ import pytest
 
 import nxjax as nx
 from nxjax import nn
-from nxjax.backends.npu import registry
-from nxjax.backends.npu.base import Build, NpuTarget
+from nxjax.backends import target_registry as registry
 from nxjax.backends.npu.extras import installed
+from nxjax.backends.target import Build, NpuTarget
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware import chips
 from nxjax.hardware.npu import NPUBackend, OptimizedModel

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed, need
+from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.constraints import apple as table
 from nxjax.lower.npu.formats.coreml_net import clean, node_names, port_names

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, Run, only
 from nxjax.backends.npu.edgetpu_rewrite import rows_as_pixels, same_bits
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
+from nxjax.backends.target import Build, NpuTarget, Run, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.constraints.edge_tpu import TABLE
 from nxjax.lower.npu.constraints.tflite_table import Adapt

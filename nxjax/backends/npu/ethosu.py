@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final, Literal, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu import ethosu_vela
-from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.ethosu_rewrite import same_bits
 from nxjax.backends.npu.ethosu_vela import Compiled, Settings
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.tflite_compiled import host_reference, operator_names
+from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.constraints import ethos_n, ethos_u
 from nxjax.lower.npu.constraints.tflite_table import Table

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu import intel_compiler
-from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.intel_compiler import Answer
 from nxjax.backends.npu.openvino_run import CPU, EXTRA, Session, core, has_vnni, open_session, openvino, version
+from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.constraints import intel as table
 from nxjax.lower.npu.formats.openvino_net import node_names, owner

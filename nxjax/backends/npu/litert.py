@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed, need
+from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read
 from nxjax.lower.npu.formats.tflite_ops import Operation

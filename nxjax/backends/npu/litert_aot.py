@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, only
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import version
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
+from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints import litert_plugins
 from nxjax.lower.npu.constraints.tflite_table import Table

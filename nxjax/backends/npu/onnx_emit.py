@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, Run, file_name, only
 from nxjax.backends.npu.extras import installed, need
+from nxjax.backends.target import Build, NpuTarget, Run, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import Options

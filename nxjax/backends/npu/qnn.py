@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, file_name, only
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.onnx_emit import modelled, run_on_host
 from nxjax.backends.npu.onnx_placement import placements
@@ -19,6 +18,7 @@ from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
 from nxjax.backends.npu.qnn_rank import merged
 from nxjax.backends.npu.qnn_worker import PROVIDER, Session, on_snapdragon
+from nxjax.backends.target import Build, NpuTarget, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_writer import emit

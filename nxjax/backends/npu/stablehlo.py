@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, ProgramTarget, Run, Target, file_name, only
 from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.onnx_emit import NO_COMPILER
+from nxjax.backends.target import Build, ProgramTarget, Run, Target, file_name, only
 from nxjax.backends.xla import client
 from nxjax.errors import LoweringError, ParameterError
 from nxjax.lower.npu.placement import YES, Verdict

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.backends.npu.base import Build
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import Session
+from nxjax.backends.target import Build
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_ops import Operation

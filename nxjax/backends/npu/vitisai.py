@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu.base import Build, NpuTarget, Run, file_name, only
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.onnx_emit import modelled, run_on_host
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.vitisai_ops import verdict
+from nxjax.backends.target import Build, NpuTarget, Run, file_name, only
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular

@@ -38,7 +38,7 @@ class Placement:
 
     Attributes:
         op: the node's op.
-        device: "npu" or "host".
+        device: the chip, by its kind, or "host".
         source: the user's line it came from.
         reason: why it is on the host; empty on the NPU.
         suggestion: what to write instead.
@@ -48,7 +48,7 @@ class Placement:
 
     op: str
     name: str
-    device: Literal["npu", "host"]
+    device: Literal["npu", "tpu", "host"]
     source: Source | None = None
     scope: str = ""
     reason: str = ""

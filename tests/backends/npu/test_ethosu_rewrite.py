@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.backends.npu import registry
+from nxjax.backends import target_registry as registry
 from nxjax.lower.npu.constraints import ethos_u
 from nxjax.lower.npu.formats.tflite_ops import operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.backends.npu import registry
+from nxjax.backends import target_registry as registry
 from nxjax.backends.npu.qnn_rank import merged
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret

@@ -6,7 +6,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
-from nxjax.backends.npu import registry
+from nxjax.backends import target_registry as registry
 from nxjax.backends.npu.stablehlo import TARGETS
 from nxjax.errors import LoweringError, ParameterError
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.npu import registry
+from nxjax.backends import target_registry as registry
 from nxjax.lower.npu.formats.tflite_border import runs
 from nxjax.lower.npu.formats.tflite_ops import operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor

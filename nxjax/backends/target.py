@@ -1,0 +1,188 @@
+"""The contract of a target: a format, a constraint table, a vendor's compiler, a runtime.
+
+A target can be compiled for whether or not its chip is here. What its tools say is kept beside what its published
+rules say; the label tells how far towards silicon a result went.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
+
+from nxjax.backends.base import Label
+from nxjax.errors import ParameterError
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.placement import Cost, Placement, Verdict
+from nxjax.ops.base import NDArray
+from nxjax.trace.program import Equation, Program
+from nxjax.transforms.inline import inlined
+
+# Graph inputs to graph outputs, in order, each in its tensor's storage dtype and shape.
+Run = Callable[[Sequence[NDArray]], list[NDArray]]
+# Where an op runs if it is not the host.
+OnChip = Literal["npu", "tpu"]
+# What a target's files are written from.
+Subject = TypeVar("Subject", NpuGraph, Program)
+
+
+@final
+@dataclass
+class Build:
+    """What a target's tools made of a graph.
+
+    Attributes:
+        files: file name to bytes; the first is the artifact itself. A name with "/" lies in a folder (``.mlpackage``).
+        label: how far it went: hardware, simulator, vendor-compiled, emitted or host.
+        placements: one per node of the graph.
+        cost: figures, each with who says so.
+        run: executes it (on the chip, the vendor's simulator or a host runtime), or None where nothing here can.
+        runs_on: what `run` is, e.g. "QNN HTP simulator 2.51.0" or "LiteRT 2.3.0 reference kernels on the host".
+        notes: what the user should know: tools not found, options chosen, conversions added.
+        analysis: what the compiler itself found out about the program, for targets that tell more than costs.
+    """
+
+    files: dict[str, bytes]
+    label: Label
+    placements: list[Placement]
+    cost: Cost = field(default_factory=Cost)
+    run: Run | None = None
+    runs_on: str = ""
+    notes: list[str] = field(default_factory=list[str])
+    analysis: Analysis | None = None
+
+
+class Analysis(Protocol):
+    """A compiler's own answer about a program, beyond where ops run."""
+
+    @property
+    def hlo(self) -> str:
+        """The program after optimization, as text."""
+        ...
+
+    @property
+    def memory(self) -> object:
+        """Bytes on the device, each kind of them."""
+        ...
+
+    def lines(self) -> list[str]:
+        """What a report says of it."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        ...
+
+    def svg(self) -> str:
+        """A picture."""
+        ...
+
+
+class Target(ABC, Generic[Subject]):
+    """One thing that can be compiled for: from a graph (`NpuTarget`) or from a program (`ProgramTarget`).
+
+    Attributes:
+        name: as in ``nx.compile(f, target=...)``.
+        title: vendor and chip, for people.
+        format: the file format it reads: "tflite", "onnx", "openvino", "coreml".
+        extra: the ``pip install nxjax[...]`` extra that brings the vendor's tools.
+        host: its device is this machine's CPU, so that nothing can fall back to it.
+        precision: what it computes in: any of "int8", "int16x8", "float32", "float16".
+        aliases: other names it is known by.
+        forms: where it comes in several forms, such as sizes of a machine: the usual ones, the smallest first. Each is
+            a target of its own, called ``name:form``.
+        device: what the places where its ops run are called in reports: "npu", "tpu".
+        binds: whether arguments that are trees are constants of an artifact unless the user says otherwise.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    format: ClassVar[str]
+    extra: ClassVar[str] = ""
+    host: ClassVar[bool] = False
+    precision: ClassVar[tuple[str, ...]] = ("int8",)
+    aliases: ClassVar[tuple[str, ...]] = ()
+    forms: ClassVar[tuple[str, ...]] = ()
+    device: ClassVar[OnChip] = "npu"
+    binds: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, form: str) -> Target[Subject]:
+        """The target in one of its forms; `ParameterError` where it has no such one."""
+        raise ParameterError(f"compile: {cls.name} comes in one form only", got=repr(form), expected=repr(cls.name))
+
+    @abstractmethod
+    def available(self) -> tuple[Label, str]:
+        """The best label reachable on this machine, and why no better one. Imports nothing heavy."""
+
+    @abstractmethod
+    def placed(self, subject: Subject) -> list[Placement]:
+        """Placement by the published rules alone."""
+
+    @abstractmethod
+    def build(self, subject: Subject, options: dict[str, object]) -> Build:
+        """Write the artifact and take it as far as the vendor's tools here go."""
+
+
+class NpuTarget(Target[NpuGraph]):
+    """A target whose files are written from an `NpuGraph`. Abstract; implementations are final."""
+
+    @abstractmethod
+    def supports(self, node: Node) -> Verdict:
+        """The published constraints on one node. Needs no vendor package."""
+
+    def placed(self, subject: NpuGraph) -> list[Placement]:
+        """Placement by the published rules alone (a target whose partition is not per node overrides this)."""
+        from nxjax.lower.npu.placement import place
+
+        return place(subject, self.supports)
+
+
+class ProgramTarget(Target[Program]):
+    """A target whose files are written from a program with its parameters bound. Abstract."""
+
+    @abstractmethod
+    def supports(self, equation: Equation) -> Verdict:
+        """The published constraints on one equation. Needs no vendor package."""
+
+    def placed(self, subject: Program) -> list[Placement]:
+        from nxjax.lower.macs import macs
+
+        rows: list[Placement] = []
+        for e in inlined(subject).equations:
+            v = self.supports(e)
+            types = ", ".join(str(o.type) for o in e.outputs)
+            rows.append(
+                Placement(
+                    e.op.name,
+                    types,
+                    self.device if v.ok else "host",
+                    e.source,
+                    e.scope,
+                    v.reason,
+                    v.suggestion,
+                    macs(e),
+                )
+            )
+        return rows
+
+
+def file_name(name: str, suffix: str) -> str:
+    """A file's name for a function's: what file systems do not like is left out.
+
+    >>> file_name("a/b c", "onnx"), file_name("", "onnx")
+    ('a_b_c.onnx', 'graph.onnx')
+    """
+    return (re.sub(r"[^\w.-]+", "_", name).strip("._") or "graph") + "." + suffix
+
+
+def only(name: str, options: dict[str, object], known: Sequence[str]) -> None:
+    """Raise `ParameterError` for options that a target does not have."""
+    unknown = sorted(set(options) - set(known))
+    if unknown and not known:
+        raise ParameterError(f"{name}: this target has no options", got=", ".join(unknown))
+    if unknown:
+        wanted = ", ".join(known)
+        raise ParameterError(f"{name}: an option that this target has not", got=", ".join(unknown), expected=wanted)

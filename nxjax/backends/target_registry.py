@@ -1,0 +1,118 @@
+"""Which targets there are: built-in ones by module, others by the entry point group ``nxjax.targets``.
+
+Each module lists its classes in ``TARGETS``; vendors' packages are imported only when a target is built.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import warnings
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from nxjax.backends.target import NpuTarget, ProgramTarget, Target
+from nxjax.errors import ParameterError
+
+MODULES: Final = (
+    "npu.litert",
+    "npu.ethosu",
+    "npu.edgetpu",
+    "npu.qnn",
+    "npu.litert_aot",
+    "npu.intel",
+    "npu.apple",
+    "npu.vitisai",
+    "npu.onnx_emit",
+    "npu.stablehlo",
+)
+GROUP: Final = "nxjax.targets"
+
+
+AnyTarget = Target[Any]
+
+
+def register(cls: type[AnyTarget]) -> type[AnyTarget]:
+    """Class decorator: make a target known in this process. Packages use the entry point instead."""
+    _classes()[_checked(cls, cls).name] = cls
+    return cls
+
+
+def _checked(cls: object, where: object) -> type[AnyTarget]:
+    if not (isinstance(cls, type) and issubclass(cls, (NpuTarget, ProgramTarget))):
+        raise ParameterError(
+            "targets: no target", got=where, expected="a class derived from NpuTarget or ProgramTarget"
+        )
+    return cls
+
+
+@lru_cache(1)
+def _classes() -> dict[str, type[AnyTarget]]:
+    found: dict[str, type[AnyTarget]] = {}
+    for name in MODULES:
+        module = importlib.import_module(f"nxjax.backends.{name}")
+        targets: tuple[type[AnyTarget], ...] = module.TARGETS
+        found.update((cls.name, cls) for cls in targets)
+    for entry in entry_points(group=GROUP):
+        where = f"entry point {entry.name!r}: {entry.value}"
+        try:
+            loaded = _checked(entry.load(), where)
+        except Exception as error:
+            # Whatever a package raises: the other targets do not depend on it.
+            why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            warnings.warn(f"{where} is left out of the targets: {why}", RuntimeWarning, stacklevel=2)
+            continue
+        found[loaded.name] = loaded
+    return found
+
+
+def names() -> list[str]:
+    """Every known target, in the order of the vendors."""
+    return list(_classes())
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def _spelled(name: str) -> type[AnyTarget] | None:
+    """The target of that name, or of that alias, but for case, hyphens and underscores: ``edge-tpu``, ``EthosU55``."""
+    return next((cls for cls in _classes().values() if _plain(name) in map(_plain, (cls.name, *cls.aliases))), None)
+
+
+def get(name: str) -> AnyTarget:
+    """The target called ``name``; `ParameterError` names the nearest ones where there is none.
+
+    A target that comes in several forms is asked for by name and form, as in ``tpu-v4:2x2x1``.
+    """
+    name, colon, form = str(name).partition(":")
+    found = _classes().get(name) or _spelled(name)
+    if found is None:
+        near = difflib.get_close_matches(name, _classes(), 3, 0.5)
+        raise ParameterError(
+            "compile: no such target",
+            got=repr(name),
+            expected=", ".join(names()),
+            fix=f"did you mean {' or '.join(map(repr, near))}?" if near else "nx.targets() lists them",
+        )
+    return _formed(found, form) if colon else _made(found)
+
+
+@lru_cache(None)
+def _made(cls: type[AnyTarget]) -> AnyTarget:
+    return cls()
+
+
+@lru_cache(256)
+def _formed(cls: type[AnyTarget], form: str) -> AnyTarget:
+    return cls.of(form)
+
+
+def npu(name: str, where: str) -> NpuTarget:
+    """The target called ``name``, which has to be one that is written from a graph."""
+    found = get(name)
+    if not isinstance(found, NpuTarget):
+        known = ", ".join(n for n, cls in _classes().items() if issubclass(cls, NpuTarget))
+        raise ParameterError(f"{where}: {found.name} is a file format, not an NPU", got=repr(name), expected=known)
+    return found

@@ -1,0 +1,162 @@
+"""Targets are found by module and by entry point; a package that brings one needs nothing but to be installed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nxjax as nx
+from nxjax.backends import target_registry as registry
+from nxjax.backends.target import Build, NpuTarget
+from nxjax.errors import ExecutionError, ParameterError
+
+PAGE = Path(__file__).parents[2] / "docs" / "add_a_backend.md"
+
+
+def example() -> tuple[str, str]:
+    """The complete target of the page: its module, and what is then done with it."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (source,) = [b for b in blocks if "class TinyChip" in b]
+    module, use = source.split("model = lambda")
+    # A package has an entry point instead of the decorator.
+    module = module.replace("@register\n", "").replace("from nxjax.backends.target_registry import register\n", "")
+    return module, "import nxjax as nx\nimport nxjax.numpy as jnp\nmodel = lambda" + use
+
+
+def installed(site: Path, entries: str, **modules: str) -> None:
+    """A package as an installer leaves it: modules, and metadata beside them."""
+    site.mkdir(exist_ok=True)
+    for name, text in modules.items():
+        (site / f"{name}.py").write_text(text)
+    info = site / "my_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[nxjax.targets]\n{entries}\n")
+
+
+def run(site: Path, code: str) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.path.insert(0, {str(site)!r})\n{code}"
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+
+
+def test_the_plug_in_of_the_page_is_installed_found_and_compiled_for(tmp_path):
+    module, use = example()
+    assert '[project.entry-points."nxjax.targets"]\ntiny-chip = "my_package:TinyChip"' in PAGE.read_text()
+    installed(tmp_path / "site", "tiny-chip = my_package:TinyChip", my_package=module)
+    code = f"""
+{use}
+import json, sys
+row = next(t for t in nx.targets() if t.name == "tiny-chip")
+rounded = nx.compile(quantized, target="TinyChip")(p, x)
+print(json.dumps([row.title, row.label, row.reason, artifact.bytes.decode(), list(artifact.files), str(artifact.report),
+                  artifact.cost["weights"].basis, rounded.target, artifact.run(x).tolist()]))
+"""
+    done = run(tmp_path / "site", code)
+    assert done.returncode == 0, done.stderr
+    *shown, answer = done.stdout.splitlines()
+    assert shown == ["1.0 0", "['float weights']"]
+    title, label, reason, data, files, report, basis, name, result = json.loads(answer)
+    assert (title, label, reason) == ("Tiny chip", "emitted", "there is no such chip")
+    assert files == ["model.tiny"] and [row[0] for row in json.loads(data)] == ["fully_connected"]
+    assert "tiny-chip (emitted): 1 of 1 ops and 100.0%" in report
+    assert (basis, name) == ("model", "tiny-chip")
+    assert result == [[pytest.approx(4.0, abs=0.05)] * 2]
+
+
+def test_without_the_package_there_is_no_such_target():
+    assert "tiny-chip" not in registry.names()
+    with pytest.raises(ParameterError, match="no such target"):
+        nx.compile(lambda x: x, target="tiny-chip")
+
+
+@pytest.mark.parametrize(
+    ("value", "module", "says"),
+    [
+        ("my_package:Thing", "class Thing: pass", "entry point 'bad': my_package:Thing"),
+        ("my_package:thing", "thing = 3", "entry point 'bad': my_package:thing"),
+        ("my_package:Absent", "", "entry point 'bad': my_package:Absent"),
+        ("my_package:Thing", "import nonsense_module", "entry point 'bad': my_package:Thing"),
+        ("my_package:Thing", "1 / 0", "entry point 'bad': my_package:Thing"),
+    ],
+    ids=["class", "value", "absent", "import", "raises"],
+)
+def test_a_package_that_is_broken_is_named_and_takes_nothing_else_with_it(tmp_path, value, module, says):
+    installed(tmp_path / "site", f"bad = {value}", my_package=module)
+    code = """
+import warnings
+import nxjax as nx
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert "tflite" in [t.name for t in nx.targets()]
+    assert nx.compile(lambda x: x * 2, target="tflite")(nx.numpy.ones(3)).run(nx.numpy.ones(3)).tolist() == [2, 2, 2]
+print(*(str(w.message) for w in caught))
+"""
+    done = run(tmp_path / "site", code)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout
+
+
+@pytest.mark.parametrize("spelled", ["ethos-u55", "EthosU55", "ETHOS_U55", "ethosu55", "Ethos-U55"])
+def test_names_are_found_however_they_are_spelled(spelled):
+    assert registry.get(spelled).name == "ethos-u55"
+    assert registry.get(spelled) is registry.get("ethos-u55")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("ethos-u56", "'ethos-u55'"),
+        ("tfllite", "did you mean 'tflite'"),
+        ("qualcom-htp", "did you mean 'qualcomm-htp'"),
+        (["tflite"], "did you mean 'tflite'"),
+        ("coral", "nx.targets() lists them"),
+        (7, "nx.targets() lists them"),
+    ],
+)
+def test_a_name_that_is_none_is_answered_with_the_nearest_ones(name, near):
+    with pytest.raises(ParameterError, match="no such target") as caught:
+        nx.compile(lambda x: x, target=name)
+    assert near in caught.value.fix
+    with pytest.raises(ParameterError, match="no such target"):
+        nx.explain(lambda x: x, target=name)
+    assert "ethos-u55" in str(caught.value.expected)
+
+
+def test_registering_replaces_what_is_known_by_that_name(monkeypatch):
+    before = dict(registry._classes())
+
+    class One(NpuTarget):
+        name, title, format = "test-chip", "one", "none"
+        available = supports = build = lambda self, *args: None
+
+    class Two(One):
+        title = "two"
+
+    try:
+        registry.register(One)
+        assert registry.get("test-chip").title == "one"
+        registry.register(Two)
+        assert registry.get("test-chip").title == "two"
+        with pytest.raises(ParameterError, match="no target"):
+            registry.register(int)
+    finally:
+        registry._classes().clear()
+        registry._classes().update(before)
+    assert "test-chip" not in registry.names()
+
+
+@pytest.mark.parametrize("build", [Build({}, "emitted", []), Build({"f": b"x"}, "surely on the chip", [])])
+def test_what_a_target_gives_is_looked_at(monkeypatch, build):
+    class Careless(NpuTarget):
+        name, title, format = "careless", "a target", "none"
+        available = supports = lambda self, *args: None
+
+        def build(self, graph, options):
+            return build
+
+    monkeypatch.setitem(registry._classes(), "careless", Careless)
+    with pytest.raises(ExecutionError, match=r"careless: the target gave no files(.|\n)*hardware, simulator"):
+        nx.compile(lambda x: x * 2, target="careless")(nx.numpy.ones(3))
