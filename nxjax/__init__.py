@@ -48,6 +48,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
     **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
+    **dict.fromkeys(("NamedSharding", "P", "make_mesh", "set_mesh"), "nxjax.sharding"),
     **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
     **dict.fromkeys(
         ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "device_put", "device_get",
@@ -57,7 +58,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "image", "custom_derivatives", "ad_checkpoint", "runtime", "device", "hardware")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "image", "custom_derivatives", "ad_checkpoint", "runtime", "device", "hardware", "sharding")
 )  # fmt: skip
 
 

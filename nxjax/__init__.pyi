@@ -24,6 +24,7 @@ from nxjax import quant as quant
 from nxjax import random as random
 from nxjax import runtime as runtime
 from nxjax import scipy as scipy
+from nxjax import sharding as sharding
 from nxjax import testing as testing
 from nxjax import trace as trace
 from nxjax import transforms as transforms
@@ -464,6 +465,10 @@ from nxjax.runtime import local_device_count as local_device_count
 from nxjax.runtime import local_devices as local_devices
 from nxjax.runtime import process_count as process_count
 from nxjax.runtime import process_index as process_index
+from nxjax.sharding import NamedSharding as NamedSharding
+from nxjax.sharding import P as P
+from nxjax.sharding import make_mesh as make_mesh
+from nxjax.sharding import set_mesh as set_mesh
 from nxjax.tensor import Tensor as Tensor
 from nxjax.trace.core import Array as Array
 from nxjax.trace.dtypes import float0 as float0

@@ -171,6 +171,10 @@ class AxisSpecError(NxError, ValueError, TypeError):
     """`in_axes`, `out_axes` or an axis name of `vmap` that does not fit the arguments."""
 
 
+class ShardingError(NxError, ValueError, TypeError):
+    """A mesh, a partition spec or a sharding that does not fit the mesh or the array it is for."""
+
+
 class CarryTypeError(NxError, TypeError):
     """The carry of a loop changes its type from one step to the next."""
 

@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
 CORE = set(ALLOWED)
 FACES = {
     "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "dtypes", "debug", "typing", "core",
-    "custom_derivatives", "ad_checkpoint", "experimental", "example_libraries", "ops",
+    "custom_derivatives", "ad_checkpoint", "experimental", "example_libraries", "ops", "sharding",
 }  # fmt: skip
 VENDORS = {
     "jax", "jaxlib", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",

@@ -1,0 +1,87 @@
+"""`nx.sharding`: meshes of devices, and how arrays are cut across them. Definitions are in `nxjax.trace`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ShardingError
+from nxjax.trace.mesh import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    get_abstract_mesh,
+    get_mesh,
+    set_mesh,
+    use_abstract_mesh,
+    use_mesh,
+)
+from nxjax.trace.partition import P, PartitionSpec
+from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
+
+__all__ = [
+    "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "Sharding", "SingleDeviceSharding",
+    "get_abstract_mesh", "get_mesh", "make_mesh", "set_mesh", "use_abstract_mesh", "use_mesh",
+]  # fmt: skip
+
+
+def make_mesh(
+    axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = None, *, devices: Sequence[Any] | None = None
+) -> Mesh:
+    """A mesh of the first devices.
+
+    Devices that know where they are (TPU: ``coords``) and make one axis are put in an order in which neighbours along
+    it are neighbours on the chip's network: a snake through the grid of chips. Other meshes take devices as they come.
+
+    Args:
+        axis_shapes: size of each axis; the product is the number of devices used.
+        axis_names: name of each axis.
+        axis_types: see `Mesh`.
+        devices: which ones; all devices of the default platform if left out.
+
+    Raises:
+        ShardingError: there are fewer devices.
+
+    >>> make_mesh((1, 1), ("data", "model"))
+    Mesh('data': 1, 'model': 1)
+    """
+    from nxjax import runtime
+
+    shape = tuple(int(n) for n in axis_shapes)
+    given = tuple(runtime.devices() if devices is None else devices)
+    count = math.prod(shape)
+    if count > len(given):
+        platform = given[0].platform if given else "no"
+        raise ShardingError(
+            "make_mesh: not enough devices",
+            got=f"{count} needed for a mesh of {shape}",
+            expected=f"at most {len(given)} {platform} devices",
+            fix="for several CPU devices in one process, set NXJAX_NUM_CPU_DEVICES before the first use"
+            if platform == "cpu"
+            else "choose smaller axes",
+        )
+    ordered = (_snake(given) if max(shape, default=1) == count == len(given) else given)[:count]
+    grid = np.empty(count, object)
+    grid[:] = ordered
+    return Mesh(grid.reshape(shape), axis_names, axis_types)
+
+
+def _snake(devices: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Devices with coordinates in snake order: each one is next to the one before it."""
+    places = [getattr(d, "coords", None) for d in devices]
+    if any(p is None for p in places):
+        return devices
+
+    def key(device: Any) -> tuple[int, ...]:
+        # Slowest coordinate first; a row is walked backwards after an odd number of rows.
+        *slow, fast = reversed(device.coords)
+        walked: list[int] = []
+        for at in slow:
+            walked.append(at if sum(walked) % 2 == 0 else -at)
+        walked.append(fast if sum(slow) % 2 == 0 else -fast)
+        return (*walked, getattr(device, "core_on_chip", 0))
+
+    return tuple(sorted(devices, key=key))

@@ -1,0 +1,356 @@
+"""`Mesh`: devices in a grid whose dimensions have names; and which mesh is the current one.
+
+Devices are opaque: anything hashable with ``id``, ``platform`` and ``process_index``. Knows no array, op or backend.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextvars import ContextVar, Token
+from functools import cached_property
+from typing import Any, Self, final
+
+import numpy as np
+
+from nxjax.errors import ShardingError
+
+
+@final
+class AxisType(enum.Enum):
+    """Who decides how values are cut along a mesh axis: the compiler (`Auto`), or the function itself (`Manual`, inside
+    `nx.shard_map`). `Explicit` is accepted and means `Auto`: the types of nxjax hold no sharding."""
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _axis_types(names: tuple[Any, ...], types: Any, where: str) -> tuple[AxisType, ...]:
+    if types is None:
+        return (AxisType.Auto,) * len(names)
+    found: tuple[Any, ...] = (types,) * len(names) if isinstance(types, AxisType) else tuple(types)
+    if len(found) != len(names) or not all(isinstance(t, AxisType) for t in found):
+        raise ShardingError(
+            f"{where}: axis_types does not fit the axes", got=found, expected=f"{len(names)} values of AxisType"
+        )
+    return found
+
+
+def _axis_names(names: Any, ndim: int, where: str) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = (names,) if isinstance(names, str) else tuple(names)
+    if len(found) != ndim:
+        raise ShardingError(
+            f"{where}: needs one axis name per dimension of the devices",
+            got=f"{len(found)} names {found} for {ndim} dimensions",
+            fix="reshape the devices: numpy.array(devices).reshape(2, 4), or use nx.make_mesh((2, 4), names)",
+        )
+    for name in found:
+        if name is None or not isinstance(name, Hashable):
+            raise ShardingError(f"{where}: an axis name must be a hashable value other than None", got=found)
+    if len(set(found)) != len(found):
+        raise ShardingError(f"{where}: an axis name is used twice", got=found)
+    return found
+
+
+class BaseMesh(ABC):
+    """What a mesh of devices and a mesh without devices have in common: named axes with sizes."""
+
+    axis_names: tuple[Any, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+
+    @cached_property
+    def shape(self) -> dict[Any, int]:
+        """Axis name -> size."""
+        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
+        return tuple(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @cached_property
+    def size(self) -> int:
+        """Number of devices; 0 for the empty mesh."""
+        return math.prod(self.axis_sizes) if self.axis_names else 0
+
+    @property
+    def empty(self) -> bool:
+        return self.size == 0
+
+    def _of_type(self, kind: AxisType) -> tuple[Any, ...]:
+        return tuple(n for n, t in zip(self.axis_names, self.axis_types, strict=True) if t is kind)
+
+    @property
+    def auto_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Auto)
+
+    @property
+    def explicit_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Explicit)
+
+    @property
+    def manual_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Manual)
+
+    @property
+    @abstractmethod
+    def abstract_mesh(self) -> AbstractMesh:
+        """The axes without the devices."""
+
+    def need(self, name: Any, where: str) -> int:
+        """The size of axis ``name``.
+
+        Raises:
+            ShardingError: the mesh has no such axis.
+        """
+        size = self.shape.get(name)
+        if size is None:
+            raise ShardingError(
+                f"{where}: the mesh has no axis {name!r}",
+                got=repr(name),
+                expected=f"one of {self.axis_names} of {self}",
+            )
+        return size
+
+
+@final
+class Mesh(BaseMesh):
+    """Devices in a grid with a name for each dimension.
+
+    Args:
+        devices: array (or nested sequence) of devices, of any rank.
+        axis_names: one name per dimension.
+        axis_types: one `AxisType` per dimension; `Auto` if left out.
+
+    As a context manager it is the current mesh: bare `PartitionSpec`s then refer to it.
+
+    Raises:
+        ShardingError: names and dimensions differ in number, or a name or a device occurs twice.
+
+    >>> import numpy as np, nxjax as nx
+    >>> mesh = nx.sharding.Mesh(np.array(nx.devices("cpu")[:1]).reshape(1, 1), ("data", "model"))
+    >>> mesh, mesh.shape["data"]
+    (Mesh('data': 1, 'model': 1), 1)
+    """
+
+    def __init__(self, devices: Any, axis_names: Any, axis_types: Any = None) -> None:
+        grid = devices if isinstance(devices, np.ndarray) else _grid(devices)
+        self.axis_names = _axis_names(axis_names, grid.ndim, "Mesh")
+        grid = grid.copy()
+        grid.flags.writeable = False
+        self.devices: np.ndarray[Any, Any] = grid
+        self.axis_sizes = grid.shape
+        self.axis_types = _axis_types(self.axis_names, axis_types, "Mesh")
+        self.device_list: tuple[Any, ...] = tuple(grid.flat) if self.axis_names else ()
+        if len(set(self.device_list)) != len(self.device_list):
+            raise ShardingError("Mesh: a device occurs twice", got=self.device_list)
+        self._hash = hash((self.device_list, self.axis_sizes, self.axis_names, self.axis_types))
+        self._entered: list[Token[BaseMesh | None]] = []
+
+    @property
+    def device_ids(self) -> np.ndarray[Any, Any]:
+        return np.array([d.id for d in self.device_list], int).reshape(self.axis_sizes)
+
+    @property
+    def local_devices(self) -> list[Any]:
+        """The devices of this process."""
+        here = process_index()
+        return [d for d in self.device_list if d.process_index == here]
+
+    @property
+    def is_multi_process(self) -> bool:
+        return len(self.local_devices) != len(self.device_list)
+
+    @cached_property
+    def abstract_mesh(self) -> AbstractMesh:
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+
+    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+        )
+
+    def __enter__(self) -> Self:
+        self._entered.append(_current.set(self))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self._entered.pop())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Mesh)
+            and self._hash == other._hash
+            and self.device_list == other.device_list
+            and (self.axis_sizes, self.axis_names, self.axis_types)
+            == (other.axis_sizes, other.axis_names, other.axis_types)
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return f"Mesh({_axes_text(self)})"
+
+    __repr__ = __str__
+
+
+@final
+class AbstractMesh(BaseMesh):
+    """Axis names and sizes with no devices: enough to trace and to compile with.
+
+    Args:
+        axis_sizes: one size per axis.
+        axis_names: one name per axis.
+        axis_types: one `AxisType` per axis; `Auto` if left out.
+
+    >>> AbstractMesh((2, 4), ("x", "y")).size
+    8
+    """
+
+    def __init__(
+        self, axis_sizes: Sequence[int], axis_names: Any, axis_types: Any = None, *, abstract_device: Any = None
+    ) -> None:
+        sizes = tuple(axis_sizes)
+        if not all(int(n) == n > 0 for n in sizes):
+            raise ShardingError("AbstractMesh: axis_sizes must be positive integers", got=sizes)
+        self.axis_sizes = tuple(int(n) for n in sizes)
+        self.axis_names = _axis_names(axis_names, len(sizes), "AbstractMesh")
+        self.axis_types = _axis_types(self.axis_names, axis_types, "AbstractMesh")
+        self.abstract_device = abstract_device
+        self._hash = hash((self.axis_sizes, self.axis_names, self.axis_types, abstract_device))
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return self
+
+    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, **kw: Any) -> AbstractMesh:
+        return AbstractMesh(
+            self.axis_sizes if axis_sizes is None else axis_sizes,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+            abstract_device=kw.get("abstract_device", self.abstract_device),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, AbstractMesh)
+            and (self.axis_sizes, self.axis_names, self.axis_types, self.abstract_device)
+            == (other.axis_sizes, other.axis_names, other.axis_types, other.abstract_device)
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"AbstractMesh({_axes_text(self)})"
+
+
+def _grid(devices: Any) -> np.ndarray[Any, Any]:
+    """Nested sequences of devices as an object array: NumPy must not look into a device."""
+    shape: list[int] = []
+    level: Any = devices
+    while isinstance(level, (list, tuple, np.ndarray)):
+        shape.append(len(level))  # pyright: ignore[reportUnknownArgumentType]
+        if not len(level):  # pyright: ignore[reportUnknownArgumentType]
+            break
+        level = level[0]  # pyright: ignore[reportUnknownVariableType]
+
+    def flat(part: Any, depth: int) -> Iterable[Any]:
+        if depth == len(shape):
+            yield part
+            return
+        if len(part) != shape[depth]:
+            raise ShardingError("Mesh: the rows of devices differ in length", got=devices)
+        for one in part:
+            yield from flat(one, depth + 1)
+
+    grid = np.empty(math.prod(shape), object)
+    for i, device in enumerate(flat(devices, 0)):
+        grid[i] = device
+    return grid.reshape(shape)
+
+
+def _axes_text(mesh: BaseMesh) -> str:
+    text = ", ".join(f"{n!r}: {size}" for n, size in mesh.shape_tuple)
+    special = any(t is not AxisType.Auto for t in mesh.axis_types)
+    return f"{text}, axis_types={mesh.axis_types}" if special else text
+
+
+# --- the current mesh ---
+
+_current: ContextVar[BaseMesh | None] = ContextVar("nxjax_mesh", default=None)
+
+# The mesh that bare specs refer to, or None. What is traced depends on it, so caches of traces have it in their key.
+current_mesh = _current.get
+
+
+@final
+class set_mesh:
+    """Make ``mesh`` the current one: at once and for good, or for a ``with`` block.
+
+    Bare `PartitionSpec`s in `nx.jit`, `nx.device_put` and `nx.lax.with_sharding_constraint` refer to it, and
+    `nx.shard_map` takes it.
+
+    >>> import nxjax as nx
+    >>> with nx.sharding.set_mesh(nx.make_mesh((1,), ("x",))):
+    ...     nx.sharding.get_mesh()
+    Mesh('x': 1)
+    """
+
+    __slots__ = ("_token", "mesh")
+
+    def __init__(self, mesh: BaseMesh | None) -> None:
+        if mesh is not None and not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ShardingError("set_mesh: needs a mesh", got=type(mesh).__name__, expected="a Mesh, or None")
+        self.mesh = mesh
+        self._token = _current.set(mesh)
+
+    def __enter__(self) -> BaseMesh | None:
+        return self.mesh
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self._token)
+
+
+use_mesh = set_mesh
+use_abstract_mesh = set_mesh
+
+
+def get_mesh() -> Mesh:
+    """The current mesh; an empty one if none is set or it has no devices."""
+    mesh = _current.get()
+    return mesh if isinstance(mesh, Mesh) else EMPTY_MESH
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The axes of the current mesh; an empty mesh if none is set."""
+    mesh = _current.get()
+    return EMPTY_ABSTRACT_MESH if mesh is None else mesh.abstract_mesh
+
+
+EMPTY_MESH = Mesh(np.empty((), object), ())
+EMPTY_ABSTRACT_MESH = AbstractMesh((), ())
+
+# --- which process this is ---
+
+_process_index: Callable[[], int] = lambda: 0
+
+
+def install_process_index(find: Callable[[], int]) -> None:
+    """Say which process this is; called by what joins processes."""
+    global _process_index
+    _process_index = find
+
+
+def process_index() -> int:
+    """The number of this process; devices of others cannot be read from."""
+    return _process_index()
