@@ -25,15 +25,18 @@ _LETTER: Final[dict[DType, str]] = {
 
 
 @lru_cache(1)
-def _register() -> None:
-    """Tell XLA where the routines are; once per process."""
+def targets() -> frozenset[str]:
+    """Tell XLA where the routines are, once per process; the names that it then knows."""
     from jaxlib.cpu import _lapack  # type: ignore[import-not-found]
 
     lapack: Any = _lapack
     lapack.initialize()
+    names: list[str] = []
     for name, target in lapack.registrations().items():
         if name.endswith("_ffi"):
             client().xla_client.register_custom_call_target(name, target, platform="cpu", api_version=1)
+            names.append(name)
+    return frozenset(names)
 
 
 def supports(dtype: DType) -> bool:
@@ -52,7 +55,7 @@ def _layout(ndim: int, matrix: int) -> str:
 def _call(
     b: Any, routine: str, dtype: DType, xs: Sequence[Any], outs: tuple[ArrayType, ...], **options: str
 ) -> tuple[Any, ...]:
-    _register()
+    targets()
     matrix = max(x.type.ndim for x in xs)
     config = ", ".join(f"{name} = {ord(letter)} : ui8" for name, letter in options.items())
     attrs = ", ".join(

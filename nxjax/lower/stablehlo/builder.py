@@ -57,6 +57,7 @@ class Module:
         self._programs: list[Program] = []
         self._functions: list[str] = []
         self._names: dict[Any, str] = {}
+        self._adopted: dict[Any, Any] = {}
         self._used: set[str] = set()
 
     def function(
@@ -83,6 +84,16 @@ class Module:
         self._functions.append("\n".join(lines))
         self._programs.append(program)  # id() keys must not be reused while the module is being written
         return symbol
+
+    def adopt(self, key: Any, name: str, make: Callable[[str], tuple[str, Any]]) -> Any:
+        """Functions that come as text, once per ``key``.
+
+        ``make`` gets a prefix for their symbols and gives their text, and whatever `adopt` is to give.
+        """
+        if key not in self._adopted:
+            text, self._adopted[key] = make(self._fresh(name))
+            self._functions.append(text)
+        return self._adopted[key]
 
     def _fresh(self, name: str) -> str:
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "function"
@@ -195,7 +206,10 @@ class Builder:
             data = data.astype(type.dtype)
         elif type.dtype == dtypes.key:
             data = data.view(np.uint64) if data.dtype == dtypes.key else data
-        text = mlir.dense(data, dtypes.uint64 if type.dtype == dtypes.key else type.dtype)
+        elif type.dtype == dtypes.float0:
+            data = np.asarray(False)
+        stands_for = {dtypes.key: dtypes.uint64, dtypes.float0: dtypes.bool_}
+        text = mlir.dense(data, stands_for.get(type.dtype, type.dtype))
         key = (text, type.shape, type.dtype)
         found = self._constants.get(key)
         if found is None:
@@ -293,8 +307,10 @@ class Builder:
 
     def call(self, program: Program, xs: Refs, name: str) -> tuple[Ref, ...]:
         """A call of a function of the module."""
-        symbol = self.module.function(program, name)
-        outs = program.out_types
+        return self.call_symbol(self.module.function(program, name), xs, program.out_types)
+
+    def call_symbol(self, symbol: str, xs: Refs, outs: Sequence[ArrayType]) -> tuple[Ref, ...]:
+        """A call of a function that is known by its symbol."""
         types = f"({', '.join(mlir.tensor(x.type) for x in xs)}) -> ({', '.join(mlir.tensor(t) for t in outs)})"
         called = f"func.call @{symbol}({', '.join(x.name for x in xs)}) : {types}"
         if not outs:
