@@ -1,0 +1,282 @@
+"""A grouped convolution on tiles: operands in blocks of channels, boxes of a `Plan`, partial sums reduced.
+
+`dot` and `conv` bring their operands into the one form that is known here:
+``x`` [groups, batch, id, ih, iw, in], ``w`` [groups, out, kd, kh, kw, in], result [groups, batch, od, oh, ow, out].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.kernels.ipu import amp_cycles
+from nxjax.kernels.ipu.amp import Amp, Depthwise
+from nxjax.lower.ipu.builder import Builder, Unsupported
+from nxjax.lower.ipu.mapping import grid, parts
+from nxjax.lower.ipu.plan import Plan, Problem, planned
+from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Variable, View, row_major
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.slicing import pad
+from nxjax.trace.array import wrap
+
+NDArray = np.ndarray[Any, Any]
+Three = tuple[int, int, int]
+
+# Channels of a block of integers, for which there is no unit that fixes them.
+INTEGER_BLOCK: Final = 4
+_ONES: Final = (1, 1, 1)
+
+
+def convolved(b: Builder, x: View, w: View, steps: Three, holes: Three, out_dtype: np.dtype[Any]) -> View:
+    """The convolution of ``x`` with ``w``; padding and holes of the input are in ``x``.
+
+    Args:
+        x: [groups, batch, id, ih, iw, in].
+        w: [groups, out, kd, kh, kw, in].
+        steps, holes: strides, and dilations of the kernel.
+        out_dtype: of the result.
+
+    Returns:
+        [groups, batch, od, oh, ow, out].
+    """
+    groups, outs, *kernel = w.shape[:5]
+    out = tuple((n - (k - 1) * h - 1) // s + 1 for n, k, h, s in zip(x.shape[2:5], kernel, holes, steps, strict=True))
+    shape = (groups, x.shape[1], *(max(n, 0) for n in out), outs)
+    if math.prod(shape) == 0 or x.size == 0 or w.size == 0:
+        return b.constant(np.zeros(shape, out_dtype))
+    dtype, partials = _working(b, x.dtype, out_dtype)
+    x, w = converted(b, x, dtype), converted(b, w, dtype)
+    if groups > 1 and x.shape[5] == 1:
+        y = _depthwise(b, x, w, steps, holes, shape, partials)
+    else:
+        y = _blocks(b, x, w, steps, holes, shape, partials)
+    return converted(b, y, out_dtype)
+
+
+def estimate(b: Builder, x: tuple[int, ...], w: tuple[int, ...], dtype: np.dtype[Any], out_dtype: np.dtype[Any]) -> int:
+    """Cycles that `convolved` would plan for the product of ``x`` [g, 1, 1, 1, m, k] and ``w`` [g, n, 1, 1, 1, k]."""
+    dtype, partials = _working(b, dtype, out_dtype)
+    units, depth = _block(b, dtype, partials)
+    sizes = (x[0], x[1], 1, 1, x[4], -(-w[1] // units), -(-x[5] // depth))
+    problem = Problem(sizes, _ONES, _ONES, _ONES, units, depth, dtype.name, partials.name)
+    return _planned(b, problem).cycles
+
+
+def converted(b: Builder, x: View, dtype: np.dtype[Any]) -> View:
+    """``x`` by value in another dtype."""
+    if x.dtype == dtype:
+        return x
+    return b.inline(lambda v: convert_element_type(v, dtype=dtype), [x])
+
+
+def padded(b: Builder, x: View, config: tuple[tuple[int, int, int], ...]) -> View:
+    """``x`` with zeros around (low, high) and between (interior) its elements; negative figures cut."""
+    if not any(any(c) for c in config):
+        return x
+    zero = wrap(np.zeros((), x.dtype))
+    return b.inline(lambda v: pad(v, zero, padding_config=config), [x])
+
+
+def _working(b: Builder, dtype: np.dtype[Any], out: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The dtypes of operands and of partial sums."""
+    if dtype == np.bool_:
+        dtype = np.dtype(np.int32)
+    if dtype.kind in "iu":
+        if out.kind == "f":
+            raise Unsupported(
+                "tiles have no product of integers that sums in floats", "convert the operands to float32 first"
+            )
+        return dtype, np.dtype(np.int32)
+    if dtype == np.float32 and b.options.precision == "mixed":
+        dtype = np.dtype(np.float16)
+    half = dtype == np.float16 and b.options.partials == "float16" and b.chip.version != "ipu1"
+    return dtype, np.dtype(np.float16 if half else np.float32)
+
+
+def _block(b: Builder, dtype: np.dtype[Any], partials: np.dtype[Any]) -> tuple[int, int]:
+    """Output and input channels of one block."""
+    if partials == np.int32:
+        return INTEGER_BLOCK, INTEGER_BLOCK
+    halves = dtype == np.float16
+    return amp_cycles.units(b.chip, halves, partials == np.float16), amp_cycles.depth(halves)
+
+
+def _planned(b: Builder, problem: Problem) -> Plan:
+    return planned(problem, b.chip, b.tiles, b.options.available_memory_proportion)
+
+
+def _upto(size: int, block: int) -> int:
+    return -(-size // block) * block - size
+
+
+def _blocks(
+    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: tuple[int, ...], partials: np.dtype[Any]
+) -> View:
+    units, depth = _block(b, x.dtype, partials)
+    more_in, more_out = _upto(x.shape[5], depth), _upto(w.shape[1], units)
+    none = (0, 0, 0)
+    x = padded(b, x, (none, none, none, none, none, (0, more_in, 0)))
+    w = padded(b, w, (none, (0, more_out, 0), none, none, none, (0, more_in, 0)))
+    kernel = (w.shape[2], w.shape[3], w.shape[4])
+    out_blocks, in_blocks = w.shape[1] // units, x.shape[5] // depth
+    sizes = (shape[0], shape[1], shape[2], shape[3], shape[4], out_blocks, in_blocks)
+    problem = Problem(sizes, kernel, steps, holes, units, depth, x.dtype.name, partials.name)
+    plan = _planned(b, problem)
+    whole = (*shape[:5], w.shape[1])
+    cut = sum(many for *_, many in parts(in_blocks, plan.parts[6]))
+    sums = (cut, *whole) if cut > 1 else whole
+    y = Variable(b.fresh(), sums, partials, (), source=b.source)
+    turns = [blocks for start, length, many in parts(out_blocks, plan.turns) for blocks in _each(start, length, many)]
+    pieces: list[Piece] = []
+    for first, length in turns:
+        turn = replace(problem, sizes=(*sizes[:5], length, in_blocks))
+        groups = _vertices(b, turn, plan, x, w, y, first, cut)
+        pieces += [Piece(g.edges["y"].boxes, g.tiles) for g in groups]
+        y.pieces = tuple(pieces)
+        if len(turns) == 1:
+            _settle(b, x, w, groups)
+        b.execute(groups)
+    total = y.view()
+    if cut > 1:
+        total = b.inline(lambda v: reduce_sum(v, axes=(0,)), [total])
+    return View(total.variable, total.offset, shape, total.strides)
+
+
+def _each(start: int, length: int, many: int) -> list[tuple[int, int]]:
+    return [(start + i * length, length) for i in range(many)]
+
+
+def _vertices(
+    b: Builder, problem: Problem, plan: Plan, x: View, w: View, y: Variable, first: int, cut: int
+) -> list[Group]:
+    """The vertices of one turn, which computes output blocks from ``first``."""
+    codelet = Amp(problem.dtype, problem.partials, problem.units, problem.depth)
+    units, depth, taps = problem.units, problem.depth, problem.kernel
+    splits = [parts(n, p) for n, p in zip(problem.sizes, plan.parts, strict=True)]
+    into = sum(many for *_, many in splits[6])
+    ys = row_major(y.shape)[-6:]
+    whole = math.prod(y.shape[-6:])
+    found: list[Group] = []
+    for starts, sizes, place in grid(problem.sizes, splits):
+        g, n, od, oh, ow, o, i = sizes
+        start_g, start_n, start_d, start_h, start_w, start_o, start_i = starts.T
+        box = [int(size) for size in problem.box((od, oh, ow))]
+        from_x = [start_g, start_n, *(s * k for s, k in zip((start_d, start_h, start_w), problem.steps, strict=True))]
+        x_edge = Edge(
+            x.variable,
+            Boxes(
+                x.offset + _dot(from_x, x.strides[:5]) + start_i * depth * x.strides[5],
+                (g, i, n, box[0], box[1], box[2], depth),
+                (x.strides[0], depth * x.strides[5], *x.strides[1:]),
+            ),
+        )
+        w_edge = Edge(
+            w.variable,
+            Boxes(
+                w.offset
+                + start_g * w.strides[0]
+                + (first + start_o) * units * w.strides[1]
+                + start_i * depth * w.strides[5],
+                (g, o, i, *taps, units, depth),
+                (w.strides[0], units * w.strides[1], depth * w.strides[5], *w.strides[2:5], w.strides[1], w.strides[5]),
+            ),
+        )
+        part = place % into if cut > 1 else np.zeros(len(place), np.int64)
+        y_edge = Edge(
+            y,
+            Boxes(
+                part * whole
+                + _dot([start_g, start_n, start_d, start_h, start_w], ys[:5])
+                + (first + start_o) * units * ys[5],
+                (g, o, n, od, oh, ow, units),
+                (ys[0], units * ys[5], *ys[1:]),
+            ),
+        )
+        attributes = {
+            **_box_attributes(problem, box, (od, oh, ow)),
+            "groups": g,
+            "inGroups": i,
+            "outGroups": o,
+            "batch": n,
+        }
+        tiles = (b.first + place).astype(np.int32)
+        found.append(Group(codelet, tiles, {"x": x_edge, "w": w_edge, "y": y_edge}, attributes))
+    return found
+
+
+def _depthwise(
+    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: tuple[int, ...], partials: np.dtype[Any]
+) -> View:
+    groups, outs = w.shape[:2]
+    # Channels last in both: [batch, id, ih, iw, groups * outs], every input channel again for each of its outputs.
+    wide = View(x.variable, x.offset, (*x.shape[1:5], groups, outs), (*x.strides[1:5], x.strides[0], 0))
+    x = b.reshaped(wide, (*x.shape[1:5], groups * outs))
+    kernels = View(w.variable, w.offset, (*w.shape[2:5], groups, outs), (*w.strides[2:5], w.strides[0], w.strides[1]))
+    w = b.reshaped(kernels, (*w.shape[2:5], groups * outs))
+    channels = groups * outs
+    kernel = (w.shape[0], w.shape[1], w.shape[2])
+    sizes = (channels, shape[1], shape[2], shape[3], shape[4], 1, 1)
+    problem = Problem(sizes, kernel, steps, holes, 1, 1, x.dtype.name, partials.name, depthwise=True)
+    plan = _planned(b, problem)
+    y = Variable(b.fresh(), (*shape[1:5], channels), partials, (), source=b.source)
+    ys = row_major(y.shape)
+    codelet = Depthwise(problem.dtype, problem.partials)
+    found: list[Group] = []
+    splits = [parts(n, p) for n, p in zip(sizes, plan.parts, strict=True)]
+    for starts, (c, n, od, oh, ow, _, _), place in grid(sizes, splits):
+        start_c, start_n, *at = starts.T[:5]
+        box = [int(size) for size in problem.box((od, oh, ow))]
+        from_x = [start_n, *(s * k for s, k in zip(at, steps, strict=True)), start_c]
+        edges = {
+            "x": Edge(x.variable, Boxes(x.offset + _dot(from_x, x.strides), (n, *box, c), x.strides)),
+            "w": Edge(w.variable, Boxes(w.offset + start_c * w.strides[3], (*kernel, c), w.strides)),
+            "y": Edge(y, Boxes(_dot([start_n, *at, start_c], ys), (n, od, oh, ow, c), ys)),
+        }
+        attributes = {**_box_attributes(problem, box, (od, oh, ow)), "channels": c, "batch": n}
+        found.append(Group(codelet, (b.first + place).astype(np.int32), edges, attributes))
+    y.pieces = tuple(Piece(g.edges["y"].boxes, g.tiles) for g in found)
+    b.execute(found)
+    strides = (outs * ys[4], *ys[:4], ys[4])
+    return View(y, 0, shape, strides)
+
+
+def _dot(starts: list[Any], strides: tuple[int, ...]) -> NDArray:
+    total = np.zeros((), np.int64)
+    for s, k in zip(starts, strides, strict=True):
+        total = total + np.asarray(s, np.int64) * k
+    return np.asarray(total, np.int64)
+
+
+def _box_attributes(problem: Problem, box: list[int], out: tuple[int, int, int]) -> dict[str, int]:
+    named: dict[str, int] = {}
+    for d, letter in enumerate("dhw"):
+        named["i" + letter], named["o" + letter] = box[d], out[d]
+        named["k" + letter], named["s" + letter] = problem.kernel[d], problem.steps[d]
+        named["d" + letter] = problem.holes[d]
+    return named
+
+
+def _settle(b: Builder, x: View, w: View, groups: list[Group]) -> None:
+    """Put operands that nothing has touched yet where they are needed, if every element is needed on one tile only."""
+    for view, name in ((w, "w"), (x, "x")):
+        boxes = [g.edges[name].boxes for g in groups]
+        needed = sum(len(g.tiles) * box.count for g, box in zip(groups, boxes, strict=True))
+        if view.variable.role != "temporary" and needed == view.variable.size and _once(view):
+            b.place(view.variable, [Piece(box, g.tiles) for g, box in zip(groups, boxes, strict=True)])
+
+
+def _once(view: View) -> bool:
+    """Whether a view names every element of its variable, each one once."""
+    if view.size != view.variable.size:
+        return False
+    steps = sorted((s, n) for n, s in zip(view.shape, view.strides, strict=True) if n > 1)
+    expected = 1
+    for step, size in steps:
+        if step != expected:
+            return False
+        expected *= size
+    return True
