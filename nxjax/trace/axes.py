@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from typing import final
+from typing import Any, final
 
 from nxjax.errors import NxError
 
@@ -44,3 +44,28 @@ def axis_size(name: str) -> int:
         got=", ".join(n for n, _ in _axes.get()) or "none",
         fix=f"call the function under nx.vmap(..., axis_name={name!r})",
     )
+
+
+# --- the mesh axis that a vmapped dimension is cut along ---
+
+_spmd: ContextVar[Any] = ContextVar("nxjax_spmd_axis", default=None)
+
+# While a batching rule runs: `spmd_axis_name` of the `vmap` it runs for, or None.
+spmd_axis = _spmd.get
+
+
+@final
+class batching_along:
+    """``with batching_along(name):`` rules see ``name`` as `spmd_axis`."""
+
+    __slots__ = ("name", "token")
+    token: Token[Any]
+
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.token = _spmd.set(self.name)
+
+    def __exit__(self, *exc: object) -> None:
+        _spmd.reset(self.token)

@@ -11,14 +11,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar, Token
 from functools import cached_property
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
 from nxjax.errors import ShardingError
+from nxjax.trace.params import param_class
 
 
 @final
+@param_class
 class AxisType(enum.Enum):
     """Who decides how values are cut along a mesh axis: the compiler (`Auto`), or the function itself (`Manual`, inside
     `nx.shard_map`). `Explicit` is accepted and means `Auto`: the types of nxjax hold no sharding."""
@@ -64,6 +66,12 @@ class BaseMesh(ABC):
     axis_names: tuple[Any, ...]
     axis_sizes: tuple[int, ...]
     axis_types: tuple[AxisType, ...]
+
+    # Program text has the axes; devices are of the process that made it.
+    param_name: ClassVar[str] = "AbstractMesh"
+
+    def param_fields(self, canonical: bool) -> dict[str, Any]:
+        return {"axis_sizes": self.axis_sizes, "axis_names": self.axis_names, "axis_types": self.axis_types}
 
     @cached_property
     def shape(self) -> dict[Any, int]:
@@ -153,6 +161,10 @@ class Mesh(BaseMesh):
         self._hash = hash((self.device_list, self.axis_sizes, self.axis_names, self.axis_types))
         self._entered: list[Token[BaseMesh | None]] = []
 
+    def param_fields(self, canonical: bool) -> dict[str, Any]:
+        fields = super().param_fields(canonical)
+        return {**fields, "devices": tuple(map(repr, self.device_list))} if canonical else fields
+
     @property
     def device_ids(self) -> np.ndarray[Any, Any]:
         return np.array([d.id for d in self.device_list], int).reshape(self.axis_sizes)
@@ -204,6 +216,7 @@ class Mesh(BaseMesh):
 
 
 @final
+@param_class
 class AbstractMesh(BaseMesh):
     """Axis names and sizes with no devices: enough to trace and to compile with.
 

@@ -6,13 +6,25 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, final
 
 from nxjax.errors import ShardingError
+from nxjax.trace.params import param_class
 
 
 @final
+@param_class
 class Unconstrained:
     """The one value `PartitionSpec.UNCONSTRAINED`: the compiler may cut this dimension as it likes."""
 
     __slots__ = ()
+    param_name: ClassVar[str] = "Unconstrained"
+    _one: ClassVar[Unconstrained | None] = None
+
+    def __new__(cls) -> Unconstrained:
+        if cls._one is None:
+            cls._one = super().__new__(cls)
+        return cls._one
+
+    def param_fields(self, canonical: bool) -> dict[str, Any]:
+        return {}
 
     def __repr__(self) -> str:
         return "UNCONSTRAINED"
@@ -46,6 +58,7 @@ def _entry(partition: Any) -> Partition:
 
 
 @final
+@param_class
 class PartitionSpec:
     """How the dimensions of an array are cut across the axes of a mesh; short `P`.
 
@@ -62,9 +75,10 @@ class PartitionSpec:
     __slots__ = ("_hash", "_partitions")
 
     UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
+    param_name: ClassVar[str] = "PartitionSpec"
 
     def __init__(
-        self, *partitions: Partition, unreduced: Iterable[Any] = frozenset(), reduced: Iterable[Any] = frozenset()
+        self, *entries: Partition, unreduced: Iterable[Any] = (), reduced: Iterable[Any] = (), partitions: Any = None
     ) -> None:
         if frozenset(unreduced) or frozenset(reduced):
             raise ShardingError(
@@ -72,8 +86,13 @@ class PartitionSpec:
                 got=f"unreduced={set(unreduced)}, reduced={set(reduced)}",
                 fix="use nx.shard_map with nx.lax.psum to say where a sum is taken",
             )
-        self._partitions: tuple[Partition, ...] = tuple(_entry(p) for p in partitions)
+        self._partitions: tuple[Partition, ...] = tuple(
+            _entry(p) for p in (entries if partitions is None else partitions)
+        )
         self._hash = hash(("PartitionSpec", self._partitions))
+
+    def param_fields(self, canonical: bool) -> dict[str, Any]:
+        return {"partitions": self._partitions}
 
     @property
     def partitions(self) -> tuple[Partition, ...]:

@@ -9,12 +9,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from nxjax.errors import ShardingError
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, Mesh, current_mesh, process_index
+from nxjax.trace.params import param_class
 from nxjax.trace.partition import UNCONSTRAINED, P, PartitionSpec
 from nxjax.trace.types import Shape
 
@@ -128,6 +129,7 @@ def _indices(sharding: Sharding, shape: Shape) -> tuple[Index, ...]:
 
 
 @final
+@param_class
 class NamedSharding(Sharding):
     """A mesh, and which of its axes cut which dimension.
 
@@ -146,6 +148,7 @@ class NamedSharding(Sharding):
     """
 
     __slots__ = ("_hash", "memory_kind", "mesh", "spec")
+    param_name: ClassVar[str] = "NamedSharding"
 
     def __init__(self, mesh: BaseMesh, spec: PartitionSpec, *, memory_kind: str | None = None) -> None:
         if not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -167,6 +170,9 @@ class NamedSharding(Sharding):
                 "NamedSharding: an AbstractMesh has no devices", got=self, fix="use a Mesh, such as nx.make_mesh gives"
             )
         return self.mesh.device_list
+
+    def param_fields(self, canonical: bool) -> dict[str, Any]:
+        return {"mesh": self.mesh, "spec": self.spec, "memory_kind": self.memory_kind}
 
     @property
     def is_fully_replicated(self) -> bool:

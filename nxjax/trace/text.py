@@ -17,7 +17,7 @@ import enum
 import html
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -25,18 +25,11 @@ from nxjax.errors import ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import OPS, Array
+from nxjax.trace.params import PARAM_CLASSES, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, parse_type
 
-C = TypeVar("C", bound=type)
-# Classes whose instances may stand in parameters.
-_PARAM_CLASSES: Final[dict[str, Any]] = {}
-
-
-def param_class(cls: C) -> C:
-    """Class decorator: a frozen dataclass or enum that op parameters may hold, so that the parser knows it."""
-    _PARAM_CLASSES[cls.__name__] = cls
-    return cls
+__all__ = ["canonical_text", "param_class", "parse_program", "to_html", "to_text"]
 
 
 def _letters(n: int) -> str:
@@ -102,6 +95,9 @@ class _Printer:
             return dtypes.short_name(v)
         if isinstance(v, ArrayType):
             return f"{v!r}"
+        if hasattr(v, "param_fields"):
+            named: dict[str, Any] = v.param_fields(self.canonical)
+            return f"{v.param_name}({', '.join(f'{k}={self.value(x, indent)}' for k, x in named.items())})"
         if isinstance(v, enum.Enum):
             return f"{type(v).__name__}.{v.name}"
         if dataclasses.is_dataclass(v) and not isinstance(v, type):
@@ -291,8 +287,8 @@ class _Parser:
             raise ProgramError("program text: a Python function cannot be parsed", got=word)
         if re.fullmatch(r"[a-z0-9_]+(<fry>)?\[[0-9,]*\]\*?", word):
             return parse_type(word)
-        if word in _PARAM_CLASSES:
-            return self.instance(_PARAM_CLASSES[word])
+        if word in PARAM_CLASSES:
+            return self.instance(PARAM_CLASSES[word])
         if word in ("inf", "-inf", "nan"):
             return float(word)
         if word == "key" or (word not in ("None", "True", "False") and re.fullmatch(r"[a-z][a-z0-9_]*", word)):

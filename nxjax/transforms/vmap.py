@@ -15,7 +15,7 @@ from nxjax.errors import AxisSpecError, ShapeError
 from nxjax.ops.base import move_batch
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.axes import binding_axis
+from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
 from nxjax.trace.program import Program, axis_names
@@ -42,15 +42,16 @@ class BatchTracer(Tracer):
 
 @final
 class BatchTrace(Trace):
-    """Interprets ops on batched values; ``size`` elements, axis ``name`` if it has one."""
+    """Interprets ops on ``size`` elements; the axis may have a ``name``, and be cut along mesh axis ``spmd``."""
 
-    __slots__ = ("name", "outer", "size")
+    __slots__ = ("name", "outer", "size", "spmd")
     outer: Trace
 
-    def __init__(self, parent: Trace, size: int, name: Any = None) -> None:
+    def __init__(self, parent: Trace, size: int, name: Any = None, spmd: Any = None) -> None:
         self.parent = self.outer = parent
         self.size = size
         self.name = name
+        self.spmd = spmd
 
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
         dims = [x.dim if isinstance(x, BatchTracer) and x.owner is self else None for x in args]
@@ -58,16 +59,24 @@ class BatchTrace(Trace):
         if not named and all(d is None for d in dims):
             return self.outer.process(op, args, params)
         xs = [x.value if d is not None else x for x, d in zip(args, dims, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
-        with use(self.outer):
-            if named:
-                y, out = op.batch_axis(self.name, self.size, xs, dims, **params)  # type: ignore[attr-defined]
-            elif op.has("batch"):
-                y, out = op.batch(self.size, xs, dims, **params)
-            else:
-                y, out = self._expanded(op, xs, dims, params)
+        if self.spmd is not None:
+            with batching_along(self.spmd):
+                y, out = self._batched(op, xs, dims, params, named)
+        else:
+            y, out = self._batched(op, xs, dims, params, named)
         if op.multi:
             return tuple(self.join(a, d) for a, d in zip(y, out, strict=True))
         return self.join(y, out)
+
+    def _batched(
+        self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], named: bool
+    ) -> tuple[Any, Any]:
+        with use(self.outer):
+            if named:
+                return op.batch_axis(self.name, self.size, xs, dims, **params)  # type: ignore[attr-defined]
+            if op.has("batch"):
+                return op.batch(self.size, xs, dims, **params)
+            return self._expanded(op, xs, dims, params)
 
     def _expanded(
         self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any]
@@ -76,7 +85,7 @@ class BatchTrace(Trace):
             y = op.expand(*args, **params)
             return y if op.multi else [y]
 
-        y, out = vmap_flat(flat, self.size, xs, dims)
+        y, out = vmap_flat(flat, self.size, xs, dims, None, self.spmd)
         return (tuple(y), tuple(out)) if op.multi else (y[0], out[0])
 
     def join(self, value: Array, dim: int | None) -> Array:
@@ -94,9 +103,10 @@ def vmap_flat(
     args: Sequence[Array],
     dims: Sequence[int | None],
     name: Any = None,
+    spmd: Any = None,
 ) -> tuple[list[Array], list[int | None]]:
     """Results and their batch dimensions, in the current trace."""
-    trace = BatchTrace(current_trace(), size, name)
+    trace = BatchTrace(current_trace(), size, name, spmd)
     xs = [trace.join(x, d) for x, d in zip(args, dims, strict=True)]
     with ExitStack() as stack:
         if name is not None:
@@ -116,6 +126,8 @@ def batched(
     ``program``.
     """
 
+    spmd = spmd_axis()
+
     def make() -> tuple[Program, tuple[bool, ...]]:
         types = [
             ArrayType((size, *t.shape), t.dtype, t.weak) if d else t
@@ -124,7 +136,7 @@ def batched(
         store: list[tuple[bool, ...]] = []
 
         def flat(*xs: Array) -> Sequence[Array]:
-            ys, out = vmap_flat(program, size, xs, [0 if d else None for d in dims], name)
+            ys, out = vmap_flat(program, size, xs, [0 if d else None for d in dims], name, spmd)
             wanted = force or (False,) * len(ys)
             is_batched = tuple(d is not None or w for d, w in zip(out, wanted, strict=True))
             store[:] = [is_batched]
@@ -132,7 +144,7 @@ def batched(
 
         return stage(flat, types, f"vmap({program.name})"), store[0]
 
-    return program.derive(("batch", size, dims, force, name), make)
+    return program.derive(("batch", size, dims, force, name, spmd), make)
 
 
 def vmap(
@@ -152,6 +164,8 @@ def vmap(
         out_axes: where the axis stands in the results: an int, None (must not vary), or a tree prefix.
         axis_name: name for collectives inside ``fun``.
         axis_size: number of elements, needed when no argument is mapped.
+        spmd_axis_name: mesh axis (or tuple of axes) that the added dimension is cut along, in
+            `nx.lax.with_sharding_constraint` and `nx.shard_map` inside ``fun``.
 
     Raises:
         AxisSpecError: ``in_axes`` does not fit the arguments.
@@ -190,7 +204,7 @@ def vmap(
             out_defs.append(out_def)
             return ys
 
-        ys, found = vmap_flat(flat, size, xs, dims, axis_name)
+        ys, found = vmap_flat(flat, size, xs, dims, axis_name, spmd_axis_name)
         result = tree.unflatten(out_defs[0], ys)
         wanted = _axes_leaves(out_axes, result, "vmap: out_axes")
         return tree.unflatten(out_defs[0], [_placed(y, d, w, size) for y, d, w in zip(ys, found, wanted, strict=True)])

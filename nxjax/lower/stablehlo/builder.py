@@ -15,6 +15,7 @@ from nxjax.errors import LoweringError
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.order import in_order
 from nxjax.lower.stablehlo import types as mlir
+from nxjax.lower.stablehlo.sharding import Partitioning, Shardings, partitioning
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.program import Literal, Program, Var
@@ -48,11 +49,13 @@ class Module:
     Attributes:
         rows: op name -> ``row(b, out, *xs, **params)``, tried before the op's portable rule; a row may give None to
             pass.
+        partitioning: how many devices the module is for.
         callbacks: Python functions that the compiled code calls by their position here.
     """
 
-    def __init__(self, rows: dict[str, Row] | None = None) -> None:
+    def __init__(self, rows: dict[str, Row] | None = None, partitioning: Partitioning | None = None) -> None:
         self.rows = rows or {}
+        self.partitioning = partitioning or Partitioning(1, None)
         self.callbacks: list[Callable[..., Any]] = []
         self._programs: list[Program] = []
         self._functions: list[str] = []
@@ -61,9 +64,14 @@ class Module:
         self._used: set[str] = set()
 
     def function(
-        self, program: Program, name: str, public: bool = False, arg_attrs: dict[int, str] | None = None
+        self,
+        program: Program,
+        name: str,
+        public: bool = False,
+        arg_attrs: Sequence[str] = (),
+        out_attrs: Sequence[str] = (),
     ) -> str:
-        """Write ``program`` as a function, once; gives its symbol."""
+        """Write ``program`` as a function, once; gives its symbol. Attributes are per argument and per result."""
         key = id(program)
         if key in self._names:
             return self._names[key]
@@ -71,12 +79,10 @@ class Module:
         body = Builder(self)
         args = [Ref(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
         results = body.program(program, args)
-        attrs = arg_attrs or {}
-        header = ", ".join(
-            f"{a}: {mlir.tensor(a.type)}{' {' + attrs[i] + '}' if i in attrs else ''}" for i, a in enumerate(args)
-        )
+        header = ", ".join(f"{a}: {t}" for a, t in zip(args, _with_attributes(args, arg_attrs), strict=True))
+        given = ", ".join(_with_attributes(results, out_attrs))
         out = ", ".join(mlir.tensor(r.type) for r in results)
-        lines = [f"  func.func {'public' if public else 'private'} @{symbol}({header}) -> ({out}) {{"]
+        lines = [f"  func.func {'public' if public else 'private'} @{symbol}({header}) -> ({given}) {{"]
         lines += body.lines
         names = ", ".join(r.name for r in results)
         lines.append(f"    return {names} : {out}" if results else "    return")
@@ -105,7 +111,14 @@ class Module:
         return symbol
 
     def text(self, name: str) -> str:
-        return "\n".join([f"module @{name} {{", *reversed(self._functions), "}", ""])
+        return "\n".join([f"module @{name} {{", *self.partitioning.lines(), *reversed(self._functions), "}", ""])
+
+
+def _with_attributes(xs: Refs, attrs: Sequence[str]) -> list[str]:
+    """The types of ``xs``, with their attributes where there are some."""
+    if not any(attrs):
+        return [mlir.tensor(x.type) for x in xs]
+    return [f"{mlir.tensor(x.type)} {{{a}}}" if a else mlir.tensor(x.type) for x, a in zip(xs, attrs, strict=True)]
 
 
 class Builder:
@@ -251,6 +264,18 @@ class Builder:
         )
         return ref
 
+    # --- several devices ---
+
+    def constrain(self, x: Ref, sharding: Any) -> Ref:
+        """``x`` laid out as a `NamedSharding` says; itself in a module for one device."""
+        spread = self.module.partitioning
+        if spread.size == 1:
+            return x
+        ref = Ref(self.fresh(), x.type)
+        text = spread.sharding(sharding, x.type.ndim)
+        self.line(f"{ref} = sdy.sharding_constraint {x} {text} : {mlir.tensor(x.type)}")
+        return ref
+
     # --- programs ---
 
     def apply(self, op: Op, out: Any, xs: Refs, params: dict[str, Any]) -> Any:
@@ -323,10 +348,37 @@ class Builder:
 
 
 def lower(
-    program: Program, name: str = "", rows: dict[str, Row] | None = None, donate: Sequence[int] = ()
+    program: Program,
+    name: str = "",
+    rows: dict[str, Row] | None = None,
+    donate: Sequence[int] = (),
+    in_shardings: Shardings | None = None,
+    out_shardings: Shardings | None = None,
 ) -> tuple[str, list[Callable[..., Any]]]:
-    """The StableHLO module of ``program`` (function ``main``), and the Python functions that it calls back."""
-    module = Module(rows)
-    donated = dict.fromkeys(donate, "jax.buffer_donor = true")
-    module.function(in_order(dead_code_eliminated(program)), "main", public=True, arg_attrs=donated)
+    """The StableHLO module of ``program`` (function ``main``), and the Python functions that it calls back.
+
+    Args:
+        rows: see `Module`.
+        donate: positions of arguments whose memory results may take.
+        in_shardings, out_shardings: per argument and per result a sharding, or None where the compiler chooses. Where
+            these or the program itself name several devices, the module is for as many partitions (see
+            `sharding.partitioning`), which Shardy's attributes in it describe.
+    """
+    spread = partitioning(program, in_shardings or (), out_shardings or ())
+    module = Module(rows, spread)
+    arg_attrs = [""] * len(program.inputs)
+    out_attrs = [""] * len(program.outputs)
+    if spread.size > 1:
+        _note_shardings(spread, arg_attrs, in_shardings, program.in_types)
+        _note_shardings(spread, out_attrs, out_shardings, program.out_types)
+    for i in donate:
+        arg_attrs[i] = ", ".join(filter(None, ("jax.buffer_donor = true", arg_attrs[i])))
+    module.function(in_order(dead_code_eliminated(program)), "main", True, arg_attrs, out_attrs)
     return module.text("".join(c if c.isalnum() else "_" for c in name or program.name or "program")), module.callbacks
+
+
+def _note_shardings(
+    spread: Partitioning, attrs: list[str], shardings: Shardings | None, types: Sequence[ArrayType]
+) -> None:
+    for i, (s, t) in enumerate(zip(shardings or (None,) * len(types), types, strict=True)):
+        attrs[i] = spread.attribute(s, t.ndim)
