@@ -215,6 +215,28 @@ class MemoryLimitError(NxError, MemoryError):
     """A program's activations do not fit the memory that it is given."""
 
 
+class DeviceMemoryError(MemoryLimitError):
+    """A program does not fit in a device's memory, as the device's own compiler found out.
+
+    Attributes:
+        required, available: bytes, where the compiler said them.
+        buffers: (bytes, what) of the largest, where they are known.
+    """
+
+    required: int | None = None
+    available: int | None = None
+    buffers: tuple[tuple[int, str], ...] = ()
+
+
+class TileMemoryError(MemoryLimitError):
+    """A program needs more memory on some tile of an IPU than the tile has: what lies there in ``rows``, largest first."""
+
+    tile: int = 0
+    needed: int = 0
+    available: int = 0
+    rows: tuple[object, ...] = ()
+
+
 class ExecutionError(NxError, RuntimeError):
     """A compiled program failed while it ran."""
 

@@ -26,6 +26,7 @@ MODULES: Final = (
     "npu.vitisai",
     "npu.onnx_emit",
     "npu.stablehlo",
+    "tpu.target",
 )
 GROUP: Final = "nxjax.targets"
 

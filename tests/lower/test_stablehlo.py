@@ -1,5 +1,8 @@
 """The StableHLO of a few programs, word for word, and that jaxlib takes every op's text."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -86,3 +89,22 @@ def test_constants_of_many_elements_are_bytes_and_keep_them(dtype):
     assert ('dense<"0x' in text) == (dtype not in (dtypes.bool_, dtypes.int4, dtypes.uint4))
     (y, _) = host(text, program)([np.float32(1)])
     np.testing.assert_array_equal(y.view(np.uint8), values.view(np.uint8))
+
+
+def test_operations_carry_the_users_lines_where_they_are_asked_for():
+    def f(x):
+        with nx.named_scope("layer"):
+            y = nx.numpy.tanh(x) * 2
+        return nx.lax.fori_loop(0, 3, lambda i, c: c + y, y)
+
+    program = nx.make_jaxpr(f)(nx.numpy.ones(3))
+    plain, _ = lower(program)
+    assert "loc(" not in plain
+    text, _ = lower(program, located=True)
+    tanh = next(line for line in text.splitlines() if "stablehlo.tanh" in line)
+    number = next(
+        i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "y = nx.numpy.tanh(x) * 2" in line
+    )
+    assert tanh.endswith(f'loc("layer/tanh"("{__file__}":{number}:0))')
+    # What stands in a loop has the place that it has in its body, and the same text is there once more.
+    assert re.sub(r" loc\(.*\)$", "", text, flags=re.MULTILINE) == plain

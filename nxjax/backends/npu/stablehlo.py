@@ -17,10 +17,11 @@ from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.onnx_emit import NO_COMPILER
 from nxjax.backends.target import Build, ProgramTarget, Run, Target, file_name, only
 from nxjax.backends.xla import client
-from nxjax.errors import LoweringError, ParameterError
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.errors import ParameterError
+from nxjax.lower.npu.placement import Verdict
 from nxjax.lower.passes.narrow import narrow
 from nxjax.lower.stablehlo.builder import lower
+from nxjax.lower.stablehlo.support import check_portable, verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Equation, Program
@@ -47,16 +48,7 @@ class StablehloTarget(ProgramTarget):
         return "emitted", NO_COMPILER
 
     def supports(self, equation: Equation) -> Verdict:
-        op = equation.op
-        if op.effect:
-            return Verdict(False, f"{op.name} calls back into Python", "leave it out of what is deployed")
-        for held in equation.programs():
-            for inner in held.equations:
-                if not (verdict := self.supports(inner)).ok:
-                    return verdict
-        if not (op.has("stablehlo") or op.has("expand")):
-            return Verdict(False, f"{op.name} has no form in StableHLO", "compute it on the host")
-        return YES
+        return verdict(equation)
 
     def build(self, subject: Program, options: dict[str, object]) -> Build:
         only(self.name, options, ("form", "version"))
@@ -66,14 +58,7 @@ class StablehloTarget(ProgramTarget):
                 f"{self.name}: options", got=options, expected=f"form {' or '.join(FORMS)}; version, of portable files"
             )
         rows = self.placed(subject)
-        left = [r for r in rows if r.device == "host"]
-        if left:
-            listed = [f"{r.reason} ({r.source or r.op}); {r.suggestion}" for r in left]
-            raise LoweringError(
-                f"{self.name}: {len(left)} of {len(rows)} operations cannot be written as StableHLO",
-                got="\n            ".join(listed),
-                source=left[0].source,
-            )
+        check_portable(self.name, rows)
         text, _ = lower(narrow(inlined(subject)))
         name = file_name(subject.name, "mlir")
         build = Build({name: text.encode()}, "emitted", rows, notes=[self.available()[1]])

@@ -51,9 +51,13 @@ class Module:
             pass.
         partitioning: how many devices the module is for.
         callbacks: Python functions that the compiled code calls by their position here.
+        located: write the user's line and scope beside each operation.
     """
 
-    def __init__(self, rows: dict[str, Row] | None = None, partitioning: Partitioning | None = None) -> None:
+    def __init__(
+        self, rows: dict[str, Row] | None = None, partitioning: Partitioning | None = None, located: bool = False
+    ) -> None:
+        self.located = located
         self.rows = rows or {}
         self.partitioning = partitioning or Partitioning(1, None)
         self.callbacks: list[Callable[..., Any]] = []
@@ -112,6 +116,12 @@ class Module:
 
     def text(self, name: str) -> str:
         return "\n".join([f"module @{name} {{", *self.partitioning.lines(), *reversed(self._functions), "}", ""])
+
+
+def _placed(line: str, place: str) -> str:
+    """An operation's last line with its place; heads of regions and blocks, and what has one already, as they are."""
+    inside = line.endswith(("({", "}, {", ":")) or (line.endswith(")") and " loc(" in line)
+    return line if inside else line + place
 
 
 def _with_attributes(xs: Refs, attrs: Sequence[str]) -> list[str]:
@@ -302,11 +312,12 @@ class Builder:
             many.append(isinstance(y, (tuple, list)))
             return y if many[-1] else [y]
 
-        results = self.program(stage(flat, [x.type for x in xs]), xs)
+        results = self.program(stage(flat, [x.type for x in xs]), xs, written=False)
         return tuple(results) if many[0] else results[0]
 
-    def program(self, program: Program, args: Refs) -> list[Ref]:
-        """The equations of a program, written in place."""
+    def program(self, program: Program, args: Refs, written: bool = True) -> list[Ref]:
+        """The equations of a program, written in place. Those of a rule (not ``written`` by a user) have no place."""
+        located = self.module.located and written
         program = dead_code_eliminated(program)
         env: dict[Var, Ref] = dict(zip(program.inputs, args, strict=True))
         for var, value in zip(program.consts, program.values, strict=True):
@@ -318,12 +329,16 @@ class Builder:
         for e in program.equations:
             xs = [ref(a) for a in e.inputs]
             out = tuple(v.type for v in e.outputs) if e.op.multi else e.outputs[0].type
+            start = len(self.lines)
             try:
                 result = self.apply(e.op, out, xs, e.params)
             except NotImplementedError as error:
                 if isinstance(error, LoweringError):
                     raise
                 raise LoweringError(f"{e.op.name}: has no lowering to StableHLO", source=e.source) from error
+            if located and e.source is not None:
+                place = f" loc({mlir.location(e.source.file, e.source.line, f'{e.scope}/{e.op.name}'.strip('/'))})"
+                self.lines[start:] = [_placed(line, place) for line in self.lines[start:]]
             if e.op.multi:
                 env.update(zip(e.outputs, result, strict=True))
             else:
@@ -354,6 +369,7 @@ def lower(
     donate: Sequence[int] = (),
     in_shardings: Shardings | None = None,
     out_shardings: Shardings | None = None,
+    located: bool = False,
 ) -> tuple[str, list[Callable[..., Any]]]:
     """The StableHLO module of ``program`` (function ``main``), and the Python functions that it calls back.
 
@@ -363,9 +379,10 @@ def lower(
         in_shardings, out_shardings: per argument and per result a sharding, or None where the compiler chooses. Where
             these or the program itself name several devices, the module is for as many partitions (see
             `sharding.partitioning`), which Shardy's attributes in it describe.
+        located: write the user's line and scope beside each operation.
     """
     spread = partitioning(program, in_shardings or (), out_shardings or ())
-    module = Module(rows, spread)
+    module = Module(rows, spread, located)
     arg_attrs = [""] * len(program.inputs)
     out_attrs = [""] * len(program.outputs)
     if spread.size > 1:

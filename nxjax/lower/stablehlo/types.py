@@ -92,3 +92,13 @@ def dense(value: np.ndarray[Any, Any], dtype: DType) -> str:
         return "[" + ", ".join(nested(row) for row in a) + "]"
 
     return f"dense<{nested(value)}>"
+
+
+def location(file: str, line: int, name: str) -> str:
+    """A place in a source file, under the name of what was written there.
+
+    >>> location("a.py", 3, "block/add")
+    '"block/add"("a.py":3:0)'
+    """
+    quoted = lambda text: '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
+    return f"{quoted(name)}({quoted(file)}:{line}:0)"

@@ -1,0 +1,284 @@
+"""Google's TPU compiler (libtpu), asked in a child process: StableHLO text in, its executable and its answer out.
+
+Knows texts, topologies and the compiler, no program and no op. What the compiler refuses is an error in nxjax's words.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final, final
+
+from nxjax.backends.tpu import child
+from nxjax.backends.tpu.chips import Topology
+from nxjax.errors import DeviceMemoryError, ExecutionError, LoweringError, MissingExtraError, NxError
+
+# The compiler looks for a TPU machine's metadata, takes a lock for the chip and keeps logs unless it is told not to;
+# two processes may compile at a time only where several loads are allowed.
+_QUIET: Final = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v4-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_LOG_DIR": "disabled",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+# Settings of a user's own that are for a chip, and would steer or stop a compilation.
+_NOT_PASSED: Final = ("LIBTPU_INIT_ARGS", "TPU_LIBRARY_PATH", "TPU_VISIBLE_DEVICES", "XLA_FLAGS")
+TIMEOUT: Final = 900.0
+_UNITS: Final = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE: Final = r"([\d.]+)\s*([KMGT]?)i?B?"
+_NEEDS: Final = re.compile(rf"(?:required[^()]*?\(|Used |total hbm usage >= ){_SIZE}", re.IGNORECASE)
+_HAS: Final = re.compile(rf"(?:available HBM \(|of ){_SIZE}(?: hbm)?", re.IGNORECASE)
+_ALLOCATION: Final = re.compile(rf"Size: {_SIZE}\n(.*?)(?=\n\s*={{5,}}|\Z)", re.DOTALL)
+
+
+@final
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device, after the compiler's padding.
+
+    Attributes:
+        arguments, results, temporaries, code: bytes of each kind.
+        aliased: bytes of results that lie where (donated) arguments lay.
+        peak: the most at any time, as the compiler counts it.
+    """
+
+    arguments: int
+    results: int
+    temporaries: int
+    code: int
+    aliased: int
+    peak: int
+
+    @property
+    def total(self) -> int:
+        """What has to fit: arguments, results that are not aliased, temporaries and code."""
+        return self.arguments + self.results - self.aliased + self.temporaries + self.code
+
+
+@final
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of one module.
+
+    Attributes:
+        executable: serialized, for a runtime of the compiler's version.
+        hlo: the program after optimization.
+        cost: the compiler's own static estimates: "flops", "bytes accessed", "optimal_seconds", ...
+        seconds: that it took to compile.
+        version: the compiler's words about itself.
+    """
+
+    executable: bytes
+    hlo: str
+    memory: Memory
+    cost: dict[str, float] = field(repr=False)
+    seconds: float
+    version: str
+
+
+def available() -> tuple[bool, str]:
+    """Whether the compiler is installed, and which, or why not. Reads metadata only; loads nothing.
+
+    >>> isinstance(available()[0], bool)
+    True
+    """
+    try:
+        found = version("libtpu")
+    except PackageNotFoundError:
+        return False, "Google's TPU compiler libtpu is not installed; pip install 'nxjax[tpu]'"
+    try:
+        jaxlib = version("jaxlib")
+    except PackageNotFoundError:
+        return False, "jaxlib, which talks to libtpu, is not installed; pip install 'nxjax[tpu]'"
+    return True, f"libtpu {found}, jaxlib {jaxlib}"
+
+
+def library() -> str:
+    """Where the compiler's shared library lies."""
+    ok, reason = available()
+    spec = importlib.util.find_spec("libtpu") if ok else None
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(
+            "tpu: compiling for TPUs needs Google's compiler", got=reason, fix="pip install 'nxjax[tpu]'"
+        )
+    return str(Path(next(iter(spec.submodule_search_locations))) / "libtpu.so")
+
+
+def compile_texts(
+    texts: Sequence[str],
+    topology: Topology,
+    *,
+    devices: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+    timeout: float = TIMEOUT,
+) -> list[Compiled | NxError]:
+    """Compile several modules in one child process; what is refused is an error in its place.
+
+    Args:
+        texts: StableHLO modules with a public function ``main``, each for one device or partitioned over ``devices``.
+        topology: what to compile for.
+        devices: numbers of its devices, in the order of partitions; the first one alone if left out.
+        options: of the compiler, by name.
+        timeout: seconds after which it is given up.
+
+    Raises:
+        MissingExtraError: libtpu is not installed.
+        ParameterError: the compiler does not know the topology.
+        ExecutionError: it ended without an answer, or took too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="nxjax-tpu-") as folder:
+        place = Path(folder)
+        names = [f"{i}.mlir" for i in range(len(texts))]
+        for name, text in zip(names, texts, strict=True):
+            (place / name).write_text(text)
+        answer = _asked(place, topology, names, devices=list(devices), options=dict(options or {}), timeout=timeout)
+        found: list[Compiled | NxError] = []
+        for name, said in zip(names, answer["modules"], strict=True):
+            if "error" in said:
+                found.append(refused(str(said["error"]), topology))
+                continue
+            m = said["memory"]
+            memory = Memory(
+                m["argument_size"], m["output_size"], m["temp_size"], m["generated_code_size"], m["alias_size"],
+                m["peak_memory"],
+            )  # fmt: skip
+            binary, hlo = (place / f"{name}.bin").read_bytes(), (place / f"{name}.hlo").read_text()
+            found.append(Compiled(binary, hlo, memory, said["cost"], said["seconds"], answer["version"]))
+        return found
+
+
+def compile_text(text: str, topology: Topology, **how: Any) -> Compiled:
+    """One module, as `compile_texts`; what is refused is raised.
+
+    Raises:
+        DeviceMemoryError: it does not fit in a device's HBM.
+        LoweringError: the compiler refused it.
+    """
+    (found,) = compile_texts([text], topology, **how)
+    if isinstance(found, NxError):
+        raise found
+    return found
+
+
+@lru_cache(32)
+def devices_of(topology: Topology) -> tuple[dict[str, Any], ...]:
+    """The devices of a topology as the compiler describes them: id, kind, coords, core, process."""
+    with tempfile.TemporaryDirectory(prefix="nxjax-tpu-") as folder:
+        answer = _asked(Path(folder), topology, [], devices=[], options={}, timeout=120.0, describe=True)
+    return tuple(answer["devices"])
+
+
+def _asked(
+    place: Path,
+    topology: Topology,
+    names: Sequence[str],
+    *,
+    devices: list[int],
+    options: dict[str, Any],
+    timeout: float,
+    describe: bool = False,
+) -> dict[str, Any]:
+    request = {
+        "path": [p for p in sys.path if p],
+        "library": library(),
+        "topology": topology.compiler_name,
+        "modules": list(names),
+        "devices": devices,
+        "options": options,
+        "describe": describe,
+    }
+    (place / "request.json").write_text(json.dumps(request))
+    environment = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED} | _QUIET
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", child.__file__, str(place)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ExecutionError(
+            f"{topology}: the compiler took longer than {timeout:.0f} seconds",
+            fix="compile a smaller part, or allow more with timeout=",
+        ) from None
+    if done.returncode or not (place / "answer.json").exists():
+        raise _ended(done.returncode, done.stderr, topology)
+    answer: dict[str, Any] = json.loads((place / "answer.json").read_text())
+    if "error" in answer:
+        said = _first_line(answer["error"]).removeprefix("INVALID_ARGUMENT: ")
+        raise topology.generation.refused(topology.form, f"those that the compiler takes; it says: {said}")
+    return answer
+
+
+def _ended(code: int, stderr: str, topology: Topology) -> ExecutionError:
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    # A failed check of the compiler's own stands above the pages that it prints of its stack.
+    told = [line for line in lines if line.startswith("F") or "Check failed" in line] or lines[-1:]
+    return ExecutionError(
+        f"{topology}: the compiler's process ended without an answer ({how})",
+        got=(told[0] if told else "nothing was said")[:600],
+        fix="compile parts of the function to find the op that it fails on; upgrade with pip install -U libtpu",
+    )
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _bytes(found: re.Match[str] | None) -> int | None:
+    return None if found is None else round(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def refused(said: str, topology: Topology) -> NxError:
+    """What the compiler said about a module as an error of nxjax's."""
+    if said.startswith("RESOURCE_EXHAUSTED"):
+        return _too_large(said, topology)
+    what = said.split("\n\nSuspected Python Code")[0].strip()
+    return LoweringError(
+        f"{topology}: the compiler refused the program",
+        got=what[:2000],
+        fix="compile parts of the function to find the op, or compute that part on the host",
+    )
+
+
+def _too_large(said: str, topology: Topology) -> DeviceMemoryError:
+    needs, has = _bytes(_NEEDS.search(said)), _bytes(_HAS.search(said))
+    where = "VMEM" if "vmem" in said.lower() and "hbm" not in said.lower() else "HBM"
+    share = f"{needs / 2**30:.2f} GiB" if needs is not None else "more than there is"
+    room = f"{has / 2**30:.2f} GiB on a device" if has is not None else f"what a device's {where} holds"
+    larger = [t for t in topology.generation.topologies if topology.generation.topology(t).chips > topology.chips]
+    slice_ = f" (such as tpu-{topology.generation.name}:{larger[0]})" if larger else ""
+    error = DeviceMemoryError(
+        f"{topology}: the program does not fit in {where}",
+        got=f"{share}; the compiler says: {_first_line(said)[:400]}",
+        expected=room,
+        fix=(
+            f"shard it over a larger slice{slice_} with in_shardings, take a smaller batch or bfloat16, nx.checkpoint "
+            "what is kept for the backward pass, donate arguments that are replaced (donate_argnums)"
+        ),
+    )
+    error.required, error.available = needs, has
+    sizes = ((_bytes(m), " ".join(m[3].split())) for m in _ALLOCATION.finditer(said))
+    error.buffers = tuple((size, text) for size, text in sizes if size is not None)
+    return error
