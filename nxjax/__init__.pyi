@@ -14,6 +14,7 @@ from nxjax import errors as errors
 from nxjax import experimental as experimental
 from nxjax import flatten_util as flatten_util
 from nxjax import hardware as hardware
+from nxjax import export as export
 from nxjax import image as image
 from nxjax import lax as lax
 from nxjax import lower as lower

@@ -41,14 +41,14 @@ class Functions:
 def _context() -> Any:
     from jaxlib.mlir import ir  # type: ignore[import-not-found]
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext  # type: ignore[import-not-found]
-    from jaxlib.mlir.dialects import chlo, stablehlo  # type: ignore[import-not-found]
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo  # type: ignore[import-not-found]
 
     context: Any = ir.Context()
     dialects: Any = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(dialects)
     context.append_dialect_registry(dialects)
     context.load_all_available_dialects()
-    for dialect in (chlo, stablehlo):
+    for dialect in (chlo, stablehlo, sdy):
         dialect.register_dialect(context)
     return context
 

@@ -1,0 +1,189 @@
+"""The op `call_exported`: a StableHLO module inside a program, as one equation.
+
+Compiled, its functions become functions of the module around it; batched, it is done element by element. Its derivative
+is not here: `calls` gives the call a rule. Needs jaxlib, which reads the module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.backends import registry
+from nxjax.errors import InvalidFileError, LoweringError
+from nxjax.lower.stablehlo import types as mlir
+from nxjax.ops.base import NDArray, move_batch
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array, Op
+from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.scan import scan_op
+
+
+def physical(type: ArrayType) -> ArrayType:
+    """The type that stands for ``type`` in a module of JAX's: keys are two words, float0 is a bool."""
+    if type.dtype == dtypes.key:
+        return ArrayType((*type.shape, 2), dtypes.uint32)
+    return ArrayType(type.shape, dtypes.bool_) if type.dtype == dtypes.float0 else type.strong()
+
+
+@final
+class Body:
+    """A module with what a call of it must know. Equal bodies are equal by content.
+
+    Attributes:
+        data: the portable artifact.
+        kept: which of the arguments the module takes.
+        in_dims: per argument, its shape as the file says it: sizes, or expressions of dimension variables.
+        out_dtypes: per result.
+        out_dims: as ``in_dims``.
+        platform: value of the platform index, the module's first argument; None where it has none.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        kept: tuple[int, ...],
+        in_types: Sequence[Any],
+        out_types: Sequence[Any],
+        platform: int | None,
+        name: str = "function",
+    ) -> None:
+        self.name = name
+        self.data = data
+        self.kept = kept
+        self.in_types = tuple(in_types)
+        self.out_types = tuple(out_types)
+        self.platform = platform
+        digest = hashlib.sha256(repr((kept, self.in_types, self.out_types, platform)).encode() + data)
+        self.key: Final = digest.hexdigest()
+        self.__qualname__ = f"exported {self.key[:16]}"
+        self._results: dict[tuple[ArrayType, ...], tuple[ArrayType, ...]] = {}
+        self._compiled: dict[tuple[ArrayType, ...], Any] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Body) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether some dimension is known at a call only."""
+        return not all(isinstance(t, ArrayType) for t in (*self.in_types, *self.out_types))
+
+    def functions(self, prefix: str, types: Sequence[ArrayType]) -> Any:
+        """The module's functions for arguments of ``types``."""
+        from nxjax.backends.xla import foreign, guard
+
+        guard.checked(self.data)
+        found = foreign.functions(self.data, prefix, [physical(types[i]) for i in self.kept], self.platform)
+        wanted = tuple(mlir.tensor(physical(t)) for t in self.results(types, found.out_types))
+        takes = tuple(mlir.tensor(physical(types[i])) for i in self.kept)
+        if found.in_types != takes or found.out_types != wanted:
+            raise InvalidFileError(
+                "exported function: its module has another signature than the file says",
+                got=f"({', '.join(found.in_types)}) -> ({', '.join(found.out_types)})",
+                expected=f"({', '.join(takes)}) -> ({', '.join(wanted)})",
+            )
+        return found
+
+    def results(self, types: Sequence[ArrayType], tensors: Sequence[str] | None = None) -> tuple[ArrayType, ...]:
+        """Result types of a call; ``tensors`` are the module's own, where they are known already."""
+        if not self.dynamic:
+            return self.out_types
+        key = tuple(t.strong() for t in types)
+        if key not in self._results:
+            if tensors is None:
+                from nxjax.backends.xla import foreign, guard
+
+                guard.checked(self.data)
+                kept = [physical(types[i]) for i in self.kept]
+                tensors = foreign.functions(self.data, "shapes", kept, self.platform).out_types
+            if len(tensors) != len(self.out_types):
+                raise InvalidFileError(
+                    "exported function: its module has another number of results than the file says",
+                    got=len(tensors),
+                    expected=len(self.out_types),
+                )
+            found: list[ArrayType] = []
+            for text, said in zip(tensors, self.out_types, strict=True):
+                shape = tuple(int(n) for n in re.findall(r"(\d+)x", text))
+                found.append(ArrayType(shape[:-1] if said.dtype == dtypes.key else shape, said.dtype))
+            self._results[key] = tuple(found)
+        return self._results[key]
+
+
+@final
+class CallExported(Op):
+    """Call of a `Body`."""
+
+    name = "call_exported"
+    multi = True
+    nested = True
+
+    def infer(self, *types: ArrayType, body: Body) -> tuple[ArrayType, ...]:
+        return body.results(types)
+
+    def eval(self, *xs: NDArray, body: Body) -> tuple[NDArray, ...]:
+        # Only XLA reads the module, whatever executes the program around it.
+        types = tuple(wrap(x).type for x in xs)
+        compiled = body._compiled.get(types)
+        if compiled is None:
+            inputs = [Var(t) for t in types]
+            outputs = tuple(Var(t) for t in body.results(types))
+            program = Program(inputs, [Equation(self, tuple(inputs), outputs, {"body": body})], outputs)
+            compiled = body._compiled[types] = registry.get("xla").compile(program)
+        return tuple(y.numpy() for y in compiled([wrap(np.ascontiguousarray(x).reshape(x.shape)) for x in xs]))
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, body: Body) -> tuple[Any, Any]:
+        """One call per element: what the module computes is known to its compiler only."""
+        fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
+        moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
+
+        def step(*xs: Array) -> Sequence[Array]:
+            shared, own = iter(xs[: len(fixed)]), iter(xs[len(fixed) :])
+            return self(*(next(shared) if d is None else next(own) for d in dims), body=body)
+
+        types = [*(x.type for x in fixed), *(x.type.with_shape(x.shape[1:]) for x in moving)]
+        ys = scan_op(
+            *fixed,
+            *moving,
+            body=stage(step, types, self.name),
+            num_consts=len(fixed),
+            num_carry=0,
+            length=size,
+            reverse=False,
+            unroll=1,
+        )
+        return ys, (0,) * len(ys)
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, body: Body) -> tuple[Any, Any]:
+        raise LoweringError("call_exported: has no derivative of its own", fix="call it by exported.call(...)")
+
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, body: Body) -> Any:
+        types = tuple(x.type for x in xs)
+
+        def make(prefix: str) -> tuple[str, Any]:
+            found = body.functions(prefix, types)
+            return found.text, found
+
+        found = b.module.adopt((body.key, types), "exported", make)
+        given: list[Any] = []
+        for i in body.kept:
+            inner = physical(types[i])
+            given.append(b.op("stablehlo.bitcast_convert", (xs[i],), inner) if types[i].dtype == dtypes.key else xs[i])
+        results = b.call_symbol(found.main, given, [physical(t) if t.dtype == dtypes.key else t for t in out])
+        return tuple(
+            b.op("stablehlo.bitcast_convert", (r,), t) if t.dtype == dtypes.key else r
+            for r, t in zip(results, out, strict=True)
+        )
+
+
+call_exported = CallExported()

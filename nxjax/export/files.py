@@ -1,0 +1,45 @@
+"""Exported functions on disk, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from nxjax.export.exported import Exported
+from nxjax.export.serialization import deserialize
+
+
+def save(path: str | os.PathLike[str], exported: Exported, vjp_order: int = 0) -> None:
+    """Write ``exported.serialize(vjp_order)``; a failure leaves what was there before.
+
+    Raises:
+        OSError: the disk is full, or the like.
+
+    >>> import nxjax as nx, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "double.nxp")
+    >>> save(path, nx.export.export(nx.jit(lambda x: 2 * x))(1.0))
+    >>> float(load(path).call(3.0))
+    6.0
+    """
+    data = exported.serialize(vjp_order)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> Exported:
+    """Read what `save`, or JAX, wrote.
+
+    Raises:
+        InvalidFileError: no exported function, or damaged.
+    """
+    return deserialize(Path(path).read_bytes())

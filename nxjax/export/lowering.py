@@ -1,0 +1,208 @@
+"""`export`: a jitted function to a portable, versioned StableHLO module with its signature.
+
+Calling convention of the module, which is JAX's: function ``main`` takes the flat arguments in order, before them the
+index of the platform where there are several; random keys as two words, float0 as a bool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from nxjax.backends import registry
+from nxjax.errors import LoweringError, ParameterError
+from nxjax.export.body import physical
+from nxjax.export.exported import DisabledSafetyCheck, Exported, _need_jaxlib
+from nxjax.lower.passes.dce import dead_code_eliminated
+from nxjax.lower.passes.order import in_order
+from nxjax.lower.stablehlo.builder import Module, Row
+from nxjax.ops.random import random_unwrap, random_wrap
+from nxjax.trace import dtypes
+from nxjax.trace.boundary import boundary
+from nxjax.trace.core import Array
+from nxjax.trace.program import Equation, Program, run
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType, ShapeDtypeStruct
+from nxjax.transforms.grad import vjp
+from nxjax.transforms.jit import Jitted, Traced, jit
+
+# Module arguments are numbered by 16 bits in the file.
+MOST_ARGUMENTS: Final = 65_535
+_INDEX: Final = ArrayType((), dtypes.int32)
+
+
+def default_export_platform() -> str:
+    """The platform of the default executor, by JAX's name.
+
+    >>> default_export_platform()
+    'cpu'
+    """
+    return registry.default().platform
+
+
+def export(
+    fun_jit: Jitted,
+    *,
+    platforms: Sequence[str] | None = None,
+    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+) -> Callable[..., Exported]:
+    """Export a jitted function, to be saved and called elsewhere: in nxjax, in JAX, or by any StableHLO compiler.
+
+    Args:
+        fun_jit: made by `nx.jit`.
+        platforms: where it will run: a subset of "cpu", "tpu", "cuda", "rocm", or names of plug-ins. Here by default.
+            For "cpu" alone the module may call LAPACK; for any others it is StableHLO throughout.
+        disabled_checks: see `DisabledSafetyCheck`.
+
+    Returns:
+        A function of arrays or `nx.ShapeDtypeStruct` that gives an `Exported` for their types.
+
+    Raises:
+        ParameterError: no jitted function, or no platforms.
+        LoweringError: the function calls back into Python; the message has the user's lines.
+        MissingExtraError: jaxlib is not installed.
+
+    >>> import nxjax as nx
+    >>> exported = export(nx.jit(lambda x: {"y": nx.sin(x)}))(nx.ShapeDtypeStruct((4,), nx.float32))
+    >>> exported.in_avals, exported.platforms
+    ((f32[4],), ('cpu',))
+    >>> float(exported.call(nx.zeros(4))["y"][0])
+    0.0
+    """
+    if not isinstance(fun_jit, Jitted):
+        raise ParameterError(
+            "export: needs a jitted function", got=repr(fun_jit)[:80], fix="nx.export.export(nx.jit(function))(...)"
+        )
+    chosen = _platforms((default_export_platform(),) if platforms is None else platforms)
+    checks = tuple(disabled_checks)
+    if not all(isinstance(c, DisabledSafetyCheck) for c in checks):
+        raise ParameterError(
+            "export: disabled_checks",
+            got=checks,
+            expected="nx.export.DisabledSafetyCheck.platform() or .custom_call(name)",
+        )
+
+    @boundary
+    def exported(*args: Any, **kwargs: Any) -> Exported:
+        _need_jaxlib()
+        return _exported(fun_jit.trace(*args, **kwargs), fun_jit._name(), chosen, checks)
+
+    return exported
+
+
+def _platforms(platforms: Any) -> tuple[str, ...]:
+    if isinstance(platforms, str):
+        raise ParameterError("export: platforms is a sequence", got=repr(platforms), fix=f"platforms=({platforms!r},)")
+    chosen = tuple(platforms)
+    if not chosen or len(set(chosen)) != len(chosen) or not all(isinstance(p, str) and p for p in chosen):
+        raise ParameterError("export: platforms", got=chosen, expected='different names, such as ("cpu", "tpu")')
+    if "gpu" in chosen:
+        raise ParameterError('export: "gpu" is two platforms', got=chosen, fix='name "cuda" or "rocm"')
+    return chosen
+
+
+def _exported(
+    traced: Traced, name: str, platforms: tuple[str, ...], checks: tuple[DisabledSafetyCheck, ...]
+) -> Exported:
+    from nxjax.backends.xla import guard, portable
+
+    program = traced.program
+    if len(program.inputs) > MOST_ARGUMENTS:
+        raise LoweringError("export: too many arguments", got=len(program.inputs), expected=f"up to {MOST_ARGUMENTS}")
+    several = len(platforms) > 1
+    text = _text(program, name, platforms)
+    data, _ = portable.serialized(portable.legalized(text))
+    guard.trust(data)
+
+    def derivative(primal: Exported) -> Exported:
+        return _vjp(program, primal)
+
+    return Exported(
+        fun_name=name,
+        in_tree=traced.in_tree,
+        in_avals=tuple(t.strong() for t in program.in_types),
+        out_tree=traced.out_tree,
+        out_avals=tuple(t.strong() for t in program.out_types),
+        platforms=platforms,
+        mlir_module_serialized=data,
+        module_kept_var_idx=tuple(range(len(program.inputs))),
+        in_shardings=(None,) * len(program.inputs),
+        out_shardings=(None,) * len(program.outputs),
+        uses_global_constants=several,
+        disabled_safety_checks=checks,
+        _get_vjp=derivative,
+    )
+
+
+def _text(program: Program, name: str, platforms: tuple[str, ...]) -> str:
+    """The module by the calling convention."""
+    _refuse_callbacks(program, name)
+    several = len(platforms) > 1
+
+    def main(*xs: Array) -> list[Array]:
+        rest = xs[1:] if several else xs
+        keyed = zip(rest, program.in_types, strict=True)
+        ys = run(program, [random_wrap(x) if t.dtype == dtypes.key else x for x, t in keyed])
+        return [random_unwrap(y) if y.dtype == dtypes.key else y for y in ys]
+
+    types = [t if t.dtype == dtypes.float0 else physical(t) for t in program.in_types]
+    whole = in_order(dead_code_eliminated(stage(main, [_INDEX] * several + types, name)))
+    module = Module(_rows(platforms))
+    attributes = {0: 'jax.global_constant = "_platform_index"'} if several else {}
+    module.function(whole, "main", public=True, arg_attrs=attributes)
+    if module.callbacks:
+        raise LoweringError(f"export: {name} calls back into Python", fix="leave the callback out of what is exported")
+    symbol = "".join(c if c.isalnum() and c.isascii() else "_" for c in f"jit_{name}")
+    text = module.text(symbol)
+    one = "mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32"
+    marks = f"jax.uses_shape_polymorphism = {str(several).lower()}, {one}"
+    return text.replace(f"module @{symbol} {{", f"module @{symbol} attributes {{{marks}}} {{", 1)
+
+
+def _rows(platforms: tuple[str, ...]) -> dict[str, Row]:
+    """Rules of the CPU for it alone: its custom calls have no meaning elsewhere."""
+    if platforms != ("cpu",):
+        return {}
+    from nxjax.backends.xla.rows import ROWS
+
+    return ROWS
+
+
+def _equations(program: Program) -> Iterator[Equation]:
+    for equation in program.equations:
+        yield equation
+        for inner in equation.programs():
+            yield from _equations(inner)
+
+
+def _refuse_callbacks(program: Program, name: str) -> None:
+    """Python functions stay in this process."""
+    found = [e for e in _equations(dead_code_eliminated(program)) if hasattr(e.op, "host")]
+    if found:
+        lines = dict.fromkeys(f"{e.op.name} at {e.source}" if e.source else e.op.name for e in found)
+        raise LoweringError(
+            f"export: {name} calls back into Python, which a file cannot hold",
+            got="\n            ".join(lines),
+            source=found[0].source,
+            fix="leave the callback out of what is exported, or write it with nx.numpy functions",
+        )
+
+
+def _vjp(program: Program, primal: Exported) -> Exported:
+    """The derivative, exported for the same platforms."""
+    n = len(program.inputs)
+
+    def fun_vjp(*args_and_cts: Array) -> tuple[Array, ...]:
+        def flat(*xs: Array) -> list[Array]:
+            return run(program, xs)
+
+        _, pull = vjp(flat, *args_and_cts[:n])
+        return pull(list(args_and_cts[n:]))
+
+    fun_vjp.__name__ = f"vjp_{primal.fun_name}"
+    cts = [
+        t.strong() if dtypes.is_differentiable(t.dtype) else ArrayType(t.shape, dtypes.float0)
+        for t in program.out_types
+    ]
+    specs = [ShapeDtypeStruct(t.shape, t.dtype) for t in (*(t.strong() for t in program.in_types), *cts)]
+    return export(jit(fun_vjp), platforms=primal.platforms, disabled_checks=primal.disabled_safety_checks)(*specs)

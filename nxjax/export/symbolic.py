@@ -1,0 +1,58 @@
+"""Sizes that stand open: what nxjax does not export, said where a JAX program asks for it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, final
+
+from nxjax.errors import LoweringError
+
+
+def _refused(what: str, got: object) -> NoReturn:
+    raise LoweringError(
+        f"export: {what}: every size is known when a function is traced",
+        got=got,
+        expected="integers",
+        fix="make the function nx.bucketed, or export it once per shape; functions that JAX exported with symbolic "
+        "shapes can be read and called",
+    )
+
+
+def symbolic_shape(shape_spec: str | None, *, constraints: Any = (), scope: Any = None, like: Any = None) -> Any:
+    """Shapes with named sizes are read (`nx.export.deserialize`) but not written.
+
+    Args:
+        shape_spec: as in JAX. Sizes that are all numbers are given as they are.
+
+    Raises:
+        LoweringError: a size that is a name.
+
+    >>> symbolic_shape("3, 4")
+    (3, 4)
+    """
+    parts = [p.strip() for p in str(shape_spec or "").strip("() ").split(",")]
+    sizes = [p for p in parts if p]
+    if all(p.isdigit() for p in sizes):
+        return tuple(int(p) for p in sizes)
+    _refused("symbolic_shape", repr(shape_spec))
+
+
+def symbolic_args_specs(args: Any, shapes_specs: Any, **_: Any) -> Any:
+    """As `symbolic_shape`: always an error."""
+    _refused("symbolic_args_specs", repr(shapes_specs)[:80])
+
+
+def is_symbolic_dim(p: Any) -> bool:
+    """Whether a size in ``in_avals`` of a function that JAX exported is an expression, which it is as a string.
+
+    >>> is_symbolic_dim(3), is_symbolic_dim("2*b")
+    (False, True)
+    """
+    return isinstance(p, str)
+
+
+@final
+class SymbolicScope:
+    """Of symbolic sizes, which nxjax does not export: making one is an error that says what to do."""
+
+    def __init__(self, constraints_str: Any = ()) -> None:
+        _refused("SymbolicScope", repr(constraints_str)[:80])
