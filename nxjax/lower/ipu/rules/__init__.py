@@ -1,1 +1,10 @@
-"""How each op becomes vertices and copies: one file per family of ops."""
+"""Op name -> rule, one file per family. A device row: what is not here is written as its expansion."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.lower.ipu.rules import conv, dot, shape
+from nxjax.lower.ipu.rules.table import Rule
+
+RULES: Final[dict[str, Rule]] = {**shape.RULES, **dot.RULES, **conv.RULES}

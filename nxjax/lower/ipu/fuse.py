@@ -1,0 +1,243 @@
+"""Elementwise work as late and as joined as possible: chains and graphs of ops of one shape become one vertex each.
+
+A `Lazy` value is an op on other values that no step computes yet. Who needs its elements forces it; then everything
+lazy that it is made of is written, as one expression per connected part, and what others read of it is a result too.
+Knows ops by name and the expression codelet; where the boxes lie is `spread`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import Source
+from nxjax.lower.ipu.builder import Builder
+from nxjax.lower.ipu.expression import Node, literal, supported
+from nxjax.lower.ipu.program import Group, Shape, View
+from nxjax.lower.ipu.spread import spread
+from nxjax.trace.program import Equation
+
+# A chain of more ops than this is cut: a vertex's code grows with it.
+LONGEST: Final = 160
+# Fields of one vertex.
+MOST_LEAVES: Final = 24
+MOST_NODES: Final = 320
+
+
+@final
+class Lazy:
+    """An op on values, not computed yet.
+
+    Attributes:
+        refs: uses that have not been met yet, by equations or by other lazy values.
+        view: its elements, once some step computes them.
+        depth: ops on the longest way down to what exists.
+    """
+
+    __slots__ = ("depth", "dtype", "name", "params", "refs", "scope", "shape", "source", "view", "xs")
+
+    def __init__(
+        self,
+        name: str,
+        xs: tuple[Value, ...],
+        params: dict[str, Any],
+        shape: Shape,
+        dtype: np.dtype[Any],
+        source: Source | None,
+        scope: str,
+    ) -> None:
+        self.name = name
+        self.xs = xs
+        self.params = params
+        self.shape = shape
+        self.dtype = dtype
+        self.source = source
+        self.scope = scope
+        self.refs = 0
+        self.view: View | None = None
+        self.depth = 1 + max((x.depth for x in xs if isinstance(x, Lazy) and x.view is None), default=0)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+Value = View | Lazy
+
+
+def pending(value: Value) -> bool:
+    return isinstance(value, Lazy) and value.view is None
+
+
+@final
+class Fuser:
+    """Makes lazy values of elementwise equations, and steps of them when they are forced."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+
+    def elementwise(self, e: Equation, args: Sequence[Value]) -> Lazy | None:
+        """``e`` as a lazy value, if it is elementwise and tiles compute it in one expression."""
+        if not supported(e.op.name, [a.type.dtype for a in e.inputs], e.outputs[0].type.dtype, e.params):
+            return None
+        out = e.outputs[0].type
+        xs: list[Value] = []
+        for x in args:
+            if x.shape != out.shape:
+                # A scalar beside arrays, as in clamp.
+                x = self.force_one(x)
+                x = View(x.variable, x.offset, out.shape, (0,) * len(out.shape))
+            xs.append(x)
+        deep = [x for x in xs if isinstance(x, Lazy) and x.view is None and x.depth >= LONGEST]
+        if deep:
+            self.force(deep)
+        y = Lazy(e.op.name, tuple(xs), e.params, out.shape, out.dtype, e.source or self.b.source, e.scope)
+        for x in xs:
+            if isinstance(x, Lazy):
+                x.refs += 1
+        return y
+
+    def force_one(self, value: Value) -> View:
+        """The elements of a value."""
+        if isinstance(value, View):
+            return value
+        if value.view is None:
+            self.force([value])
+        assert value.view is not None
+        return value.view
+
+    def force(self, values: Sequence[Value]) -> None:
+        """Write what computes the values, in as few compute sets as their sizes and number allow."""
+        roots = list(dict.fromkeys(x for x in values if isinstance(x, Lazy) and x.view is None))
+        if not roots:
+            return
+        order = _ancestors(roots)
+        parts = _parts(order)
+        for part in parts:
+            if len(part) > MOST_NODES or len(_leaves(part)) > MOST_LEAVES:
+                # Halve it: what the first half computes for the second is a result of its own.
+                self._halve(part)
+        groups: list[Group] = []
+        done: list[tuple[Lazy, View]] = []
+        for part in _parts(_ancestors([r for r in roots if r.view is None])):
+            found, outputs = self._write(part, set(roots))
+            groups += found
+            done += outputs
+        last = roots[-1]
+        with self.b.at(last.name, last.source, last.scope):
+            self.b.execute(groups, "+".join(dict.fromkeys(r.name for r in roots[:4])))
+        for value, view in done:
+            _settle(value, view)
+
+    def _halve(self, part: list[Lazy]) -> None:
+        """Force the first nodes of a part, of as few leaves as a vertex may have."""
+        count = max(1, min(len(part) // 2, MOST_NODES // 2))
+        while count > 1 and len(_leaves(part[:count])) > MOST_LEAVES:
+            count //= 2
+        inside = set(part[:count])
+        used = [x for y in part[count:] for x in y.xs if isinstance(x, Lazy) and x in inside]
+        self.force(used or part[:count])
+        rest = [x for x in part if x.view is None]
+        if rest and len(rest) < len(part):
+            again = _ancestors([rest[-1]])
+            if len(again) > MOST_NODES or len(_leaves(again)) > MOST_LEAVES:
+                self._halve(again)
+
+    def _write(self, part: list[Lazy], roots: set[Lazy]) -> tuple[list[Group], list[tuple[Lazy, View]]]:
+        """The vertices of one connected part, and the views of what it gives."""
+        inside: dict[Lazy, int] = dict.fromkeys(part, 0)
+        for y in part:
+            for x in y.xs:
+                if isinstance(x, Lazy) and x in inside:
+                    inside[x] += 1
+        outputs = [y for y in part if y in roots or y.refs > inside[y]]
+        leaves: list[View] = []
+        nodes: list[Node] = []
+        place: dict[Any, int] = {}
+        for view in _leaves(part):
+            value = self.b.uniform(view)
+            if value is None:
+                place[_key(view)] = len(leaves)
+                leaves.append(view)
+        for y in part:
+            operands: list[int] = []
+            for x in y.xs:
+                view = x if isinstance(x, View) else x.view
+                if view is None:
+                    operands.append(place[x])
+                    continue
+                key = _key(view)
+                if key not in place:
+                    place[key] = len(leaves) + len(nodes)
+                    nodes.append(literal(self.b.uniform(view), view.dtype))
+                operands.append(place[key])
+            place[y] = len(leaves) + len(nodes)
+            nodes.append(Node(y.name, tuple(operands), y.dtype, y.params))
+        views = [self.b.variable(y.shape, y.dtype, (), self.b.fresh(y.name)).view() for y in outputs]
+        groups = spread(self.b, leaves, nodes, [place[y] for y in outputs], views)
+        return groups, list(zip(outputs, views, strict=True))
+
+
+def _settle(value: Lazy, view: View) -> None:
+    """The value is computed: what it was made of is not needed for it any more."""
+    value.view = view
+    stack = [value]
+    while stack:
+        y = stack.pop()
+        xs, y.xs = y.xs, ()
+        for x in xs:
+            if isinstance(x, Lazy):
+                x.refs -= 1
+                if x.refs == 0 and x.view is None:
+                    stack.append(x)
+
+
+def _ancestors(roots: Sequence[Lazy]) -> list[Lazy]:
+    """The lazy values that the roots are made of, and they themselves, operands first."""
+    order: dict[Lazy, None] = {}
+    stack: list[tuple[Lazy, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        y, ready = stack.pop()
+        if y in order or y.view is not None:
+            continue
+        if ready:
+            order[y] = None
+            continue
+        stack.append((y, True))
+        stack += [(x, False) for x in reversed(y.xs) if isinstance(x, Lazy) and x.view is None and x not in order]
+    return list(order)
+
+
+def _parts(order: Sequence[Lazy]) -> list[list[Lazy]]:
+    """Connected parts, each in the given order."""
+    of: dict[Lazy, int] = {}
+    parts: dict[int, list[Lazy]] = {}
+    for i, y in enumerate(order):
+        joined = sorted({of[x] for x in y.xs if isinstance(x, Lazy) and x in of})
+        part = joined[0] if joined else i
+        members = parts.setdefault(part, [])
+        for other in joined[1:]:
+            moved = parts.pop(other)
+            members += moved
+            of.update(dict.fromkeys(moved, part))
+        members.append(y)
+        of[y] = part
+    position = {y: i for i, y in enumerate(order)}
+    return [sorted(p, key=position.__getitem__) for p in parts.values()]
+
+
+def _leaves(part: Sequence[Lazy]) -> list[View]:
+    """The views that a part reads, each once."""
+    found: dict[Any, View] = {}
+    for y in part:
+        for x in y.xs:
+            view = x if isinstance(x, View) else x.view
+            if view is not None:
+                found.setdefault(_key(view), view)
+    return list(found.values())
+
+
+def _key(view: View) -> Any:
+    return id(view.variable), view.offset, view.strides
