@@ -1,0 +1,91 @@
+"""The model of one program: its traffic, memory and cycles, each step looked at once; what a report and a target ask.
+
+Says nothing of what a program computes; that is `engine`'s.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any, final
+
+from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, step_cycles
+from nxjax.backends.ipu.exchange import Exchange, Traffic
+from nxjax.backends.ipu.memory import MemoryUse, measure
+from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, Step
+
+
+@final
+class Model:
+    """Memory and cycles of an IPU program, as `nx.compile`'s report has them. An estimate, never a measurement.
+
+    Attributes:
+        program: which.
+        memory: bytes of tile memory, at every step.
+        cycles: of one run; after a run whose loops were counted, of that run.
+    """
+
+    def __init__(self, program: IpuProgram) -> None:
+        self.program = program
+        self._exchange = Exchange(program.system)
+        self._traffic: dict[int, Traffic] = {}
+        self._costs: dict[int, StepCycles] = {}
+        self.memory: MemoryUse = measure(program, self._exchange, self.traffic)
+        self.cycles: CycleCount = count(program, self.cost)
+
+    def traffic(self, step: Step) -> Traffic:
+        """What an `Execute` or a `Copy` moves."""
+        found = self._traffic.get(id(step))
+        if found is None:
+            assert isinstance(step, (Execute, Copy))
+            e = self._exchange
+            found = e.of_execute(step) if isinstance(step, Execute) else e.of_copy(step)
+            self._traffic[id(step)] = found
+        return found
+
+    def cost(self, step: Step) -> StepCycles:
+        """Cycles of one run of a step."""
+        found = self._costs.get(id(step))
+        if found is None:
+            found = self._costs[id(step)] = step_cycles(step, self._exchange, self.traffic)
+        return found
+
+    def counted(self, counts: Mapping[int, int]) -> CycleCount:
+        """Cycles of the run whose bodies ran so often."""
+        self.cycles = count(self.program, self.cost, counts)
+        return self.cycles
+
+    @property
+    def hlo(self) -> str:
+        """The program of tiles, as text."""
+        from nxjax.backends.ipu.emit import text
+
+        return text(self.program)
+
+    def lines(self) -> list[str]:
+        """What a report says: cycles, then memory."""
+        return [*self.cycles.lines(), *self.memory.lines()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        s = self.program.system
+        system = {"name": s.name, "title": s.title, "chip": s.chip.name, "ipus": s.ipus, "tiles": s.chip.tiles * s.ipus}
+        return {"system": system, "cycles": self.cycles.to_dict(), "memory": self.memory.to_dict()}
+
+    def svg(self) -> str:
+        """Both pictures, one above the other: the tile memory map and the timeline of a run."""
+        from nxjax.backends.ipu.pictures import stacked, tile_map, timeline
+
+        return stacked([tile_map(self.memory), timeline(self.cycles)])
+
+    def trace(self) -> str:
+        """The run as Perfetto JSON: a phase of bulk-synchronous steps each, by the model's cycles."""
+        from nxjax.backends.ipu.perfetto import trace
+
+        return trace(self.cycles)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>{self.svg()}"
