@@ -1,0 +1,163 @@
+"""Poplar projects built and run as processes of their own: with the SDK where it is, against our shim anywhere.
+
+The SDK's libraries belong to a Python and a Linux of their own, so nothing of them is loaded into this process. Knows
+files and commands; what is in them is the format's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import numpy as np
+
+from nxjax.backends.base import Label
+from nxjax.errors import ExecutionError, LoweringError, MissingExtraError
+from nxjax.kernels.ipu.host_compiler import SHIM, compiler
+from nxjax.lower.ipu.formats import poplar, poplar_host
+from nxjax.lower.ipu.program import IpuProgram
+
+NDArray = np.ndarray[Any, Any]
+# "ipu": hardware; "model": the SDK's IPUModel; "cpu": the SDK's CPU device; "offline": compiled by the SDK only;
+# "host": built against our shim, which computes and checks and measures nothing.
+On = Literal["ipu", "model", "cpu", "offline", "host"]
+LABELS: Final[dict[On, Label]] = {
+    "ipu": "hardware",
+    "model": "simulator",
+    "cpu": "host",
+    "offline": "vendor-compiled",
+    "host": "host",
+}
+
+
+def sdk() -> tuple[bool, str]:
+    """Whether Graphcore's Poplar SDK can be used here, and where it is or why not."""
+    popc = shutil.which("popc")
+    if popc is None:
+        return False, "Poplar's compiler popc is not on PATH; source the SDK's enable.sh first"
+    if not compiler()[0]:
+        return False, f"popc is at {popc}, but there is no C++ compiler for the host's part: {compiler()[1]}"
+    return True, f"popc at {popc}"
+
+
+def ipus() -> tuple[int, str]:
+    """How many IPUs the SDK's ``gc-info`` lists, and why none."""
+    tool = shutil.which("gc-info")
+    if tool is None:
+        return 0, "Graphcore's gc-info is not on PATH: no driver, or its tools are not enabled"
+    try:
+        found = subprocess.run([tool, "--device-count"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 0, f"gc-info did not answer: {error}"
+    text = found.stdout.strip()
+    if found.returncode or not text.isdigit():
+        return 0, f"gc-info lists no devices: {(found.stderr or text).strip()[:200]}"
+    return int(text), f"gc-info at {tool}"
+
+
+@final
+class PoplarProject:
+    """The C++ project of an IPU program.
+
+    Attributes:
+        program: what it was written from.
+        files: name -> bytes, ``main.cpp`` first.
+    """
+
+    def __init__(self, program: IpuProgram) -> None:
+        self.program = program
+        self.files = poplar.write(program)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the files, each one whole or not at all."""
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        for name, data in self.files.items():
+            _write(path / name, data)
+        return path
+
+    def run(self, inputs: Sequence[NDArray], on: On = "ipu", runs: int = 1, timeout: float = 600.0) -> list[NDArray]:
+        """Build it in a temporary folder and run it there.
+
+        Args:
+            inputs: an array per input of the program, of its shape and dtype.
+            on: see `LABELS` for what a result says.
+            runs: how often; states stay from run to run.
+            timeout: seconds for each command.
+
+        Raises:
+            MissingExtraError: the SDK (or, for "host", a C++ compiler) is not here.
+            LoweringError: a compiler refused the project.
+            ExecutionError: inputs that do not fit, or a run that failed.
+        """
+        given = self._checked(inputs)
+        with tempfile.TemporaryDirectory(prefix="nxjax-poplar-") as name:
+            folder = self.save(name)
+            self.build(folder, host=on == "host", timeout=timeout)
+            for i, x in enumerate(given):
+                (folder / f"in_{i}.bin").write_bytes(x.tobytes())
+            device = "cpu" if on == "host" else on
+            done = _run(["./program", f"--device={device}", "--data=.", f"--runs={runs}"], folder, timeout)
+            if done.returncode:
+                raise ExecutionError("ipu: the Poplar program failed", got=(done.stderr or done.stdout)[-2000:])
+            if on == "offline":
+                return []
+            return [
+                np.frombuffer((folder / f"out_{i}.bin").read_bytes(), v.dtype).reshape(v.shape)
+                for i, v in enumerate(self.program.outputs)
+            ]
+
+    def build(self, folder: Path, host: bool = False, timeout: float = 600.0) -> None:
+        """Compile the saved project to ``program`` in its folder."""
+        if host:
+            path, reason = compiler()
+            if not path:
+                raise MissingExtraError("ipu: no C++ compiler", got=reason, fix="install g++ or clang++, or set CXX")
+            _write(folder / "register.cpp", poplar_host.registration(self.program.codelets()).encode())
+            commands = poplar_host.commands(path, str(SHIM))
+        else:
+            found, reason = sdk()
+            if not found:
+                raise MissingExtraError(
+                    "ipu: Graphcore's Poplar SDK is not here",
+                    got=reason,
+                    fix='install the SDK and source its enable.sh, or run with on="host"',
+                )
+            commands = [["sh", "build.sh"]]
+        for command in commands:
+            done = _run(command, folder, timeout)
+            if done.returncode:
+                raise LoweringError(
+                    f"ipu: {Path(command[0]).name} refused the project", got=(done.stderr or done.stdout)[-2000:]
+                )
+
+    def _checked(self, inputs: Sequence[NDArray]) -> list[NDArray]:
+        variables = self.program.inputs
+        if len(inputs) != len(variables):
+            raise ExecutionError("ipu: wrong number of inputs", got=len(inputs), expected=len(variables))
+        for v, x in zip(variables, inputs, strict=True):
+            if x.shape != v.shape or x.dtype != v.dtype:
+                raise ExecutionError(
+                    f"ipu: {v.name} has another type",
+                    got=f"{x.dtype}{list(x.shape)}",
+                    expected=f"{v.dtype}{list(v.shape)}",
+                )
+        return [np.ascontiguousarray(x) for x in inputs]
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    os.replace(part, path)
+
+
+def _run(command: Sequence[str], folder: Path, timeout: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ExecutionError(f"ipu: {command[0]} did not end in {timeout:.0f} s") from error
