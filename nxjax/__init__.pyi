@@ -16,6 +16,7 @@ from nxjax import flatten_util as flatten_util
 from nxjax import hardware as hardware
 from nxjax import export as export
 from nxjax import image as image
+from nxjax import interop as interop
 from nxjax import lax as lax
 from nxjax import lower as lower
 from nxjax import nn as nn

@@ -28,14 +28,15 @@ FACES = {
     "custom_derivatives", "ad_checkpoint", "experimental", "example_libraries", "ops", "sharding",
 }  # fmt: skip
 VENDORS = {
-    "jax", "jaxlib", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",
+    "jax", "jaxlib", "libtpu", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",
     "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers",
 }  # fmt: skip
 # Where a vendor's package may be named, inside functions.
 NPU = ("lower/npu/formats", "backends/npu")
 VENDOR_ROOMS = {
-    "jaxlib": ("backends/xla",),
-    "jax": ("trace/tree.py",),
+    "jaxlib": ("backends/xla", "backends/tpu"),
+    "libtpu": ("backends/xla", "backends/tpu"),
+    "jax": ("trace/tree.py", "interop/jax.py"),
     "sklearn": ("demo",),
     "matplotlib": ("demo", "quant", "deploy"),
     "tqdm": ("demo", "quant"),

@@ -1,0 +1,10 @@
+"""Programs of others as functions of nxjax, and the way back: StableHLO modules and JAX functions.
+
+What is imported is an ordinary function of arrays: it traces into nxjax's ops, so `jit`, `grad`, `vmap`, `quantize` and
+`compile` work on it as on one that was written here.
+"""
+
+from nxjax.interop.jax import from_jax, to_jax
+from nxjax.interop.stablehlo import StablehloFunction, from_stablehlo
+
+__all__ = ["StablehloFunction", "from_jax", "from_stablehlo", "to_jax"]

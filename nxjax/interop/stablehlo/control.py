@@ -1,0 +1,97 @@
+"""Rules of calls, branches and loops. Loops of a known number of steps become `scan`, which has a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nxjax.interop.stablehlo.loops import counted
+from nxjax.interop.stablehlo.walk import TOKEN, Operation, Scope, refused, rule
+from nxjax.ops.base import constant, like
+from nxjax.ops.bitwise import or_
+from nxjax.ops.compare import ge, lt
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import select_n
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.program import Program, run
+from nxjax.trace.stage import stage
+from nxjax.transforms.control.cond import cond_op
+from nxjax.transforms.control.while_loop import while_op
+
+
+@rule("func.call")
+def _call(scope: Scope, op: Operation, *xs: Any) -> Any:
+    return tuple(scope.importer.call(op.attributes["callee"], xs))
+
+
+@rule("stablehlo.composite")
+def _composite(scope: Scope, op: Operation, *xs: Any) -> Any:
+    from nxjax.interop.stablehlo.composites import recognized
+
+    found = recognized(op, *xs)
+    return found if found is not None else tuple(scope.importer.call(op.attributes["decomposition"], xs))
+
+
+def _arrays(op: Operation, xs: Sequence[Any]) -> None:
+    if any(not isinstance(x, Array) for x in xs):
+        raise refused(op, "tuples and tokens do not go through loops and branches here")
+
+
+def branched(scope: Scope, op: Operation, index: Array) -> Any:
+    """The region that ``index`` (in range) names."""
+    opened = [scope.staged(block, f"branch {i}").close_over() for i, block in enumerate(op.regions)]
+    captured = [x for _, consts in opened for x in consts]
+    types = [x.type for x in captured]
+    programs: list[Program] = []
+    first = 0
+    for program, consts in opened:
+        mine = slice(first, first + len(consts))
+        flat: Any = lambda *xs, program=program, mine=mine: run(program, xs[mine])
+        programs.append(stage(flat, types, program.name))
+        first = mine.stop
+    return cond_op(index, *captured, branches=tuple(programs))
+
+
+@rule("stablehlo.if")
+def _if(scope: Scope, op: Operation, which: Array) -> Any:
+    # The first region is taken where the predicate holds.
+    index = select_n(which, constant(1, dtypes.int32), constant(0, dtypes.int32))
+    return branched(scope, op, index)
+
+
+@rule("stablehlo.case")
+def _case(scope: Scope, op: Operation, index: Array) -> Any:
+    last = len(op.regions) - 1
+    if not last:
+        return tuple(scope.function(op.regions[0])())
+    if index.dtype != dtypes.int32:
+        index = convert_element_type(index, dtype=dtypes.int32)
+    # Anything out of range is the last branch.
+    outside = or_(lt(index, like(index, 0)), ge(index, like(index, last)))
+    return branched(scope, op, select_n(outside, index, like(index, last)))
+
+
+@rule("stablehlo.while")
+def _while(scope: Scope, op: Operation, *xs: Any) -> Any:
+    _arrays(op, xs)
+    found = counted(scope, op, xs)
+    if found is not None:
+        return found
+    test, turn = op.regions
+    cond, cond_consts = scope.staged(test, "cond").close_over()
+    body, body_consts = scope.staged(turn, "body").close_over()
+    return while_op(
+        *cond_consts,
+        *body_consts,
+        *xs,
+        cond=cond,
+        cond_nconsts=len(cond_consts),
+        body=body,
+        body_nconsts=len(body_consts),
+    )
+
+
+@rule("stablehlo.after_all", "stablehlo.create_token")
+def _token(_: Scope, op: Operation, *xs: Any) -> Any:
+    return TOKEN

@@ -1,0 +1,33 @@
+"""All rules: importing this file fills `walk.RULES`."""
+
+from nxjax.interop.stablehlo import (
+    calls,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    norms,
+    products,
+    random,
+    reductions,
+    refused,
+    shapes,
+    sorting,
+    windows,
+)
+
+__all__ = [
+    "calls",
+    "control",
+    "elementwise",
+    "indexing",
+    "linalg",
+    "norms",
+    "products",
+    "random",
+    "reductions",
+    "refused",
+    "shapes",
+    "sorting",
+    "windows",
+]
