@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.backends import registry
+from nxjax.backends import placing, registry
 from nxjax.backends.base import Device
 from nxjax.config import config
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
+from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, use
+from nxjax.trace.mesh import process_index as _process_index
+from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, as_sharding
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -36,18 +39,19 @@ def devices(backend: str | None = None) -> list[Device]:
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
-    """As `devices`: there is one process."""
-    return devices(backend)
+    """As `devices`, those of this process only, or of another one."""
+    wanted = _process_index() if process_index is None else process_index
+    return [d for d in devices(backend) if d.process_index == wanted]
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices of the default platform, or of ``backend``, there are."""
+    """How many devices of the default platform, or of ``backend``, there are in all processes."""
     return len(devices(backend or default_backend()))
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """As `device_count`: there is one process."""
-    return device_count(backend)
+    """As `device_count`, in this process."""
+    return len(local_devices(backend=backend or default_backend()))
 
 
 def default_backend() -> str:
@@ -56,46 +60,82 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """Always 0."""
-    return 0
+    """The number of this process among those that `nx.distributed.initialize` has joined; 0 where it is alone."""
+    return _process_index()
 
 
 def process_count(backend: str | None = None) -> int:
-    """Always 1."""
-    return 1
+    """How many processes `nx.distributed.initialize` has joined; 1 without it."""
+    return max((d.process_index for d in registry.default().devices()), default=0) + 1
 
 
-def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: Any = None) -> Any:
-    """A tree of numbers and arrays as arrays on ``device``; traced values pass through.
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes."""
+    return list(range(process_count(backend)))
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
+    """A tree of numbers and arrays, put somewhere: it stays there, and what is computed of it, too.
 
     Args:
-        x: tree of arrays, NumPy arrays and numbers.
-        device: a device or a platform, or a tree prefix of them; None leaves arrays where they are.
-        src, donate, may_alias: accepted for JAX programs; copies are made only where they are needed.
+        x: tree of arrays, NumPy arrays and numbers. Traced values are constrained to a named sharding, or pass through.
+        device: a device, a platform, a sharding or a bare spec (on the current mesh), or a tree prefix of them. None
+            leaves arrays where they are.
+        src: accepted for JAX programs.
+        donate: the arrays given are not used afterwards: they are deleted where their data was moved.
+        may_alias: False copies what is there already.
+
+    Raises:
+        ShardingError: a shape cannot be cut as the sharding says.
+        ParameterError: ``device`` is nothing of this kind.
+
+    >>> import nxjax as nx
+    >>> nx.device_put(nx.ones(2), nx.devices("cpu")[0]).device
+    cpu:0
     """
     leaves, treedef = tree.flatten(x)
-    if device is None or isinstance(device, (Device, str)):
-        wanted = [device] * len(leaves)
+    if _is_place(device):
+        wanted = [_place(device)] * len(leaves)
     else:
-        wanted = tree.broadcast_leaves(device, x, "device_put: device", is_leaf=lambda d: d is None)
-    return tree.unflatten(treedef, [_put(leaf, d) for leaf, d in zip(leaves, wanted, strict=True)])
+        full = tree.broadcast_leaves(device, x, "device_put: device", is_leaf=_is_place)
+        wanted = [_place(d) for d in full]
+    made = [_put(leaf, d, may_alias) for leaf, d in zip(leaves, wanted, strict=True)]
+    if donate is True or isinstance(donate, (tuple, list, dict)):
+        given = tree.broadcast_leaves(donate, x, "device_put: donate")
+        for old, new, gone in zip(leaves, made, given, strict=True):
+            if gone and isinstance(old, DeviceArray) and new is not old:
+                old.delete()
+    return tree.unflatten(treedef, made)
 
 
-def _put(x: Any, device: Any) -> Array:
+def _is_place(d: Any) -> bool:
+    return d is None or isinstance(d, (Device, str, Sharding, PartitionSpec)) or hasattr(d, "platform")
+
+
+def _place(device: Any) -> Sharding | None:
+    if device is None:
+        return None
+    if isinstance(device, (Sharding, PartitionSpec)):
+        return as_sharding(device, "device_put")
+    try:
+        return SingleDeviceSharding(placing.device_of(device, "device_put"))
+    except ParameterError as error:
+        if not isinstance(device, str):
+            raise
+        raise ExecutionError(f"device_put: no {device!r} device here", got=error.got, expected=error.expected) from None
+
+
+def _put(x: Any, place: Sharding | None, may_alias: Any) -> Array:
     value = as_value(x, "device_put")
-    if device is None or not isinstance(value, DeviceArray):
+    if place is None:
         return value
-    place = device if isinstance(device, Device) else _first(device)
-    return DeviceArray(value._data, value.type, value.buffer, place)
-
-
-def _first(device: Any) -> Device:
-    place = getattr(device, "device", device)
-    if isinstance(place, Device):
-        return place
-    if not isinstance(place, str):
-        raise ParameterError("device_put: not a device", got=repr(device)[:60], expected="one of nx.devices()")
-    return devices(place)[0]
+    if not isinstance(value, DeviceArray):
+        return sharding_constraint(value, sharding=place) if isinstance(place, NamedSharding) else value
+    if may_alias is False:
+        value = value.retyped(value.type)
+        if place == placing.of(value):
+            value = wrap(value.numpy().copy(), value.weak_type)
+    return placing.put(value, place)
 
 
 def device_get(x: Any) -> Any:
@@ -120,14 +160,30 @@ def block_until_ready(x: Any) -> Any:
     """Wait until every array of the tree is computed; gives the tree back."""
     for leaf in tree.leaves(x):
         if isinstance(leaf, DeviceArray):
-            raw = getattr(leaf.buffer, "raw", None)
-            if raw is not None:
-                raw.block_until_ready()
-            elif leaf.buffer is not None:
-                leaf.numpy()
+            wait_for(leaf)
         elif callable(wait := getattr(leaf, "block_until_ready", None)) and not isinstance(leaf, Tracer):
             wait()
     return x
+
+
+def wait_for(x: DeviceArray) -> None:
+    """Until the array is computed. Its elements are not fetched.
+
+    Raises:
+        RuntimeError: it was deleted.
+        ExecutionError: its computation failed, such as in another process.
+    """
+    if x.buffer is None:
+        x.numpy()  # says what is wrong with a deleted one
+    elif (wait := getattr(x.buffer, "wait", None)) is not None:
+        wait()
+    else:
+        x.numpy()
+
+
+def sharding_of(x: DeviceArray) -> Sharding:
+    """Where an array is."""
+    return placing.sharding_of(x)
 
 
 def clear_caches() -> None:

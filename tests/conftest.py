@@ -14,6 +14,9 @@ from nxjax.testing import executors
 modules: dict[str, Any] = sys.modules
 modules.setdefault("openvino_telemetry", None)
 
+# The CPU is several devices in all tests, before anything has used one.
+config.update("num_cpu_devices", 8)
+
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("suite")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Literal, final
 
-from nxjax.trace.array import DeviceArray
+from nxjax.errors import ParameterError
+from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.core import Op
+from nxjax.trace.mesh import Mesh
 from nxjax.trace.program import Program
+from nxjax.trace.sharding import NamedSharding, Sharding
 from nxjax.trace.types import ArrayType
 
 # How much a result says about the chip: ran on it; on the vendor's simulator; compiled by the vendor's compiler; only
@@ -19,34 +22,115 @@ LABELS: Final[tuple[Label, ...]] = ("hardware", "simulator", "vendor-compiled", 
 
 @final
 class Device:
-    """Something that can execute now: a platform, an index on it, and the backend that drives it."""
+    """Something that can execute now: a platform, an index on it, and the backend that drives it.
 
-    __slots__ = ("backend", "id", "platform")
+    Args:
+        platform: ``cpu``, ``gpu``, ``tpu``, ...
+        id: its number, different for all devices of the platform in all processes.
+        backend: what drives it.
+        process_index: the process that it belongs to.
+        details: gives further answers (``device_kind``, ``coords``, ``memory_stats``, ...) when they are asked for.
+    """
 
-    def __init__(self, platform: str, id: int, backend: Backend) -> None:
+    __slots__ = ("_details", "_hash", "backend", "id", "platform", "process_index")
+
+    def __init__(
+        self, platform: str, id: int, backend: Backend, process_index: int = 0, details: Callable[[], Any] | None = None
+    ) -> None:
         self.platform = platform
         self.id = id
         self.backend = backend
+        self.process_index = process_index
+        self._details = details
+        self._hash = hash((platform, id))
+
+    def _detail(self, name: str, default: Any = None) -> Any:
+        return default if self._details is None else getattr(self._details(), name, default)
 
     @property
     def device_kind(self) -> str:
-        return self.platform
+        """The chip's own name, such as ``TPU v4``."""
+        return str(self._detail("device_kind", self.platform))
 
     @property
-    def process_index(self) -> int:
-        return 0
+    def local_hardware_id(self) -> int:
+        """Its number among the devices of its own process."""
+        return int(self._detail("local_hardware_id", self.id))
+
+    @property
+    def coords(self) -> tuple[int, ...] | None:
+        """Where it stands in the network of its kind, where it has one (TPU)."""
+        found = self._detail("coords")
+        return None if found is None else tuple(found)
+
+    @property
+    def core_on_chip(self) -> int | None:
+        return self._detail("core_on_chip")
+
+    @property
+    def slice_index(self) -> int | None:
+        return self._detail("slice_index")
+
+    @property
+    def client(self) -> Backend:
+        """The backend, under the name that JAX programs know."""
+        return self.backend
+
+    def memory_stats(self) -> dict[str, Any] | None:
+        """Bytes in use and their peak, as far as the runtime counts them; None where nothing does.
+
+        ``accounting`` says who counted: ``runtime`` (the device's own allocator) or ``live buffers`` (nxjax has looked
+        at the arrays that exist; the peak is the largest that it has seen).
+        """
+        return self.backend.memory_stats(self)
 
     def is_available(self) -> bool:
         return self.backend.available()[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
+        return self is other or (isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id))
 
     def __hash__(self) -> int:
-        return hash((self.platform, self.id))
+        return self._hash
 
     def __repr__(self) -> str:
         return f"{self.platform}:{self.id}"
+
+
+@final
+class Placement:
+    """Where a program runs: its devices in order, and how each argument and result is laid out over them.
+
+    Attributes:
+        devices: in the order of their numbers, which is that of the program's partitions.
+        ins, outs: a sharding per flat argument and result; None leaves the choice to the compiler.
+        mesh: of the first named sharding, else one axis over the devices; the compiler's choices are said in it.
+    """
+
+    __slots__ = ("_hash", "devices", "ins", "mesh", "outs")
+
+    def __init__(
+        self, devices: Sequence[Device], ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]
+    ) -> None:
+        self.devices = tuple(sorted(devices, key=lambda d: d.id))
+        self.ins = tuple(ins)
+        self.outs = tuple(outs)
+        self._hash = hash((self.devices, self.ins, self.outs))
+        for s in (*self.ins, *self.outs):
+            if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh):
+                self.mesh = s.mesh
+                return
+        self.mesh = Mesh(list(self.devices), ("devices",))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Placement) and (self.devices, self.ins, self.outs) == (
+            other.devices,
+            other.ins,
+            other.outs,
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class Executable(ABC):
@@ -67,6 +151,10 @@ class Executable(ABC):
     def memory_analysis(self) -> Any:
         return None
 
+    # Where arguments and results are, flat; empty where the executor knows one place only.
+    input_shardings: tuple[Sharding, ...] = ()
+    output_shardings: tuple[Sharding, ...] = ()
+
 
 class Backend(ABC):
     """A way to run programs.
@@ -82,6 +170,11 @@ class Backend(ABC):
     platform: ClassVar[str]
     label: ClassVar[Label]
     priority: ClassVar[int] = 0
+
+    @property
+    def listed(self) -> bool:
+        """Whether its devices are listed unasked; a model of a chip is not, unless the user's settings name it."""
+        return True
 
     @abstractmethod
     def available(self) -> tuple[bool, str]:
@@ -101,3 +194,42 @@ class Backend(ABC):
     @abstractmethod
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         """The text that `compile` starts from."""
+
+    # --- several devices: only for backends that have them ---
+
+    # Whether `compile_placed` and `put` know one device of it from another.
+    places: ClassVar[bool] = False
+
+    def compile_placed(self, program: Program, donate: tuple[int, ...], placement: Placement) -> Executable:
+        """An executable for given devices; its arguments and results lie as its shardings say.
+
+        Raises:
+            ParameterError: this backend runs programs on one device.
+        """
+        if len(placement.devices) > 1:
+            raise ParameterError(
+                f"{self.name}: runs a program on one device",
+                got=f"{len(placement.devices)} devices: {', '.join(map(str, placement.devices))}",
+                fix="install the executor that does: pip install 'nxjax[xla]', and leave NXJAX_EXECUTOR empty",
+            )
+        return self.compile(program, donate)
+
+    def lower_placed(self, program: Program, donate: tuple[int, ...], placement: Placement) -> str:
+        """The text that `compile_placed` starts from."""
+        return self.lower(program, donate)
+
+    def put(self, x: DeviceArray, sharding: Sharding) -> Buffer | None:
+        """The elements of ``x`` laid out by ``sharding`` over this backend's devices; None: host memory will do."""
+        return None
+
+    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> Buffer:
+        """One array of blocks (NumPy, or buffers), one for each device of this process."""
+        raise ParameterError(f"{self.name}: has no arrays over several devices")
+
+    def blocks(self, buffer: Buffer) -> list[Buffer]:
+        """The parts of a buffer over several devices, one for each device of this process."""
+        return [buffer]
+
+    def memory_stats(self, device: Device) -> dict[str, Any] | None:
+        """See `Device.memory_stats`."""
+        return None

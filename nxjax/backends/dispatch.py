@@ -11,12 +11,13 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.backends import registry
-from nxjax.backends.base import Executable
+from nxjax.backends import placing, registry
+from nxjax.backends.base import Executable, Placement
 from nxjax.backends.reference.quiet import quiet
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped
 from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -26,6 +27,9 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
             if isinstance(x, Tracer):
                 raise escaped(x, op.name)
         return _nested(op, args, params)
+    for x in args:
+        if type(x) is not DeviceArray:
+            return placing.execute(compiler, op, args, params)
     types = [x.type for x in args]
     out = op.infer(*types, **params)
     xs = [x.numpy() for x in args]
@@ -40,13 +44,14 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
 def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tuple[DeviceArray, ...]:
     program: Program | None = params.get("program") if op.name == "jit" else None
     if program is None:
-        program = _one_equation(op, args, params)
-    return tuple(compiler.compile(program)(args))
+        program = one_equation(op, args, params)
+    return tuple(compiler.call(program, args))
 
 
-def _one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Program:
+def one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Program:
     inputs = [Var(x.type) for x in args]
-    outputs = tuple(Var(t) for t in op.infer(*(v.type for v in inputs), **params))
+    out = op.infer(*(v.type for v in inputs), **params)
+    outputs = tuple(Var(t) for t in (out if op.multi else (out,)))
     return Program(inputs, [Equation(op, tuple(inputs), outputs, params)], outputs, name=op.name)
 
 
@@ -74,6 +79,67 @@ class Dispatcher:
 
     def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str:
         return registry.for_device(device).lower(program, donate)
+
+    # --- places ---
+
+    def call(self, program: Program, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        """The results of ``program``, where its arguments and its own meshes say."""
+        if all(type(x) is DeviceArray for x in args) and not placing.is_placed(program):
+            return self.compile(program)(args)
+        return self.placed(program, args)
+
+    def placed(
+        self,
+        program: Program,
+        args: Sequence[DeviceArray],
+        *,
+        device: Any = None,
+        ins: Sequence[Sharding | None] = (),
+        outs: Sequence[Sharding | None] = (),
+        donate: tuple[int, ...] = (),
+        names: Sequence[str] = (),
+    ) -> list[DeviceArray]:
+        """As `call`, with shardings that were asked for (None: not), and names of arguments for errors."""
+        placement = placing.resolve(program, [placing.of(x) for x in args], device, ins, outs, names)
+        return self.compile_placed(program, placement, donate)(args)
+
+    def place(
+        self,
+        program: Program,
+        shardings: Sequence[Sharding | None],
+        *,
+        device: Any = None,
+        ins: Sequence[Sharding | None] = (),
+        outs: Sequence[Sharding | None] = (),
+        names: Sequence[str] = (),
+    ) -> Placement:
+        """Where a program runs whose arguments lie as ``shardings`` says (None: anywhere)."""
+        return placing.resolve(program, shardings, device, ins, outs, names)
+
+    def is_placed(self, program: Program, device: Any = None) -> bool:
+        """Whether a call takes place elsewhere than on the default device: because of the program, or of ``device``."""
+        return placing.is_placed(program) or (device is not None and placing.is_elsewhere(device))
+
+    def default_sharding(self) -> Sharding:
+        """Where results are that were put nowhere."""
+        return SingleDeviceSharding(placing.default_device())
+
+    def compile_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> Executable:
+        return program.derive(("placed", placement, donate), lambda: self._placed(program, placement, donate))
+
+    def _placed(self, program: Program, placement: Placement, donate: tuple[int, ...]) -> Executable:
+        key = ("placed", program.fingerprint, placement, donate)
+        found = self._by_content.get(key)
+        if found is None:
+            if len(self._by_content) >= 4096:
+                self._by_content.pop(next(iter(self._by_content)))
+            backend = placement.devices[0].backend
+            made = backend.compile_placed(program, donate, placement)
+            found = self._by_content[key] = placing.at_place(made, placement)
+        return found
+
+    def lower_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> str:
+        return placement.devices[0].backend.lower_placed(program, donate, placement)
 
     def clear(self) -> None:
         """Forget executables that no program holds."""

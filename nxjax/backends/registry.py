@@ -1,4 +1,5 @@
-"""Which backends there are. Built-in ones by module path, others by the entry point group ``nxjax.backends``.
+"""Which backends there are. Built-in ones by module path, others by the entry point group ``nxjax.backends``, and those
+that PJRT plugins bring.
 
 Lazy: a backend's module is imported when it is first asked for, a vendor's package later still.
 """
@@ -15,9 +16,14 @@ from nxjax.config import config
 from nxjax.errors import ParameterError
 
 _BUILT_IN: Final = {
-    "xla": "nxjax.backends.xla.backend:XlaBackend",
     "reference": "nxjax.backends.reference.backend:ReferenceBackend",
+    "xla": "nxjax.backends.xla.backend:XlaBackend",
+    "tpu": "nxjax.backends.xla.plugins:TpuBackend",
+    "gpu": "nxjax.backends.xla.plugins:GpuBackend",
 }
+_PLUGINS: Final = "nxjax.backends.xla.plugins"
+# Names that programs use for a platform.
+ALIASES: Final = {"cuda": "gpu", "rocm": "gpu"}
 
 
 @lru_cache(1)
@@ -25,15 +31,23 @@ def _paths() -> dict[str, str]:
     return {**{e.name: e.value for e in entry_points(group="nxjax.backends")}, **_BUILT_IN}
 
 
+@lru_cache(1)
+def _plugins() -> tuple[str, ...]:
+    """Platforms of installed plugins that are not built in."""
+    return tuple(n for n in importlib.import_module(_PLUGINS).other_names() if n not in _paths())
+
+
 def names() -> list[str]:
     """Every known backend, built-in first."""
-    return sorted(_paths(), key=lambda n: (n not in _BUILT_IN, n))
+    return [*_BUILT_IN, *sorted(_paths().keys() - _BUILT_IN.keys()), *_plugins()]
 
 
 @lru_cache(None)
 def get(name: str) -> Backend:
     """The backend called ``name``."""
     path = _paths().get(name)
+    if path is None and name in _plugins():
+        return importlib.import_module(_PLUGINS).backend_for(name)
     if path is None:
         raise ParameterError(f"backends: no backend {name!r}", expected=", ".join(names()))
     module, _, attribute = path.partition(":")
@@ -58,9 +72,10 @@ def for_device(device: Any) -> Backend:
     device = getattr(device, "device", device)  # `nx.Device`, which names one
     if isinstance(device, Device):
         return device.backend
+    device = ALIASES.get(device, device)
     if device == "cpu":
         return default()
-    if device in _paths():
+    if device in _paths() and get(device).platform != device:
         return get(device)
     found = _best(str(device))
     if found is None:
@@ -74,9 +89,11 @@ def for_device(device: Any) -> Backend:
 
 
 def devices(platform: str | None = None) -> list[Device]:
-    """Devices that can execute now; the default one first."""
+    """Devices that can execute now; the default one first. A model of a chip is listed only where it was asked for."""
     if platform is not None and platform != "cpu":
         return for_device(platform).devices()
     first = default().devices()
-    others = [d for b in map(get, names()) if b.platform != "cpu" and b.available()[0] for d in b.devices()]
+    others = [
+        d for b in map(get, names()) if b.platform != "cpu" and b.listed and b.available()[0] for d in b.devices()
+    ]
     return first if platform == "cpu" else [*first, *others]

@@ -48,7 +48,7 @@ def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compar
     kind = type(b)
     if kind is DeviceArray:
         tb: ArrayType = b.type
-        if tb.dtype is not dtype or a.device is not b.device:
+        if tb.dtype is not dtype:
             return None
         right = b._data
         if right is None:
@@ -75,10 +75,10 @@ def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compar
     if type(y) is not np.ndarray:
         y = np.asarray(y)
     if compares:
-        return DeviceArray(y, ArrayType(y.shape, _bool), None, a.device)
+        return DeviceArray(y, ArrayType(y.shape, _bool))
     if ta.weak and not tb.weak:
         ta = tb
-    return DeviceArray(y, ta if ta.shape == y.shape else ArrayType(y.shape, dtype, ta.weak), None, a.device)
+    return DeviceArray(y, ta if ta.shape == y.shape else ArrayType(y.shape, dtype, ta.weak))
 
 
 def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
@@ -86,7 +86,7 @@ def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
     if a.type.dtype not in allowed or current_trace() is not EVAL:
         return None
     y = _quiet.run(ufunc, a.numpy())
-    return DeviceArray(y if type(y) is np.ndarray else np.asarray(y), a.type, None, a.device)
+    return DeviceArray(y if type(y) is np.ndarray else np.asarray(y), a.type)
 
 
 def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
@@ -100,7 +100,7 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     except ValueError:
         return None
     y = y if type(y) is np.ndarray else np.asarray(y)
-    return DeviceArray(y, ArrayType(y.shape, a.type.dtype), None, a.device)
+    return DeviceArray(y, ArrayType(y.shape, a.type.dtype))
 
 
 def product(a: Any, b: Any) -> Any:
@@ -108,7 +108,7 @@ def product(a: Any, b: Any) -> Any:
     if type(a) is not DeviceArray or type(b) is not DeviceArray or current_trace() is not EVAL:
         return None
     ta, tb = a.type, b.type
-    if ta.dtype is not tb.dtype or ta.dtype not in WIDE or a.device is not b.device:
+    if ta.dtype is not tb.dtype or ta.dtype not in WIDE:
         return None
     if not 1 <= len(ta.shape) <= 2 or not 1 <= len(tb.shape) <= 2:
         return None
@@ -117,7 +117,7 @@ def product(a: Any, b: Any) -> Any:
     except ValueError:
         return None
     y = y if type(y) is np.ndarray else np.asarray(y)
-    return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak), None, a.device)
+    return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak))
 
 
 def choice(c: Any, a: Any, b: Any) -> Any:
@@ -131,4 +131,4 @@ def choice(c: Any, a: Any, b: Any) -> Any:
         y = np.where(c.numpy(), a.numpy(), b.numpy())
     except ValueError:
         return None
-    return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak), None, a.device)
+    return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak))

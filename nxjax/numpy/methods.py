@@ -18,6 +18,7 @@ from nxjax.errors import (
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
+from nxjax.numpy import placement
 from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
@@ -338,35 +339,11 @@ def _nbytes(self: Any) -> int:
 # --- devices ---
 
 
-def _block_until_ready(self: Any) -> Any:
-    """Wait for the computation; gives the array back."""
-    if type(self) is DeviceArray:
-        self.numpy()
-    return self
-
-
-def _devices(self: Any) -> set[Any]:
-    """Where the elements are."""
-    return {_device(self)}
-
-
-def _device(self: Any) -> Any:
-    if isinstance(self, Tracer):
-        raise _traced(ConcretizationTypeError, self, "the device of a traced value", "ask outside the function")
-    from nxjax.runtime import devices
-
-    return self.device if self.device is not None else devices("cpu")[0]
-
-
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """On another device."""
     from nxjax.runtime import device_put
 
     return device_put(self, device)
-
-
-def _nothing(self: Any) -> None:
-    """Elements are fetched when they are first looked at."""
 
 
 def _unhashable(self: Any) -> int:
@@ -417,10 +394,8 @@ def attach() -> None:
         "byteswap": _byteswap,
         "item": _item,
         "tolist": _tolist,
-        "block_until_ready": _block_until_ready,
-        "devices": _devices,
         "to_device": _to_device,
-        "copy_to_host_async": _nothing,
+        **placement.members(),
     }
     for name, member in members.items():
         setattr(Array, name, member)

@@ -38,8 +38,8 @@ def convert(x: Array, dtype: DType, weak: bool = False) -> Array:
     if old.dtype == dtype:
         if old.weak == weak:
             return x
-        if type(x) is DeviceArray:
-            return DeviceArray(x._data, ArrayType(old.shape, dtype, weak), x.buffer, x.device)
+        if isinstance(x, DeviceArray):
+            return x.retyped(ArrayType(old.shape, dtype, weak))
     elif type(x) is DeviceArray and not old.shape:
         with use(EVAL):
             return ops.convert_element_type(x, dtype=dtype, weak=weak)

@@ -12,6 +12,7 @@ import numpy as np
 from nxjax.errors import DtypeError
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 
 NDArray = np.ndarray[Any, Any]
@@ -23,20 +24,25 @@ class Buffer(Protocol):
     def to_numpy(self) -> NDArray: ...
 
 
-@final
 class DeviceArray(Array):
-    """A concrete array. Made by `as_value`, `wrap` and executors; users write `nx.array` and `nx.asarray`."""
+    """A concrete array. Made by `as_value`, `wrap` and executors; users write `nx.array` and `nx.asarray`.
 
-    __slots__ = ("_data", "buffer", "device", "type")
+    One of exactly this class is nowhere in particular: in the host's memory or on the default device, and goes where it
+    is needed. One that was put somewhere is a `PlacedArray`; ``type(x) is DeviceArray`` is what the short ways ask.
+    """
+
+    __slots__ = ("_data", "buffer", "type")
     _data: NDArray | None
     buffer: Buffer | None
-    device: Any  # None: the host
 
-    def __init__(self, data: NDArray | None, type: ArrayType, buffer: Buffer | None = None, device: Any = None) -> None:
+    def __init__(self, data: NDArray | None, type: ArrayType, buffer: Buffer | None = None) -> None:
         self._data = data
         self.type = type
         self.buffer = buffer
-        self.device = device
+
+    def retyped(self, type: ArrayType) -> DeviceArray:
+        """The same elements in a type that differs in strength only."""
+        return DeviceArray(self._data, type, self.buffer)
 
     def numpy(self) -> NDArray:
         """The elements, as a NumPy array that must not be written to."""
@@ -53,6 +59,25 @@ class DeviceArray(Array):
 
     def is_deleted(self) -> bool:
         return self._data is None and self.buffer is None
+
+
+@final
+class PlacedArray(DeviceArray):
+    """An array that was put on a device, or cut over several: it stays there, and what is computed of it, too.
+
+    ``sharding`` says where. ``buffer`` holds the elements; where a backend has nothing but the host's memory,
+    ``buffer`` is None and the NumPy array is all there is.
+    """
+
+    __slots__ = ("sharding",)
+    sharding: Sharding
+
+    def __init__(self, data: NDArray | None, type: ArrayType, buffer: Buffer | None, sharding: Sharding) -> None:
+        super().__init__(data, type, buffer)
+        self.sharding = sharding
+
+    def retyped(self, type: ArrayType) -> PlacedArray:
+        return PlacedArray(self._data, type, self.buffer, self.sharding)
 
 
 def wrap(data: Any, weak: bool = False) -> DeviceArray:

@@ -91,11 +91,15 @@ def parse_type(text: str) -> ArrayType:
 
 @final
 class ShapeDtypeStruct:
-    """Stands for an array in `eval_shape`, `jit(f).trace` and `make_jaxpr`: a shape and a dtype, no data."""
+    """Stands for an array in `eval_shape`, `jit(f).trace` and `make_jaxpr`: a shape and a dtype, no data.
 
-    __slots__ = ("dtype", "shape", "weak_type")
+    ``sharding`` says where an argument will be when the compiled function is called; None: anywhere.
+    """
 
-    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False, **_: Any) -> None:
+    __slots__ = ("dtype", "shape", "sharding", "weak_type")
+
+    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, **_: Any) -> None:
+        self.sharding = sharding
         try:
             self.shape: Shape = tuple(int(n) for n in shape)
         except TypeError:

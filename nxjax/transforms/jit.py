@@ -1,8 +1,9 @@
 """`jit`: trace once per type of the arguments, compile once per program, then call.
 
-The fast path (outermost trace, known types) is one flatten, one dictionary look-up and one executable call. Under any
-other trace the call is bound as one op (`call.jit_call`). How a program is compiled is set from outside by
-`trace.core.install_compiler`; this file names no backend.
+The fast path (outermost trace, known types, nothing put anywhere) is one flatten, one dictionary look-up and one
+executable call. Arguments that were put somewhere, and shardings that were asked for, choose among executables of the
+same program. Under any other trace the call is bound as one op (`call.jit_call`). How a program is compiled is set from
+outside by `trace.core.install_compiler`; this file names no backend.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, final
 
 from nxjax.config import config
-from nxjax.errors import ParameterError, StaticArgumentError
+from nxjax.errors import ParameterError, ShardingError, StaticArgumentError
+from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import core, tree
-from nxjax.trace.array import DeviceArray, as_value, type_of
+from nxjax.trace.array import DeviceArray, PlacedArray, as_value, type_of
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.program import Program
+from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, as_sharding
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms.call import jit_call
@@ -37,6 +40,12 @@ class Executable(Protocol):
 
     def memory_analysis(self) -> Any: ...
 
+    @property
+    def input_shardings(self) -> Sequence[Sharding]: ...
+
+    @property
+    def output_shardings(self) -> Sequence[Sharding]: ...
+
 
 class Compiler(Protocol):
     """What compiles programs; set from outside by `trace.core.install_compiler`."""
@@ -44,6 +53,25 @@ class Compiler(Protocol):
     def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable: ...
 
     def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str: ...
+
+    def is_placed(self, program: Program, device: Any = None) -> bool: ...
+
+    def place(
+        self,
+        program: Program,
+        shardings: Sequence[Sharding | None],
+        *,
+        device: Any = None,
+        ins: Sequence[Sharding | None] = (),
+        outs: Sequence[Sharding | None] = (),
+        names: Sequence[str] = (),
+    ) -> Any: ...
+
+    def compile_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> Executable: ...
+
+    def lower_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> str: ...
+
+    def default_sharding(self) -> Sharding: ...
 
 
 def the_compiler() -> Compiler:
@@ -73,8 +101,30 @@ class Compiled:
                 "compiled call: other argument types than it was compiled for", got=types, expected=wanted
             )
         _, consts = self._traced.program.close_over()
+        for x, s in zip(values, self.executable.input_shardings[len(consts) :], strict=False):
+            if type(x) is PlacedArray and not x.sharding.is_equivalent_to(s, x.ndim):
+                raise ShardingError(
+                    "compiled call: an argument is elsewhere than it was compiled for",
+                    got=x.sharding,
+                    expected=s,
+                    fix="nx.device_put(x, compiled.input_shardings[0][i])",
+                )
         out = self.executable([*consts, *values])  # pyright: ignore[reportArgumentType]
         return tree.unflatten(self._traced.out_tree, out)
+
+    @property
+    def input_shardings(self) -> tuple[Any, dict[str, Any]]:
+        """Where arguments have to be: shardings in the place of arrays, in ``(args, kwargs)``."""
+        opened, consts = self._traced.program.close_over()
+        found = self.executable.input_shardings or (the_compiler().default_sharding(),) * len(opened.inputs)
+        return tree.unflatten(self._traced.in_tree, list(found[len(consts) :]))
+
+    @property
+    def output_shardings(self) -> Any:
+        """Where results will be: shardings in the place of arrays."""
+        found = self.executable.output_shardings
+        count = len(self._traced.program.outputs)
+        return tree.unflatten(self._traced.out_tree, list(found or (the_compiler().default_sharding(),) * count))
 
     def as_text(self) -> str:
         """The executor's own text of the optimized program."""
@@ -93,19 +143,26 @@ class Compiled:
 class Lowered:
     """A program in the text of its executor, not compiled yet."""
 
-    def __init__(self, traced: Traced, device: Any, donate: tuple[int, ...]) -> None:
+    def __init__(self, traced: Traced, device: Any, donate: tuple[int, ...], placement: Any) -> None:
         self._traced = traced
         self._device = device
         self._donate = donate
+        self._placement = placement  # None: the default device
 
     def as_text(self, dialect: str | None = None) -> str:
         """StableHLO (or the program text, for executors that run it directly)."""
         opened, _ = self._traced.program.close_over()
+        if self._placement is not None:
+            return the_compiler().lower_placed(opened, self._placement, self._donate)
         return the_compiler().lower(opened, device=self._device, donate=self._donate)
 
-    def compile(self) -> Compiled:
+    def compile(self, compiler_options: Any = None) -> Compiled:
         opened, _ = self._traced.program.close_over()
-        return Compiled(self._traced, the_compiler().compile(opened, device=self._device, donate=self._donate))
+        if self._placement is not None:
+            made = the_compiler().compile_placed(opened, self._placement, self._donate)
+        else:
+            made = the_compiler().compile(opened, device=self._device, donate=self._donate)
+        return Compiled(self._traced, made)
 
     def cost_analysis(self) -> dict[str, float]:
         return self.compile().cost_analysis()
@@ -116,13 +173,26 @@ class Traced:
     """A traced function: ``program`` with the trees of arguments and results."""
 
     def __init__(
-        self, program: Program, in_tree: tree.TreeDef, out_tree: tree.TreeDef, jitted: Jitted, donate: tuple[int, ...]
+        self,
+        program: Program,
+        in_tree: tree.TreeDef,
+        out_tree: tree.TreeDef,
+        jitted: Jitted,
+        donate: tuple[int, ...],
+        asked: _Asked,
     ) -> None:
         self.program = program
         self.in_tree = in_tree
         self.out_tree = out_tree
+        self.asked = asked
         self._jitted = jitted
         self._donate = donate
+        self.given: tuple[Sharding | None, ...] = ()
+
+    @property
+    def device(self) -> Any:
+        """Where the function was told to run; None: nowhere in particular."""
+        return self._jitted.device
 
     @property
     def jaxpr(self) -> Program:
@@ -138,15 +208,48 @@ class Traced:
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._jitted.dynamic(args, kwargs)
 
-    def lower(self) -> Lowered:
-        return Lowered(self, self._jitted.device, self._donate)
+    def lower(self, lowering_platforms: Any = None) -> Lowered:
+        opened, consts = self.program.close_over()
+        donate = tuple(i + len(consts) for i in self._donate)
+        device, placement = self._jitted.device, None
+        if self.asked or any(self.given) or the_compiler().is_placed(opened, device):
+            placement = self.place([*(None,) * len(consts), *self.given])
+        return Lowered(self, device, donate, placement)
+
+    def place(self, given: Sequence[Sharding | None]) -> Any:
+        """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
+        opened, consts = self.program.close_over()
+        asked = self.asked
+        return the_compiler().place(
+            opened,
+            given,
+            device=self._jitted.device,
+            ins=(*(None,) * len(consts), *asked.ins) if asked.ins else (),
+            outs=asked.outs,
+            names=[*(f"constant {i}" for i in range(len(consts))), *asked.names],
+        )
+
+
+@final
+class _Asked:
+    """Shardings that `jit` was asked for, flat; and the names of arguments."""
+
+    __slots__ = ("ins", "names", "outs")
+
+    def __init__(self, ins: Sequence[Sharding | None], outs: Sequence[Sharding | None], names: Sequence[str]) -> None:
+        self.ins = tuple(ins)
+        self.outs = tuple(outs)
+        self.names = tuple(names)
+
+    def __bool__(self) -> bool:
+        return any(s is not None for s in (*self.ins, *self.outs))
 
 
 @final
 class _Entry:
     """One traced type signature, and its executable once it was needed."""
 
-    __slots__ = ("borrows", "consts", "donate", "executable", "opened", "out_tree", "traced")
+    __slots__ = ("borrows", "consts", "direct", "donate", "executable", "opened", "out_tree", "places", "traced")
 
     def __init__(self, traced: Traced, donate: tuple[int, ...]) -> None:
         self.traced = traced
@@ -156,6 +259,19 @@ class _Entry:
         self.executable: Executable | None = None
         # A function that closes over tracers of a surrounding trace is good for that trace only.
         self.borrows = any(isinstance(c, Tracer) for c in self.consts)
+        self.places: dict[Any, Executable] = {}
+        placed = bool(traced.asked) or any(type(c) is PlacedArray for c in self.consts)
+        # Whether a call with arguments that are nowhere in particular is one on the default device.
+        self.direct = not self.borrows and not placed and not the_compiler().is_placed(self.opened, traced.device)
+
+    def placed(self, inputs: Sequence[Any]) -> Executable:
+        """The executable for where these arguments were put."""
+        key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
+        found = self.places.get(key)
+        if found is None:
+            placement = self.traced.place(key)
+            found = self.places[key] = the_compiler().compile_placed(self.opened, placement, self.donate)
+        return found
 
     def alive(self) -> bool:
         """True when every borrowed tracer belongs to a trace we are in."""
@@ -175,6 +291,8 @@ class Jitted:
         donate_argnames: tuple[str, ...],
         device: Any,
         inline: bool,
+        in_shardings: Any = None,
+        out_shardings: Any = None,
     ) -> None:
         functools.update_wrapper(self, fun)
         self.fun = fun
@@ -184,6 +302,8 @@ class Jitted:
         self.donate_argnames = frozenset(donate_argnames)
         self.device = device
         self.inline = inline
+        self.in_shardings = in_shardings
+        self.out_shardings = out_shardings
         self._plain = not static_argnums and not static_argnames
         self._entries: dict[Any, _Entry] = {}
         self.trace_count = 0
@@ -205,25 +325,37 @@ class Jitted:
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, key[1], statics)
         trace = current_trace()
-        if trace is EVAL and not entry.borrows and all(type(x) is DeviceArray for x in values):
+        if trace is EVAL and entry.direct and all(type(x) is DeviceArray for x in values):
             if entry.executable is None:
                 entry.executable = the_compiler().compile(entry.opened, device=self.device, donate=entry.donate)
             inputs = [*entry.consts, *values] if entry.consts else values
             out: Sequence[Array] = entry.executable(inputs)  # pyright: ignore[reportArgumentType]
             for i in entry.donate:
                 inputs[i].delete()  # pyright: ignore[reportAttributeAccessIssue]
+        elif trace is EVAL and not entry.borrows and all(isinstance(x, DeviceArray) for x in values):
+            inputs = [*entry.consts, *values]
+            out = self._at_place(entry, inputs)
         elif self.inline:
             out = entry.traced.program(*values)
         else:
             out = jit_call(*entry.consts, *values, program=entry.opened, name=self._name())
         return tree.unflatten(entry.out_tree, out)
 
+    @boundary
+    def _at_place(self, entry: _Entry, inputs: list[Any]) -> Sequence[Array]:
+        out = entry.placed(inputs)(inputs)
+        for i in entry.donate:
+            inputs[i].delete()
+        return out
+
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for arguments of these types (arrays or `ShapeDtypeStruct`); gives `Traced`."""
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten(self.dynamic(args, kwargs))
         types = tuple(type_of(x, "jit") for x in leaves)
-        return self._trace(args, kwargs, leaves, treedef, types, statics).traced
+        traced = self._trace(args, kwargs, leaves, treedef, types, statics).traced
+        traced.given = tuple(_given(x) for x in leaves)
+        return traced
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """`trace(...).lower()`."""
@@ -287,18 +419,49 @@ class Jitted:
         out_trees: list[tree.TreeDef] = []
 
         def flat(*xs: Array) -> Sequence[Any]:
+            if ins:
+                xs = tuple(_constrained(x, s) for x, s in zip(xs, ins, strict=True))
             dynamic_args, dynamic_kwargs = tree.unflatten(treedef, xs)
             rest = iter(dynamic_args)
             full = [fixed[i] if i in fixed else next(rest) for i in range(len(args))]
             named = {k: v for k, v in fixed.items() if isinstance(k, str)}
-            ys, out_tree = tree.flatten(self.fun(*full, **dynamic_kwargs, **named))
+            result = self.fun(*full, **dynamic_kwargs, **named)
+            ys, out_tree = tree.flatten(result)
             out_trees.append(out_tree)
-            return ys
+            outs[:] = _shardings(self.out_shardings, result, "jit: out_shardings")
+            return [_constrained(y, s) for y, s in zip(ys, outs, strict=True)] if outs else ys
 
         names = self._leaf_names(args, kwargs)
-        program = stage(flat, types, self._name(), names if len(names) == len(types) else ())
+        names = names if len(names) == len(types) else []
+        ins, outs = self._ins(args, kwargs), list[Sharding | None]()
+        for i, (s, t) in enumerate(zip(ins, types, strict=False)):
+            if s is not None:
+                s.check(t.shape, f"jit: in_shardings of argument {names[i] if i < len(names) else i}")
+        program = stage(flat, types, self._name(), names)
         donate = self._donated(args, kwargs)
-        return _Entry(Traced(program, treedef, out_trees[0], self, donate), donate)
+        return _Entry(Traced(program, treedef, out_trees[0], self, donate, _Asked(ins, outs, names)), donate)
+
+    def _ins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Sharding | None]:
+        """What in_shardings says of each flat argument; empty where it was not given."""
+        if self.in_shardings is None:
+            return []
+        dynamic_args, dynamic_kwargs = self.dynamic(args, kwargs)
+        if tree.leaves(dynamic_kwargs):
+            raise ParameterError(
+                "jit: arguments by name cannot be given where there are in_shardings",
+                got=sorted(dynamic_kwargs),
+                fix="pass them by position",
+            )
+        wanted = self.in_shardings
+        if isinstance(wanted, list):
+            wanted = tuple(wanted)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if isinstance(wanted, tuple) and len(wanted) != len(dynamic_args):  # pyright: ignore[reportUnknownArgumentType]
+            raise ParameterError(
+                "jit: in_shardings does not fit the arguments",
+                got=f"{len(wanted)} entries for {len(dynamic_args)} arguments",  # pyright: ignore[reportUnknownArgumentType]
+                expected="one entry per argument that is not static, or one for all",
+            )
+        return _shardings(wanted, dynamic_args, "jit: in_shardings")
 
     def _leaf_names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         dynamic_args, dynamic_kwargs = self.dynamic(args, kwargs)
@@ -328,6 +491,37 @@ class Jitted:
             if k not in self.static_argnames:
                 flags += [k in self.donate_argnames] * len(tree.leaves(kwargs[k]))
         return tuple(i for i, flag in enumerate(flags) if flag)
+
+
+def _is_sharding(s: Any) -> bool:
+    return s is None or isinstance(s, (Sharding, PartitionSpec))
+
+
+def _shardings(prefix: Any, full: Any, where: str) -> list[Sharding | None]:
+    """One entry per leaf of ``full`` from a tree prefix of shardings, specs (on the current mesh), devices and None."""
+    if prefix is None:
+        return []
+    if _is_sharding(prefix) or hasattr(prefix, "platform"):
+        found = [prefix] * len(tree.leaves(full))
+    else:
+        found = tree.broadcast_leaves(prefix, full, where, is_leaf=_is_sharding)
+    return [None if s is None else as_sharding(s, where) for s in found]
+
+
+def _given(x: Any) -> Sharding | None:
+    """Where an argument of `trace` was put or will be: an array's own sharding, or a type's."""
+    if isinstance(x, ShapeDtypeStruct):
+        return x.sharding
+    return x.sharding if type(x) is PlacedArray else None
+
+
+def _constrained(x: Any, sharding: Sharding | None) -> Any:
+    """``x`` with its layout written into the program, where other transforms will find it."""
+    if not isinstance(sharding, NamedSharding):
+        return x
+    value = as_value(x, "jit")
+    sharding.check(value.shape, "jit: out_shardings")
+    return sharding_constraint(value, sharding=sharding)
 
 
 def _ints(value: int | Iterable[int] | None) -> tuple[int, ...]:
@@ -382,6 +576,8 @@ def jit(
     device: Any = None,
     backend: str | None = None,
     inline: bool = False,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
     **_: Any,
 ) -> Any:
     """``fun``, traced once per type of its arguments and compiled. Never changes a value, shape or dtype.
@@ -392,6 +588,9 @@ def jit(
         donate_argnums, donate_argnames: arguments whose memory the call may reuse; they cannot be used afterwards.
         device: where to run; see `nx.devices`.
         inline: leave no call behind in an enclosing trace.
+        in_shardings, out_shardings: where arguments are taken to and results are left: a tree prefix of shardings, of
+            `PartitionSpec` (on the current mesh) or of None (where they are; what the compiler chooses). An argument
+            that was put elsewhere is an error; one that was put nowhere is moved.
 
     Returns:
         A callable with `trace`, `lower`, `eval_shape` and `clear_cache`.
@@ -409,9 +608,12 @@ def jit(
             donate_argnames=donate_argnames,
             device=device,
             inline=inline,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
         )
     if not callable(fun):
         raise ParameterError("jit: needs a function", got=type(fun).__name__)
     nums, names = _resolve(fun, static_argnums, static_argnames, "static")
     donated_nums, donated_names = _resolve(fun, donate_argnums, donate_argnames, "donate")
-    return Jitted(fun, nums, names, donated_nums, donated_names, device if device is not None else backend, inline)
+    place = device if device is not None else backend
+    return Jitted(fun, nums, names, donated_nums, donated_names, place, inline, in_shardings, out_shardings)

@@ -1,4 +1,4 @@
-"""Compile StableHLO text and call the result. Knows text and types, not ops."""
+"""Compile StableHLO text and call the result, on one device or on several. Knows text and types, not ops."""
 
 from __future__ import annotations
 
@@ -6,54 +6,135 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from nxjax.backends.base import Executable
+import numpy as np
+
+from nxjax.backends.base import Executable, Placement
+from nxjax.backends.xla import accounting
+from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer
 from nxjax.backends.xla.callbacks import take_error
-from nxjax.backends.xla.client import XlaBuffer, client
+from nxjax.backends.xla.client import Client, client
+from nxjax.backends.xla.layouts import sharding_of
 from nxjax.errors import ExecutionError, LoweringError
-from nxjax.trace.array import DeviceArray
+from nxjax.trace.array import DeviceArray, PlacedArray
+from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 from nxjax.trace.types import ArrayType
 
 
-def compile_text(text: str, callbacks: Sequence[Callable[..., Any]] = ()) -> Any:
-    """jaxlib's loaded executable for a StableHLO module that calls ``callbacks`` by position."""
-    c = client()
-    options = c.xla_client.CompileOptions()
+def compile_text(
+    text: str, callbacks: Sequence[Callable[..., Any]] = (), c: Client | None = None, placement: Placement | None = None
+) -> Any:
+    """jaxlib's loaded executable for a StableHLO module that calls ``callbacks`` by position.
+
+    On the default device of client ``c`` (by default the CPU's), or on the devices of ``placement``.
+    """
+    c = c or client()
+    devices = c.devices if placement is None else c.device_list(placement.devices)
+    options = compile_options(c, placement)
     try:
         if not callbacks:
-            return c.raw.compile_and_load(text, c.devices, options)
-        return c.raw.compile_and_load(parse(text), c.devices, options, list(callbacks))
+            return c.raw.compile_and_load(text, devices, options)
+        return c.raw.compile_and_load(parse(text), devices, options, list(callbacks))
     except c.xla_client.XlaRuntimeError as error:
         raise LoweringError("xla: the compiler refused the program", got=str(error)[:2000]) from None
+
+
+def compile_options(c: Client, placement: Placement | None) -> Any:
+    """What the compiler has to know besides the text: devices, and that one program is cut over all of them."""
+    options = c.xla_client.CompileOptions()
+    if joined_timeout:
+        options.env_option_overrides = [("xla_cpu_collective_timeout_seconds", str(joined_timeout[0]))]
+    if placement is None:
+        if joined_timeout:  # several processes: device 0 of the world need not be ours
+            options.device_assignment = c.xla_client.DeviceAssignment.create(np.array([[c.device.id]]))
+        return options
+    ids = [d.id for d in placement.devices]
+    assignment = c.xla_client.DeviceAssignment.create(np.array([ids]))
+    options.num_replicas, options.num_partitions = 1, len(ids)
+    options.device_assignment = assignment
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions = 1, len(ids)
+    build.device_assignment = assignment
+    if len(ids) > 1:
+        build.use_spmd_partitioning = True
+        build.use_shardy_partitioner = True
+        build.allow_spmd_sharding_propagation_to_parameters = [s is None for s in placement.ins]
+        build.allow_spmd_sharding_propagation_to_output = [s is None for s in placement.outs]
+    return options
+
+
+# Seconds that a collective waits for other processes; set when this process has joined some.
+joined_timeout: list[int] = []
 
 
 def parse(text: str) -> Any:
     """The text as a module object, the only form in which jaxlib takes callbacks."""
     from jaxlib.mlir import ir  # type: ignore[import-not-found]
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext  # type: ignore[import-not-found]
-    from jaxlib.mlir.dialects import chlo, stablehlo  # type: ignore[import-not-found]
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo  # type: ignore[import-not-found]
 
     context: Any = ir.Context()
     dialects: Any = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(dialects)
     context.append_dialect_registry(dialects)
     context.load_all_available_dialects()
-    for dialect in (chlo, stablehlo):
+    for dialect in (chlo, sdy, stablehlo):
         dialect.register_dialect(context)
     return ir.Module.parse(text, context)
 
 
 _next_call = itertools.count(1).__next__
+_left = accounting.left
+
+
+def result_bytes(types: Sequence[ArrayType]) -> int:
+    """About how much memory results take."""
+    return sum(t.size * t.dtype.itemsize for t in types)
+
+
+def run(execute: Callable[..., Any], buffers: list[Any], wait: bool) -> Any:
+    """One call of compiled code. ``wait``: it calls back, and what a callback raises shows only when waited for."""
+    try:
+        if not wait:
+            return execute(buffers)
+        results = execute(buffers, True)
+        results.consume_token().block_until_ready()
+        return results
+    except Exception as error:
+        raised = take_error()
+        if raised is not None:
+            what = "xla: a callback of the compiled program failed"
+            raise ExecutionError(what, got=f"{type(raised).__name__}: {raised}") from raised
+        raise ExecutionError("xla: the compiled program failed", got=str(error)[:2000]) from None
+
+
+class _Compiled(Executable):
+    """What can be asked of any program that XLA has compiled."""
+
+    __slots__ = ("raw",)
+    raw: Any
+
+    @property
+    def text(self) -> str:
+        """The HLO after XLA's own optimization."""
+        return self.raw.hlo_modules()[0].to_string()
+
+    def cost_analysis(self) -> dict[str, float]:
+        found: Any = self.raw.cost_analysis()
+        return dict(found[0] if isinstance(found, (list, tuple)) else found)
+
+    def memory_analysis(self) -> Any:
+        return self.raw.get_compiled_memory_stats()
 
 
 @final
-class XlaExecutable(Executable):
+class XlaExecutable(_Compiled):
     """A program compiled by XLA for the host CPU.
 
     The fast path does no work per argument but to look for its buffer: one that is already on the device is passed as
     it is; NumPy memory is lent to XLA without a copy, and the buffer kept with the array.
     """
 
-    __slots__ = ("_callbacks", "_collect", "_execute", "_handlers", "_put", "out_types", "raw", "stablehlo")
+    __slots__ = ("_bytes", "_callbacks", "_collect", "_execute", "_handlers", "_put", "out_types", "stablehlo")
 
     def __init__(
         self, raw: Any, stablehlo: str, out_types: Sequence[ArrayType], callbacks: Sequence[Callable[..., Any]] = ()
@@ -67,6 +148,7 @@ class XlaExecutable(Executable):
         self._execute = raw.execute_sharded
         self._put = c.put
         self._collect = c.jaxlib.collect_garbage
+        self._bytes = result_bytes(out_types)
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         buffers: list[Any] = []
@@ -75,33 +157,156 @@ class XlaExecutable(Executable):
             if type(held) is not XlaBuffer:
                 held = x.buffer = XlaBuffer(self._put(x.numpy(), x.type), x.type)
             buffers.append(held.raw)
-        try:
-            if self._callbacks:
-                # What a callback raises shows only when the call is waited for.
-                results = self._execute(buffers, True)
-                results.consume_token().block_until_ready()
-            else:
-                results = self._execute(buffers)
-        except Exception as error:
-            raised = take_error()
-            if raised is not None:
-                what = "xla: a callback of the compiled program failed"
-                raise ExecutionError(what, got=f"{type(raised).__name__}: {raised}") from raised
-            raise ExecutionError("xla: the compiled program failed", got=str(error)[:2000]) from None
+        results = run(self._execute, buffers, bool(self._callbacks))
         raws = results.consume_with_handlers(self._handlers)
         if not _next_call() % 1024:
             # jaxlib queues objects that it drops, and frees them only when asked.
             self._collect()
+        _left[0] -= self._bytes
+        if _left[0] < 0:
+            accounting.sample(client())
         return [DeviceArray(None, t, XlaBuffer(raw, t)) for raw, t in zip(raws, self.out_types, strict=True)]
 
-    @property
-    def text(self) -> str:
-        """The HLO after XLA's own optimization."""
-        return self.raw.hlo_modules()[0].to_string()
 
-    def cost_analysis(self) -> dict[str, float]:
-        found: Any = self.raw.cost_analysis()
-        return dict(found[0] if isinstance(found, (list, tuple)) else found)
+@final
+class PlacedExecutable(_Compiled):
+    """A program compiled by XLA for given devices: one, or several that each run a part of it.
 
-    def memory_analysis(self) -> Any:
-        return self.raw.get_compiled_memory_stats()
+    Attributes:
+        input_shardings, output_shardings: where arguments have to be and results are; what was left open at
+            compilation is what the compiler chose.
+    """
+
+    __slots__ = (
+        "_bytes", "_callbacks", "_client", "_execute", "_handlers", "_several", "input_shardings", "out_types",
+        "output_shardings", "placement", "stablehlo",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        raw: Any,
+        stablehlo: str,
+        in_types: Sequence[ArrayType],
+        out_types: Sequence[ArrayType],
+        placement: Placement,
+        c: Client,
+        callbacks: Sequence[Callable[..., Any]] = (),
+    ) -> None:
+        self.raw = raw
+        self.stablehlo = stablehlo
+        self.placement = placement
+        self.out_types = tuple(out_types)
+        self._client = c
+        self._callbacks = tuple(callbacks)  # the compiled code holds their addresses
+        self._several = len(placement.devices) > 1
+        ins: list[Any] = raw.get_parameter_shardings() or [] if None in placement.ins and self._several else []
+        outs: list[Any] = raw.get_output_shardings() or [] if None in placement.outs and self._several else []
+        self.input_shardings = self._answers(placement.ins, ins, in_types)
+        self.output_shardings = self._answers(placement.outs, outs, out_types)
+        self._handlers = [c.place_handler(t, s) for t, s in zip(out_types, self.output_shardings, strict=True)]
+        self._execute = raw.execute_sharded
+        self._bytes = result_bytes(out_types)
+
+    def _answers(
+        self, wanted: Sequence[Sharding | None], found: list[Any], types: Sequence[ArrayType]
+    ) -> tuple[Sharding, ...]:
+        if not self._several:
+            return (SingleDeviceSharding(self.placement.devices[0]),) * len(types)
+        mesh = self.placement.mesh
+        if found and len(found) != len(types):  # XLA says it once where all are alike
+            found = found * len(types)
+        return tuple(
+            s if s is not None else sharding_of(self._client.xla_client, a, mesh, len(t.shape))
+            for s, a, t in zip(wanted, found or [None] * len(types), types, strict=True)
+        )
+
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        buffers: list[Any] = []
+        for x, s in zip(args, self.input_shardings, strict=True):
+            held = x.buffer
+            if type(x) is not PlacedArray or held is None or (x.sharding is not s and x.sharding != s):
+                held = moved(self._client, x, s)
+            buffers.append(held.raw)  # pyright: ignore[reportAttributeAccessIssue]
+        raws = run(self._execute, buffers, bool(self._callbacks)).consume_with_handlers(self._handlers)
+        if not _next_call() % 1024:
+            self._client.jaxlib.collect_garbage()
+        _left[0] -= self._bytes
+        if _left[0] < 0 and self._client.platform == "cpu":
+            accounting.sample(self._client)
+        made = zip(raws, self.out_types, self.output_shardings, strict=True)
+        return [PlacedArray(None, t, self._buffer(raw, t, s), s) for raw, t, s in made]
+
+    def _buffer(self, raw: Any, type: ArrayType, sharding: Sharding) -> XlaBuffer | ShardedBuffer:
+        if sharding.num_devices == 1:
+            return XlaBuffer(raw, type)
+        return ShardedBuffer(raw, type, sharding, self._client)
+
+
+# --- moving arrays ---
+
+
+def moved(c: Client, x: DeviceArray, sharding: Sharding) -> XlaBuffer | ShardedBuffer:
+    """The elements of ``x`` where ``sharding`` says; buffers that are there already are shared.
+
+    From device to device where it can be: block by block if the cut stays, else by a compiled identity; the host's own
+    memory is the way between CPU devices of one process, and from elsewhere.
+    """
+    t, held = x.type, x.buffer
+    ndim = len(t.shape)
+    raw = getattr(held, "raw", None)
+    if raw is not None:
+        old = x.sharding if type(x) is PlacedArray else _default(c)
+        same_client = isinstance(held, (XlaBuffer, ShardedBuffer)) and _at(c, old)
+        same_number = same_client and old.num_devices == sharding.num_devices
+        if same_number and _alike(old, sharding, ndim):
+            return _held(c, c.copied(raw, sharding, ndim), t, sharding)
+        on_host = old.is_fully_addressable and c.platform == "cpu"
+        if same_client and not on_host and old.device_set == sharding.device_set:
+            return _resharded(c, x, old, sharding)
+    data = x.numpy()
+    here = sharding.addressable_devices_indices_map(t.shape).values()
+    blocks = [np.asarray(data[index], order="C") for index in here]
+    return _held(c, c.put_blocks(blocks, t, sharding), t, sharding)
+
+
+def _alike(a: Sharding, b: Sharding, ndim: int) -> bool:
+    """Whether the n-th device of both has the same block."""
+    return a.tiles(ndim) == b.tiles(ndim) and np.array_equal(_blocks(a, ndim), _blocks(b, ndim))
+
+
+def _blocks(sharding: Sharding, ndim: int) -> Any:
+    """Which block each device has, devices in order."""
+    order = np.argsort([d.id for d in sharding.device_list])
+    return sharding.blocks(ndim)[order]
+
+
+def _default(c: Client) -> Sharding:
+    from nxjax.backends.registry import default
+
+    return SingleDeviceSharding(default().devices()[0])
+
+
+def _at(c: Client, sharding: Sharding) -> bool:
+    return all(d.platform == c.platform for d in sharding.device_list)
+
+
+def _held(c: Client, raw: Any, type: ArrayType, sharding: Sharding) -> XlaBuffer | ShardedBuffer:
+    return XlaBuffer(raw, type) if sharding.num_devices == 1 else ShardedBuffer(raw, type, sharding, c)
+
+
+_identities: dict[Any, Callable[[list[DeviceArray]], Any]] = {}
+
+
+def _resharded(c: Client, x: DeviceArray, old: Sharding, new: Sharding) -> XlaBuffer | ShardedBuffer:
+    """By a compiled program that does nothing but move."""
+    key = (x.type, old, new)
+    found = _identities.get(key)
+    if found is None:
+        from nxjax.backends.xla.backend import compile_placed
+        from nxjax.trace.program import Program, Var
+
+        v = Var(x.type)
+        placement = Placement(old.device_list, (old,), (new,))
+        found = _identities[key] = compile_placed(c, Program([v], [], (v,), name="reshard"), (), placement)
+    y = found([x])[0]
+    return y.buffer

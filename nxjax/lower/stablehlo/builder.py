@@ -370,6 +370,7 @@ def lower(
     in_shardings: Shardings | None = None,
     out_shardings: Shardings | None = None,
     located: bool = False,
+    devices: Sequence[Any] | None = None,
 ) -> tuple[str, list[Callable[..., Any]]]:
     """The StableHLO module of ``program`` (function ``main``), and the Python functions that it calls back.
 
@@ -380,8 +381,11 @@ def lower(
             these or the program itself name several devices, the module is for as many partitions (see
             `sharding.partitioning`), which Shardy's attributes in it describe.
         located: write the user's line and scope beside each operation.
+        devices: the devices of the partitions, in order; by default in the order of the first mesh that is named.
     """
     spread = partitioning(program, in_shardings or (), out_shardings or ())
+    if devices is not None:
+        spread = Partitioning(len(devices), tuple(devices))
     module = Module(rows, spread, located)
     arg_attrs = [""] * len(program.inputs)
     out_attrs = [""] * len(program.outputs)

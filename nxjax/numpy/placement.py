@@ -1,0 +1,116 @@
+"""Where an array is: the methods and properties of arrays that ask about devices. Knows no backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.errors import ConcretizationTypeError
+from nxjax.trace.array import DeviceArray, PlacedArray
+from nxjax.trace.core import Tracer
+
+
+def _concrete(x: Any, what: str) -> DeviceArray:
+    if isinstance(x, Tracer):
+        raise ConcretizationTypeError(
+            f"{what} of a traced value", got=f"{x.type} {x.origin()}", fix="ask outside the function"
+        )
+    return x
+
+
+def _sharding(self: Any) -> Any:
+    """How the array lies on devices: `nx.sharding.Sharding`."""
+    from nxjax.runtime import sharding_of
+
+    return sharding_of(_concrete(self, "the sharding"))
+
+
+def _device(self: Any) -> Any:
+    """The device of the array; its sharding, if it is on several."""
+    sharding = _sharding(_concrete(self, "the device"))
+    return sharding.device_list[0] if sharding.num_devices == 1 else sharding
+
+
+def _devices(self: Any) -> set[Any]:
+    """The devices of the array."""
+    return _sharding(_concrete(self, "the devices")).device_set
+
+
+def _addressable_shards(self: Any) -> list[Any]:
+    """One `Shard` per device of this process: ``data``, ``index``, ``device``, ``replica_id``."""
+    from nxjax.global_arrays import addressable_shards
+
+    return addressable_shards(_concrete(self, "the shards"))
+
+
+def _global_shards(self: Any) -> list[Any]:
+    """One `Shard` per device; ``data`` is None where another process has it."""
+    from nxjax.global_arrays import global_shards
+
+    return global_shards(_concrete(self, "the shards"))
+
+
+def _addressable_data(self: Any, index: int) -> Any:
+    """The part of the array on the ``index``-th device of this process."""
+    return _addressable_shards(self)[index].data
+
+
+def _is_fully_addressable(self: Any) -> bool:
+    """Whether all of its devices are of this process."""
+    return _sharding(self).is_fully_addressable
+
+
+def _is_fully_replicated(self: Any) -> bool:
+    """Whether each device has the whole array."""
+    return _sharding(self).is_fully_replicated
+
+
+def _committed(self: Any) -> bool:
+    """Whether the array was put where it is, so that computations with it take place there."""
+    return type(_concrete(self, "whether committed")) is PlacedArray
+
+
+def _on_device_size_in_bytes(self: Any) -> int:
+    """Bytes on all devices together."""
+    sharding = _sharding(self)
+    shard = 1
+    for n in sharding.shard_shape(self.shape):
+        shard *= n
+    return shard * self.dtype.itemsize * sharding.num_devices
+
+
+def _block_until_ready(self: Any) -> Any:
+    """Wait for the computation; gives the array back."""
+    if isinstance(self, DeviceArray):
+        from nxjax.runtime import wait_for
+
+        wait_for(self)
+    return self
+
+
+def _is_ready(self: Any) -> bool:
+    """Whether the computation is done."""
+    raw = getattr(_concrete(self, "whether ready").buffer, "raw", None)
+    return True if raw is None else bool(raw.is_ready())
+
+
+def _copy_to_host_async(self: Any) -> None:
+    """Elements are fetched when they are first looked at; the CPU's are on the host already."""
+
+
+def members() -> dict[str, Any]:
+    """What `methods.attach` gives arrays."""
+    return {
+        "sharding": property(_sharding, doc=_sharding.__doc__),
+        "device": property(_device, doc=_device.__doc__),
+        "devices": _devices,
+        "addressable_shards": property(_addressable_shards, doc=_addressable_shards.__doc__),
+        "global_shards": property(_global_shards, doc=_global_shards.__doc__),
+        "addressable_data": _addressable_data,
+        "is_fully_addressable": property(_is_fully_addressable, doc=_is_fully_addressable.__doc__),
+        "is_fully_replicated": property(_is_fully_replicated, doc=_is_fully_replicated.__doc__),
+        "committed": property(_committed, doc=_committed.__doc__),
+        "on_device_size_in_bytes": _on_device_size_in_bytes,
+        "block_until_ready": _block_until_ready,
+        "is_ready": _is_ready,
+        "copy_to_host_async": _copy_to_host_async,
+    }
