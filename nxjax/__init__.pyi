@@ -12,9 +12,9 @@ from nxjax import device as device
 from nxjax import dtypes as dtypes
 from nxjax import errors as errors
 from nxjax import experimental as experimental
+from nxjax import export as export
 from nxjax import flatten_util as flatten_util
 from nxjax import hardware as hardware
-from nxjax import export as export
 from nxjax import image as image
 from nxjax import interop as interop
 from nxjax import lax as lax
@@ -501,6 +501,7 @@ from nxjax.transforms.linearize import linearize as linearize
 from nxjax.transforms.quantize.qarray import QArray as QArray
 from nxjax.transforms.shapes import eval_shape as eval_shape
 from nxjax.transforms.shapes import make_jaxpr as make_jaxpr
+from nxjax.transforms.shard_map import shard_map as shard_map
 from nxjax.transforms.transpose import linear_transpose as linear_transpose
 from nxjax.transforms.vmap import vmap as vmap
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-_PARTS = ("elementwise", "structural", "algebra", "control")
+_PARTS = ("elementwise", "structural", "algebra", "control", "sharding")
 _MODULES = ("linalg",)
 
 

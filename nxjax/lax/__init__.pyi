@@ -39,6 +39,10 @@ from nxjax.lax.control import custom_linear_solve as custom_linear_solve
 from nxjax.lax.control import custom_root as custom_root
 from nxjax.lax.control import fori_loop as fori_loop
 from nxjax.lax.control import map as map
+from nxjax.lax.control import pargmax as pargmax
+from nxjax.lax.control import pargmin as pargmin
+from nxjax.lax.control import pbroadcast as pbroadcast
+from nxjax.lax.control import pcast as pcast
 from nxjax.lax.control import pmax as pmax
 from nxjax.lax.control import pmean as pmean
 from nxjax.lax.control import pmin as pmin
@@ -47,6 +51,7 @@ from nxjax.lax.control import pshuffle as pshuffle
 from nxjax.lax.control import psum as psum
 from nxjax.lax.control import psum_scatter as psum_scatter
 from nxjax.lax.control import pswapaxes as pswapaxes
+from nxjax.lax.control import pvary as pvary
 from nxjax.lax.control import scan as scan
 from nxjax.lax.control import switch as switch
 from nxjax.lax.control import while_loop as while_loop
@@ -132,6 +137,7 @@ from nxjax.lax.elementwise import sub as sub
 from nxjax.lax.elementwise import tan as tan
 from nxjax.lax.elementwise import tanh as tanh
 from nxjax.lax.elementwise import zeta as zeta
+from nxjax.lax.sharding import with_sharding_constraint as with_sharding_constraint
 from nxjax.lax.structural import GatherDimensionNumbers as GatherDimensionNumbers
 from nxjax.lax.structural import GatherScatterMode as GatherScatterMode
 from nxjax.lax.structural import ScatterDimensionNumbers as ScatterDimensionNumbers

@@ -5,6 +5,10 @@ from nxjax.transforms.collectives import (
     all_to_all,
     axis_index,
     axis_size,
+    pargmax,
+    pargmin,
+    pbroadcast,
+    pcast,
     pmax,
     pmean,
     pmin,
@@ -13,6 +17,7 @@ from nxjax.transforms.collectives import (
     psum,
     psum_scatter,
     pswapaxes,
+    pvary,
 )
 from nxjax.transforms.control.cond import cond, switch
 from nxjax.transforms.control.implicit import custom_linear_solve, custom_root
@@ -31,6 +36,10 @@ __all__ = [
     "custom_root",
     "fori_loop",
     "map",
+    "pargmax",
+    "pargmin",
+    "pbroadcast",
+    "pcast",
     "pmax",
     "pmean",
     "pmin",
@@ -39,6 +48,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "pswapaxes",
+    "pvary",
     "scan",
     "switch",
     "while_loop",

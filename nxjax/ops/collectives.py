@@ -1,19 +1,23 @@
-"""Ops over a named axis: sums, gathers and exchanges among the elements that `vmap(..., axis_name=...)` maps over.
+"""Ops over a named axis: what the elements of a `vmap`, or the devices of a `shard_map`, compute together.
 
-``axis_names`` says which axes an op is still to be answered for; the trace that binds a name answers with `batch_axis`.
-An op that reaches an executor with a name left has no meaning, which its error says.
+``axis_names`` says which axes an op is still to be answered for. An axis of a `vmap` is answered by its trace, with
+`batch_axis`; an axis of a mesh by communication between devices, which `stablehlo` emits. An op that reaches an
+executor with another name has no meaning, which its error says. Reductions are here, moving ops in `exchanges`.
+
+Inside a checked `shard_map` types say along which mesh axes a value varies. There a sum over an axis is one for all
+devices of the axis (`psum_invariant`), and its derivative is the other way round a value that all share, used by each
+(`pvary`): the two are each other's transpose, as in JAX. In an unchecked one, and under `vmap`, `psum` is its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.errors import ShapeError
-from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_axis, like, move_batch, of_dtype, zeros
+from nxjax.ops.arithmetic import add, div, mul
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, like, move_batch, of_dtype
 from nxjax.ops.create import iota
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
 from nxjax.ops.slicing import concatenate
@@ -24,6 +28,8 @@ from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.types import ArrayType
 
 Names = tuple[Any, ...]
+# Places along the axis that communicate with each other only; None: all.
+Groups = tuple[tuple[int, ...], ...] | None
 
 
 class Collective(Op):
@@ -39,22 +45,54 @@ class Collective(Op):
         raise self.unbound(params)
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
-        raise self.unbound(params)
+        if not b.communicates(params["axis_names"]):
+            raise self.unbound(params)
+        return self.communicate(b, out, *xs, **params)
+
+    def communicate(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
+        """As `stablehlo`, among the devices of a mesh."""
+        raise NotImplementedError
 
     def unbound(self, params: dict[str, Any]) -> UnboundAxisError:
         names = ", ".join(map(repr, params["axis_names"]))
         return UnboundAxisError(
             f"{self.name}: no axis {names} is in scope",
-            fix=f"call the function under nx.vmap(..., axis_name={names})",
+            fix=f"call the function under nx.vmap(..., axis_name={names}) or nx.shard_map",
         )
+
+
+def rows(x: Array, places: Iterable[int]) -> Array:
+    """Rows of ``x`` along dimension 0, in this order."""
+    found: list[Array] = []
+    for i in places:
+        limits = (i + 1, *x.shape[1:])
+        found.append(slice_op(x, start_indices=(i, *(0,) * (x.ndim - 1)), limit_indices=limits, strides=None))
+    return concatenate(*found, dimension=0)
+
+
+def by_groups(
+    answer: Callable[[int, Array], tuple[Array, int | None]], size: int, x: Array, groups: tuple[tuple[int, ...], ...]
+) -> Array:
+    """``answer(group size, rows of a group)`` for each group, put back in the places of the axis (in dimension 0)."""
+    parts: list[Array] = []
+    for group in groups:
+        y, d = answer(len(group), rows(x, group))
+        parts.append(move_batch(y, d, len(group)))
+    order = [place for group in groups for place in group]
+    joined = concatenate(*parts, dimension=0)
+    return rows(joined, [order.index(place) for place in range(size)])
+
+
+# --- reductions ---
 
 
 class Reduction(Collective):
     """All elements of the axis combined into one; the shape stays."""
 
     allowed: ClassVar[frozenset[dtypes.DType]] = dtypes.NUMBER
+    hlo: ClassVar[str]
 
-    def infer(self, x: ArrayType, /, *, axis_names: Names) -> ArrayType:
+    def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         of_dtype(self, self.allowed, x)
         return x.strong()
 
@@ -67,24 +105,34 @@ class Reduction(Collective):
         return x
 
     def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        axis_names: Names,
+        groups: Groups = None,
     ) -> tuple[Any, Any]:
         (x,), (d,) = args, dims
+        if groups is not None:
+            x = move_batch(x, d, size)
+            return by_groups(lambda n, part: (self.combined(part, 0), None), size, x, groups), 0
         y = self.shared(x, size) if d is None else self.combined(x, d)
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(y, axis_names=left) if left else y), None
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
-    ) -> tuple[Any, Any]:
-        return self(args[0], axis_names=axis_names), dims[0]
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        return self(args[0], **params), dims[0]
+
+    def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names, groups: Groups = None) -> Any:
+        return b.all_reduce(self.hlo, x, axis_names, groups)
 
 
-@final
-class Psum(LinearOp, Reduction):
-    """Sum over the axes."""
+class Sum(LinearOp, Reduction):
+    """Sum over the axes. Abstract: what its transpose is depends on what the types say."""
 
-    name = "psum"
+    hlo = "add"
 
     def combined(self, x: Array, dim: int) -> Array:
         return reduce_sum(x, axes=(dim,))
@@ -92,30 +140,57 @@ class Psum(LinearOp, Reduction):
     def shared(self, x: Array, size: int) -> Array:
         return mul(x, like(x, size))
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Sequence[Array | None]:
-        return (self(ct, axis_names=axis_names),)
+
+@final
+class Psum(Sum):
+    """Sum over the axes, each element with a copy of its own."""
+
+    name = "psum"
+
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Sequence[Array | None]:
+        return (self(ct, axis_names=axis_names, groups=groups),)
+
+
+@final
+class PsumInvariant(Sum):
+    """Sum over mesh axes, one value for all devices along them."""
+
+    name = "psum_invariant"
+    infers_vma = True
+
+    def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
+        return super().infer(x, axis_names=axis_names).with_vma(x.vma - frozenset(axis_names))
+
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Sequence[Array | None]:
+        return (pvary(ct, axis_names=axis_names),)
 
 
 class Extremum(Reduction):
     """Maximum or minimum; its derivative is that of the extremum of all gathered values."""
 
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
+    infers_vma = True
+
+    def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
+        y = super().infer(x, axis_names=axis_names)
+        return y if groups is not None else y.with_vma(x.vma - frozenset(axis_names))
 
     def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis_names: Names
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis_names: Names, groups: Groups = None
     ) -> tuple[Array, Array | None]:
-        from nxjax.ops.arithmetic import div
         from nxjax.ops.compare import eq
         from nxjax.ops.convert import convert_element_type
 
         (x,), (t,) = primals, tangents
-        y = self(x, axis_names=axis_names)
+        params = {"axis_names": axis_names, "groups": groups}
+        y = self(x, **params)
         if t is None:
             return y, None
+        total = psum_invariant if x.type.vma and groups is None else psum
         # Elements that attain the extremum share the tangent evenly.
         winner = convert_element_type(eq(x, y), dtype=x.dtype)
-        share = div(winner, psum(winner, axis_names=axis_names))
-        return y, psum(mul(t, share), axis_names=axis_names)
+        share = div(winner, total(winner, **params))
+        return y, total(mul(t, share), **params)
 
 
 @final
@@ -123,6 +198,7 @@ class Pmax(Extremum):
     """Maximum over the axes."""
 
     name = "pmax"
+    hlo = "maximum"
 
     def combined(self, x: Array, dim: int) -> Array:
         return reduce_max(x, axes=(dim,))
@@ -133,211 +209,41 @@ class Pmin(Extremum):
     """Minimum over the axes."""
 
     name = "pmin"
+    hlo = "minimum"
 
     def combined(self, x: Array, dim: int) -> Array:
         return reduce_min(x, axes=(dim,))
 
 
-@final
-class AllGather(LinearOp, Collective):
-    """The values of all elements, along a new dimension ``all_gather_dimension``."""
-
-    name = "all_gather"
-
-    def infer(self, x: ArrayType, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int) -> ArrayType:
-        check_axis(self, all_gather_dimension, x.ndim + 1)
-        at = all_gather_dimension
-        return x.strong().with_shape((*x.shape[:at], axis_size, *x.shape[at:]))
-
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        axis_size: int,
-        all_gather_dimension: int,
-    ) -> tuple[Any, Any]:
-        return move_batch(args[0], dims[0], size, all_gather_dimension), None
-
-    def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        axis_size: int,
-        all_gather_dimension: int,
-    ) -> tuple[Any, Any]:
-        x = move_batch(args[0], dims[0], size)
-        y = self(x, axis_names=axis_names, axis_size=axis_size, all_gather_dimension=all_gather_dimension + 1)
-        return y, 0
-
-    def transpose(
-        self, ct: Array, x: Linear, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int
-    ) -> Sequence[Array | None]:
-        return (reduce_scatter(ct, axis_names=axis_names, axis_size=axis_size, scatter_dimension=all_gather_dimension),)
+# --- places and types ---
 
 
 @final
-class ReduceScatter(LinearOp, Collective):
-    """The sum over the axis, of which each element takes its own entry along ``scatter_dimension``."""
+class Pvary(LinearOp, Collective):
+    """The value itself, taken from here on as one that may vary along mesh axes."""
 
-    name = "reduce_scatter"
+    name = "pvary"
+    infers_vma = True
 
-    def infer(self, x: ArrayType, /, *, axis_names: Names, axis_size: int, scatter_dimension: int) -> ArrayType:
-        of_dtype(self, dtypes.NUMBER, x)
-        at = check_axis(self, scatter_dimension, x.ndim)
-        if x.shape[at] != axis_size:
-            raise ShapeError(
-                "reduce_scatter: the scattered dimension is not the axis size", got=x, expected=f"size {axis_size}"
-            )
-        return x.strong().with_shape(x.shape[:at] + x.shape[at + 1 :])
+    def infer(self, x: ArrayType, /, *, axis_names: Names) -> ArrayType:
+        return x.with_vma(x.vma | frozenset(axis_names))
+
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Sequence[Array | None]:
+        return (psum_invariant(ct, axis_names=axis_names),)
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        axis_size: int,
-        scatter_dimension: int,
+        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
     ) -> tuple[Any, Any]:
-        (x,), (d,) = args, dims
-        total = mul(x, like(x, size)) if d is None else reduce_sum(x, axes=(d,))
-        return total, scatter_dimension
+        left = tuple(n for n in axis_names if n != axis_name)
+        return (self(args[0], axis_names=left) if left else args[0]), dims[0]
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        axis_size: int,
-        scatter_dimension: int,
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
     ) -> tuple[Any, Any]:
-        x = move_batch(args[0], dims[0], size)
-        return self(x, axis_names=axis_names, axis_size=axis_size, scatter_dimension=scatter_dimension + 1), 0
+        return self(args[0], axis_names=axis_names), dims[0]
 
-    def transpose(
-        self, ct: Array, x: Linear, /, *, axis_names: Names, axis_size: int, scatter_dimension: int
-    ) -> Sequence[Array | None]:
-        return (all_gather(ct, axis_names=axis_names, axis_size=axis_size, all_gather_dimension=scatter_dimension),)
-
-
-@final
-class AllToAll(LinearOp, Collective):
-    """Element i gets entry i along ``split_axis`` of every element, along a new dimension ``concat_axis``."""
-
-    name = "all_to_all"
-
-    def infer(
-        self, x: ArrayType, /, *, axis_names: Names, axis_size: int, split_axis: int, concat_axis: int
-    ) -> ArrayType:
-        at = check_axis(self, split_axis, x.ndim)
-        check_axis(self, concat_axis, x.ndim)
-        if x.shape[at] != axis_size:
-            raise ShapeError("all_to_all: the split axis is not the axis size", got=x, expected=f"size {axis_size}")
-        rest = x.shape[:at] + x.shape[at + 1 :]
-        return x.strong().with_shape((*rest[:concat_axis], axis_size, *rest[concat_axis:]))
-
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        axis_size: int,
-        split_axis: int,
-        concat_axis: int,
-    ) -> tuple[Any, Any]:
-        # With the batch in front, the split axis becomes the batch and the old batch the concatenated axis.
-        x = move_batch(args[0], dims[0], size)
-        exchanged = move_batch(x, split_axis + 1, size)
-        return move_batch(exchanged, 1, size, concat_axis + 1), 0
-
-    def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        axis_size: int,
-        split_axis: int,
-        concat_axis: int,
-    ) -> tuple[Any, Any]:
-        x = move_batch(args[0], dims[0], size)
-        params = {"axis_names": axis_names, "axis_size": axis_size}
-        return self(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
-
-    def transpose(
-        self, ct: Array, x: Linear, /, *, axis_names: Names, axis_size: int, split_axis: int, concat_axis: int
-    ) -> Sequence[Array | None]:
-        params = {"axis_names": axis_names, "axis_size": axis_size}
-        return (self(ct, split_axis=concat_axis, concat_axis=split_axis, **params),)
-
-
-@final
-class Ppermute(LinearOp, Collective):
-    """Element ``target`` gets the value of element ``source`` for every pair of ``perm``; the others get zeros."""
-
-    name = "ppermute"
-
-    def infer(self, x: ArrayType, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]) -> ArrayType:
-        return x.strong()
-
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        perm: tuple[tuple[int, int], ...],
-    ) -> tuple[Any, Any]:
-        x = move_batch(args[0], dims[0], size)
-        source = {target: s for s, target in perm}
-        nothing = zeros(ArrayType((1, *x.shape[1:]), x.dtype))
-        rows: list[Array] = []
-        for target in range(size):
-            s = source.get(target)
-            rows.append(
-                nothing
-                if s is None
-                else slice_op(
-                    x,
-                    start_indices=(s, *(0,) * (x.ndim - 1)),
-                    limit_indices=(s + 1, *x.shape[1:]),
-                    strides=None,
-                )
-            )
-        return concatenate(*rows, dimension=0), 0
-
-    def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        perm: tuple[tuple[int, int], ...],
-    ) -> tuple[Any, Any]:
-        return self(args[0], axis_names=axis_names, perm=perm), dims[0]
-
-    def transpose(
-        self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]
-    ) -> Sequence[Array | None]:
-        return (self(ct, axis_names=axis_names, perm=tuple((t, s) for s, t in perm)),)
+    def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names) -> Any:
+        return x
 
 
 @final
@@ -345,21 +251,53 @@ class AxisIndex(Nondifferentiable, Collective):
     """The element's own position along the axis."""
 
     name = "axis_index"
+    infers_vma = True
 
-    def infer(self, *, axis_names: Names) -> ArrayType:
-        return ArrayType((), dtypes.int32)
+    def infer(self, *, axis_names: Names, varies: bool = False) -> ArrayType:
+        index = ArrayType((), dtypes.int32)
+        return index.with_vma(frozenset(axis_names)) if varies else index
 
     def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        axis_names: Names,
+        varies: bool = False,
     ) -> tuple[Any, Any]:
         return iota(dtype=np.dtype(np.int32), shape=(size,), dimension=0), 0
 
+    def communicate(self, b: Any, out: ArrayType, /, *, axis_names: Names, varies: bool = False) -> Any:
+        return b.axis_index(axis_names[0])
 
-psum = Psum()
-pmax = Pmax()
-pmin = Pmin()
-all_gather = AllGather()
-reduce_scatter = ReduceScatter()
-all_to_all = AllToAll()
-ppermute = Ppermute()
-axis_index = AxisIndex()
+
+psum: Final = Psum()
+psum_invariant: Final = PsumInvariant()
+pmax: Final = Pmax()
+pmin: Final = Pmin()
+pvary: Final = Pvary()
+axis_index: Final = AxisIndex()
+
+
+def varying(x: Array, vma: Iterable[Any]) -> Array:
+    """``x`` as a value that varies along ``vma`` too."""
+    missing = frozenset(vma) - x.type.vma
+    return pvary(x, axis_names=tuple(sorted(missing, key=str))) if missing else x
+
+
+def with_vma(x: Array, vma: frozenset[Any]) -> Array:
+    """A cotangent for a value that varies along ``vma``: devices that share the value add up their parts."""
+    parts = x.type.vma - vma
+    if parts:
+        x = psum_invariant(x, axis_names=tuple(sorted(parts, key=str)))
+    return varying(x, vma)
+
+
+def row_major(indices: Sequence[Array], sizes: Sequence[int]) -> Array:
+    """One position from the positions along several axes, the first the slowest."""
+    index, *rest = indices
+    for i, size in zip(rest, sizes[1:], strict=True):
+        index = add(mul(index, like(index, size)), i)
+    return index

@@ -1,4 +1,4 @@
-"""Named axes in scope: name -> size, bound by `vmap(..., axis_name=...)`. Knows no op or transform."""
+"""Named axes in scope: name -> size, bound by `vmap(..., axis_name=...)` and `shard_map`. Knows no op or transform."""
 
 from __future__ import annotations
 
@@ -7,43 +7,49 @@ from typing import Any, final
 
 from nxjax.errors import NxError
 
-_axes: ContextVar[tuple[tuple[str, int], ...]] = ContextVar("nxjax_axes", default=())
+# Name, size, and for an axis of a mesh inside `shard_map`: which one, and whether it is checked what varies along it.
+Bound = tuple[Any, int, Any, bool]
+_axes: ContextVar[tuple[Bound, ...]] = ContextVar("nxjax_axes", default=())
 
 axes_in_scope = _axes.get
 
 
 class UnboundAxisError(NxError, NameError):
-    """A collective names an axis that no enclosing `vmap` binds."""
+    """A collective names an axis that no enclosing `vmap` or `shard_map` binds."""
 
 
 @final
 class binding_axis:
     """``with binding_axis(name, size):`` makes the axis known to collectives."""
 
-    __slots__ = ("name", "size", "token")
-    token: Token[tuple[tuple[str, int], ...]]
+    __slots__ = ("bound", "token")
+    token: Token[tuple[Bound, ...]]
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name = name
-        self.size = size
+    def __init__(self, name: Any, size: int, mesh: Any = None, checked: bool = False) -> None:
+        self.bound = (name, size, mesh, checked)
 
     def __enter__(self) -> None:
-        self.token = _axes.set((*_axes.get(), (self.name, self.size)))
+        self.token = _axes.set((*_axes.get(), self.bound))
 
     def __exit__(self, *exc: object) -> None:
         _axes.reset(self.token)
 
 
-def axis_size(name: str) -> int:
-    """Size of the innermost axis called ``name``."""
-    for known, size in reversed(_axes.get()):
-        if known == name:
-            return size
+def bound_axis(name: Any) -> Bound:
+    """The innermost axis called ``name``."""
+    for bound in reversed(_axes.get()):
+        if bound[0] == name:
+            return bound
     raise UnboundAxisError(
         f"axis_name: no axis {name!r} is in scope",
-        got=", ".join(n for n, _ in _axes.get()) or "none",
-        fix=f"call the function under nx.vmap(..., axis_name={name!r})",
+        got=", ".join(str(b[0]) for b in _axes.get()) or "none",
+        fix=f"call the function under nx.vmap(..., axis_name={name!r}), or nx.shard_map over a mesh with this axis",
     )
+
+
+def axis_size(name: Any) -> int:
+    """Size of the innermost axis called ``name``."""
+    return bound_axis(name)[1]
 
 
 # --- the mesh axis that a vmapped dimension is cut along ---

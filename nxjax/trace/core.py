@@ -96,6 +96,8 @@ class Op(ABC):
     multi: ClassVar[bool] = False  # gives a tuple of results
     effect: ClassVar[bool] = False  # must run even when no result is used
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
+    # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
+    infers_vma: ClassVar[bool] = False
 
     @abstractmethod
     def infer(self, *types: ArrayType, **params: Any) -> Any:

@@ -67,8 +67,9 @@ def held_programs(params: dict[str, Any]) -> Iterator[Program]:
 
 
 def axis_names(params: dict[str, Any]) -> frozenset[Any]:
-    """The named axes that an op's parameters mention, in programs they hold included."""
-    return frozenset(params.get("axis_names", ())).union(*(p.axis_names for p in held_programs(params)))
+    """The named axes that an op's parameters mention, in programs they hold included, and that the op does not bind."""
+    found = frozenset(params.get("axis_names", ())).union(*(p.axis_names for p in held_programs(params)))
+    return found - frozenset(params["manual_axes"]) if found and "manual_axes" in params else found
 
 
 @final

@@ -62,6 +62,11 @@ class StageTrace(Trace):
         atoms = tuple([self.atom(x, op.name) for x in args])
         out = op.infer(*[a.type for a in atoms], **params)
         types: Sequence[ArrayType] = out if op.multi else (out,)
+        for a in atoms:
+            if a.type.vma and not op.infers_vma and not op.nested:
+                vma = frozenset[Any]().union(*(b.type.vma for b in atoms))
+                types = [t.with_vma(vma) for t in types]
+                break
         outputs = tuple([Var(t) for t in types])
         self.equations.append(Equation(op, atoms, outputs, params, current_source(), current_scope()))
         if op.multi:

@@ -144,7 +144,7 @@ _TOKEN: Final = re.compile(
     r"""\s+ | \#[^\n]* |
     (?P<token>
       <[^>\s]*(?:\s[0-9a-f]+)?> |
-      [a-z0-9_]+(?:<fry>)?\[[0-9,]*\]\*? (?![a-zA-Z_]) |
+      [a-z0-9_]+(?:<fry>)?\[[0-9,]*\]\*?(?:\{V:[^}\s]*\})? (?![a-zA-Z_]) |
       [A-Za-z_][A-Za-z0-9_]* |
       -?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|inf|nan)j? |
       \(-?[\d.einfa+-]+j\) |
@@ -285,7 +285,7 @@ class _Parser:
         self.next()
         if word.startswith("<"):
             raise ProgramError("program text: a Python function cannot be parsed", got=word)
-        if re.fullmatch(r"[a-z0-9_]+(<fry>)?\[[0-9,]*\]\*?", word):
+        if re.fullmatch(r"[a-z0-9_]+(<fry>)?\[[0-9,]*\]\*?(\{V:[^}]*\})?", word):
             return parse_type(word)
         if word in PARAM_CLASSES:
             return self.instance(PARAM_CLASSES[word])

@@ -1,32 +1,40 @@
-"""The type of a value: shape, dtype and weakness, nothing else. Knows no value, op or trace."""
+"""The type of a value: shape, dtype and weakness; inside `shard_map` also along which mesh axes it varies.
+
+Knows no value, op or trace.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, final
+from typing import Any, Final, final
 
 from nxjax.errors import ProgramError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 Shape = tuple[int, ...]
+NOWHERE: Final[frozenset[Any]] = frozenset()
 
 
 @final
 class ArrayType:
     """Shape, dtype and ``weak``: whether the dtype came from Python scalars only and yields in promotion.
 
+    ``vma`` (varying manual axes) is empty but for values inside a checked `nx.shard_map`: the mesh axes along which
+    devices may hold different values.
+
     >>> ArrayType((3, 4), dtypes.float32)
     f32[3,4]
     """
 
-    __slots__ = ("_hash", "dtype", "shape", "weak")
+    __slots__ = ("_hash", "dtype", "shape", "vma", "weak")
 
-    def __init__(self, shape: Shape, dtype: DType, weak: bool = False) -> None:
+    def __init__(self, shape: Shape, dtype: DType, weak: bool = False, vma: frozenset[Any] = NOWHERE) -> None:
         self.shape = shape
         self.dtype = dtype
         self.weak = weak
+        self.vma = vma
         self._hash = 0
 
     @property
@@ -49,31 +57,37 @@ class ArrayType:
             and self.shape == other.shape
             and self.dtype == other.dtype
             and self.weak == other.weak
+            and (self.vma is other.vma or self.vma == other.vma)
         )
 
     def __hash__(self) -> int:
         if not self._hash:
-            self._hash = hash((self.shape, self.dtype, self.weak))
+            self._hash = hash((self.shape, self.dtype, self.weak, self.vma))
         return self._hash
 
     def __repr__(self) -> str:
-        return f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]{'*' if self.weak else ''}"
+        text = f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]{'*' if self.weak else ''}"
+        return f"{text}{{V:{','.join(sorted(map(str, self.vma)))}}}" if self.vma else text
 
     def with_shape(self, shape: Shape) -> ArrayType:
-        return ArrayType(shape, self.dtype, self.weak)
+        return ArrayType(shape, self.dtype, self.weak, self.vma)
 
     def with_dtype(self, dtype: DType) -> ArrayType:
-        return ArrayType(self.shape, dtype, False)
+        return ArrayType(self.shape, dtype, False, self.vma)
 
     def strong(self) -> ArrayType:
-        return ArrayType(self.shape, self.dtype) if self.weak else self
+        return ArrayType(self.shape, self.dtype, False, self.vma) if self.weak else self
+
+    def with_vma(self, vma: frozenset[Any]) -> ArrayType:
+        """The type of values that vary along the mesh axes ``vma`` and no others."""
+        return self if vma == self.vma else ArrayType(self.shape, self.dtype, self.weak, vma)
 
     def same(self, other: ArrayType) -> bool:
-        """Equal but for weakness."""
+        """Equal shape and dtype."""
         return self.shape == other.shape and self.dtype == other.dtype
 
 
-_TYPE = re.compile(r"([a-z0-9_]+(?:<fry>)?)\[([0-9,]*)\](\*?)")
+_TYPE = re.compile(r"([a-z0-9_]+(?:<fry>)?)\[([0-9,]*)\](\*?)(?:\{V:([^}]*)\})?")
 
 
 def parse_type(text: str) -> ArrayType:
@@ -85,8 +99,9 @@ def parse_type(text: str) -> ArrayType:
     match = _TYPE.fullmatch(text)
     if match is None:
         raise ProgramError("program text: not a type", got=repr(text), expected="for example f32[3,4]")
-    name, shape, weak = match.groups()
-    return ArrayType(tuple(int(n) for n in shape.split(",") if n), dtypes.from_short_name(name), bool(weak))
+    name, shape, weak, vma = match.groups()
+    sizes = tuple(int(n) for n in shape.split(",") if n)
+    return ArrayType(sizes, dtypes.from_short_name(name), bool(weak), frozenset(vma.split(",")) if vma else NOWHERE)
 
 
 @final

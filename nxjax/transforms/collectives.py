@@ -1,4 +1,4 @@
-"""Collectives over the named axes of `vmap`: the public functions, on pytrees."""
+"""Collectives over named axes, of `vmap` and of the mesh of a `shard_map`: the public functions, on pytrees."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops import collectives as ops
-from nxjax.ops.arithmetic import add, div, mul
+from nxjax.ops import exchanges
+from nxjax.ops.arithmetic import div
 from nxjax.ops.base import check_axis, like
+from nxjax.ops.collectives import Groups, row_major, varying
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.shape import reshape
+from nxjax.ops.shape import reshape, transpose
 from nxjax.trace import axes, dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op
@@ -24,9 +26,29 @@ def _names(axis_name: Any) -> tuple[Any, ...]:
     return names
 
 
-def _no_groups(where: str, groups: Any) -> None:
-    if groups is not None:
-        raise ParameterError(f"{where}: axis_index_groups is not supported", got=groups, fix="map over two axes")
+def _checked_names(names: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The names of mesh axes along which it is checked what varies."""
+    return tuple(n for n in names if axes.bound_axis(n)[3])
+
+
+def _groups(where: str, names: tuple[Any, ...], groups: Any, equal: bool = True) -> Groups:
+    """``axis_index_groups``: which places of the one axis communicate with each other."""
+    if groups is None:
+        return None
+    found = tuple(tuple(int(i) for i in group) for group in groups)
+    size = axis_size(names)
+    fits = sorted(i for g in found for i in g) == list(range(size)) and len(names) == 1
+    if not fits or (equal and len({len(g) for g in found}) > 1):
+        raise ParameterError(
+            f"{where}: axis_index_groups does not divide the axis",
+            got=groups,
+            expected=f"{'equal ' if equal else ''}lists with each of 0 to {size - 1} once, of one axis",
+        )
+    return found
+
+
+def _given(groups: Groups) -> dict[str, Any]:
+    return {} if groups is None else {"groups": groups}
 
 
 def axis_size(axis_name: Any) -> int:
@@ -42,10 +64,22 @@ def axis_index(axis_name: Any) -> Array:
     [0.0, 1.0, 2.0]
     """
     names = _names(axis_name)
-    index = ops.axis_index(axis_names=names[:1])
-    for name in names[1:]:
-        index = add(mul(index, like(index, axes.axis_size(name))), ops.axis_index(axis_names=(name,)))
-    return index
+    found = [
+        ops.axis_index(axis_names=(n,), varies=True) if axes.bound_axis(n)[3] else ops.axis_index(axis_names=(n,))
+        for n in names
+    ]
+    return row_major(found, [axes.axis_size(n) for n in names])
+
+
+def _total(x: Array, names: tuple[Any, ...], groups: Groups) -> Array:
+    """The sum, by the op that each name asks for."""
+    checked = _checked_names(names)
+    if groups is not None:
+        return ops.psum(varying(x, checked), axis_names=names, groups=groups)
+    plain = tuple(n for n in names if n not in checked)
+    if plain:
+        x = ops.psum(x, axis_names=plain)
+    return ops.psum_invariant(varying(x, checked), axis_names=checked) if checked else x
 
 
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
@@ -54,57 +88,122 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     Args:
         x: pytree of arrays; booleans are counted as integers.
         axis_name: name, or a tuple of names.
+        axis_index_groups: lists of places along the axis; each list has a sum of its own.
 
     Raises:
-        UnboundAxisError: no enclosing `vmap` binds the name.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx
     >>> nx.vmap(lambda x: x / nx.lax.psum(x, "i"), axis_name="i")(nx.array([1.0, 3.0])).tolist()
     [0.25, 0.75]
     """
-    _no_groups("psum", axis_index_groups)
     names = _names(axis_name)
+    groups = _groups("psum", names, axis_index_groups, equal=False)
     size = axis_size(names)
 
     def one(leaf: Any) -> Any:
-        if isinstance(leaf, (bool, int, float, complex)):
-            return leaf * size
+        if isinstance(leaf, (bool, int, float, complex)) and (groups is None or len({len(g) for g in groups}) == 1):
+            return leaf * (size if groups is None else len(groups[0]))
         value = as_value(leaf, "psum")
         if value.dtype == dtypes.bool_:
             value = convert_element_type(value, dtype=dtypes.int32)
-        return ops.psum(value, axis_names=names)
+        return _total(value, names, groups) if names else value
 
     return tree.map(one, x)
 
 
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Mean over the named axes. As `psum`."""
-    _no_groups("pmean", axis_index_groups)
     names = _names(axis_name)
-    size = axis_size(names)
+    groups = _groups("pmean", names, axis_index_groups)
+    size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
         value = as_value(leaf, "pmean")
         if value.dtype not in dtypes.INEXACT:
             value = convert_element_type(value, dtype=dtypes.canonical(dtypes.float64))
-        total = ops.psum(value, axis_names=names)
+        total = _total(value, names, groups) if names else value
         return div(total, like(total, size))
+
+    return tree.map(one, x)
+
+
+def _extremum(op: Op, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
+    names = _names(axis_name)
+    groups = _groups(op.name, names, axis_index_groups, equal=False)
+
+    def one(leaf: Any) -> Any:
+        value = varying(as_value(leaf, op.name), _checked_names(names))
+        return op(value, axis_names=names, **_given(groups)) if names else value
 
     return tree.map(one, x)
 
 
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Maximum over the named axes. As `psum`."""
-    _no_groups("pmax", axis_index_groups)
-    names = _names(axis_name)
-    return tree.map(lambda leaf: ops.pmax(as_value(leaf, "pmax"), axis_names=names), x)
+    return _extremum(ops.pmax, x, axis_name, axis_index_groups)
 
 
 def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Minimum over the named axes. As `psum`."""
-    _no_groups("pmin", axis_index_groups)
+    return _extremum(ops.pmin, x, axis_name, axis_index_groups)
+
+
+def pargmax(x: Any, axis_name: Any) -> Any:
+    """The position along the named axis of the maximum; the first of several."""
+    return tree.map(lambda leaf: _position_of(as_value(leaf, "pargmax"), pmax(leaf, axis_name), axis_name), x)
+
+
+def pargmin(x: Any, axis_name: Any) -> Any:
+    """The position along the named axis of the minimum; the first of several."""
+    return tree.map(lambda leaf: _position_of(as_value(leaf, "pargmin"), pmin(leaf, axis_name), axis_name), x)
+
+
+def _position_of(x: Array, extremum: Array, axis_name: Any) -> Array:
+    from nxjax.ops.compare import eq
+    from nxjax.ops.select import select_n
+    from nxjax.ops.shape import broadcast_in_dim
+
+    place = broadcast_in_dim(axis_index(axis_name), shape=x.shape, broadcast_dimensions=())
+    beyond = like(place, axis_size(axis_name))
+    return pmin(select_n(eq(x, extremum), beyond, place), axis_name)
+
+
+def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+    """The value of element ``source``, for all elements of the named axis."""
+    from nxjax.ops.compare import eq
+    from nxjax.ops.select import select_n
+    from nxjax.ops.shape import broadcast_in_dim
+
     names = _names(axis_name)
-    return tree.map(lambda leaf: ops.pmin(as_value(leaf, "pmin"), axis_names=names), x)
+    if not 0 <= source < axis_size(names):
+        raise ParameterError("pbroadcast: no such element", got=source, expected=f"0 to {axis_size(names) - 1}")
+
+    def one(leaf: Any) -> Array:
+        value = as_value(leaf, "pbroadcast")
+        index = axis_index(names)
+        mine = broadcast_in_dim(eq(index, like(index, source)), shape=value.shape, broadcast_dimensions=())
+        masked = select_n(mine, like(value, 0), value)
+        # A value for each element, as every collective that moves gives: JAX's type.
+        return varying(psum(masked, names), _checked_names(names))
+
+    return tree.map(one, x)
+
+
+def pvary(x: Any, axis_name: Any) -> Any:
+    """``x`` itself, taken as a value that may differ along the named mesh axes (see `nx.shard_map`).
+
+    Its derivative is the sum over those axes: who shares a value adds up what was done with it.
+    """
+    names = _names(axis_name)
+    return tree.map(lambda leaf: varying(as_value(leaf, "pvary"), _checked_names(names)), x)
+
+
+def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+    """`pvary` under its newer name: ``to="varying"``."""
+    if to != "varying":
+        raise ParameterError("pcast: a value can only be taken as varying", got=repr(to), expected="'varying'")
+    return pvary(x, axis_name)
 
 
 def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
@@ -114,16 +213,19 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
     >>> nx.vmap(lambda x: nx.lax.all_gather(x, "i"), axis_name="i")(nx.arange(2.0)).tolist()
     [[0.0, 1.0], [0.0, 1.0]]
     """
-    _no_groups("all_gather", axis_index_groups)
     names = _names(axis_name)
-    size = axis_size(names)
+    groups = _groups("all_gather", names, axis_index_groups)
+    size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Array:
-        value = as_value(leaf, "all_gather")
+        value = varying(as_value(leaf, "all_gather"), _checked_names(names))
         at = check_axis("all_gather", axis, value.ndim if tiled else value.ndim + 1)
         shape = value.shape
         for name in reversed(names):
-            value = ops.all_gather(value, axis_names=(name,), axis_size=axes.axis_size(name), all_gather_dimension=at)
+            n = size if groups is not None else axes.axis_size(name)
+            value = exchanges.all_gather(
+                value, axis_names=(name,), axis_size=n, all_gather_dimension=at, **_given(groups)
+            )
         if tiled:
             return reshape(value, shape=(*shape[:at], size * shape[at], *shape[at + 1 :]))
         return value if len(names) == 1 else reshape(value, shape=(*shape[:at], size, *shape[at:]))
@@ -134,17 +236,32 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
 def psum_scatter(
     x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """The sum over the named axis, of which each element keeps its own part along ``scatter_dimension``."""
-    _no_groups("psum_scatter", axis_index_groups)
-    names = _one_name("psum_scatter", axis_name)
-    size = axis_size(names)
+    """The sum over the named axes, of which each element keeps its own part along ``scatter_dimension``."""
+    names = _names(axis_name)
+    groups = _groups("psum_scatter", names, axis_index_groups)
+    size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Array:
-        value = as_value(leaf, "psum_scatter")
+        value = varying(as_value(leaf, "psum_scatter"), _checked_names(names))
         at = check_axis("psum_scatter", scatter_dimension, value.ndim)
         if tiled:
             value = _divided("psum_scatter", value, at, size)
-        return _checked(ops.reduce_scatter, value, axis_names=names, axis_size=size, scatter_dimension=at)
+        elif value.shape[at] != size:
+            raise ShapeError(
+                "psum_scatter: the scattered dimension is not the axis size",
+                got=value.type,
+                expected=f"size {size} in dimension {at}",
+                fix="tiled=True scatters blocks of any dimension that the axis divides",
+            )
+        if len(names) > 1:
+            sizes = [axes.axis_size(n) for n in names]
+            value = reshape(value, shape=(*value.shape[:at], *sizes, *value.shape[at + 1 :]))
+        for name in names:
+            n = size if groups is not None else axes.axis_size(name)
+            value = exchanges.reduce_scatter(
+                value, axis_names=(name,), axis_size=n, scatter_dimension=at, **_given(groups)
+            )
+        return value
 
     return tree.map(one, x)
 
@@ -163,23 +280,47 @@ def all_to_all(
     The split axis has the size of the named axis and disappears, and ``concat_axis`` is new; if ``tiled``, parts are
     blocks and both axes stay.
     """
-    _no_groups("all_to_all", axis_index_groups)
-    names = _one_name("all_to_all", axis_name)
-    size = axis_size(names)
+    names = _names(axis_name)
+    groups = _groups("all_to_all", names, axis_index_groups)
+    size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Array:
-        value = as_value(leaf, "all_to_all")
+        value = varying(as_value(leaf, "all_to_all"), _checked_names(names))
         split = check_axis("all_to_all", split_axis, value.ndim)
         concat = check_axis("all_to_all", concat_axis, value.ndim)
-        params = {"axis_names": names, "axis_size": size}
+        if tiled:
+            value = _divided("all_to_all", value, split, size)
+        elif value.shape[split] != size:
+            raise ShapeError(
+                "all_to_all: the split axis is not the axis size",
+                got=value.type,
+                expected=f"size {size} in dimension {split}",
+                fix="tiled=True exchanges blocks of any dimension that the axis divides",
+            )
+        y = _exchanged(value, names, size, split, concat, groups)
         if not tiled:
-            return _checked(ops.all_to_all, value, split_axis=split, concat_axis=concat, **params)
-        blocks = _divided("all_to_all", value, split, size)
-        y = _checked(ops.all_to_all, blocks, split_axis=split, concat_axis=concat, **params)
+            return y
         shape = y.shape
         return reshape(y, shape=(*shape[:concat], size * shape[concat + 1], *shape[concat + 2 :]))
 
     return tree.map(one, x)
+
+
+def _exchanged(x: Array, names: tuple[Any, ...], size: int, split: int, concat: int, groups: Groups) -> Array:
+    if len(names) == 1:
+        return exchanges.all_to_all(
+            x, axis_names=names, axis_size=size, split_axis=split, concat_axis=concat, **_given(groups)
+        )
+    # One axis after the other, each in a dimension of its own, in place; then all of them to where they belong.
+    sizes = [axes.axis_size(n) for n in names]
+    y = reshape(x, shape=(*x.shape[:split], *sizes, *x.shape[split + 1 :]))
+    for i, (name, n) in enumerate(zip(names, sizes, strict=True)):
+        at = split + i
+        y = exchanges.all_to_all(y, axis_names=(name,), axis_size=n, split_axis=at, concat_axis=at)
+    y = reshape(y, shape=x.shape)
+    order = [i for i in range(x.ndim) if i != split]
+    order.insert(concat, split)
+    return transpose(y, permutation=tuple(order)) if split != concat else y
 
 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
@@ -197,7 +338,13 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
         raise ParameterError("ppermute: sources and targets must be unique", got=perm)
     if any(not 0 <= i < size for i in (*sources, *targets)):
         raise ParameterError("ppermute: perm names an element that is not there", got=perm, expected=f"0 to {size - 1}")
-    return tree.map(lambda leaf: ops.ppermute(as_value(leaf, "ppermute"), axis_names=names, perm=pairs), x)
+
+    def one(leaf: Any) -> Array:
+        return exchanges.ppermute(
+            varying(as_value(leaf, "ppermute"), _checked_names(names)), axis_names=names, perm=pairs
+        )
+
+    return tree.map(one, x)
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
@@ -211,11 +358,6 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
     """Exchange the named axis with the positional ``axis``."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
-
-
-def _checked(op: Op, x: Array, **params: Any) -> Array:
-    op.infer(x.type, **params)  # the trace that answers sees whole values and would not notice
-    return op(x, **params)
 
 
 def _one_name(where: str, axis_name: Any) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError, TreeError
 from nxjax.ops import base
+from nxjax.ops.collectives import varying
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
@@ -70,6 +71,9 @@ class JVPTrace(Trace):
     def join(self, primal: Array, tangent: Array | None) -> Array:
         if tangent is None or not dtypes.is_differentiable(primal.dtype):
             return primal
+        if primal.type.vma and tangent.type.vma != primal.type.vma:
+            with use(self.outer):
+                tangent = varying(tangent, primal.type.vma)
         return JVPTracer(self, primal, tangent)
 
     def split(self, y: Array) -> tuple[Array, Array | None]:

@@ -12,6 +12,7 @@ from typing import Any
 from nxjax.errors import DtypeError, GradientError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
+from nxjax.ops.collectives import with_vma
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
 from nxjax.trace.core import Array, Linear, current_trace
@@ -55,10 +56,14 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
         if ct is not None and isinstance(a, Var) and a in linear:
             collected[a] = add(collected[a], ct) if a in collected else ct
 
+    def total(v: Var, ct: Array | None) -> Array | None:
+        # Devices that share one value and used it differently each hold a part of its cotangent.
+        return ct if ct is None or ct.type.vma == v.type.vma else with_vma(ct, v.type.vma)
+
     for a, ct in zip(program.outputs, cts, strict=True):
         collect(a, ct)
     for e in reversed(backwards):
-        out_cts = [collected.pop(v, None) for v in e.outputs]
+        out_cts = [total(v, collected.pop(v, None)) for v in e.outputs]
         if all(ct is None for ct in out_cts):
             continue
         if not e.op.has("transpose"):
@@ -73,7 +78,7 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
             in_cts = e.op.transpose(out_cts if e.op.multi else out_cts[0], *operands, **e.params)
             for a, ct in zip(e.inputs, in_cts, strict=True):
                 collect(a, ct)
-    return [collected.get(v) if v in linear else None for v in program.inputs]
+    return [total(v, collected.get(v)) if v in linear else None for v in program.inputs]
 
 
 _FIXES = {

@@ -20,7 +20,6 @@ from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
 from nxjax.trace.program import Program, axis_names
 from nxjax.trace.stage import stage
-from nxjax.trace.types import ArrayType
 
 
 @final
@@ -34,7 +33,7 @@ class BatchTracer(Tracer):
         self.value = value
         self.dim = dim
         full = value.type
-        self.type = ArrayType(full.shape[:dim] + full.shape[dim + 1 :], full.dtype, full.weak)
+        self.type = full.with_shape(full.shape[:dim] + full.shape[dim + 1 :])
 
     def origin(self) -> str:
         return "batched by nx.vmap"
@@ -129,10 +128,7 @@ def batched(
     spmd = spmd_axis()
 
     def make() -> tuple[Program, tuple[bool, ...]]:
-        types = [
-            ArrayType((size, *t.shape), t.dtype, t.weak) if d else t
-            for t, d in zip(program.in_types, dims, strict=True)
-        ]
+        types = [t.with_shape((size, *t.shape)) if d else t for t, d in zip(program.in_types, dims, strict=True)]
         store: list[tuple[bool, ...]] = []
 
         def flat(*xs: Array) -> Sequence[Array]:

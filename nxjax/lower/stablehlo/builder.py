@@ -15,6 +15,7 @@ from nxjax.errors import LoweringError
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.order import in_order
 from nxjax.lower.stablehlo import types as mlir
+from nxjax.lower.stablehlo.communication import Communication, Manual
 from nxjax.lower.stablehlo.sharding import Partitioning, Shardings, partitioning
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
@@ -74,13 +75,14 @@ class Module:
         public: bool = False,
         arg_attrs: Sequence[str] = (),
         out_attrs: Sequence[str] = (),
+        manual: Manual | None = None,
     ) -> str:
         """Write ``program`` as a function, once; gives its symbol. Attributes are per argument and per result."""
-        key = id(program)
+        key = (id(program), manual)
         if key in self._names:
             return self._names[key]
         symbol = self._names[key] = self._fresh(name)
-        body = Builder(self)
+        body = Builder(self, manual=manual)
         args = [Ref(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
         results = body.program(program, args)
         header = ", ".join(f"{a}: {t}" for a, t in zip(args, _with_attributes(args, arg_attrs), strict=True))
@@ -131,16 +133,19 @@ def _with_attributes(xs: Refs, attrs: Sequence[str]) -> list[str]:
     return [f"{mlir.tensor(x.type)} {{{a}}}" if a else mlir.tensor(x.type) for x, a in zip(xs, attrs, strict=True)]
 
 
-class Builder:
+class Builder(Communication):
     """Appends operations to a function body."""
 
-    def __init__(self, module: Module, indent: str = "    ", counter: list[int] | None = None) -> None:
+    def __init__(
+        self, module: Module, indent: str = "    ", counter: list[int] | None = None, manual: Manual | None = None
+    ) -> None:
         self.module = module
         self.lines: list[str] = []
         self.indent = indent
         self.counter = counter if counter is not None else [0]
         self.outer: Ref | None = None
         self._constants: dict[Any, Ref] = {}
+        self.manual: Manual | None = manual
 
     # --- text of attributes ---
 
@@ -207,12 +212,16 @@ class Builder:
             return Ref(ref, only)
         return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
 
+    def inner(self, manual: Manual | None = None) -> Builder:
+        """A builder for a block inside this one."""
+        return Builder(self.module, self.indent + "  ", self.counter, manual or self.manual)
+
     def region(self, arg_types: Sequence[ArrayType], body: Callable[..., Any]) -> None:
         """A block with its arguments, the operations of ``body`` and a return of its results."""
         args = [Ref(self.fresh(), t) for t in arg_types]
         if args:
             self.line(f"^bb0({', '.join(f'{a}: {mlir.tensor(a.type)}' for a in args)}):")
-        inner = Builder(self.module, self.indent + "  ", self.counter)
+        inner = self.inner()
         result = body(inner, *args)
         results: Refs = result if isinstance(result, (tuple, list)) else [result]
         self.lines += inner.lines
@@ -272,18 +281,6 @@ class Builder:
         self.line(
             f"{ref} = stablehlo.reduce({x} init: {init}) applies stablehlo.{hlo} across dimensions = [{dims}] : {types}"
         )
-        return ref
-
-    # --- several devices ---
-
-    def constrain(self, x: Ref, sharding: Any) -> Ref:
-        """``x`` laid out as a `NamedSharding` says; itself in a module for one device."""
-        spread = self.module.partitioning
-        if spread.size == 1:
-            return x
-        ref = Ref(self.fresh(), x.type)
-        text = spread.sharding(sharding, x.type.ndim)
-        self.line(f"{ref} = sdy.sharding_constraint {x} {text} : {mlir.tensor(x.type)}")
         return ref
 
     # --- programs ---

@@ -5,10 +5,8 @@ Knows shardings and text, no op. Shardy's own propagation and XLA's partitioner 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, final
-
-import numpy as np
 
 from nxjax.errors import ShardingError
 from nxjax.trace.mesh import BaseMesh, Mesh
@@ -59,15 +57,19 @@ class Partitioning:
         return found
 
     def _order(self, mesh: BaseMesh) -> tuple[int, ...] | None:
-        """Where the mesh's devices stand among the partitions; None where they stand in order."""
+        """Which partition each device of the mesh is; None where they stand in order."""
         if self.devices is None or not isinstance(mesh, Mesh):
             return None
         place = {d: i for i, d in enumerate(self.devices)}
         ids = tuple(place[d] for d in mesh.device_list)
         return None if ids == tuple(range(len(ids))) else ids
 
-    def sharding(self, sharding: Sharding, ndim: int, manual: Iterable[Any] = ()) -> str:
-        """``<@mesh, [{"x"}, {}]>`` for a value of rank ``ndim``; axes in ``manual`` come first in a dimension."""
+    def places(self, mesh: BaseMesh) -> tuple[int, ...]:
+        """Which partition each device of the mesh is."""
+        return self._order(mesh) or tuple(range(mesh.size))
+
+    def sharding(self, sharding: Sharding, ndim: int, open: bool = False) -> str:
+        """``<@mesh, [{"x"}, {}]>`` for a value of rank ``ndim``; ``open`` lets the compiler add axes."""
         if not isinstance(sharding, NamedSharding):
             raise ShardingError(
                 "jit: a value on a single device cannot take part in a computation over several",
@@ -81,7 +83,8 @@ class Partitioning:
             if dim < len(spec) and spec.partitions[dim] is UNCONSTRAINED:
                 dims.append("{?}")
             else:
-                dims.append("{" + ", ".join(axis_text(sharding.mesh, n) for n in spec.axes(dim)) + "}")
+                names = [axis_text(sharding.mesh, n) for n in spec.axes(dim)]
+                dims.append("{" + ", ".join([*names, "?"] if open else names) + "}")
         return f"<{self.mesh(sharding.mesh)}, [{', '.join(dims)}]>"
 
     def attribute(self, sharding: Sharding | None, ndim: int) -> str:
@@ -98,13 +101,17 @@ def axis_text(mesh: BaseMesh, name: Any) -> str:
     text = str(name)
     if not isinstance(name, str) or sum(str(n) == text for n in mesh.axis_names) > 1:
         text = f"{text}_{mesh.axis_names.index(name)}"
-    # Shardy reserves names of this form for axes that it makes itself.
     text = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
-def partitioning(program: Program, in_shardings: Shardings = (), out_shardings: Shardings = ()) -> Partitioning:
-    """The devices that a program with these shardings of its arguments and results is for.
+def partitioning(
+    program: Program,
+    in_shardings: Shardings = (),
+    out_shardings: Shardings = (),
+    order: Sequence[Any] | None = None,
+) -> Partitioning:
+    """The devices that a program with these shardings of its arguments and results is for, in ``order`` if it is given.
 
     Raises:
         ShardingError: they are not the same devices.
@@ -131,14 +138,4 @@ def partitioning(program: Program, in_shardings: Shardings = (), out_shardings: 
                 expected="one set of devices for the whole program",
                 fix="move arrays with nx.device_put(x, NamedSharding(mesh, spec)) to one mesh",
             )
-    return Partitioning(size, devices)
-
-
-def replica_groups(mesh: BaseMesh, names: Sequence[Any], order: Sequence[int] | None = None) -> np.ndarray[Any, Any]:
-    """Partitions that communicate when ``names`` are reduced over: one row per group, members in the names' order."""
-    ids = np.arange(mesh.size) if order is None else np.asarray(order)
-    grid = ids.reshape(mesh.axis_sizes)
-    last = [mesh.axis_names.index(n) for n in names]
-    rest = [i for i in range(len(mesh.axis_names)) if i not in last]
-    members = int(np.prod([mesh.axis_sizes[i] for i in last], dtype=int))
-    return grid.transpose(*rest, *last).reshape(-1, members)
+    return Partitioning(size, devices if order is None else tuple(order))

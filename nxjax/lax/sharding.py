@@ -1,0 +1,56 @@
+"""`with_sharding_constraint`: how a value inside a computation shall be laid out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.ops.sharding import sharding_constraint
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import EVAL, Array, current_trace
+from nxjax.trace.mesh import Mesh
+from nxjax.trace.sharding import NamedSharding, SingleDeviceSharding, as_sharding
+
+__all__ = ["with_sharding_constraint"]
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """``x`` itself, which the compiler lays out over devices as ``shardings`` say.
+
+    Inside `nx.jit` the compiler lays it out so, and values before and after follow where nothing else is said. Outside
+    it moves the array. Gradients are laid out as the values are; under `nx.vmap` the added dimension is the compiler's
+    choice, or cut along ``spmd_axis_name``.
+
+    Args:
+        x: pytree of arrays.
+        shardings: a sharding, or a `PartitionSpec` of the current mesh, or a tree prefix of these.
+            `PartitionSpec.UNCONSTRAINED` leaves a dimension to the compiler.
+
+    Raises:
+        ShardingError: a spec does not fit the mesh or an array.
+
+    >>> import nxjax as nx
+    >>> from nxjax.sharding import NamedSharding, PartitionSpec as P
+    >>> rows = NamedSharding(nx.make_mesh((1,), ("x",)), P("x"))
+    >>> nx.jit(lambda a: nx.lax.with_sharding_constraint(a * 2, rows))(nx.arange(3)).tolist()
+    [0, 2, 4]
+    """
+    leaves, treedef = tree.flatten(x)
+    names = tree.path_names(x, "x")
+    found: list[Array] = []
+    for leaf, given, name in zip(
+        leaves, tree.broadcast_leaves(shardings, x, "with_sharding_constraint"), names, strict=True
+    ):
+        where = f"with_sharding_constraint: {name}"
+        sharding = as_sharding(given, where)
+        value = as_value(leaf, where)
+        sharding.check(value.shape, where)
+        if isinstance(sharding, SingleDeviceSharding):
+            found.append(value)
+        elif current_trace() is EVAL and isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+            from nxjax.runtime import device_put
+
+            found.append(device_put(value, sharding))
+        else:
+            found.append(sharding_constraint(value, sharding=sharding))
+    return tree.unflatten(treedef, found)

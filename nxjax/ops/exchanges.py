@@ -1,0 +1,280 @@
+"""Ops that move values along a named axis: gathers, scattered sums, exchanges, permutations. See `collectives`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+from nxjax.errors import ShapeError
+from nxjax.ops.arithmetic import mul
+from nxjax.ops.base import LinearOp, check_axis, like, move_batch, of_dtype, zeros
+from nxjax.ops.collectives import Collective, Groups, Names, by_groups
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.slicing import concatenate
+from nxjax.ops.slicing import slice as slice_op
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Linear
+from nxjax.trace.types import ArrayType
+
+Dims = Sequence[int | None]
+
+
+@final
+class AllGather(LinearOp, Collective):
+    """The values of all elements, along a new dimension ``all_gather_dimension``."""
+
+    name = "all_gather"
+
+    def infer(
+        self, x: ArrayType, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int, groups: Groups = None
+    ) -> ArrayType:
+        check_axis(self, all_gather_dimension, x.ndim + 1)
+        at = all_gather_dimension
+        return x.strong().with_shape((*x.shape[:at], axis_size, *x.shape[at:]))
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Dims,
+        *,
+        axis_names: Names,
+        axis_size: int,
+        all_gather_dimension: int,
+        groups: Groups = None,
+    ) -> tuple[Any, Any]:
+        (x,), (d,) = args, dims
+        if groups is not None:
+            x = move_batch(x, d, size)
+            at = all_gather_dimension
+            return by_groups(lambda n, part: (move_batch(part, 0, n, at), None), size, x, groups), 0
+        return move_batch(x, d, size, all_gather_dimension), None
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Dims, *, all_gather_dimension: int, **params: Any
+    ) -> tuple[Any, Any]:
+        x = move_batch(args[0], dims[0], size)
+        return self(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
+
+    def transpose(self, ct: Array, x: Linear, /, *, all_gather_dimension: int, **params: Any) -> Sequence[Array | None]:
+        return (reduce_scatter(ct, scatter_dimension=all_gather_dimension, **params),)
+
+    def communicate(
+        self,
+        b: Any,
+        out: ArrayType,
+        x: Any,
+        /,
+        *,
+        axis_names: Names,
+        axis_size: int,
+        all_gather_dimension: int,
+        groups: Groups = None,
+    ) -> Any:
+        at = all_gather_dimension
+        one = b.simple("reshape", (x,), x.type.with_shape((*x.type.shape[:at], 1, *x.type.shape[at:])))
+        return b.all_gather(one, out, at, axis_names, groups)
+
+
+@final
+class ReduceScatter(LinearOp, Collective):
+    """The sum over the axis, of which each element takes its own entry along ``scatter_dimension``."""
+
+    name = "reduce_scatter"
+
+    def infer(
+        self, x: ArrayType, /, *, axis_names: Names, axis_size: int, scatter_dimension: int, groups: Groups = None
+    ) -> ArrayType:
+        of_dtype(self, dtypes.NUMBER, x)
+        at = check_axis(self, scatter_dimension, x.ndim)
+        if x.shape[at] != axis_size:
+            raise ShapeError(
+                "reduce_scatter: the scattered dimension is not the axis size", got=x, expected=f"size {axis_size}"
+            )
+        return x.strong().with_shape(x.shape[:at] + x.shape[at + 1 :])
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Dims,
+        *,
+        axis_names: Names,
+        axis_size: int,
+        scatter_dimension: int,
+        groups: Groups = None,
+    ) -> tuple[Any, Any]:
+        (x,), (d,) = args, dims
+        if groups is not None:
+            x = move_batch(x, d, size)
+            return by_groups(lambda n, part: (reduce_sum(part, axes=(0,)), scatter_dimension), size, x, groups), 0
+        total = mul(x, like(x, size)) if d is None else reduce_sum(x, axes=(d,))
+        return total, scatter_dimension
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Dims, *, scatter_dimension: int, **params: Any
+    ) -> tuple[Any, Any]:
+        x = move_batch(args[0], dims[0], size)
+        return self(x, scatter_dimension=scatter_dimension + 1, **params), 0
+
+    def transpose(self, ct: Array, x: Linear, /, *, scatter_dimension: int, **params: Any) -> Sequence[Array | None]:
+        return (all_gather(ct, all_gather_dimension=scatter_dimension, **params),)
+
+    def communicate(
+        self,
+        b: Any,
+        out: ArrayType,
+        x: Any,
+        /,
+        *,
+        axis_names: Names,
+        axis_size: int,
+        scatter_dimension: int,
+        groups: Groups = None,
+    ) -> Any:
+        at = scatter_dimension
+        one = x.type.with_shape((*x.type.shape[:at], 1, *x.type.shape[at + 1 :]))
+        return b.simple("reshape", (b.reduce_scatter(x, one, at, axis_names, groups),), out)
+
+
+@final
+class AllToAll(LinearOp, Collective):
+    """Element i gets entry i along ``split_axis`` of every element, along a new dimension ``concat_axis``."""
+
+    name = "all_to_all"
+
+    def infer(
+        self,
+        x: ArrayType,
+        /,
+        *,
+        axis_names: Names,
+        axis_size: int,
+        split_axis: int,
+        concat_axis: int,
+        groups: Groups = None,
+    ) -> ArrayType:
+        at = check_axis(self, split_axis, x.ndim)
+        check_axis(self, concat_axis, x.ndim)
+        if x.shape[at] != axis_size:
+            raise ShapeError("all_to_all: the split axis is not the axis size", got=x, expected=f"size {axis_size}")
+        rest = x.shape[:at] + x.shape[at + 1 :]
+        return x.strong().with_shape((*rest[:concat_axis], axis_size, *rest[concat_axis:]))
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Dims,
+        *,
+        axis_names: Names,
+        axis_size: int,
+        split_axis: int,
+        concat_axis: int,
+        groups: Groups = None,
+    ) -> tuple[Any, Any]:
+        def exchanged(n: int, x: Array) -> tuple[Array, int | None]:
+            # With the batch in front, the split axis becomes the batch and the old batch the concatenated axis.
+            return move_batch(move_batch(x, split_axis + 1, n), 1, n, concat_axis + 1), 0
+
+        x = move_batch(args[0], dims[0], size)
+        return exchanged(size, x) if groups is None else (by_groups(exchanged, size, x, groups), 0)
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Dims, *, split_axis: int, concat_axis: int, **params: Any
+    ) -> tuple[Any, Any]:
+        x = move_batch(args[0], dims[0], size)
+        return self(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
+
+    def transpose(
+        self, ct: Array, x: Linear, /, *, split_axis: int, concat_axis: int, **params: Any
+    ) -> Sequence[Array | None]:
+        return (self(ct, split_axis=concat_axis, concat_axis=split_axis, **params),)
+
+    def communicate(
+        self,
+        b: Any,
+        out: ArrayType,
+        x: Any,
+        /,
+        *,
+        axis_names: Names,
+        axis_size: int,
+        split_axis: int,
+        concat_axis: int,
+        groups: Groups = None,
+    ) -> Any:
+        y = b.all_to_all(x, split_axis, axis_size, axis_names, groups)
+        if split_axis == concat_axis:
+            return y
+        order = [i for i in range(x.type.ndim) if i != split_axis]
+        order.insert(concat_axis, split_axis)
+        return b.op("stablehlo.transpose", (y,), out, f"permutation = {b.ints(order)}")
+
+
+@final
+class Ppermute(LinearOp, Collective):
+    """Element ``target`` gets the value of element ``source`` for every pair of ``perm``; the others get zeros."""
+
+    name = "ppermute"
+
+    def infer(self, x: ArrayType, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]) -> ArrayType:
+        return x.strong()
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Dims,
+        *,
+        axis_names: Names,
+        perm: tuple[tuple[int, int], ...],
+    ) -> tuple[Any, Any]:
+        x = move_batch(args[0], dims[0], size)
+        source = {target: s for s, target in perm}
+        nothing = zeros(ArrayType((1, *x.shape[1:]), x.dtype))
+        rows: list[Array] = []
+        for target in range(size):
+            s = source.get(target)
+            rows.append(
+                nothing
+                if s is None
+                else slice_op(
+                    x,
+                    start_indices=(s, *(0,) * (x.ndim - 1)),
+                    limit_indices=(s + 1, *x.shape[1:]),
+                    strides=None,
+                )
+            )
+        return concatenate(*rows, dimension=0), 0
+
+    def batch(
+        self,
+        size: int,
+        args: Sequence[Array],
+        dims: Dims,
+        *,
+        axis_names: Names,
+        perm: tuple[tuple[int, int], ...],
+    ) -> tuple[Any, Any]:
+        return self(args[0], axis_names=axis_names, perm=perm), dims[0]
+
+    def transpose(
+        self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]
+    ) -> Sequence[Array | None]:
+        return (self(ct, axis_names=axis_names, perm=tuple((t, s) for s, t in perm)),)
+
+    def communicate(
+        self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]
+    ) -> Any:
+        return b.collective_permute(x, perm, axis_names)
+
+
+all_gather: Final = AllGather()
+reduce_scatter: Final = ReduceScatter()
+all_to_all: Final = AllToAll()
+ppermute: Final = Ppermute()

@@ -1,0 +1,258 @@
+"""`shard_map`: a function of the parts of arrays that one device has, run by every device of a mesh.
+
+Traces the function once, on the types of parts, and binds the program as one op (`shard_map_op`). Says what does not
+fit: a spec, a shape, a result that is said to be the same on all devices and is not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any, final
+
+from nxjax.errors import ParameterError, ShardingError
+from nxjax.ops.collectives import varying
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.axes import axes_in_scope, binding_axis
+from nxjax.trace.boundary import boundary
+from nxjax.trace.core import Array
+from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
+from nxjax.trace.partition import UNCONSTRAINED, PartitionSpec
+from nxjax.trace.sharding import check_spec
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.shard_map_op import shard_map_op, shard_type
+
+
+@final
+class _Unsaid:
+    def __repr__(self) -> str:
+        return "left out"
+
+
+_UNSAID = _Unsaid()
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = _UNSAID,
+    mesh: BaseMesh | None = None,
+    axis_names: Iterable[Any] = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """``f`` on every device of a mesh, each with its own part of the arguments.
+
+    Inside, arrays have the shapes of parts, and devices talk to each other only through collectives (`nx.lax.psum`,
+    `all_gather`, `ppermute`, ...) over the mesh's axis names. Works eagerly, in `nx.jit`, under every transform, and
+    with no devices at all: on one, the parts are computed as a batch.
+
+    Args:
+        f: function of positional pytrees. Left out, `shard_map` is a decorator with options.
+        mesh: `Mesh`, or `AbstractMesh`; the current mesh if left out (see `nx.sharding.set_mesh`).
+        in_specs: a `PartitionSpec` per argument, or a tree prefix of them: which axis cuts which dimension; an axis
+            that is not named gives all devices along it the same part. None: the argument is a Python value to ``f``.
+        out_specs: likewise for results: parts are joined along the axes that are named. An axis that is not named says
+            that the result is the same on all devices along it.
+        axis_names: the axes that ``f`` handles; all of them if left out. The others stay the compiler's.
+        check_vma: check that results are the same where ``out_specs`` say so, and differentiate with that knowledge:
+            the gradient of a value that devices share is summed over them. If False, nothing is checked, and inside
+            ``f`` every device has a gradient of its own.
+
+    Raises:
+        ShardingError: a spec does not fit the mesh, an argument or a result; or a result varies where it must not.
+
+    >>> import nxjax as nx
+    >>> from nxjax.sharding import AbstractMesh, PartitionSpec as P
+    >>> mesh = AbstractMesh((2,), ("x",))
+    >>> f = nx.shard_map(lambda a: nx.lax.psum(a.sum(), "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    >>> float(f(nx.arange(4.0)))
+    6.0
+    """
+    if f is None:
+        return functools.partial(
+            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names, check_vma=check_vma
+        )
+    if not callable(f):
+        raise ParameterError("shard_map: needs a function", got=type(f).__name__)
+    name = getattr(f, "__name__", type(f).__name__)
+
+    @boundary
+    @functools.wraps(f)
+    def mapped(*args: Any) -> Any:
+        place = _Place(mesh, axis_names, check_vma)
+        if in_specs is _UNSAID:
+            raise ShardingError(
+                "shard_map: in_specs is missing",
+                fix="give a PartitionSpec per argument: types of nxjax hold no sharding to take it from",
+            )
+        specs = tree.broadcast_leaves(in_specs, args, "shard_map: in_specs", _is_none)
+        leaves, treedef = tree.flatten(args)
+        labels = tree.path_names(args, "arguments")
+        fixed = [s is None for s in specs]
+        for s, label in zip(specs, labels, strict=True):
+            if s is not None:
+                place.check(s, f"shard_map: in_specs of {label}")
+        xs = [as_value(x, "shard_map") for x, is_fixed in zip(leaves, fixed, strict=True) if not is_fixed]
+        in_flat = tuple(s for s in specs if s is not None)
+        types = [
+            shard_type(x.type, place.mesh, s, check_vma, f"shard_map: {label} of {name}")
+            for x, s, label in zip(xs, in_flat, [n for n, k in zip(labels, fixed, strict=True) if not k], strict=True)
+        ]
+        out_defs: list[tree.TreeDef] = []
+        out_flat: list[PartitionSpec] = []
+
+        def flat(*parts: Array) -> Sequence[Any]:
+            given = iter(parts)
+            y = f(*tree.unflatten(treedef, [x if k else next(given) for x, k in zip(leaves, fixed, strict=True)]))
+            ys, out_def = tree.flatten(y)
+            out_defs.append(out_def)
+            out_flat[:] = tree.broadcast_leaves(out_specs, y, "shard_map: out_specs")
+            return place.results(name, [as_value(v, "shard_map") for v in ys], out_flat, y)
+
+        with place.entered():
+            program = stage(flat, types, name, labels)
+        opened, consts = program.close_over()
+        out = shard_map_op(
+            *consts,
+            *xs,
+            program=opened,
+            mesh=place.mesh,
+            in_specs=(*(PartitionSpec(),) * len(consts), *in_flat),
+            out_specs=tuple(out_flat),
+            manual_axes=place.axes,
+            checked=check_vma,
+        )
+        return tree.unflatten(out_defs[0], out)
+
+    return mapped
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+@final
+class _Place:
+    """The mesh and the axes that one call is over."""
+
+    def __init__(self, mesh: BaseMesh | None, axis_names: Iterable[Any], checked: bool) -> None:
+        around = current_mesh()
+        found = around if mesh is None else mesh
+        if found is None or found.empty:
+            raise ShardingError(
+                "shard_map: there is no mesh", fix="give mesh=..., or call it inside with nx.sharding.set_mesh(mesh):"
+            )
+        if not isinstance(found, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ShardingError("shard_map: mesh", got=type(found).__name__, expected="a Mesh or an AbstractMesh")
+        manual = around.manual_axes if around is not None else ()
+        if manual and around is not None and found.abstract_mesh.shape_tuple != around.shape_tuple:
+            raise ShardingError(
+                "shard_map: inside another shard_map the mesh is the same",
+                got=found,
+                expected=around,
+                fix="leave mesh out",
+            )
+        if isinstance(axis_names, str):
+            raise ParameterError(
+                "shard_map: axis_names must be a set", got=repr(axis_names), expected=f"{{{axis_names!r}}}"
+            )
+        wanted = frozenset(axis_names) or frozenset(found.axis_names) - frozenset(manual)
+        for n in wanted:
+            found.need(n, "shard_map: axis_names")
+            if n in manual:
+                raise ShardingError(
+                    f"shard_map: axis {n!r} is already handled by the shard_map around", expected="another axis"
+                )
+        self.mesh = found
+        self.around = frozenset(manual)
+        self.axes = tuple(n for n in found.axis_names if n in wanted)
+        self.checked = checked
+
+    def check(self, spec: Any, where: str) -> None:
+        """Raise unless ``spec`` is one, of axes that this call handles."""
+        if not isinstance(spec, PartitionSpec):
+            raise ShardingError(f"{where} is not a PartitionSpec", got=repr(spec), fix="write P('x'), or P() for none")
+        check_spec(self.mesh, spec, where)
+        others = [n for n in spec.names if n not in self.axes]
+        if others or UNCONSTRAINED in spec.partitions:
+            raise ShardingError(
+                f"{where} names what the function does not handle",
+                got=spec,
+                expected=f"axes among {self.axes}",
+                fix="with axis_names, specs say how those axes cut; the others stay the compiler's",
+            )
+
+    def entered(self) -> ExitStack:
+        """The context of the body: its axes have names, and the mesh's axes are manual."""
+        manual = self.around | frozenset(self.axes)
+        kinds = tuple(
+            AxisType.Manual if n in manual else t
+            for n, t in zip(self.mesh.axis_names, self.mesh.axis_types, strict=True)
+        )
+        stack = ExitStack()
+        for n in self.axes:
+            stack.enter_context(binding_axis(n, self.mesh.shape[n], self.mesh, self.checked))
+        stack.enter_context(use_mesh(AbstractMesh(self.mesh.axis_sizes, self.mesh.axis_names, kinds)))
+        return stack
+
+    def results(self, name: str, ys: Sequence[Array], specs: Sequence[Any], y: Any) -> list[Array]:
+        """The results with types that say what their specs say.
+
+        Raises:
+            ShardingError: a spec is too long, or a result varies along an axis that its spec does not name.
+        """
+        found: list[Array] = []
+        for v, spec, label in zip(ys, specs, tree.path_names(y, "result"), strict=True):
+            self.check(spec, f"shard_map: out_specs of {label}")
+            if len(spec) > v.ndim:
+                raise ShardingError(
+                    f"shard_map: out_specs of {label} has more entries than the result of {name} has dimensions",
+                    got=f"{spec} for {v.type}",
+                    expected=f"at most {v.ndim} entries",
+                    fix="a scalar takes P() after nx.lax.psum or pmean; give it a dimension to keep one per device"
+                    if not v.ndim
+                    else None,
+                )
+            if self.checked:
+                self._check_same(name, label, v.type, spec)
+                v = varying(v, spec.names)
+            found.append(v)
+        return found
+
+    def _check_same(self, name: str, label: str, type: ArrayType, spec: PartitionSpec) -> None:
+        extra = [n for n in self.axes if n in type.vma and n not in spec.names]
+        if extra:
+            axes = ", ".join(map(repr, extra))
+            raise ShardingError(
+                f"shard_map: {label} of {name} may differ between devices along {axes}, and its out_specs say that it "
+                "is the same on all of them",
+                got=f"{type} with {spec}",
+                expected=f"a value that varies along {spec.names or 'no axis'} only",
+                fix=f"take nx.lax.psum or pmean over {axes}, or name {axes} in out_specs to keep every device's part; "
+                "check_vma=False leaves it unchecked",
+            )
+
+
+def in_manual_axes() -> bool:
+    """Whether this runs in the body of a `shard_map`."""
+    return any(bound[2] is not None for bound in axes_in_scope())
+
+
+@boundary
+def shard_map_with_rep(
+    f: Callable[..., Any],
+    mesh: BaseMesh,
+    in_specs: Any,
+    out_specs: Any,
+    check_rep: bool = True,
+    auto: Iterable[Any] = frozenset(),
+) -> Any:
+    """`shard_map` as ``jax.experimental.shard_map`` had it: ``check_rep`` for ``check_vma``, ``auto`` for the axes that
+    ``f`` does not handle."""
+    left = frozenset(mesh.axis_names) - frozenset(auto)
+    return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_rep, axis_names=left)

@@ -1,0 +1,412 @@
+"""The op of `shard_map`: a program that every device of a mesh runs on its own part of the operands.
+
+The program maps shards to shards and holds collectives over the mesh's axes. Every transform of the call is the call of
+the transformed program. Its meaning on one device (`expand`, and by that `eval`) is `vmap`'s: shards stacked along one
+dimension per axis, collectives answered by the traces that bind the axes.
+
+In a checked call the types inside say along which axes values vary, and those of results say what ``out_specs`` say, so
+that a transposed program gives every device its cotangent with no knowledge of the mesh. In an unchecked one a result
+that is said to be the same on all devices shares its cotangent out evenly among them, and the cotangents of an operand
+that all devices hold are added up at the end: JAX's two rules, which both give the true gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+from nxjax.errors import ShardingError
+from nxjax.ops.arithmetic import div
+from nxjax.ops.base import NDArray, eval_by_expand, like, zeros
+from nxjax.ops.collectives import psum, varying
+from nxjax.ops.shape import reshape
+from nxjax.ops.shape import transpose as transpose_op
+from nxjax.ops.sharding import inserted
+from nxjax.ops.slicing import slice as slice_op
+from nxjax.trace.axes import spmd_axis
+from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.mesh import BaseMesh
+from nxjax.trace.partition import PartitionSpec
+from nxjax.trace.program import Program, run
+from nxjax.trace.sharding import NamedSharding, check_shape
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType, Shape
+from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
+from nxjax.transforms.nested import Nested, jvp_program, picked, present, spread, to_front
+from nxjax.transforms.transpose import backward
+from nxjax.transforms.vmap import batched
+
+Specs = tuple[PartitionSpec, ...]
+Axes = tuple[Any, ...]
+
+
+def shard_type(type: ArrayType, mesh: BaseMesh, spec: PartitionSpec, checked: bool, where: str) -> ArrayType:
+    """The type of one device's part of a value."""
+    check_shape(mesh, spec, type.shape, where)
+    shape = tuple(n // _parts(mesh, spec, dim) for dim, n in enumerate(type.shape))
+    return type.with_shape(shape).with_vma(type.vma | frozenset(spec.names) if checked else type.vma)
+
+
+def whole_type(type: ArrayType, mesh: BaseMesh, spec: PartitionSpec, axes: Axes) -> ArrayType:
+    """The type of the value that parts of ``type`` make."""
+    shape = tuple(n * _parts(mesh, spec, dim) for dim, n in enumerate(type.shape))
+    return type.with_shape(shape).with_vma(type.vma - frozenset(axes))
+
+
+def _parts(mesh: BaseMesh, spec: PartitionSpec, dim: int) -> int:
+    return math.prod(mesh.shape[n] for n in spec.axes(dim))
+
+
+def said_to_vary(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
+    """``program`` with results of types that vary along ``vmas``."""
+    if all(t.vma >= vma for t, vma in zip(program.out_types, vmas, strict=True)):
+        return program
+
+    def flat(*xs: Array) -> list[Array]:
+        return [varying(y, vma) for y, vma in zip(run(program, xs), vmas, strict=True)]
+
+    return program.derive(("varying", tuple(vmas)), lambda: stage(flat, program.in_types, program.name))
+
+
+@final
+class ShardMap(Nested):
+    """Call of ``program``, which has no consts, along the axes ``manual_axes`` of ``mesh``."""
+
+    name = "shard_map"
+
+    def infer(
+        self,
+        *types: ArrayType,
+        program: Program,
+        mesh: BaseMesh,
+        in_specs: Specs,
+        out_specs: Specs,
+        manual_axes: Axes,
+        checked: bool,
+    ) -> tuple[ArrayType, ...]:
+        for t, spec, inside in zip(types, in_specs, program.in_types, strict=True):
+            if not shard_type(t, mesh, spec, checked, "shard_map").same(inside):
+                raise ShardingError("shard_map: an operand does not fit the program", got=t, expected=inside)
+        return tuple(whole_type(t, mesh, s, manual_axes) for t, s in zip(program.out_types, out_specs, strict=True))
+
+    def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
+        return eval_by_expand(self, xs, params)
+
+    def expand(
+        self,
+        *xs: Array,
+        program: Program,
+        mesh: BaseMesh,
+        in_specs: Specs,
+        out_specs: Specs,
+        manual_axes: Axes,
+        checked: bool,
+    ) -> tuple[Array, ...]:
+        axes = [n for n in mesh.axis_names if n in manual_axes]
+        mapped = program
+        held: list[list[Any]] = [[] for _ in out_specs]  # axes that a result is stacked along, outermost first
+        for name in reversed(axes):
+            dims = tuple(name in s.names for s in in_specs)
+            force = tuple(name in s.names for s in out_specs)
+            mapped, stacked = batched(mapped, mesh.shape[name], dims, force, name)
+            for names, is_stacked in zip(held, stacked, strict=True):
+                if is_stacked:
+                    names.insert(0, name)
+        ys = run(mapped, [_stacked(x, mesh, s, axes) for x, s in zip(xs, in_specs, strict=True)])
+        return tuple(_joined(y, mesh, s, names) for y, s, names in zip(ys, out_specs, held, strict=True))
+
+    # --- forward mode ---
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        program: Program,
+        in_specs: Specs,
+        out_specs: Specs,
+        checked: bool,
+        **place: Any,
+    ) -> tuple[Any, Any]:
+        mask = present(tangents)
+        pushed, varies = jvp_program(program, mask)
+        outs = (*out_specs, *picked(out_specs, varies))
+        if checked:
+            pushed = said_to_vary(pushed, [t.vma for t in (*program.out_types, *picked(program.out_types, varies))])
+        pushed, consts = pushed.close_over()
+        found = self(
+            *consts,
+            *primals,
+            *(t for t in tangents if t is not None),
+            program=pushed,
+            in_specs=(*(PartitionSpec(),) * len(consts), *in_specs, *picked(in_specs, mask)),
+            out_specs=outs,
+            checked=checked,
+            **place,
+        )
+        n = len(out_specs)
+        return found[:n], tuple(spread(found[n:], varies))
+
+    def linearize(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        program: Program,
+        mesh: BaseMesh,
+        in_specs: Specs,
+        out_specs: Specs,
+        manual_axes: Axes,
+        checked: bool,
+    ) -> tuple[Any, Any]:
+        mask = present(tangents)
+        place = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
+        value, tangent, varies = linearized(program, mask)
+        n = len(out_specs)
+        value, sources = without_forwarded(value, n)
+        value, kept_specs = _residuals_stacked(value, n, mesh, manual_axes, checked)
+        value, consts = value.close_over()
+        found = self(
+            *consts,
+            *primals,
+            program=value,
+            in_specs=(*(PartitionSpec(),) * len(consts), *in_specs),
+            out_specs=(*out_specs, *kept_specs),
+            **place,
+        )
+        results, made = found[:n], iter(found[n:])
+        if not any(varies):
+            return results, (None,) * n
+        residuals = [next(made) if i is None else primals[i] for i in sources]
+        made_specs = iter(kept_specs)
+        specs = [next(made_specs) if i is None else in_specs[i] for i in sources]
+        trace = current_trace()
+        assert isinstance(trace, TangentTrace)
+        pushed = _residuals_unstacked(tangent, tuple(i is None for i in sources))
+        if checked:
+            pushed = said_to_vary(pushed, [t.vma for t in picked(program.out_types, varies)])
+        params = {
+            "program": pushed,
+            "in_specs": (*specs, *picked(in_specs, mask)),
+            "out_specs": tuple(picked(out_specs, varies)),
+            **place,
+        }
+        ts = trace.write(self, [*residuals, *(t for t in tangents if t is not None)], params)
+        return results, tuple(spread(ts, varies))
+
+    # --- backwards ---
+
+    def transpose(
+        self,
+        cts: Sequence[Array | None],
+        *args: Any,
+        program: Program,
+        mesh: BaseMesh,
+        in_specs: Specs,
+        out_specs: Specs,
+        manual_axes: Axes,
+        checked: bool,
+    ) -> Sequence[Array | None]:
+        linear = tuple(isinstance(x, Linear) for x in args)
+        nonzero = present(cts)
+
+        def unmentioned(spec: PartitionSpec) -> Axes:
+            return tuple(n for n in mesh.axis_names if n in manual_axes and n not in spec.names)
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            known, given = xs[: linear.count(False)], xs[linear.count(False) :]
+            if not checked:
+                shares = [math.prod(mesh.shape[a] for a in unmentioned(s)) for s in picked(out_specs, nonzero)]
+                given = [ct if n == 1 else div(ct, like(ct, n)) for ct, n in zip(given, shares, strict=True)]
+            found = backward(program, spread(known, [not l for l in linear]), spread(given, nonzero))
+            totals: list[Array] = []
+            for ct, t, spec, l in zip(found, program.in_types, in_specs, linear, strict=True):
+                if l:
+                    ct = zeros(t) if ct is None else ct
+                    axes = unmentioned(spec)
+                    totals.append(psum(ct, axis_names=axes) if axes and not checked else ct)
+            return totals
+
+        def make() -> Program:
+            known_types = [t for t, l in zip(program.in_types, linear, strict=True) if not l]
+            ct_types = [t.strong() for t in picked(program.out_types, nonzero)]
+            back = stage(flat, [*known_types, *ct_types], f"transpose({program.name})")
+            return said_to_vary(back, [t.vma for t in picked(program.in_types, linear)]) if checked else back
+
+        back = program.derive(("shard_map transpose", linear, nonzero, mesh, in_specs, out_specs), make)
+        back, consts = back.close_over()
+        known_specs = picked(in_specs, [not l for l in linear])
+        found = self(
+            *consts,
+            *(x for x, l in zip(args, linear, strict=True) if not l),
+            *(ct for ct in cts if ct is not None),
+            program=back,
+            mesh=mesh,
+            in_specs=(*(PartitionSpec(),) * len(consts), *known_specs, *picked(out_specs, nonzero)),
+            out_specs=tuple(picked(in_specs, linear)),
+            manual_axes=manual_axes,
+            checked=checked,
+        )
+        return spread(found, linear)
+
+    # --- batches ---
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        program: Program,
+        mesh: BaseMesh,
+        in_specs: Specs,
+        out_specs: Specs,
+        manual_axes: Axes,
+        checked: bool,
+    ) -> tuple[Any, Any]:
+        mask = present(dims)
+        along = spmd_axis()
+        names: Axes = () if along is None else along if isinstance(along, tuple) else (along,)
+        own = tuple(n for n in names if n in manual_axes)
+        used = sorted({str(n) for s in (*in_specs, *out_specs) for n in s.names if n in own})
+        if used:
+            raise ShardingError(
+                "vmap: spmd_axis_name is an axis that a shard_map inside already uses",
+                got=", ".join(used),
+                expected="an axis of the mesh that its in_specs and out_specs do not name",
+            )
+        inside = size // math.prod(mesh.shape[n] for n in own)
+        if inside * math.prod(mesh.shape[n] for n in own) != size:
+            raise ShardingError("vmap: spmd_axis_name does not divide the mapped axis", got=size, expected=own)
+        if own and checked:
+            program = _varying_inputs(program, mask, frozenset(own))
+        mapped, out = batched(program, inside, mask, name=axis_name)
+        entry = None if not own else own[0] if len(own) == 1 else own
+
+        def cut(specs: Specs, which: Sequence[bool]) -> Specs:
+            return tuple(
+                inserted(NamedSharding(mesh, s), 0, entry).spec if w else s for s, w in zip(specs, which, strict=True)
+            )
+
+        outs = cut(out_specs, out)
+        if checked:
+            mapped = said_to_vary(
+                mapped, [t.vma | frozenset(s.names) for t, s in zip(mapped.out_types, outs, strict=True)]
+            )
+        mapped, consts = mapped.close_over()
+        ys = self(
+            *consts,
+            *to_front(args, dims, size),
+            program=mapped,
+            mesh=mesh,
+            in_specs=(*(PartitionSpec(),) * len(consts), *cut(in_specs, mask)),
+            out_specs=outs,
+            manual_axes=manual_axes,
+            checked=checked,
+        )
+        return ys, tuple(0 if b else None for b in out)
+
+    # --- lowering ---
+
+    def stablehlo(
+        self,
+        b: Any,
+        out: tuple[ArrayType, ...],
+        *xs: Any,
+        program: Program,
+        mesh: BaseMesh,
+        in_specs: Specs,
+        out_specs: Specs,
+        manual_axes: Axes,
+        checked: bool,
+    ) -> Any:
+        place = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
+        if b.partitioning.size == 1:
+            params = {"program": program, "in_specs": in_specs, "out_specs": out_specs, **place}
+            return b.inline(self.expand, xs, params)
+        types = program.in_types
+        return b.manual_computation(
+            mesh, manual_axes, xs, in_specs, out, out_specs, types, lambda b, *shards: b.program(program, shards)
+        )
+
+
+shard_map_op = ShardMap()
+
+
+def _stacked(x: Array, mesh: BaseMesh, spec: PartitionSpec, axes: Sequence[Any]) -> Array:
+    """The parts of ``x``, stacked along one leading dimension for each of ``axes`` that cuts it, in that order."""
+    shape: list[int] = []
+    names: list[Any] = []  # of each dimension of the finer shape: an axis, or None for what is left
+    for dim, n in enumerate(x.shape):
+        cut = spec.axes(dim)
+        shape += [*(mesh.shape[a] for a in cut), n // _parts(mesh, spec, dim)]
+        names += [*cut, None]
+    if len(shape) == x.ndim:
+        return x
+    front = [names.index(a) for a in axes if a in names]
+    order = (*front, *(i for i, a in enumerate(names) if a is None))
+    return transpose_op(reshape(x, shape=tuple(shape)), permutation=order)
+
+
+def _joined(y: Array, mesh: BaseMesh, spec: PartitionSpec, held: Sequence[Any]) -> Array:
+    """The inverse of `_stacked`; of parts that are the same along an axis the first is taken."""
+    kept = [a for a in held if a in spec.names]
+    if len(kept) < len(held):
+        limits = tuple(mesh.shape[a] if a in kept else 1 for a in held)
+        y = slice_op(y, start_indices=(0,) * y.ndim, limit_indices=(*limits, *y.shape[len(held) :]), strides=None)
+        y = reshape(y, shape=(*(mesh.shape[a] for a in kept), *y.shape[len(held) :]))
+    if not kept:
+        return y
+    order: list[int] = []
+    shape: list[int] = []
+    for dim, n in enumerate(y.shape[len(kept) :]):
+        order += [*(kept.index(a) for a in spec.axes(dim)), len(kept) + dim]
+        shape.append(n * _parts(mesh, spec, dim))
+    return reshape(transpose_op(y, permutation=tuple(order)), shape=tuple(shape))
+
+
+def _residuals_stacked(value: Program, n: int, mesh: BaseMesh, axes: Axes, checked: bool) -> tuple[Program, Specs]:
+    """``value`` with its results after the first ``n`` as parts of arrays, and the specs of those.
+
+    A residual gets a leading dimension of size one, which is cut along the axes that it may vary along.
+    """
+
+    def flat(*xs: Array) -> Sequence[Array]:
+        ys = run(value, xs)
+        return [*ys[:n], *(reshape(y, shape=(1, *y.shape)) for y in ys[n:])]
+
+    specs: list[PartitionSpec] = []
+    for t in value.out_types[n:]:
+        names = tuple(a for a in mesh.axis_names if a in axes and (a in t.vma or not checked))
+        specs.append(PartitionSpec(names) if names else PartitionSpec())
+    return value.derive(("stacked", n), lambda: stage(flat, value.in_types, value.name)), tuple(specs)
+
+
+def _residuals_unstacked(tangent: Program, made: tuple[bool, ...]) -> Program:
+    """``tangent`` for residuals that `_residuals_stacked` gave, where ``made`` says so."""
+    if not any(made):
+        return tangent
+
+    def narrow(x: Array, is_made: bool) -> Array:
+        return reshape(x, shape=x.shape[1:]) if is_made else x
+
+    def flat(*xs: Array) -> Sequence[Array]:
+        k = len(made)
+        return run(tangent, [*map(narrow, xs[:k], made), *xs[k:]])
+
+    def shape(t: ArrayType) -> Shape:
+        return (1, *t.shape)
+
+    types = [t.with_shape(shape(t)) if m else t for t, m in zip(tangent.in_types, made, strict=False)]
+    types += tangent.in_types[len(made) :]
+    return tangent.derive(("unstacked", made), lambda: stage(flat, types, tangent.name))
+
+
+def _varying_inputs(program: Program, mask: tuple[bool, ...], axes: frozenset[Any]) -> Program:
+    """``program`` for inputs that vary along ``axes`` too, where ``mask`` says so."""
+    types = [t.with_vma(t.vma | axes) if m else t for t, m in zip(program.in_types, mask, strict=True)]
+    return program.derive(
+        ("varying inputs", mask, axes), lambda: stage(lambda *xs: run(program, xs), types, program.name)
+    )
