@@ -104,13 +104,18 @@ class Placement:
     Attributes:
         devices: in the order of their numbers, which is that of the program's partitions.
         ins, outs: a sharding per flat argument and result; None leaves the choice to the compiler.
-        mesh: of the first named sharding, else one axis over the devices; the compiler's choices are said in it.
+        mesh: of the first named sharding, else the one given, else one axis over the devices; what the compiler chooses
+            is said in it.
     """
 
     __slots__ = ("_hash", "devices", "ins", "mesh", "outs")
 
     def __init__(
-        self, devices: Sequence[Device], ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]
+        self,
+        devices: Sequence[Device],
+        ins: Sequence[Sharding | None],
+        outs: Sequence[Sharding | None],
+        mesh: Mesh | None = None,
     ) -> None:
         self.devices = tuple(sorted(devices, key=lambda d: d.id))
         self.ins = tuple(ins)
@@ -120,7 +125,7 @@ class Placement:
             if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh):
                 self.mesh = s.mesh
                 return
-        self.mesh = Mesh(list(self.devices), ("devices",))
+        self.mesh = mesh or Mesh(list(self.devices), ("devices",))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Placement) and (self.devices, self.ins, self.outs) == (

@@ -129,13 +129,19 @@ def resolve(
     if len(devices) == 1:
         only = SingleDeviceSharding(devices[0])
         return Placement(devices, (only,) * len(types), (only,) * len(program.outputs))
-    over = Mesh(list(devices), ("devices",))
+    over = _own_mesh(program, devices) or Mesh(list(devices), ("devices",))
     copies = NamedSharding(over, PartitionSpec())
     # An array of another kind of sharding (one device of one) has to be said as a named one.
     ready = [s if s is None or isinstance(s, NamedSharding) else copies for s in settled]
     # Small things that were put nowhere are copied; the compiler chooses for the rest.
     ready = [copies if s is None and not t.shape else s for s, t in zip(ready, types, strict=True)]
-    return Placement(devices, ready, outs)
+    return Placement(devices, ready, outs, over)
+
+
+def _own_mesh(program: Program, devices: Sequence[Device]) -> Mesh | None:
+    """The mesh over these devices that the program itself names first."""
+    meshes = (x.mesh if isinstance(x, NamedSharding) else x for x in program_layouts(program))
+    return next((m for m in meshes if isinstance(m, Mesh) and set(m.device_list) == set(devices)), None)
 
 
 def _name(names: Sequence[str], i: int) -> str:
