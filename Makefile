@@ -20,7 +20,7 @@ $(VENV)/demo: $(VENV)/created pyproject.toml
 	@touch $@
 
 $(VENV)/test: $(VENV)/created pyproject.toml
-	$(PIP) -e ".[xla,demo,quant,npu,test]"
+	$(PIP) -e ".[xla,demo,quant,npu,tpu,test]"
 	@touch $@ $(VENV)/demo
 
 $(VENV)-core/quick: pyproject.toml

@@ -23,7 +23,7 @@ from nxjax.transforms.inline import inlined
 # Graph inputs to graph outputs, in order, each in its tensor's storage dtype and shape.
 Run = Callable[[Sequence[NDArray]], list[NDArray]]
 # Where an op runs if it is not the host.
-OnChip = Literal["npu", "tpu"]
+OnChip = Literal["npu", "tpu", "ipu"]
 # What a target's files are written from.
 Subject = TypeVar("Subject", NpuGraph, Program)
 
@@ -67,6 +67,10 @@ class Analysis(Protocol):
         """Bytes on the device, each kind of them."""
         ...
 
+    def named(self, arguments: Sequence[str], results: Sequence[str]) -> None:
+        """Take the user's own names for what comes in and goes out, in order."""
+        ...
+
     def lines(self) -> list[str]:
         """What a report says of it."""
         ...
@@ -93,7 +97,7 @@ class Target(ABC, Generic[Subject]):
         aliases: other names it is known by.
         forms: where it comes in several forms, such as sizes of a machine: the usual ones, the smallest first. Each is
             a target of its own, called ``name:form``.
-        device: what the places where its ops run are called in reports: "npu", "tpu".
+        device: what the places where its ops run are called in reports: "npu", "tpu", "ipu".
         binds: whether arguments that are trees are constants of an artifact unless the user says otherwise.
     """
 

@@ -12,7 +12,7 @@ from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Signature, Subject, stored_inputs
-from nxjax.errors import ExecutionError
+from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.placement import Cost
 
@@ -61,6 +61,34 @@ class Artifact:
     @property
     def notes(self) -> list[str]:
         return self._build.notes
+
+    @property
+    def analysis(self) -> Any:
+        """The compiler's own answer about the whole program (layouts, memory, time); None where it gives none."""
+        return self._build.analysis
+
+    @property
+    def hlo(self) -> str:
+        """The program after the compiler's optimization, as text.
+
+        Raises:
+            ParameterError: the target's compiler does not show it.
+        """
+        return self._analysed("hlo").hlo
+
+    @property
+    def memory(self) -> Any:
+        """Bytes of each kind on one device, after padding.
+
+        Raises:
+            ParameterError: the target's compiler does not say.
+        """
+        return self._analysed("memory").memory
+
+    def _analysed(self, what: str) -> Any:
+        if self._build.analysis is None:
+            raise ParameterError(f"{what}: {self.target}'s compiler does not say", expected="a target such as tpu-v4")
+        return self._build.analysis
 
     @property
     def runs_on(self) -> str:

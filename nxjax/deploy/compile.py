@@ -8,10 +8,11 @@ from typing import Any
 
 from nxjax.backends import target_registry as registry
 from nxjax.backends.base import LABELS
-from nxjax.backends.target import Target
+from nxjax.backends.target import Build, Target
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
+from nxjax.deploy.spread import input_names, output_names, spread
 from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject, stored_inputs
 from nxjax.errors import ExecutionError, LoweringError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
@@ -43,7 +44,8 @@ def compile(
         verify: run the artifact on the example arguments where something here can, and measure its deviation from the
             exact reference.
         unroll: scans of at most so many steps are written out.
-        **options: of the target; see docs/targets.md.
+        **options: of the target; see docs/targets.md. Targets of several devices take ``in_shardings``,
+            ``out_shardings`` and ``donate_argnums``, as `jit` does; see docs/tpu.md.
 
     Returns:
         ``compile(f, target=t)(*example_args)`` is an `Artifact`. Inputs that are not to be constants may be given as
@@ -66,7 +68,7 @@ def compile(
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
         bound = Bound(fun, args, kwargs, _constants(chosen, constants))
         subject = bound.subject(chosen, io, unroll)
-        return built(chosen, bound, subject, dict(options), strict, verify)
+        return built(chosen, bound, subject, spread(fun, bound, options), strict, verify)
 
     return compiled
 
@@ -92,12 +94,19 @@ def built(
         )
     if strict and not target.host:
         _check_strict(target, build.placements)
+    _name(build, signature)
     report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes, build.analysis)
     artifact = Artifact(target.name, signature, subject, build, report)
     if verify and build.run is not None and signature.inputs is not None:
         stored = stored_inputs(subject.inputs, signature.inputs)
         artifact.deviation = measured(build.runs_on, subject.outputs, build.run(stored), subject.meaning(stored))
     return artifact
+
+
+def _name(build: Build, signature: object) -> None:
+    """Call what a compiler says of arguments and results by the user's own names."""
+    if build.analysis is not None and isinstance(signature, Bound):
+        build.analysis.named(input_names(signature), output_names(signature))
 
 
 def _check_strict(target: Target[Any], rows: Sequence[Placement]) -> None:
@@ -146,7 +155,8 @@ def explain(
         except UnsupportedOpsError:
             return _refused(chosen, bound, unroll)
         try:
-            build = chosen.build(form, dict(options))
+            build = chosen.build(form, spread(fun, bound, options))
+            _name(build, bound)
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.
             notes = [f"the artifact cannot be written: {error.what}"]

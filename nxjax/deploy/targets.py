@@ -13,7 +13,10 @@ from nxjax.backends.base import Label
 @final
 @dataclass(frozen=True)
 class Target:
-    """One target: its name, the chip, the file format, what it computes in, and the best label reachable here."""
+    """One target: its name, the chip, the file format, what it computes in, and the best label reachable here.
+
+    ``forms`` are the usual ones of a target that comes in several, each compiled for by ``name:form``.
+    """
 
     name: str
     title: str
@@ -22,6 +25,12 @@ class Target:
     label: Label
     reason: str
     extra: str
+    forms: tuple[str, ...] = ()
+
+    @property
+    def chip(self) -> str:
+        """The chip with its forms, for people."""
+        return f"{self.title} ({self.forms[0]} to {self.forms[-1]})" if self.forms else self.title
 
 
 @final
@@ -32,7 +41,7 @@ class Targets(tuple[Target, ...]):
 
     def __repr__(self) -> str:
         rows = [("target", "chip", "format", "here", "because")]
-        rows += [(t.name, t.title, t.format, t.label, t.reason) for t in self]
+        rows += [(t.name, t.chip, t.format, t.label, t.reason) for t in self]
         widths = [max(len(r[i]) for r in rows) for i in range(4)]
         return "\n".join(
             "  ".join([*(c.ljust(w) for c, w in zip(r[:4], widths, strict=True)), r[4]]).rstrip() for r in rows
@@ -40,7 +49,7 @@ class Targets(tuple[Target, ...]):
 
     def _repr_html_(self) -> str:
         cells = lambda tag, row: "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in row)
-        body = "".join(f"<tr>{cells('td', (t.name, t.title, t.format, t.label, t.reason))}</tr>" for t in self)
+        body = "".join(f"<tr>{cells('td', (t.name, t.chip, t.format, t.label, t.reason))}</tr>" for t in self)
         return f"<table><tr>{cells('th', ('target', 'chip', 'format', 'here', 'because'))}</tr>{body}</table>"
 
 
@@ -54,5 +63,7 @@ def targets() -> Targets:
     for name in registry.names():
         target = registry.get(name)
         label, reason = target.available()
-        found.append(Target(name, target.title, target.format, target.precision, label, reason, target.extra))
+        found.append(
+            Target(name, target.title, target.format, target.precision, label, reason, target.extra, target.forms)
+        )
     return Targets(found)

@@ -97,15 +97,13 @@ def available() -> tuple[bool, str]:
     >>> isinstance(available()[0], bool)
     True
     """
+    for name, what in (("libtpu", "Google's TPU compiler"), ("jaxlib", "what talks to Google's TPU compiler")):
+        if importlib.util.find_spec(name) is None:
+            return False, f"{name}, {what}, is not installed; pip install 'nxjax[tpu]'"
     try:
-        found = version("libtpu")
-    except PackageNotFoundError:
-        return False, "Google's TPU compiler libtpu is not installed; pip install 'nxjax[tpu]'"
-    try:
-        jaxlib = version("jaxlib")
-    except PackageNotFoundError:
-        return False, "jaxlib, which talks to libtpu, is not installed; pip install 'nxjax[tpu]'"
-    return True, f"libtpu {found}, jaxlib {jaxlib}"
+        return True, f"libtpu {version('libtpu')}, jaxlib {version('jaxlib')}"
+    except PackageNotFoundError as error:
+        return False, f"{error}; pip install 'nxjax[tpu]'"
 
 
 def library() -> str:
