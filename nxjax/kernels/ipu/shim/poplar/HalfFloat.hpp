@@ -56,8 +56,7 @@ class half {
   }
   operator float() const { return static_cast<float>(value_); }
 
- private:
-  _Float16 value_;
+  _Float16 value_;  // public: the bits are read as such
 };
 
 }  // namespace nxhost

@@ -1,0 +1,178 @@
+"""C++ functions that expressions call, each with those that it calls itself.
+
+All are in single precision: tiles have no other. Meanings are those of `nxjax.ops`, some of which are given in double
+precision there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+# Name -> text. A name in another's text makes it needed too.
+HELPERS: Final[dict[str, str]] = {
+    "bitsOf": """template <typename To, typename From>
+inline To bitsOf(From x) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To y;
+  __builtin_memcpy(&y, &x, sizeof(To));
+  return y;
+}""",
+    "notANumber": 'inline float notANumber() { return __builtin_nanf(""); }',
+    "infinity": "inline float infinity() { return __builtin_inff(); }",
+    # NaN if either is.
+    "larger": "template <typename T>\ninline T larger(T x, T y) { return x >= y || x != x ? x : y; }",
+    "smaller": "template <typename T>\ninline T smaller(T x, T y) { return x <= y || x != x ? x : y; }",
+    "signOf": "inline float signOf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x == 0 ? 0.0f : x; }",
+    # Saturates, and sends NaN to zero. The limits are exact as floats, or the next float above the largest integer.
+    "toInteger": """template <typename T>
+inline T toInteger(float x, float low, float high, T lowest, T highest) {
+  return x != x ? T(0) : x <= low ? lowest : x >= high ? highest : T(x);
+}""",
+    "awayFromZero": """inline float awayFromZero(float x) {
+  const float whole = std::trunc(x);
+  return std::fabs(x - whole) >= 0.5f ? whole + signOf(x) : whole;
+}""",
+    # Neighbouring floats of one sign are neighbouring integers.
+    "stepTowards": """template <typename T, typename Word>
+inline T stepTowards(T x, T y, Word signBit) {
+  const float a = x, b = y;
+  if (a != a || b != b) return T(notANumber());
+  if (a == b) return y;
+  if (a == 0) return bitsOf<T>(Word((bitsOf<Word>(y) & signBit) | 1));
+  const Word bits = bitsOf<Word>(x);
+  return bitsOf<T>(Word((a < b) == (a > 0) ? bits + 1 : bits - 1));
+}""",
+    # Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012).
+    "errorInverse": """inline float errorInverse(float x) {
+  const float w = -std::log1p(-x * x);
+  float p, y;
+  if (w < 5) {
+    p = w - 2.5f;
+    y = 2.81022636e-08f;
+    y = y * p + 3.43273939e-07f;
+    y = y * p + -3.5233877e-06f;
+    y = y * p + -4.39150654e-06f;
+    y = y * p + 0.00021858087f;
+    y = y * p + -0.00125372503f;
+    y = y * p + -0.00417768164f;
+    y = y * p + 0.246640727f;
+    y = y * p + 1.50140941f;
+  } else {
+    p = std::sqrt(w) - 3.0f;
+    y = -0.000200214257f;
+    y = y * p + 0.000100950558f;
+    y = y * p + 0.00134934322f;
+    y = y * p + -0.00367342844f;
+    y = y * p + 0.00573950773f;
+    y = y * p + -0.0076224613f;
+    y = y * p + 0.00943887047f;
+    y = y * p + 1.00167406f;
+    y = y * p + 2.83297682f;
+  }
+  return std::fabs(x) == 1 ? x * infinity() : y * x;
+}""",
+    "logGamma": """inline float logGamma(float x) {
+  if (std::fabs(x) == infinity() || (x <= 0 && x == std::floor(x))) return infinity();
+  return std::lgamma(x);
+}""",
+    # Reflection (DLMF 5.5.4), recurrence (5.5.2) to x >= 8, asymptotic series (5.11.2).
+    "digamma": """inline float digamma(float x) {
+  if (x <= 0 && x == std::floor(x)) return notANumber();
+  float reflected = 0;
+  if (x < 0.5f) {
+    const float part = x - std::floor(x);
+    reflected = 3.14159265f / std::tan(3.14159265f * part);
+    x = 1 - x;
+  }
+  float shift = 0;
+  for (; x < 8; x += 1) shift += 1 / x;
+  const float r = 1 / (x * x);
+  const float series = r * (1 / 12.0f - r * (1 / 120.0f - r * (1 / 252.0f - r * (1 / 240.0f))));
+  return std::log(x) - 0.5f / x - series - shift - reflected;
+}""",
+    # Euler-Maclaurin (DLMF 25.11.5) after 12 terms.
+    "hurwitzZeta": """inline float hurwitzZeta(float s, float q) {
+  if (s != s || q != q) return notANumber();
+  if (q <= 0 && s != std::floor(s)) return notANumber();
+  if (q <= 0 && q == std::floor(q) && s > 1) return std::fmod(s, 2.0f) == 0 ? infinity() : notANumber();
+  if (s == 1) return infinity();
+  if (s < 1) return notANumber();
+  float total = 0;
+  for (int k = 0; k < 12; ++k) total += std::pow(q + k, -s);
+  const float a = q + 12;
+  const float power = std::pow(a, -s);
+  total += power * a / (s - 1) + 0.5f * power;
+  // Bernoulli numbers over factorials.
+  const float terms[6] = {8.33333333e-2f, -1.38888889e-3f, 3.30687831e-5f, -8.26719577e-7f, 2.08767570e-8f,
+                          -5.28419014e-10f};
+  float factor = s / a;
+  for (int j = 0; j < 6; ++j) {
+    total += terms[j] * factor * power;
+    factor = factor * ((s + 2 * j + 1) / a) * ((s + 2 * j + 2) / a);
+  }
+  return total;
+}""",
+    # (-1)^(m+1) m! zeta(m + 1, x) (DLMF 5.15.1)
+    "polygamma": """inline float polygamma(float m, float x) {
+  if (m < 0 || m != std::floor(m)) return notANumber();
+  if (m == 0) return digamma(x);
+  const float value = std::exp(logGamma(m + 1)) * hurwitzZeta(m + 1, x);
+  return std::fmod(m, 2.0f) == 0 ? -value : value;
+}""",
+    # e^-|x| I_order(|x|): the power series (DLMF 10.25.2) up to 20, the asymptotic one (10.40.1) beyond.
+    "besselScaled": """inline float besselScaled(int order, float x) {
+  const float size = std::fabs(x);
+  if (size < 20) {
+    const float u = (0.5f * size) * (0.5f * size);
+    float sum = 1;
+    for (int k = 44; k > 0; --k) sum = 1 + sum * (u / float(k * (k + order)));
+    sum *= std::exp(-size);
+    return order == 1 ? sum * (0.5f * size) : sum;
+  }
+  const float r = 1 / size;
+  float sum = 1;
+  for (int k = 13; k > 0; --k) {
+    const int odd = 2 * k - 1;
+    sum = 1 + sum * (-(4.0f * order * order - float(odd * odd)) / float(8 * k)) * r;
+  }
+  return sum / std::sqrt(size) * 0.398942280f;
+}""",
+    # Nearest even at the last kept bit; what overflows is infinite, what is subnormal in the format is zero.
+    "reducePrecision": """inline float reducePrecision(float x, int mantissaBits, float smallest, float largest) {
+  if (!(std::fabs(x) < infinity())) return x;
+  // Subnormal floats have fewer bits: they are rounded as normal ones.
+  const bool tiny = std::fabs(x) < 0x1p-126f;
+  float y = tiny ? x * 0x1p64f : x;
+  if (mantissaBits < 23) {
+    unsigned bits = bitsOf<unsigned>(y);
+    const int drop = 23 - mantissaBits;
+    const unsigned half = (1u << (drop - 1)) - 1 + ((bits >> drop) & 1u);
+    bits = (bits + half) & ~((1u << drop) - 1);
+    y = bitsOf<float>(bits);
+  }
+  if (tiny) y *= 0x1p-64f;
+  if (std::fabs(y) > largest) return std::copysign(infinity(), x);
+  return std::fabs(y) < smallest ? std::copysign(0.0f, x) : y;
+}""",
+}
+
+_WORD: Final = re.compile(r"\b[A-Za-z]\w*\b")
+
+
+def closure(names: Iterable[str]) -> str:
+    """The text of these functions and of those that they call, callees first."""
+    order: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name in order:
+            return
+        for word in dict.fromkeys(_WORD.findall(HELPERS[name])):
+            if word != name and word in HELPERS:
+                visit(word)
+        order[name] = None
+
+    for name in names:
+        visit(name)
+    return "\n\n".join(HELPERS[name] for name in order)
