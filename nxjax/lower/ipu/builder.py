@@ -144,7 +144,8 @@ class Builder:
                 kept = one
         for n, step, whole in zip(kept.shape, row_major(kept.shape), data.shape, strict=True):
             strides.append(0 if n != whole else step)
-        key = (kept.dtype, kept.shape, kept.tobytes()) if kept.size <= SHARED_CONSTANT else None
+        # Every IPU has its own.
+        key = (self.first, kept.dtype, kept.shape, kept.tobytes()) if kept.size <= SHARED_CONSTANT else None
         found = self._constants.get(key) if key else None
         if found is None:
             name = self.fresh("constant")
