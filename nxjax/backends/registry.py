@@ -20,6 +20,7 @@ _BUILT_IN: Final = {
     "xla": "nxjax.backends.xla.backend:XlaBackend",
     "tpu": "nxjax.backends.xla.plugins:TpuBackend",
     "gpu": "nxjax.backends.xla.plugins:GpuBackend",
+    "ipu": "nxjax.backends.ipu.backend:IpuBackend",
 }
 _PLUGINS: Final = "nxjax.backends.xla.plugins"
 # Names that programs use for a platform.

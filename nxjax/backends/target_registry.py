@@ -27,6 +27,7 @@ MODULES: Final = (
     "npu.onnx_emit",
     "npu.stablehlo",
     "tpu.target",
+    "ipu.target",
 )
 GROUP: Final = "nxjax.targets"
 

@@ -1,4 +1,4 @@
-"""The files of a compiled program: readable text of its tiles. Whoever writes it for Poplar adds files here.
+"""The files of a compiled program: the C++ project for Poplar, and the program of tiles as text.
 
 Knows programs of tiles, no target.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nxjax.lower.ipu.formats import poplar
 from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, Step, Switch, Variable, View, While
 
 
@@ -17,7 +18,8 @@ def files(program: IpuProgram, name: str) -> dict[str, bytes]:
         program: what to write.
         name: of its files, without a suffix.
     """
-    return {f"{name}.ipu.txt": text(program).encode()}
+    project = {f"{name}.poplar/{file}": data for file, data in poplar.write(program).items()}
+    return {f"{name}.ipu.txt": text(program).encode(), **project}
 
 
 def text(program: IpuProgram) -> str:

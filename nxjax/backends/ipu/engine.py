@@ -7,14 +7,14 @@ Knows steps, no op.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.backends.ipu.arena import allocate
-from nxjax.backends.ipu.places import Launch, Place, of_view
 from nxjax.errors import ExecutionError
+from nxjax.kernels.ipu.host import Launch, Place, Runner, Strided, runner
 from nxjax.lower.ipu.program import (
     Call,
     Copy,
@@ -26,11 +26,9 @@ from nxjax.lower.ipu.program import (
     Step,
     Switch,
     Variable,
+    View,
     While,
 )
-
-# What runs a group of vertices: given the memory of variables by identity.
-Prepare = Callable[[Group, Mapping[int, NDArray]], Launch]
 
 
 @final
@@ -41,12 +39,12 @@ class Engine:
 
     Args:
         program: what to run.
-        prepare: makes the launches of groups; by default from the codelets' meanings.
+        how: what runs codelets; by default they are compiled, or run by their meanings where there is no compiler.
     """
 
-    def __init__(self, program: IpuProgram, prepare: Prepare | None = None) -> None:
+    def __init__(self, program: IpuProgram, how: Runner | None = None) -> None:
         self.program = program
-        self._prepare = prepare or by_meaning
+        self.how = how or runner(program.codelets())
         self._lock = threading.Lock()
         self.memory = allocate(program)
         self._state = [self.memory[id(v)] for v in program.variables() if v.role == "state"]
@@ -132,9 +130,9 @@ class Engine:
     def _launches(self, step: Step) -> list[Launch]:
         match step:
             case Execute():
-                return [self._prepare(g, self.memory) for g in step.groups if len(g.tiles)]
+                return [self._group(g) for g in step.groups if len(g.tiles)]
             case Copy():
-                return [self._copy(step)]
+                return [self.how.copies([(self._strided(s), self._strided(t)) for s, t in step.pairs])]
             case Repeat(count=count, body=body):
                 repeated = self._block(body)
 
@@ -159,43 +157,12 @@ class Engine:
             case Call(function=name):
                 return [self._block(self.program.functions[name])]
 
-    def _copy(self, step: Copy) -> Launch:
-        pairs = [
-            (of_view(self.memory[id(s.variable)], s), of_view(self.memory[id(t.variable)], t))
-            for s, t in step.pairs
-            if s.size
-        ]
+    def _group(self, g: Group) -> Launch:
+        places = {
+            name: Place(self.memory[id(e.variable)], e.boxes.offsets, e.boxes.sizes, e.boxes.strides)
+            for name, e in g.edges.items()
+        }
+        return self.how.prepare(g.codelet, len(g.tiles), places, g.attributes)
 
-        def copy() -> None:
-            for source, target in pairs:
-                target[...] = source
-
-        return copy
-
-
-def by_meaning(group: Group, memory: Mapping[int, NDArray]) -> Launch:
-    """A group's vertices run by their codelet's NumPy meaning: needs no compiler."""
-    codelet, attributes = group.codelet, group.attributes
-    reads: list[tuple[str, Place]] = []
-    fixed: dict[str, NDArray] = {}
-    writes: list[tuple[str, Place]] = []
-    for f in codelet.fields:
-        e = group.edges[f.name]
-        place = Place(memory[id(e.variable)], e.boxes)
-        if f.io == "out":
-            # Of its shape and dtype only.
-            fixed[f.name] = np.empty(place.shape, e.variable.dtype)
-        else:
-            reads.append((f.name, place))
-        if f.io != "in":
-            writes.append((f.name, place))
-
-    def launch() -> None:
-        arrays = dict(fixed)
-        for name, place in reads:
-            arrays[name] = place.read()
-        found = codelet.meaning(arrays, attributes)
-        for name, place in writes:
-            place.write(found[name])
-
-    return launch
+    def _strided(self, view: View) -> Strided:
+        return Strided(self.memory[id(view.variable)], view.offset, view.shape, view.strides)

@@ -6,7 +6,7 @@ Says nothing of what a program computes; that is `engine`'s.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, step_cycles
@@ -61,6 +61,15 @@ class Model:
         from nxjax.backends.ipu.emit import text
 
         return text(self.program)
+
+    def named(self, arguments: Sequence[str], results: Sequence[str]) -> None:
+        """Take the user's own names for what comes in and goes out, in order."""
+        for v, name in zip(self.program.inputs, arguments, strict=False):
+            v.name = name or v.name
+        taken = {id(v) for v in self.program.inputs}
+        for v, name in zip(self.program.outputs, results, strict=False):
+            if id(v) not in taken:
+                v.name = name or v.name
 
     def lines(self) -> list[str]:
         """What a report says: cycles, then memory."""

@@ -40,7 +40,7 @@ class Placement:
         op: the node's op.
         device: the chip, by its kind, or "host".
         source: the user's line it came from.
-        reason: why it is on the host; empty on the NPU.
+        reason: why it is on the host; on the chip empty, or what runs it.
         suggestion: what to write instead.
         macs: multiply-accumulates of the node.
         decided_by: "vendor" where the vendor's tool said so, "table" where only its published rules did.
@@ -48,7 +48,7 @@ class Placement:
 
     op: str
     name: str
-    device: Literal["npu", "tpu", "host"]
+    device: Literal["npu", "tpu", "ipu", "host"]
     source: Source | None = None
     scope: str = ""
     reason: str = ""

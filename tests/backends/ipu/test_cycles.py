@@ -13,6 +13,7 @@ from nxjax.backends.ipu.cycles import CALL_CYCLES, LOOP_CYCLES, host_cycles, til
 from nxjax.backends.ipu.engine import Engine
 from nxjax.backends.ipu.model import Model
 from nxjax.errors import user_source
+from nxjax.kernels.ipu.host import MeaningLibrary
 from nxjax.kernels.ipu.spec import Attribute, Codelet, Field
 from nxjax.lower.ipu.mapping import single
 from nxjax.lower.ipu.program import Call, Copy, Edge, Execute, Group, IpuProgram, Repeat, Switch, Variable, While
@@ -94,7 +95,7 @@ def loops() -> IpuProgram:
 
 def test_loops_are_counted_as_they_ran():
     program = loops()
-    model, engine = Model(program), Engine(program)
+    model, engine = Model(program), Engine(program, MeaningLibrary())
     assert not model.cycles.measured and "counted once" in str(model)
     engine.run([np.zeros(16, np.float32)])
     c = model.counted(engine.counts)

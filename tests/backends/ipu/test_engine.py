@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.ipu.engine import Engine, by_meaning
+from nxjax.backends.ipu.engine import Engine
 from nxjax.errors import ExecutionError
+from nxjax.kernels.ipu.host import MeaningLibrary, Runner
 from nxjax.lower.ipu.interpret import Interpreter
 from nxjax.lower.ipu.program import Copy, Edge, Execute, Group, IpuProgram, Repeat
 from tests.backends.ipu.programs import SIZE, programs
 from tests.backends.ipu.toys import Sum, add, boxes, plus, toy_system, variable
 
+MEANINGS = MeaningLibrary()
 X = np.arange(SIZE, dtype=np.float32)
 
 
@@ -21,7 +23,7 @@ X = np.arange(SIZE, dtype=np.float32)
 @given(programs(), st.integers(0, 100))
 def test_engine_is_the_interpreter(program, seed):
     rng = np.random.default_rng(seed)
-    engine, oracle = Engine(program), Interpreter(program)
+    engine, oracle = Engine(program, MEANINGS), Interpreter(program)
     for _ in range(2):
         xs = [rng.normal(size=SIZE).astype(np.float32) for _ in program.inputs]
         for got, wanted in zip(engine.run(xs), oracle.run(xs), strict=True):
@@ -37,19 +39,19 @@ def counting() -> IpuProgram:
 
 
 def test_state_stays_between_runs():
-    engine = Engine(counting())
+    engine = Engine(counting(), MEANINGS)
     assert engine.run([X])[0].tolist() == (X + 3).tolist()
     assert engine.run([X])[0].tolist() == (X + 6).tolist()
 
 
 def test_two_engines_give_equal_results():
-    a, b = Engine(counting()), Engine(counting())
+    a, b = Engine(counting(), MEANINGS), Engine(counting(), MEANINGS)
     assert a.run([X])[0].tobytes() == b.run([X])[0].tobytes()
 
 
 def test_bodies_are_counted():
     program = counting()
-    engine = Engine(program)
+    engine = Engine(program, MEANINGS)
     engine.run([X])
     repeat = program.steps[0]
     assert isinstance(repeat, Repeat)
@@ -57,7 +59,7 @@ def test_bodies_are_counted():
 
 
 def test_threads_take_turns():
-    engine = Engine(counting())
+    engine = Engine(counting(), MEANINGS)
     seen = []
 
     def work():
@@ -75,26 +77,30 @@ def test_threads_take_turns():
 def test_an_interrupted_run_leaves_the_state_as_it_was():
     runs = 0
 
-    def prepare(group, memory):
-        launch = by_meaning(group, memory)
+    class Interrupted(Runner):
+        def prepare(self, codelet, count, fields, attributes):
+            launch = MEANINGS.prepare(codelet, count, fields, attributes)
 
-        def interrupted():
-            nonlocal runs
-            runs += 1
-            if runs == 3:
-                raise KeyboardInterrupt
-            launch()
+            def interrupted():
+                nonlocal runs
+                runs += 1
+                if runs == 3:
+                    raise KeyboardInterrupt
+                launch()
 
-        return interrupted
+            return interrupted
 
-    engine = Engine(counting(), prepare)
+        def copies(self, pairs):
+            return MEANINGS.copies(pairs)
+
+    engine = Engine(counting(), Interrupted())
     with pytest.raises(KeyboardInterrupt):
         engine.run([X])
     assert engine.run([X])[0].tolist() == (X + 3).tolist()
 
 
 def test_inputs_are_checked():
-    engine = Engine(counting())
+    engine = Engine(counting(), MEANINGS)
     with pytest.raises(ExecutionError, match="wrong number"):
         engine.run([])
     with pytest.raises(ExecutionError, match="another type"):
@@ -110,4 +116,4 @@ def test_irregular_boxes():
     g = Group(Sum(), np.arange(3, dtype=np.int32), {"x": Edge(x, at), "y": Edge(y, y.pieces[0].boxes)})
     program = IpuProgram("p", toy_system(), (x,), (y,), (Execute("sum", (g,)),))
     v = np.arange(16, dtype=np.float32)
-    assert Engine(program).run([v])[0].tolist() == v[at.elements()].sum((1, 2)).tolist()
+    assert Engine(program, MEANINGS).run([v])[0].tolist() == v[at.elements()].sum((1, 2)).tolist()
