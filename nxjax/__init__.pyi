@@ -4,6 +4,7 @@
 
 from nxjax import ad_checkpoint as ad_checkpoint
 from nxjax import backends as backends
+from nxjax import checkpoints as checkpoints
 from nxjax import core as core
 from nxjax import custom_derivatives as custom_derivatives
 from nxjax import debug as debug

@@ -39,7 +39,7 @@ VENDOR_ROOMS = {
     "jax": ("trace/tree.py", "interop/jax.py"),
     "sklearn": ("demo",),
     "matplotlib": ("demo", "quant", "deploy"),
-    "tqdm": ("demo", "quant"),
+    "tqdm": ("demo", "quant", "checkpoints"),
     "safetensors": ("quant",),
     **dict.fromkeys(
         (

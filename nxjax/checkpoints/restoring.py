@@ -1,0 +1,278 @@
+"""Reading a step: onto one device or any sharding, into the tree that was saved or the one that is asked for.
+
+Each process maps the files and reads the parts that its own devices need, however many processes wrote them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.checkpoints import index as indexes
+from nxjax.checkpoints import steps
+from nxjax.checkpoints.index import Index, Leaf, Stored
+from nxjax.checkpoints.parts import Box, box_of, gathered
+from nxjax.checkpoints.progress import Progress
+from nxjax.checkpoints.structure import built, described, name_of
+from nxjax.checkpoints.tensors import TensorFile
+from nxjax.errors import InvalidFileError, ShapeError, TreeError
+from nxjax.trace import dtypes
+from nxjax.trace import tree as trees
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.boundary import boundary
+
+NDArray = np.ndarray[Any, Any]
+_MANY: Final = 12
+
+
+@boundary
+def restore(
+    directory: str | os.PathLike[str],
+    like: Any = None,
+    step: int | None = None,
+    shardings: Any = None,
+    *,
+    verify: bool = True,
+    progress: bool | None = None,
+) -> Any:
+    """Read a step that `save` or a `CheckpointManager` wrote.
+
+    Args:
+        directory: of the steps.
+        like: a tree of the structure and types wanted: arrays, `nx.ShapeDtypeStruct`, numbers. Its leaves are found by
+            their paths. NumPy arrays come back where it has NumPy arrays, nodes of its own types where it has them, and
+            arrays lie on the shardings of its arrays. Without it: dicts, lists and tuples of nxjax arrays.
+        step: the last one by default.
+        shardings: where arrays are put: a sharding, or a tree prefix of them; None leaves them on the host. Any
+            sharding will do, whatever the arrays were saved from: each process reads what its devices need.
+        verify: compare checksums. Without it nothing is read before it is used: arrays are views of the files.
+
+    Raises:
+        ParameterError: no such step.
+        InvalidFileError: a file is cut or damaged; it names the file and the tensor.
+        TreeError: leaves of ``like`` that were not saved, or the other way round; it names them.
+        ShapeError: leaves of other shapes or dtypes; it names them.
+
+    >>> import nxjax as nx, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = nx.checkpoints.save(folder, {"w": nx.arange(3), "name": "run"}, step=2)
+    >>> restore(folder)
+    {'name': 'run', 'w': Array([0, 1, 2], dtype=int32)}
+    """
+    root = Path(directory)
+    number = None if step is None else steps.checked_step(step, "checkpoints.restore")
+    _, folder = steps.folder_of(root, number, "checkpoints.restore")
+    return _Reader(folder, indexes.read(folder), verify).tree(like, shardings, progress)
+
+
+def metadata(directory: str | os.PathLike[str], step: int | None = None) -> Any:
+    """The ``metadata`` that a step was saved with.
+
+    Raises:
+        ParameterError: no such step.
+        InvalidFileError: its index is damaged.
+    """
+    number = None if step is None else steps.checked_step(step, "checkpoints.metadata")
+    return indexes.read(steps.folder_of(Path(directory), number, "checkpoints.metadata")[1]).metadata
+
+
+@final
+class _Reader:
+    """One step being read."""
+
+    def __init__(self, folder: Path, index: Index, verify: bool) -> None:
+        self.folder = folder
+        self.index = index
+        self.verify = verify
+        self._files: dict[int, TensorFile] = {}
+        self._read: dict[tuple[int, str], NDArray] = {}
+        self._done: Callable[[int], object] = lambda _: None
+
+    def tree(self, like: Any, shardings: Any, progress: bool | None) -> Any:
+        total = sum(_nbytes(leaf) for leaf in self.index.leaves)
+        with Progress(f"restoring step {self.index.step}", total, progress) as done:
+            self._done = done
+            if like is None:
+                return self._whole(shardings)
+            return self._like(like, shardings)
+
+    def _whole(self, shardings: Any) -> Any:
+        leaves = self.index.leaves
+        seen: set[int] = set()
+
+        def numbered(i: int) -> Any:
+            if not 0 <= i < len(leaves) or i in seen:
+                raise ValueError(f"leaf {i} of {len(leaves)}")
+            seen.add(i)
+            return _Number(i)
+
+        outline = built(self.index.tree, numbered, str(self.folder / steps.INDEX))
+        flat, structure = trees.flatten(outline)
+        chosen = _chosen(shardings, outline, len(flat))
+        return trees.unflatten(structure, [self.leaf(leaves[n.i], s) for n, s in zip(flat, chosen, strict=True)])
+
+    def _like(self, like: Any, shardings: Any) -> Any:
+        _, wanted = described(like)
+        structure = trees.structure(like)
+        known = self.index.by_path
+        missing = [name_of(path) for path, _ in wanted if path not in known]
+        extra = sorted(name_of(p) for p in set(known) - {path for path, _ in wanted})
+        if missing or extra:
+            raise TreeError(
+                f"checkpoints.restore: {self.folder} has other leaves than like=",
+                got=f"not in the checkpoint: {_listed(missing)}; not in like=: {_listed(extra)}",
+                fix="give like= the tree that was saved, or restore without it and take what you need",
+            )
+        rows = [(known[path], x) for path, x in wanted]
+        wrong = [w for leaf, x in rows if (w := _difference(leaf, x))]
+        if wrong:
+            raise ShapeError(
+                f"checkpoints.restore: {self.folder} has leaves of other types than like=",
+                got="\n            ".join(wrong[:_MANY])
+                + (f"\n            and {len(wrong) - _MANY} more" if len(wrong) > _MANY else ""),
+                fix="give like= the shapes and dtypes that were saved; cast afterwards",
+            )
+        chosen = _chosen(shardings, like, len(rows))
+        return trees.unflatten(structure, [self._as(leaf, x, s) for (leaf, x), s in zip(rows, chosen, strict=True)])
+
+    def _as(self, leaf: Leaf, x: Any, sharding: Any) -> Any:
+        """A leaf in the kind of ``x``."""
+        if isinstance(x, str) or leaf.dtype is None:
+            value: Any = leaf.value
+            if isinstance(x, (bool, int, float, complex, str)) and not isinstance(x, np.generic):
+                return value if isinstance(x, str) else type(x)(value)
+            made = np.asarray(value, x.dtype)
+            return made if isinstance(x, np.ndarray) else wrap(made, bool(getattr(x, "weak_type", False)))
+        if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+            return type(x)(self.block(leaf, ()).item())
+        if isinstance(x, np.generic):
+            return self.block(leaf, _all(leaf))[()]
+        if isinstance(x, np.ndarray):
+            return np.array(self.block(leaf, _all(leaf)))
+        if sharding is None:
+            own = getattr(x, "sharding", None)
+            sharding = own if own is not None and len(own.device_set) > 1 else None
+        return self.leaf(leaf, sharding)
+
+    def leaf(self, leaf: Leaf, sharding: Any) -> Any:
+        """A leaf as a nxjax array, or Python's value."""
+        if leaf.dtype is None:
+            return leaf.value
+        if sharding is None:
+            return wrap(self.block(leaf, _all(leaf)), leaf.weak)
+        if hasattr(sharding, "devices_indices_map") and len(sharding.device_set) > 1:
+            from nxjax.global_arrays import make_array_from_callback
+
+            return make_array_from_callback(
+                leaf.shape, sharding, lambda index: self.block(leaf, box_of(index, leaf.shape)), leaf.dtype
+            )
+        from nxjax.runtime import device_put
+
+        return device_put(wrap(self.block(leaf, _all(leaf)), leaf.weak), sharding)
+
+    def block(self, leaf: Leaf, box: Box) -> NDArray:
+        """The elements of a leaf in ``box``; only the parts that it meets are read."""
+        assert leaf.dtype is not None
+        known = [(p.box, lambda p=p: self.part(leaf, p)) for p in leaf.parts]
+        return gathered(box, leaf.dtype, known, f"{self.folder}, {leaf.name}")
+
+    def part(self, leaf: Leaf, part: Stored) -> NDArray:
+        key = (part.file, part.tensor)
+        if key not in self._read:
+            assert leaf.dtype is not None
+            file = self.file(part.file)
+            data = file.read(part.tensor, leaf.dtype, part.shape, part.checksum if self.verify else None)
+            self._read[key] = data
+            self._done(data.nbytes)
+        return self._read[key]
+
+    def file(self, number: int) -> TensorFile:
+        if number not in self._files:
+            name, size = self.index.files[number]
+            path = self.folder / name
+            try:
+                file = TensorFile(path)
+            except FileNotFoundError:
+                raise InvalidFileError(
+                    f"checkpoint: {path}: the file is missing", fix="copy it there, or restore another step"
+                ) from None
+            if file.size != size:
+                raise InvalidFileError(
+                    f"checkpoint: {path}: the file is damaged",
+                    got=f"{file.size} bytes",
+                    expected=f"{size} bytes",
+                    fix="restore another step",
+                )
+            self._files[number] = file
+        return self._files[number]
+
+
+@final
+class _Number:
+    """A leaf of the outline."""
+
+    def __init__(self, i: int) -> None:
+        self.i = i
+
+
+def _all(leaf: Leaf) -> Box:
+    return tuple((0, n) for n in leaf.shape)
+
+
+def _nbytes(leaf: Leaf) -> int:
+    return 0 if leaf.dtype is None else math.prod(leaf.shape) * leaf.dtype.itemsize
+
+
+def _listed(names: Sequence[str]) -> str:
+    return (", ".join(names[:_MANY]) + (f" and {len(names) - _MANY} more" if len(names) > _MANY else "")) or "none"
+
+
+def _chosen(shardings: Any, like: Any, count: int) -> list[Any]:
+    """A sharding or None per leaf."""
+    if shardings is None or hasattr(shardings, "devices_indices_map"):
+        return [shardings] * count
+    return trees.broadcast_leaves(
+        shardings, like, "checkpoints.restore: shardings", is_leaf=lambda s: s is None or hasattr(s, "device_set")
+    )
+
+
+def _difference(leaf: Leaf, x: Any) -> str | None:
+    """How a leaf differs from what is asked for, in words."""
+    if leaf.dtype is None:
+        kind = type(leaf.value)
+        if isinstance(x, (bool, int, float, complex, str)) and not isinstance(x, np.generic):
+            order = (bool, int, float, complex)
+            fits = type(x) is kind or (kind in order and type(x) in order and order.index(kind) <= order.index(type(x)))
+            return None if fits else f"{leaf.name}: a {kind.__name__}, {type(x).__name__} asked for"
+        if kind is not str and getattr(x, "shape", None) == ():
+            return None
+        return f"{leaf.name}: a {kind.__name__}, {_said(x)} asked for"
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+        numeric = leaf.shape == () and leaf.dtype in dtypes.NUMERIC
+        return None if numeric else f"{leaf.name}: {_text(leaf)}, a {type(x).__name__} asked for"
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        try:
+            x = as_value(x, leaf.name)
+        except TypeError:
+            return f"{leaf.name}: {_text(leaf)}, {_said(x)} asked for"
+    dtype = dtypes.key if getattr(x.dtype, "name", "") == "key<fry>" else x.dtype
+    if tuple(x.shape) != leaf.shape or dtype != leaf.dtype:
+        return f"{leaf.name}: {_text(leaf)}, {_said(x)} asked for"
+    return None
+
+
+def _text(leaf: Leaf) -> str:
+    assert leaf.dtype is not None
+    return f"{dtypes.short_name(leaf.dtype)}[{','.join(map(str, leaf.shape))}]"
+
+
+def _said(x: Any) -> str:
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        name = dtypes.short_name(x.dtype) if isinstance(x.dtype, np.dtype) else str(x.dtype)
+        return f"{name}[{','.join(map(str, x.shape))}]"
+    return f"a {type(x).__name__}"

@@ -1,0 +1,253 @@
+"""Writing a step: each process its parts, then the index, then the folder's name. No crash harms what was there.
+
+The order is the whole of it: files are on the disk before the index is, the index before the folder gets its name, and
+a rename is one step. What is being replaced is put aside under a name that is still found, and removed last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.checkpoints import index as indexes
+from nxjax.checkpoints import processes, steps, tensors
+from nxjax.checkpoints.disk import disk
+from nxjax.checkpoints.index import Index, Leaf, Stored
+from nxjax.checkpoints.parts import Part, parts_of
+from nxjax.checkpoints.progress import Progress
+from nxjax.checkpoints.structure import described, name_of
+from nxjax.errors import ParameterError, TreeError
+from nxjax.trace import dtypes
+from nxjax.trace.array import from_numpy
+from nxjax.trace.boundary import boundary
+from nxjax.trace.core import Array, Tracer
+
+NDArray = np.ndarray[Any, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Snapshot:
+    """A tree as it is now: its structure, and for each leaf its type and the parts that this process writes.
+
+    Attributes:
+        rows: per leaf its description without parts, and the parts.
+    """
+
+    tree: Any
+    rows: list[tuple[Leaf, list[Part]]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(p.data.nbytes for _, parts in self.rows for p in parts if p.data is not None)
+
+
+def snapshot(tree: Any, copy: bool) -> Snapshot:
+    """What is to be written of ``tree``.
+
+    Args:
+        copy: take copies of all elements, which nothing can change, donate or delete afterwards.
+
+    Raises:
+        TreeError: a leaf or key of a kind that files do not hold.
+        DtypeError: an element type that files do not hold.
+    """
+    structure, leaves = described(tree)
+    rows: list[tuple[Leaf, list[Part]]] = []
+    for path, x in leaves:
+        if type(x) in (bool, int, float, complex, str):
+            rows.append((Leaf(path, value=x), []))
+            continue
+        value = _array(x, path)
+        dtype, shape = np.dtype(value.dtype), tuple(value.shape)
+        tensors.check_dtype(dtype, name_of(path))
+        parts = parts_of(value, shape)
+        if copy:
+            parts = [Part(p.box, p.owner, None if p.data is None else np.array(p.data, copy=True)) for p in parts]
+        leaf = Leaf(path, dtype, shape, bool(getattr(value, "weak_type", False)), _sharding(value))
+        rows.append((leaf, parts))
+    return Snapshot(structure, rows)
+
+
+def _array(x: Any, path: Any) -> Any:
+    if isinstance(x, Tracer):
+        raise TreeError(
+            f"checkpoint: {name_of(path)} is a traced value", got=x.type, fix="save outside jitted functions"
+        )
+    if isinstance(x, Array):
+        return x
+    if isinstance(x, (np.ndarray, np.generic)):
+        # As it is: no 64-bit array is cut to the default of 32.
+        return np.asarray(x) if x.dtype in dtypes.NUMERIC or x.dtype == dtypes.key else from_numpy(x)
+    if hasattr(x, "addressable_shards") and hasattr(x, "dtype"):
+        key_data = getattr(x.dtype, "_rules", None)
+        return from_numpy(_words(x)) if key_data is not None else x
+    if hasattr(x, "__array__") and not isinstance(x, type):
+        return from_numpy(np.asarray(x))
+    raise TreeError(
+        f"checkpoint: {name_of(path)} is of a kind that files do not hold",
+        got=f"{type(x).__name__}: {str(x)[:60]}",
+        expected="arrays, numbers and strings in dicts, lists, tuples and registered nodes",
+        fix="leave it out, put it in metadata=, or register its type with nx.tree_util",
+    )
+
+
+def _words(x: Any) -> NDArray:
+    """A JAX key array as ours."""
+    words = np.ascontiguousarray(np.asarray(x._base_array))
+    return words.view(dtypes.key).reshape(x.shape)
+
+
+def _sharding(x: Any) -> Any:
+    return indexes.described_sharding(getattr(x, "sharding", None))
+
+
+@boundary
+def save(
+    directory: str | os.PathLike[str],
+    tree: Any,
+    step: int = 0,
+    metadata: Any = None,
+    *,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Path:
+    """Write a tree as a step of a folder of checkpoints; when it returns, it is on the disk.
+
+    All processes that run together call it; each writes the parts of arrays that it has. A crash at any moment, of any
+    process, leaves the steps that were there before as they were.
+
+    Args:
+        directory: of the steps; made if it is not there.
+        tree: of arrays (nxjax's, NumPy's, JAX's; sharded ones too), random keys, QArrays, numbers and strings, in
+            dicts, lists, tuples, None, and any registered nodes.
+        step: its number, from 0.
+        metadata: JSON that goes with it.
+        overwrite: replace a step of this number, instead of an error.
+        progress: show a bar; by default on a terminal, for much data.
+
+    Returns:
+        The folder of the step.
+
+    Raises:
+        ParameterError: the step is there already, or ``metadata`` is no JSON.
+        TreeError, DtypeError: something in the tree that files do not hold.
+        OSError: the disk is full, or the like; what was there is untouched.
+
+    >>> import nxjax as nx, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> save(folder, {"w": nx.ones((2, 3)), "epoch": 3}, step=7).name
+    '7'
+    """
+    number = steps.checked_step(step, "checkpoints.save")
+    return write(Path(directory), snapshot(tree, copy=False), number, checked(metadata), overwrite, progress)
+
+
+def checked(metadata: Any) -> Any:
+    return indexes.checked_metadata(metadata)
+
+
+def write(directory: Path, what: Snapshot, step: int, metadata: Any, overwrite: bool, progress: bool | None) -> Path:
+    """Write a snapshot; see `save`."""
+    here, count = processes.index(), processes.count()
+    place = directory / str(step)
+    exists = step in steps.all_steps(directory)
+    if exists and not overwrite:
+        raise ParameterError(
+            f"checkpoints.save: step {step} is there already", got=place, fix="pass overwrite=True, or another step"
+        )
+    folder = directory / steps.other_name(step, "tmp")
+    if here == 0:
+        disk().make_folder(directory, parents=True)
+        steps.clean(directory)
+        disk().make_folder(folder)
+    processes.barrier(f"{folder.name} made")
+    try:
+        with Progress(f"saving step {step}", what.nbytes, progress) as done:
+            checksums = tensors.write(
+                folder / indexes.file_name(here, count), _own(what, here), {"nxjax.step": str(step)}, done
+            )
+        processes.barrier(f"{folder.name} written")
+        if here == 0:
+            _commit(directory, folder, step, _index(folder, what, step, metadata, checksums), exists)
+        processes.barrier(f"{folder.name} named")
+    except BaseException:
+        if here == 0:
+            with contextlib.suppress(Exception):
+                disk().remove_folder(folder)
+        raise
+    return place
+
+
+def _own(what: Snapshot, process: int) -> list[tuple[str, NDArray]]:
+    """The tensors of this process, in the order of the leaves."""
+    return [(name, p.data) for name, p in _named(what) if p.owner == process and p.data is not None]
+
+
+def _named(what: Snapshot) -> list[tuple[str, Part]]:
+    """Every part with its tensor's name: the leaf's, and the part's start where there are several."""
+    used = {tensors.METADATA}
+    found: list[tuple[str, Part]] = []
+    for leaf, parts in what.rows:
+        for part in parts:
+            start = ",".join(str(a) for a, _ in part.box)
+            name = base = leaf.name if len(parts) == 1 else f"{leaf.name}@{start}"
+            twins = 1
+            while name in used:
+                twins += 1
+                name = f"{base}~{twins}"
+            used.add(name)
+            found.append((name, part))
+    return found
+
+
+def _index(folder: Path, what: Snapshot, step: int, metadata: Any, checksums: Sequence[int]) -> Index:
+    """The index of all processes' files; the checksums of the others stand in their headers."""
+    count = processes.count()
+    named = _named(what)
+    by_process: list[list[str]] = [[n for n, p in named if p.owner == i] for i in range(count)]
+    files: list[tuple[str, int]] = []
+    known: dict[str, tuple[int, int]] = {}
+    for process, names in enumerate(by_process):
+        path = folder / indexes.file_name(process, count)
+        sums = list(checksums) if process == processes.index() else tensors.TensorFile(path).checksums(names)
+        known.update({n: (process, c) for n, c in zip(names, sums, strict=True)})
+        files.append((path.name, path.stat().st_size))
+    rest = iter(named)
+    leaves: list[Leaf] = []
+    for leaf, parts in what.rows:
+        stored: list[Stored] = []
+        for _ in parts:
+            name, part = next(rest)
+            stored.append(Stored(known[name][0], name, part.box, known[name][1]))
+        leaves.append(Leaf(leaf.path, leaf.dtype, leaf.shape, leaf.weak, leaf.sharding, tuple(stored), leaf.value))
+    return Index(step, tuple(files), what.tree, tuple(leaves), metadata, count)
+
+
+def _commit(directory: Path, folder: Path, step: int, index: Index, exists: bool) -> None:
+    """The index, and then the name."""
+    file = disk().create(folder / steps.INDEX)
+    try:
+        file.write(indexes.written(index))
+        file.sync()
+    finally:
+        file.close()
+    disk().sync_folder(folder)
+    place, aside = directory / str(step), directory / steps.other_name(step, "old")
+    if exists and place.exists():
+        disk().rename(place, aside)
+    try:
+        disk().rename(folder, place)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            disk().rename(aside, place)
+        raise
+    disk().sync_folder(directory)
+    if aside.exists():
+        disk().remove_folder(aside)

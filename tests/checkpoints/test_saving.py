@@ -1,0 +1,356 @@
+"""Trees on disk and back: every dtype and kind of node, what is refused, and files that others can read."""
+
+import collections
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import nxjax as nx
+from nxjax import checkpoints
+from nxjax.errors import DtypeError, InvalidFileError, ParameterError, ShapeError, TreeError
+from nxjax.trace import dtypes
+
+Point = collections.namedtuple("Point", "x y")
+R = np.random.default_rng(0)
+
+
+@nx.tree_util.register_dataclass
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object
+    name: str = dataclasses.field(default="layer", metadata={"static": True})
+
+
+def same(a, b):
+    a, a_def = nx.tree.flatten(a)
+    b, b_def = nx.tree.flatten(b)
+    assert a_def == b_def
+    for x, y in zip(a, b, strict=True):
+        if isinstance(x, (str, bool, int, float, complex)) and not isinstance(x, np.generic):
+            assert type(x) is type(y) and (x == y or x != x)
+            continue
+        assert x.dtype == y.dtype and x.shape == y.shape
+        x, y = (v.numpy() if isinstance(v, nx.Array) else np.asarray(v) for v in (x, y))
+        np.testing.assert_array_equal(x.reshape(-1).view(np.uint8), np.ascontiguousarray(y).reshape(-1).view(np.uint8))
+
+
+STATE = {
+    "params": [Layer(nx.ones((3, 4)), nx.zeros(4)), Layer(nx.arange(6).reshape(2, 3), None)],
+    "opt": Point(nx.array(3), (nx.ones(2, dtype="bfloat16"),)),
+    "key": nx.random.key(3),
+    "keys": nx.random.split(nx.random.key(3), 4),
+    "step": 7,
+    "rate": 0.1,
+    "done": False,
+    "z": 1 + 2j,
+    "run": "näme",
+    "nothing": None,
+    "empty": {},
+    3: nx.ones(()),
+}
+
+
+def test_with_like_the_same_tree_comes_back(tmp_path):
+    checkpoints.save(tmp_path, STATE, step=5)
+    back = checkpoints.restore(tmp_path, like=STATE)
+    same(back, STATE)
+    assert isinstance(back["params"][0], Layer) and isinstance(back["opt"], Point)
+    assert all(isinstance(x, nx.Array) for x in nx.tree.leaves(back["params"]))
+
+
+def test_without_like_dicts_and_lists_come_back(tmp_path):
+    checkpoints.save(tmp_path, STATE, step=5)
+    back = checkpoints.restore(tmp_path)
+    assert set(back) == set(STATE)
+    assert set(back["params"][0]) == {"w", "b"} and back["params"][1]["b"] is None
+    assert set(back["opt"]) == {"x", "y"} and isinstance(back["opt"]["y"], tuple)
+    assert back["empty"] == {} and back["nothing"] is None and back["run"] == "näme" and back["z"] == 1 + 2j
+    assert back["step"] == 7 and type(back["rate"]) is float and back["done"] is False
+    assert back[3].shape == () and back["key"].dtype == nx.random.key(0).dtype
+    same(back["params"][0]["w"], STATE["params"][0].w)
+    again = checkpoints.restore(tmp_path, like=STATE)
+    checkpoints.save(tmp_path / "b", back, step=0)
+    same(checkpoints.restore(tmp_path / "b", like=STATE), again)  # found by path, whatever the nodes
+
+
+ALL = sorted((*dtypes.NUMERIC,), key=str)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 7)], ids=str)
+def test_every_dtype(dtype, shape, tmp_path):
+    x = (R.standard_normal(shape) * 3).astype(dtype)
+    checkpoints.save(tmp_path, {"x": x, "y": nx.asarray(x, dtype=dtype)})
+    back = checkpoints.restore(tmp_path)
+    same(back, {"x": x, "y": x})
+    same(checkpoints.restore(tmp_path, like={"x": x, "y": nx.asarray(x, dtype=dtype)})["x"], x)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.recursive(
+        st.one_of(
+            hnp.arrays(st.sampled_from([np.float32, np.int8, np.bool_, np.uint64]), hnp.array_shapes(max_side=4)),
+            st.integers(-(2**70), 2**70),
+            st.floats(),
+            st.booleans(),
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+            st.none(),
+        ),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.lists(inner, max_size=3).map(tuple),
+            st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), inner, max_size=3),
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_tree(tree):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints.save(folder, tree)
+        same(checkpoints.restore(folder), tree)
+        same(checkpoints.restore(folder, like=tree), tree)
+
+
+def test_names_that_meet(tmp_path):
+    tree = {"a.b": nx.ones(1), "a": {"b": nx.zeros(1)}, "__metadata__": nx.ones(2), "1": nx.ones(3), 1: nx.ones(4)}
+    checkpoints.save(tmp_path, tree)
+    same(checkpoints.restore(tmp_path), tree)
+
+
+def test_qarrays_come_back_as_they_are(tmp_path):
+    w = nx.QArray(nx.array([[1, -7]], dtype="int4"), nx.array([[0.5]]))
+    checkpoints.save(tmp_path, {"w": w, "v": [w]})
+    for back in (checkpoints.restore(tmp_path), checkpoints.restore(tmp_path, like={"w": w, "v": [w]})):
+        assert isinstance(back["w"], nx.QArray) and back["w"].dtype == ml_dtypes.int4
+        np.testing.assert_array_equal(np.asarray(back["v"][0]), np.asarray(w))
+
+
+def test_arrays_of_jax(tmp_path):
+    tree = {"x": jnp.arange(3.0), "k": jax.random.key(1), "b": jnp.ones(2, jnp.bfloat16)}
+    checkpoints.save(tmp_path, tree)
+    back = checkpoints.restore(tmp_path)
+    np.testing.assert_array_equal(nx.random.key_data(back["k"]), jax.random.key_data(tree["k"]))
+    np.testing.assert_array_equal(back["x"], np.arange(3))
+    checkpoints.restore(tmp_path, like=tree)
+
+
+def test_numpy_keeps_64_bits_and_any_order_in_memory(tmp_path):
+    x = np.asfortranarray(R.standard_normal((5, 7)))
+    tree = {"x": x, "y": x[::2, ::-3], "n": np.int64(2**40), "i": np.arange(3)}
+    checkpoints.save(tmp_path, tree)
+    back = checkpoints.restore(tmp_path, like=tree)
+    same(back, tree)
+    assert isinstance(back["x"], np.ndarray) and back["x"].flags.writeable and isinstance(back["n"], np.int64)
+    assert checkpoints.restore(tmp_path)["x"].dtype == np.float64
+
+
+def test_weak_types_stay(tmp_path):
+    weak = nx.jit(lambda x: x)(2.0)
+    checkpoints.save(tmp_path, {"a": weak, "b": nx.ones(())})
+    back = checkpoints.restore(tmp_path)
+    assert back["a"].weak_type == weak.weak_type and not back["b"].weak_type
+
+
+def test_shapes_in_the_place_of_arrays(tmp_path):
+    checkpoints.save(tmp_path, {"w": nx.ones((2, 3)), "k": nx.random.key(0), "n": 3})
+    like = nx.eval_shape(lambda: {"w": nx.ones((2, 3)), "k": nx.random.key(0), "n": 3.0})
+    back = checkpoints.restore(tmp_path, like=like)
+    same(back["w"], nx.ones((2, 3)))
+    assert back["n"].dtype == np.float32
+
+
+def test_restored_arrays_train_on(tmp_path):
+    step = nx.jit(lambda p: nx.tree.map(lambda x: x * 2, p), donate_argnums=0)
+    checkpoints.save(tmp_path, {"w": nx.ones((64, 64))})
+    state = checkpoints.restore(tmp_path)
+    for _ in range(3):
+        state = step(state)
+    assert float(state["w"][0, 0]) == 8
+    same(checkpoints.restore(tmp_path)["w"], nx.ones((64, 64)))
+
+
+def test_files_are_read_by_any_safetensors_library(tmp_path):
+    tree = {"a": {"w": nx.ones((2, 3)), "i": nx.arange(5)}, "b": nx.array([True, False])}
+    folder = checkpoints.save(tmp_path, tree, step=2, metadata={"lr": 0.1})
+    (path,) = folder.glob("*.safetensors")
+    assert path.name == "shard-00000-of-00001.safetensors"
+    found = safetensors.numpy.load_file(path)
+    assert set(found) == {"a.w", "a.i", "b"}
+    np.testing.assert_array_equal(found["a.i"], np.arange(5))
+    index = json.loads((folder / "index.json").read_text())["checkpoint"]
+    assert index["step"] == 2 and index["metadata"] == {"lr": 0.1}
+    assert checkpoints.metadata(tmp_path) == {"lr": 0.1}
+
+
+def test_big_arrays_lie_on_cache_lines_of_the_file(tmp_path):
+    checkpoints.save(tmp_path, {"a": nx.ones(3), "b": nx.ones((16, 16)), "c": nx.ones(1, dtype="int8")})
+    back = checkpoints.restore(tmp_path, verify=False)
+    data = back["b"].numpy()
+    assert data.ctypes.data % 64 == 0 and not data.flags.writeable and not data.flags.owndata
+
+
+def test_steps(tmp_path):
+    assert checkpoints.all_steps(tmp_path) == [] and checkpoints.latest_step(tmp_path / "none") is None
+    for step in (3, 20, 100):
+        checkpoints.save(tmp_path, {"s": step}, step=step)
+    for other in ("7", "007", "x", "5.nxjax-tmp-h-1-1"):
+        (tmp_path / other).mkdir()
+    assert checkpoints.all_steps(tmp_path) == [3, 20, 100] and checkpoints.latest_step(tmp_path) == 100
+    assert checkpoints.restore(tmp_path)["s"] == 100 and checkpoints.restore(tmp_path, step=3)["s"] == 3
+    with pytest.raises(ParameterError, match=r"no checkpoint of step 4.*"):
+        checkpoints.restore(tmp_path, step=4)
+    with pytest.raises(ParameterError, match="no complete step"):
+        checkpoints.restore(tmp_path / "none")
+    with pytest.raises(ParameterError, match="already"):
+        checkpoints.save(tmp_path, {"s": 0}, step=3)
+    checkpoints.save(tmp_path, {"s": "new"}, step=3, overwrite=True)
+    assert checkpoints.restore(tmp_path, step=3)["s"] == "new"
+    for step in (-1, 1.5, "3", True, None):
+        with pytest.raises(ParameterError, match="whole number"):
+            checkpoints.save(tmp_path, {}, step=step)
+
+
+def test_leaves_that_are_missing_or_more_are_named(tmp_path):
+    checkpoints.save(tmp_path, {"a": nx.ones(2), "b": {"c": nx.ones(3)}})
+    with pytest.raises(TreeError, match=r"not in the checkpoint: b\.d; not in like=: b\.c"):
+        checkpoints.restore(tmp_path, like={"a": nx.ones(2), "b": {"d": nx.ones(3)}})
+
+
+def test_other_shapes_and_dtypes_are_named(tmp_path):
+    checkpoints.save(tmp_path, {"a": nx.ones(2), "b": {"c": nx.ones(3)}, "s": "text", "n": 2.5, "k": nx.random.key(0)})
+    good = {"a": nx.ones(2), "b": {"c": nx.ones(3)}, "s": "", "n": 0.0, "k": nx.random.key(1)}
+    checkpoints.restore(tmp_path, like=good)
+    for change, words in [
+        ({"a": nx.ones(3)}, r"a: f32\[2\], f32\[3\] asked for"),
+        ({"b": {"c": nx.arange(3)}}, r"b\.c: f32\[3\], i32\[3\] asked for"),
+        ({"s": nx.ones(1)}, r"s: a str"),
+        ({"n": 3}, r"n: a float, a int asked for|n: a float, int asked for"),
+        ({"a": 1.0}, r"a: f32\[2\], a float asked for"),
+        ({"k": nx.ones(2)}, r"k: key"),
+    ]:
+        with pytest.raises(ShapeError, match=words):
+            checkpoints.restore(tmp_path, like={**good, **change})
+
+
+def test_what_files_do_not_hold_is_named(tmp_path):
+    for tree, error, words in [
+        ({"a": object()}, TreeError, "a is of a kind"),
+        ({"a": np.array(["x"])}, DtypeError, "cannot hold"),
+        ({"a": np.zeros(2, nx.float0)}, DtypeError, "a has an element type|cannot hold|float0"),
+        ({1.5: nx.ones(1)}, TreeError, "neither string nor integer"),
+    ]:
+        with pytest.raises(error, match=words):
+            checkpoints.save(tmp_path / "x", tree)
+    with pytest.raises(ParameterError, match="must be JSON"):
+        checkpoints.save(tmp_path / "x", {}, metadata={"a": object()})
+    with pytest.raises(TreeError, match="traced value"):
+        nx.jit(lambda x: checkpoints.save(tmp_path / "x", {"w": x}))(1.0)
+    deep = nx.ones(1)
+    for _ in range(250):
+        deep = [deep]
+    with pytest.raises(TreeError, match="too deep"):
+        checkpoints.save(tmp_path / "x", deep)
+    assert not (tmp_path / "x").exists()
+
+
+def damaged(folder, path, change):
+    data = bytearray(path.read_bytes())
+    path.write_bytes(change(data))
+    return folder
+
+
+def test_damaged_files_are_named_with_the_tensor(tmp_path):
+    folder = checkpoints.save(tmp_path, {"first": nx.ones(64), "second": nx.zeros(64)})
+    (path,) = folder.glob("*.safetensors")
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 17):
+        data = bytearray(whole)
+        data[position] ^= 4
+        path.write_bytes(data)
+        said = None
+        try:
+            back = checkpoints.restore(tmp_path)
+            same(back, {"first": nx.ones(64), "second": nx.zeros(64)})
+        except InvalidFileError as error:
+            said = str(error)
+        assert said is None or path.name in said
+        assert position <= len(whole) - 256 or "'second'" in said
+    for size in (0, 4, 8, 100, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InvalidFileError, match="shard-00000"):
+            checkpoints.restore(tmp_path)
+    path.unlink()
+    with pytest.raises(InvalidFileError, match="missing"):
+        checkpoints.restore(tmp_path)
+
+
+def test_a_damaged_index_is_named(tmp_path):
+    folder = checkpoints.save(tmp_path, {"a": nx.ones(3), "b": [1, None, "x"]}, metadata={"m": [1.5]})
+    path = folder / "index.json"
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 3):
+        data = bytearray(whole)
+        data[position] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(InvalidFileError, match=r"index\.json"):
+            checkpoints.restore(tmp_path)
+    for size in range(0, len(whole), 29):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InvalidFileError, match=r"index\.json"):
+            checkpoints.restore(tmp_path)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_hostile_indices(tmp_path_factory, data):
+    """Every field may be anything, under a checksum that fits."""
+    from nxjax.checkpoints import index as indexes
+    from nxjax.errors import NxError
+
+    tmp_path = tmp_path_factory.mktemp("hostile")
+    folder = checkpoints.save(tmp_path, {"a": nx.ones((2, 3)), "b": [1, None, "x"], "q": (2.5,)})
+    path = folder / "index.json"
+    body = json.loads(path.read_bytes())["checkpoint"]
+    places = []
+
+    def walk(x):
+        for key in x if isinstance(x, dict) else range(len(x)):
+            places.append((x, key))
+            if isinstance(x[key], (dict, list)):
+                walk(x[key])
+
+    walk(body)
+    holder, key = places[data.draw(st.integers(0, len(places) - 1))]
+    junk = st.one_of(
+        st.none(), st.integers(-5, 2**66), st.text(max_size=4), st.just([]), st.just({}), st.just([[1]]), st.just(1e99),
+        st.sampled_from(["../index.json", "float64", "/etc/passwd", [2**62, 2**62], {"l": [0, 0]}, {"d": [[None, 0]]}]),
+    )  # fmt: skip
+    holder[key] = data.draw(junk)
+    path.write_bytes(json.dumps({"crc32": indexes._checksum(body), "checkpoint": body}).encode())
+    try:
+        checkpoints.restore(tmp_path)
+        checkpoints.restore(tmp_path, like={"a": nx.ones((2, 3)), "b": [1, None, "x"], "q": (2.5,)})
+    except (NxError, OSError):
+        pass
+
+
+def test_a_bar_when_asked_for(tmp_path, capsys):
+    checkpoints.save(tmp_path, {"a": nx.ones(1000)}, progress=True)
+    assert "saving step 0" in capsys.readouterr().err
+    checkpoints.restore(tmp_path, progress=True)
+    assert "restoring step 0" in capsys.readouterr().err
+    checkpoints.save(tmp_path, {"a": nx.ones(1000)}, step=1)
+    assert not capsys.readouterr().err
