@@ -13,8 +13,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import Source
+from nxjax.kernels.ipu.expression import Node, literal, supported
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.expression import Node, literal, supported
 from nxjax.lower.ipu.program import Group, Shape, View
 from nxjax.lower.ipu.spread import spread
 from nxjax.trace.program import Equation

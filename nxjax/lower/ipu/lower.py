@@ -24,6 +24,7 @@ from nxjax.lower.ipu.rules.refused import REASONS
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.order import in_order
 from nxjax.trace.program import Equation, Literal, Program, Var
+from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.transforms.inline import inlined
 
@@ -64,7 +65,7 @@ class _Lowering:
         program = in_order(dead_code_eliminated(inlined(program)))
         inputs = [self._input(v, i) for i, v in enumerate(program.inputs)]
         values = self._values(program, [v.view() for v in inputs])
-        self.fuser.force(values)
+        self._forced(values)
         if self.refused:
             raise self._error(program.name)
         views = [self.fuser.force_one(v) for v in values]
@@ -79,18 +80,18 @@ class _Lowering:
                 if view.variable is not state or not view.whole:
                     writes.append((view, View(state, 0, view.shape, state.view().strides)))
                 continue
-            if not view.whole or view.variable.role in ("input", "constant", "state"):
-                view = b.materialize(view, _same_place(view), f"output {i}")
+            taken = view.variable.role == "output" and view.variable.shape != view.shape
+            if not view.whole or taken or view.variable.role in ("input", "constant", "state"):
+                pieces = view.variable.pieces if view.whole else b.variable(view.shape, view.dtype).pieces
+                view = b.materialize(view, pieces, f"output {i}")
+            # Row-major elements have no shape of their own.
+            view.variable.shape = view.shape
             view.variable.role = "output"
             outputs.append(view.variable)
         if writes:
             # What is read from a state that another write replaces is saved first.
             targets = {id(t.variable) for _, t in writes}
-            safe = [
-                (b.materialize(s, _same_place(s) or s.variable.pieces), t)
-                for s, t in writes
-                if id(s.variable) in targets
-            ]
+            safe = [(b.materialize(s, t.variable.pieces), t) for s, t in writes if id(s.variable) in targets]
             b.copy([*safe, *((s, t) for s, t in writes if id(s.variable) not in targets)], "state")
         found = IpuProgram(name, b.system, tuple(inputs), tuple(outputs), tuple(b.steps), b.functions, aliases)
         return in_place(found)
@@ -98,6 +99,14 @@ class _Lowering:
     def _input(self, v: Var, i: int) -> Variable:
         t = view_type(v.type)
         return self._checked(lambda: self.b.variable(t.shape, t.dtype, None, f"input {i}", "input"), "input", t, None)
+
+    def _forced(self, values: Sequence[Value]) -> None:
+        for v in values:
+            try:
+                self.fuser.force([v] if self.refused else values)
+            except Unsupported as error:
+                if isinstance(v, Lazy):
+                    self._refuse(v.name, error, v.source)
 
     # --- walking ---
 
@@ -128,7 +137,8 @@ class _Lowering:
 
         for e in program.equations:
             args = [value(a) for a in e.inputs]
-            with self.b.at(e.op.name, e.source, e.scope):
+            # What a rule or an expansion writes comes from the same line.
+            with self.b.at(e.op.name, e.source, e.scope), replaying(e.scope, e.source or self.b.source):
                 ys = self._apply(e, args)
             for v, y in zip(e.outputs, ys, strict=True):
                 bind(v, y)
@@ -210,11 +220,6 @@ class _Lowering:
         )
         error.rows = tuple(rows)
         return error
-
-
-def _same_place(view: View) -> Any:
-    """The pieces of the variable that ``view`` is all of, in order."""
-    return view.variable.pieces if view.whole else None
 
 
 def _matched(

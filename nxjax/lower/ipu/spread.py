@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from nxjax.kernels.ipu.expression import Node, codelet
 from nxjax.lower.ipu.builder import Builder, collapsed
-from nxjax.lower.ipu.expression import Node, codelet
 from nxjax.lower.ipu.mapping import grid, linear, parts
 from nxjax.lower.ipu.program import GRAIN, Boxes, Edge, Group, NDArray, Piece, Shape, Variable, View, row_major
 

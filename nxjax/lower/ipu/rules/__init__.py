@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.lower.ipu.rules import conv, dot, shape
+from nxjax.lower.ipu.rules import control, conv, dot, portable, reduce, shape, sort, take, window
 from nxjax.lower.ipu.rules.table import Rule
 
-RULES: Final[dict[str, Rule]] = {**shape.RULES, **dot.RULES, **conv.RULES}
+RULES: Final[dict[str, Rule]] = {
+    **shape.RULES,
+    **reduce.RULES,
+    **take.RULES,
+    **window.RULES,
+    **sort.RULES,
+    **control.RULES,
+    **portable.RULES,
+    **dot.RULES,
+    **conv.RULES,
+}

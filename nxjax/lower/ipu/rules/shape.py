@@ -49,7 +49,7 @@ def cut(x: View, starts: Any, limits: Any, steps: Any = None) -> View:
 
 
 def slice_(b: Builder, e: Equation, x: View) -> View:
-    return cut(x, e.params["start_indices"], e.params["limit_indices"], e.params["strides"])
+    return cut(x, e.params["start_indices"], e.params["limit_indices"], e.params.get("strides"))
 
 
 def split(b: Builder, e: Equation, x: View) -> tuple[View, ...]:

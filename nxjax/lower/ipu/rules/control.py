@@ -1,0 +1,143 @@
+"""Loops and choices: while, scan, cond. What a loop carries has a variable of its own, which its body writes again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.lower.ipu.builder import Builder
+from nxjax.lower.ipu.program import Repeat, Step, Switch, Variable, View, While, row_major
+from nxjax.lower.ipu.rules.carry import assign, copied, kept
+from nxjax.lower.ipu.rules.table import Rule
+from nxjax.lower.ipu.rules.take import put, table_pieces, take
+from nxjax.ops.arithmetic import add
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import clamp
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.program import Equation, Program
+
+
+def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+    p = e.params
+    n, m = p["cond_nconsts"], p["body_nconsts"]
+    cond_consts, body_consts, init = xs[:n], xs[n : n + m], xs[n + m :]
+    carry = [kept(b, x) for x in init]
+    predicate = b.variable((1,), np.bool_, None, b.fresh("predicate"))
+    with b.block() as condition:
+        (test,) = b.program(p["cond"], [*cond_consts, *carry])
+        copied(b, [(b.reshaped(test, (1,)), predicate.view())])
+    with b.block() as body:
+        assign(b, b.program(p["body"], [*body_consts, *carry]), carry)
+    b.steps.append(While(tuple(condition), predicate, tuple(body), b.source))
+    return tuple(carry)
+
+
+def scan(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+    p = e.params
+    body: Program = p["body"]
+    length, n, m = p["length"], p["num_consts"], p["num_carry"]
+    consts, init, sequences = xs[:n], xs[n : n + m], xs[n + m :]
+    outs = [(v, t) for v, t in zip(e.outputs[m:], body.out_types[m:], strict=True)]
+    if not length:
+        empty = [b.variable(_view_shape(v), _dtype(v)).view() for v, _ in outs]
+        return (*init, *empty)
+    carry = [kept(b, x) for x in init]
+    reverse = p["reverse"]
+    counter = kept(b, b.constant(np.int32(length - 1 if reverse else 0)))
+    tables = [_as_table(b, x) for x in sequences]
+    columns = [_column(b, _view_shape(v), _dtype(v)) for v, _ in outs]
+    index = b.reshaped(counter, (1, 1))
+    with b.block() as steps:
+        rows = [b.reshaped(take(b, t, index), x.shape[1:]) for t, x in zip(tables, sequences, strict=True)]
+        ys = b.program(body, [*consts, *carry, *rows])
+        for column, y in zip(columns, ys[m:], strict=True):
+            if column.size:
+                width = math.prod(column.shape[1:])
+                table = View(column, 0, (1, length, width), row_major((1, length, width)))
+                put(b, table, index, b.reshaped(y, (1, 1, width)), "set", column)
+        step = wrap(np.int32(-1 if reverse else 1))
+        next_one = b.inline(lambda i: add(i, step), [counter])
+        assign(b, [*ys[:m], next_one], [*carry, counter])
+    b.steps.append(Repeat(length, tuple(steps), b.source))
+    return (*carry, *(c.view() for c in columns))
+
+
+def cond(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:
+    branches: Sequence[Program] = e.params["branches"]
+    if len(branches) == 1:
+        return tuple(b.program(branches[0], xs))
+    if index.shape:
+        return _chosen(b, e, index, *xs)
+    low, high = wrap(np.int32(0)), wrap(np.int32(len(branches) - 1))
+    which = b.inline(lambda i: clamp(low, convert_element_type(i, dtype=dtypes.int32), high), [index])
+    which = b.materialize(which)
+    results: list[Variable] = []
+    bodies: list[tuple[Step, ...]] = []
+    for number, branch in enumerate(branches):
+        with b.block() as steps:
+            ys = b.program(branch, xs)
+            if not number:
+                results = [b.variable(y.shape, y.dtype, y.variable.pieces if y.whole else None) for y in ys]
+            copied(b, [(y, r.view()) for y, r in zip(ys, results, strict=True)])
+        bodies.append(tuple(steps))
+    b.steps.append(Switch(which.variable, tuple(bodies), b.source))
+    return tuple(r.view() for r in results)
+
+
+def _chosen(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:
+    """Each element has its own choice: all branches, then select."""
+    from nxjax.transforms.control.cond import choose
+
+    columns = [b.program(branch, xs) for branch in e.params["branches"]]
+    return tuple(b.inline(lambda i, *ys: choose(i, ys), [index, *choices]) for choices in zip(*columns, strict=True))
+
+
+def _as_table(b: Builder, x: View) -> View:
+    """A sequence as [1, length, width], each tile with some columns of all steps."""
+    shape = (x.shape[0], math.prod(x.shape[1:]))
+    if not x.size:
+        return b.reshaped(x, (1, *shape))
+    pieces = table_pieces(b, shape, x.dtype.itemsize)
+    covers = x.whole and x.variable.role in ("input", "constant")
+    if not (covers and b.place(x.variable, pieces)):
+        x = b.materialize(x, pieces)
+    return View(x.variable, x.offset, (1, *shape), row_major((1, *shape)))
+
+
+def _column(b: Builder, shape: tuple[int, ...], dtype: Any) -> Variable:
+    """Where the results of all steps go."""
+    if not math.prod(shape):
+        return b.variable(shape, dtype)
+    return b.variable(shape, dtype, table_pieces(b, (shape[0], math.prod(shape[1:])), np.dtype(dtype).itemsize))
+
+
+def _view_shape(v: Any) -> tuple[int, ...]:
+    return (*v.type.shape, 2) if v.type.dtype == dtypes.key else v.type.shape
+
+
+def _dtype(v: Any) -> np.dtype[Any]:
+    return np.dtype(np.uint32) if v.type.dtype == dtypes.key else v.type.dtype
+
+
+def linear_solve(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+    counts: tuple[int, ...] = e.params["counts"]
+    before, after = sum(counts[:2]), sum(counts)
+    consts = xs[before : before + counts[2]]
+    return tuple(b.program(e.params["programs"][2], [*consts, *xs[after:]]))
+
+
+def root(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+    return tuple(b.program(e.params["solve"], xs[e.params["counts"][0] :]))
+
+
+RULES: Final = {
+    "while": Rule(while_),
+    "scan": Rule(scan),
+    "cond": Rule(cond),
+    "custom_linear_solve": Rule(linear_solve),
+    "custom_root": Rule(root),
+}

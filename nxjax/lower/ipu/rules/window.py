@@ -1,0 +1,128 @@
+"""Window reductions: a box of windows is reduced one dimension after the other, tap by tap, as elementwise work on
+strided views."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.lower.ipu.builder import Builder
+from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.rules.table import Rule
+from nxjax.ops.arithmetic import add, max, min
+from nxjax.ops.base import constant, like, zeros
+from nxjax.ops.bitwise import and_, not_
+from nxjax.ops.compare import ge, le
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import select_n
+from nxjax.ops.slicing import pad
+from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.window import highest, lowest
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+from nxjax.trace.program import Equation
+from nxjax.trace.types import ArrayType
+
+# Beyond so many taps along a dimension, runs of a power of two are combined first and each window is two of them.
+LONG: Final = 8
+
+Combine = Callable[[Array, Array], Array]
+
+
+def _padded(x: Array, value: Any, padding: Any, base: Sequence[int]) -> Array:
+    config = tuple((low, high, d - 1) for (low, high), d in zip(padding, base, strict=True))
+    return pad(x, wrap(np.asarray(value).astype(x.dtype)), padding_config=config) if any(map(any, config)) else x
+
+
+def _cut(x: Array, axis: int, start: int, count: int, step: int = 1) -> Array:
+    starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], limits[axis], steps[axis] = start, start + (count - 1) * step + 1, step
+    return slice_op(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=tuple(steps))
+
+
+def _along(x: Array, axis: int, size: int, stride: int, hole: int, count: int, combine: Combine, again: bool) -> Array:
+    """Windows along one dimension: ``count`` of them, ``size`` taps each, ``hole`` apart."""
+    if size <= LONG:
+        total = _cut(x, axis, 0, count, stride)
+        for tap in range(1, size):
+            total = combine(total, _cut(x, axis, tap * hole, count, stride))
+        return total
+    # Runs of 1, 2, 4, ... taps from each place. A window is joined from runs: overlapping ones where that is the same
+    # (the extremum of an element and itself is the element), else those of its binary digits.
+    runs, run = [x], 1
+    while run * 2 <= size:
+        last = runs[-1]
+        places = last.shape[axis] - run * hole
+        runs.append(combine(_cut(last, axis, 0, places), _cut(last, axis, run * hole, places)))
+        run *= 2
+    if again:
+        return combine(_cut(runs[-1], axis, 0, count, stride), _cut(runs[-1], axis, (size - run) * hole, count, stride))
+    total: Array | None = None
+    start = 0
+    for power in reversed(range(len(runs))):
+        if size & (1 << power):
+            part = _cut(runs[power], axis, start * hole, count, stride)
+            total = part if total is None else combine(total, part)
+            start += 1 << power
+    assert total is not None
+    return total
+
+
+def reduce_window(b: Builder, e: Equation, x: View) -> View:
+    p, out = e.params, e.outputs[0].type
+    if not out.size:
+        return b.variable(out.shape, out.dtype).view()
+    op: Any = e.op
+    combine: Combine = {"reduce_window_max": max, "reduce_window_min": min}.get(op.name, add)
+
+    def windows(v: Array) -> Array:
+        if v.dtype == dtypes.float16 and combine is add:
+            v = convert_element_type(v, dtype=dtypes.float32)
+        y = _padded(v, op.identity(out.dtype), p["padding"], p["base_dilation"])
+        for axis, (k, s, d) in enumerate(
+            zip(p["window_dimensions"], p["window_strides"], p["window_dilation"], strict=True)
+        ):
+            if (k, s) != (1, 1):
+                y = _along(y, axis, k, s, d, out.shape[axis], combine, combine is not add)
+        return convert_element_type(y, dtype=out.dtype) if y.dtype != out.dtype else y
+
+    return b.inline(windows, [x])
+
+
+def select_and_gather_add(b: Builder, e: Equation, t: View, x: View) -> View:
+    p, out = e.params, e.outputs[0].type
+    if not out.size:
+        return b.variable(out.shape, out.dtype).view()
+
+    def gathered(t: Array, x: Array) -> Array:
+        greatest = p["select_prim"] == "ge"
+        worst = (lowest if greatest else highest)(x.dtype)
+        better = ge if greatest else le
+        values = _padded(x, worst, p["padding"], p["base_dilation"])
+        inside = _padded(constant(True, dtypes.bool_, x.shape), False, p["padding"], p["base_dilation"])
+        tangents = _padded(t, 0, p["padding"], p["base_dilation"])
+        best = constant(worst, x.dtype, out.shape)
+        found = constant(False, dtypes.bool_, out.shape)
+        chosen = zeros(ArrayType(out.shape, t.dtype))
+        for tap in itertools.product(*map(range, p["window_dimensions"])):
+            start = tuple(j * d for j, d in zip(tap, p["window_dilation"], strict=True))
+            limit = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, out.shape, p["window_strides"], strict=True))
+            at: dict[str, Any] = {"start_indices": start, "limit_indices": limit, "strides": p["window_strides"]}
+            value, here = slice_op(values, **at), slice_op(inside, **at)
+            taken = and_(here, not_(and_(found, better(best, value))))
+            best = select_n(taken, best, value)
+            chosen = select_n(taken, chosen, slice_op(tangents, **at))
+            found = select_n(taken, found, like(found, True))
+        return chosen
+
+    return b.inline(gathered, [t, x])
+
+
+RULES: Final = {
+    **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), Rule(reduce_window)),
+    "select_and_gather_add": Rule(select_and_gather_add),
+}
