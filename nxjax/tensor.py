@@ -10,10 +10,14 @@ from nxjax.trace.core import Array
 class _TensorType(type):
     """Calling the class makes an array; every array is an instance of it."""
 
-    def __call__(cls, data: Any, dtype: Any = None) -> Array:
+    def __call__(cls, data: Any, dtype: Any = None, *, device: Any = None) -> Array:
         from nxjax.numpy.creation import array
 
-        return array(data, dtype=dtype)
+        if device is None:
+            return array(data, dtype=dtype)
+        from nxjax.runtime import device_put
+
+        return device_put(array(data, dtype=dtype), device)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Array)
@@ -24,7 +28,10 @@ class _TensorType(type):
 
 @final
 class Tensor(Array, metaclass=_TensorType):
-    """An array of the numbers in nested lists, a NumPy array or another array; exactly `nx.array`.
+    """An array of the numbers in nested lists, a NumPy array or another array; exactly `nx.array`, put on ``device``.
+
+    Raises:
+        ExecutionError: the device is not here; the message says why.
 
     >>> import nxjax as nx
     >>> t = nx.Tensor([[1, 2], [3, 4]])

@@ -132,6 +132,21 @@ class Module(metaclass=_ModuleType):
                 raise ShapeError(f"{name}: parameter {path}", got=value.type, expected=np.shape(known[path]))
         return tree.unflatten(tree.structure(self), values)
 
+    def to(self, device: Any) -> Self:
+        """The module with its parameters put on ``device``: as `nx.device_put` of it. The module itself stays as it is.
+
+        Raises:
+            ExecutionError: the device is not here; the message says why.
+
+        >>> import nxjax as nx
+        >>> from nxjax.nn import Linear
+        >>> Linear(2, 1).to(nx.devices("cpu")[0]).weight.device
+        cpu:0
+        """
+        from nxjax.runtime import device_put
+
+        return device_put(self, device)
+
     @property
     def size(self) -> int:
         """How many numbers the parameters hold.

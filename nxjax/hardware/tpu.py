@@ -1,0 +1,365 @@
+"""`nxjax.hardware.tpu`: Google's TPUs as one backend object: Cloud TPUs of this machine, slices elsewhere, Edge TPUs.
+
+With a chip, operations and models run on it. Without one, a Cloud TPU can be compiled for (``compile_only=True``), and
+an Edge TPU's integers are computed by LiteRT on the host; every result says where it comes from. Making a backend for a
+chip that is not here is an error that says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal, Self, final
+
+import numpy as np
+
+from nxjax.backends import registry, target_registry
+from nxjax.backends.base import Label
+from nxjax.backends.tpu import compiler
+from nxjax.backends.tpu.chips import Topology, parsed
+from nxjax.deploy import files
+from nxjax.deploy.artifact import Artifact
+from nxjax.deploy.compile import compile as compile_for
+from nxjax.errors import ExecutionError, MissingExtraError, NxError, ParameterError
+from nxjax.hardware import chips
+from nxjax.hardware.npu_ops import Run, TensorOperations
+from nxjax.runtime import device_get, device_put
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.transforms.jit import jit
+
+KINDS: Final = ("cloud", "edge")
+_EDGE: Final = "edgetpu"
+
+
+def is_tpu_available(kind: str = "cloud") -> bool:
+    """Whether this machine has a TPU that nxjax can run on. `tpu_unavailable_reason` says why not.
+
+    Args:
+        kind: ``"cloud"``, or ``"edge"`` for an Edge TPU.
+
+    >>> is_tpu_available() == (tpu_unavailable_reason() == "")
+    True
+    """
+    return not tpu_unavailable_reason(kind)
+
+
+def tpu_unavailable_reason(kind: str = "cloud") -> str:
+    """Why `is_tpu_available` is False; empty where it is True."""
+    _known(kind)
+    if kind == "cloud":
+        found, reason = registry.get("tpu").available()
+        return "" if found else reason
+    edge = [c for c in chips.find() if c.kind.target == _EDGE]
+    if any(c.usable for c in edge):
+        return ""
+    return "; ".join(f"{c.title} at {c.place}: {c.reason}" for c in edge) or "no Edge TPU found on this machine"
+
+
+def _known(kind: str) -> None:
+    if kind not in KINDS:
+        raise ParameterError("TPU: kind", got=repr(kind), expected=", ".join(map(repr, KINDS)))
+
+
+@final
+class TPUBackend(TensorOperations):
+    """A TPU.
+
+    Args:
+        device: which one, counted from 0.
+        kind: ``"cloud"``, or ``"edge"`` for an Edge TPU, which takes int8 programs. Without its chip they are compiled,
+            and run by LiteRT on the host.
+        compile_only: for Cloud TPUs: compile for ``topology``, run nothing.
+        topology: generation and slice to compile for: ``"v5e:2x2"``, ``"v4"``.
+
+    Raises:
+        ExecutionError: (a RuntimeError) there is no TPU, and ``compile_only`` is off.
+        ParameterError: no such kind, device or topology.
+
+    >>> tpu = TPUBackend(kind="edge")
+    >>> tpu.get_device_count(), tpu.label in ("hardware", "host")
+    (1, True)
+    """
+
+    def __init__(
+        self,
+        device: int = 0,
+        kind: Literal["cloud", "edge"] = "cloud",
+        compile_only: bool = False,
+        topology: str = "v5e",
+    ) -> None:
+        _known(kind)
+        self.kind = kind
+        self.device = device
+        self.compile_only = bool(compile_only)
+        self.error = ""
+        self.last_run: Run | None = None
+        self.last_artifact: Artifact | None = None
+        self._topology: Topology = parsed(topology)
+        self._ready = False
+        self._moved = {"to device": 0, "to host": 0}
+        why = tpu_unavailable_reason(kind)
+        self._here = not why and not self.compile_only
+        if why and kind == "cloud" and not self.compile_only:
+            raise ExecutionError(
+                "TPUBackend: no TPU to run on",
+                got=why,
+                expected="a TPU with its driver and libtpu",
+                fix='compile for one with TPUBackend(compile_only=True, topology="v5e:1x1"), or with nx.compile',
+            )
+        count = self.get_device_count()
+        if not isinstance(device, int) or isinstance(device, bool) or not 0 <= device < count:
+            raise ParameterError("TPUBackend: device", got=repr(device), expected=f"an int, from 0 to {count - 1}")
+
+    # --- life ---
+
+    @property
+    def label(self) -> Label:
+        """How far towards silicon this backend's results go at best."""
+        return "hardware" if self._here else "vendor-compiled" if self.kind == "cloud" else "host"
+
+    @property
+    def target(self) -> str:
+        """The target of `nx.compile` that it compiles for."""
+        return _EDGE if self.kind == "edge" else str(self._topology)
+
+    def initialize(self) -> bool:
+        """Make it ready; False if that fails, with the reason in ``error``."""
+        if self._ready:
+            return True
+        try:
+            self._open()
+        except NxError as failure:
+            self.error = str(failure)
+            return False
+        self._ready = True
+        return True
+
+    def _open(self) -> None:
+        if self.kind == "edge":
+            label, reason = target_registry.get(_EDGE).available()
+            if label == "emitted" and "pip install" in reason:
+                raise MissingExtraError(
+                    "TPUBackend: an Edge TPU needs LiteRT", got=reason, fix="pip install 'nxjax[litert]'"
+                )
+        elif self.compile_only:
+            compiler.devices_of(self._topology)
+        else:
+            # Opening a device is computing something on it.
+            device_get(jit(lambda x: x + 1)(device_put(np.zeros(2, np.float32), self._device())))
+
+    def finalize(self) -> None:
+        """Let it go; `initialize` makes it ready again. Arrays on the device stay as long as something holds them."""
+        self._ready = False
+        self.last_artifact = None
+
+    def __enter__(self) -> Self:
+        if not self.initialize():
+            raise ExecutionError("TPUBackend: the device did not start", got=self.error)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.finalize()
+
+    def _needed(self, what: str) -> None:
+        if not self._ready:
+            raise ExecutionError(
+                f"{what}: the TPU backend is not initialized",
+                got=self.error or "initialize() has not been called",
+                fix="call tpu.initialize() first; it gives False where the device does not start",
+            )
+
+    def _device(self) -> Any:
+        return registry.get("tpu").devices()[self.device]
+
+    # --- devices and memory ---
+
+    def get_device_count(self) -> int:
+        """How many devices there are: of this machine, or of the slice that is compiled for."""
+        if self.kind == "edge":
+            return max(1, sum(c.usable for c in chips.find() if c.kind.target == _EDGE))
+        return self._topology.devices if self.compile_only else len(registry.get("tpu").devices())
+
+    def get_device_info(self, index: int = 0) -> dict[str, Any]:
+        """What is known of a device: its name, the label of its results, the target, and published peaks.
+
+        Raises:
+            ParameterError: no such device.
+        """
+        count = self.get_device_count()
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
+            raise ParameterError("get_device_info: index", got=repr(index), expected=f"an int, from 0 to {count - 1}")
+        found: dict[str, Any] = {"index": index, "kind": self.kind, "label": self.label, "target": self.target}
+        if self.kind == "edge":
+            return {**found, "name": "Google Edge TPU", "precision": ("int8",)}
+        if not self.compile_only:
+            device = registry.get("tpu").devices()[index]
+            return {**found, "name": device.device_kind, "memory": device.memory_stats()}
+        g = self._topology.generation
+        return {
+            **found,
+            "name": g.title,
+            "topology": self._topology.form,
+            "peak_flops": g.peak(integer=False),
+            "hbm_bytes": g.hbm / g.cores,
+            "hbm_bandwidth": g.bandwidth / g.cores,
+            "source": g.source,
+        }
+
+    def memory_stats(self) -> dict[str, Any]:
+        """Bytes, and who counted them (``accounting``).
+
+        On a chip they are its allocator's pool. Where nothing runs they are what the last compiled program needs, as
+        its compiler says; ``to device`` and ``to host`` are what this backend has moved.
+        """
+        found: dict[str, Any] = dict(self._moved)
+        if self._here and self.kind == "cloud":
+            return {**(self._device().memory_stats() or {}), **found}
+        if self.last_artifact is None:
+            return {**found, "accounting": "nothing has been compiled"}
+        cost = self.last_artifact.cost
+        sizes = {name: int(f.value) for name, f in cost.figures.items() if f.unit == "bytes"}
+        return {**sizes, **found, "accounting": "the compiler, for one program"}
+
+    # --- transfers ---
+
+    def to_device(self, x: Any) -> Any:
+        """A tree of arrays on the device; where there is none to move to, the arrays as they are.
+
+        Raises:
+            ExecutionError: ``compile_only``: there is no memory to move to.
+        """
+        self._needed("to_device")
+        if self.compile_only:
+            raise self._runs_nothing("to_device")
+        values = tree.map(lambda v: as_value(v, "to_device"), x)
+        self._moved["to device"] += sum(v.nbytes for v in tree.leaves(values))
+        return device_put(values, self._device()) if self._here and self.kind == "cloud" else values
+
+    def to_host(self, x: Any) -> Any:
+        """A tree of arrays as NumPy arrays."""
+        self._needed("to_host")
+        found = device_get(x)
+        self._moved["to host"] += sum(np.asarray(v).nbytes for v in tree.leaves(found))
+        return found
+
+    def _runs_nothing(self, what: str) -> ExecutionError:
+        return ExecutionError(
+            f"{what}: this backend compiles only",
+            got=f"compile_only=True, for {self._topology}",
+            expected="a TPU",
+            fix="take tpu.compile(f, ...) for what the compiler says, or run on a machine with a TPU",
+        )
+
+    # --- programs ---
+
+    def compile(self, f: Callable[..., Any], *args: Any, **options: Any) -> Artifact:
+        """``f`` compiled for this TPU: as `nx.compile` for `target`, with its options."""
+        self._needed("compile")
+        self.last_artifact = compile_for(f, target=self.target, **options)(*args)
+        return self.last_artifact
+
+    def run(self, f: Callable[..., Any], *args: Any) -> Any:
+        """``f(*args)`` on this TPU; `last_run` says where it ran.
+
+        Args:
+            f: pure function; for Edge TPUs quantized (`nx.quantize`) where it is to run on the chip.
+
+        Raises:
+            ExecutionError: ``compile_only``.
+        """
+        name = str(getattr(f, "__name__", "function"))
+        self._needed(name)
+        if self.compile_only:
+            raise self._runs_nothing(name)
+        if self.kind == "cloud":
+            y = jit(f)(*self.to_device(args))
+            self.last_run = Run(name, "hardware")
+            return y
+        artifact = self.compile(f, *args)
+        y = artifact.run(*args)
+        self.last_run = Run(name, artifact.label if artifact.label == "hardware" else "host", artifact.runs_on)
+        return y
+
+    def _run(self, name: str, f: Callable[..., Any], *args: Any) -> Array:
+        def operation(*xs: Any) -> Any:
+            return f(*xs)
+
+        operation.__name__ = name
+        return self.run(operation, *(as_value(x, name) for x in args))
+
+    # --- profiles ---
+
+    def profile(self, f: Callable[..., Any], *args: Any, path: str | os.PathLike[str] = "tpu_trace.json") -> Path:
+        """A timeline of one run as Perfetto's JSON (ui.perfetto.dev), written to ``path``.
+
+        On a chip, and where LiteRT runs an Edge TPU's program, its spans are measured on the host's clock. With
+        ``compile_only`` they are the instructions of the optimized program, one after another, each as long as the
+        compiler's estimate of its cycles, one cycle drawn as one nanosecond; loops are drawn once.
+        """
+        self._needed("profile")
+        if self.compile_only:
+            events = self._estimated(self.compile(f, *args))
+        else:
+            events = self._measured(f, *args)
+        trace = {
+            "traceEvents": events,
+            "displayTimeUnit": "ns",
+            "otherData": {"label": self.label, "target": self.target},
+        }
+        return files.save({"trace.json": json.dumps(trace).encode()}, path)
+
+    def _measured(self, f: Callable[..., Any], *args: Any) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        origin = time.perf_counter()
+
+        def span(name: str, do: Callable[[], Any]) -> Any:
+            start = time.perf_counter()
+            y = do()
+            tree.map(lambda v: getattr(v, "block_until_ready", lambda: None)(), y)
+            events.append(_event(name, 1e6 * (start - origin), 1e6 * (time.perf_counter() - start), basis="measured"))
+            return y
+
+        if self.kind == "edge":
+            artifact = span("compile", lambda: self.compile(f, *args))
+            y = span(f"run on {artifact.runs_on}", lambda: artifact.run(*args))
+        else:
+            moved = span("to device", lambda: self.to_device(args))
+            compiled = jit(f)
+            span("first call: compile and run", lambda: compiled(*moved))
+            y = span("run", lambda: compiled(*moved))
+        span("to host", lambda: self.to_host(y))
+        return events
+
+    @staticmethod
+    def _estimated(artifact: Artifact) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        at = 0.0
+        for i in artifact.analysis.module.scheduled():
+            if not i.cycles:
+                continue
+            line = f"{i.at[0]}:{i.at[1]}" if i.at else ""
+            events.append(
+                _event(
+                    i.name, at, i.cycles / 1e3, opcode=i.opcode, at=line, scope=i.scope, cycles=i.cycles, bytes=i.bytes,
+                    basis="the compiler's static estimate",
+                )
+            )  # fmt: skip
+            at += i.cycles / 1e3
+        return events
+
+    def __repr__(self) -> str:
+        state = "ready" if self._ready else "not initialized"
+        return f"TPUBackend({self.target}, {self.label}, {state})"
+
+
+def _event(name: str, start: float, length: float, **told: Any) -> dict[str, Any]:
+    """A complete event of the trace format, times in microseconds."""
+    return {"name": name, "ph": "X", "pid": 0, "tid": 0, "ts": start, "dur": length, "args": told}
+
+
+__all__ = ["TPUBackend", "is_tpu_available", "tpu_unavailable_reason"]
