@@ -49,17 +49,18 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
     **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
+    **dict.fromkeys(("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "Shard"), "nxjax.global_arrays"),
     **dict.fromkeys(("NamedSharding", "P", "make_mesh", "set_mesh"), "nxjax.sharding"),
     **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
     **dict.fromkeys(
         ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "device_put", "device_get",
-         "block_until_ready", "ensure_compile_time_eval", "clear_caches", "disable_jit", "enable_x64", "process_index", "process_count"),
+         "block_until_ready", "ensure_compile_time_eval", "clear_caches", "disable_jit", "enable_x64", "process_index", "process_count", "process_indices"),
         "nxjax.runtime",
     ),
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "image", "export", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "hardware", "sharding")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "image", "export", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "sharding")
 )  # fmt: skip
 
 

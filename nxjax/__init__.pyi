@@ -10,11 +10,13 @@ from nxjax import custom_derivatives as custom_derivatives
 from nxjax import debug as debug
 from nxjax import deploy as deploy
 from nxjax import device as device
+from nxjax import distributed as distributed
 from nxjax import dtypes as dtypes
 from nxjax import errors as errors
 from nxjax import experimental as experimental
 from nxjax import export as export
 from nxjax import flatten_util as flatten_util
+from nxjax import global_arrays as global_arrays
 from nxjax import hardware as hardware
 from nxjax import image as image
 from nxjax import interop as interop
@@ -43,6 +45,10 @@ from nxjax.deploy.compile import explain as explain
 from nxjax.deploy.targets import targets as targets
 from nxjax.device import Device as Device
 from nxjax.device import DeviceType as DeviceType
+from nxjax.global_arrays import Shard as Shard
+from nxjax.global_arrays import make_array_from_callback as make_array_from_callback
+from nxjax.global_arrays import make_array_from_process_local_data as make_array_from_process_local_data
+from nxjax.global_arrays import make_array_from_single_device_arrays as make_array_from_single_device_arrays
 from nxjax.hardware.simulate import simulate as simulate
 from nxjax.lax.control import associative_scan as associative_scan
 from nxjax.lax.control import cond as cond
@@ -468,6 +474,7 @@ from nxjax.runtime import local_device_count as local_device_count
 from nxjax.runtime import local_devices as local_devices
 from nxjax.runtime import process_count as process_count
 from nxjax.runtime import process_index as process_index
+from nxjax.runtime import process_indices as process_indices
 from nxjax.sharding import NamedSharding as NamedSharding
 from nxjax.sharding import P as P
 from nxjax.sharding import make_mesh as make_mesh

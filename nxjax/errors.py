@@ -241,6 +241,10 @@ class ExecutionError(NxError, RuntimeError):
     """A compiled program failed while it ran."""
 
 
+class ProcessLostError(ExecutionError):
+    """Another of the processes that compute together has died, ended with an error or does not answer."""
+
+
 class ProgramError(NxError, ValueError):
     """A Program that is not well formed, or a text that is not a Program."""
 

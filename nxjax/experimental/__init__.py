@@ -9,6 +9,6 @@ __all__ = ["io_callback"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "topologies":
-        return importlib.import_module("nxjax.experimental.topologies")
+    if name in ("topologies", "multihost_utils"):
+        return importlib.import_module(f"nxjax.experimental.{name}")
     raise AttributeError(f"module 'nxjax.experimental' has no attribute {name!r}")

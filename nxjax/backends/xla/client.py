@@ -302,6 +302,11 @@ def is_made(platform: str = "cpu") -> bool:
     return platform in _made
 
 
+def made(platform: str) -> Client | None:
+    """The client of a platform, if it exists already."""
+    return _made.get(platform)
+
+
 def client_for(platform: str) -> Client:
     """The client of a platform: the CPU's, or a plugin's."""
     if platform == "cpu":

@@ -308,5 +308,5 @@ def _resharded(c: Client, x: DeviceArray, old: Sharding, new: Sharding) -> XlaBu
         v = Var(x.type)
         placement = Placement(old.device_list, (old,), (new,))
         found = _identities[key] = compile_placed(c, Program([v], [], (v,), name="reshard"), (), placement)
-    y = found([x])[0]
-    return y.buffer
+    moved_there: Any = found([x])[0].buffer
+    return moved_there

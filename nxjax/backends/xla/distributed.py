@@ -1,0 +1,305 @@
+"""Several processes as one machine: jaxlib's runtime client, collectives of CPU devices, and who is still alive.
+
+A process that dies is noticed by the others within the heartbeat timeout; whoever waits for a result that it takes part
+in gets a `ProcessLostError`. The callback for that is unusable in jaxlib 0.10 (its argument has no Python type, and the
+process ends), so a thread asks the coordinator who is alive, and that is a process of its own (`coordinator`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, final
+
+from nxjax.backends.xla import buffers, client, executable
+from nxjax.errors import ExecutionError, ParameterError, ProcessLostError
+from nxjax.trace.mesh import install_process_index
+
+_PREFIX: Final = "nxjax/"
+_SAME: Final = "let all processes make the same calls in the same order"
+_PATIENCE: Final = 2.0  # seconds that a result may take after a process that it needs has left
+
+
+@final
+class Group:
+    """The processes that have joined, as this one sees them."""
+
+    def __init__(self, raw: Any, processes: int, process: int, service: subprocess.Popen[str] | None) -> None:
+        self.raw = raw
+        self.processes = processes
+        self.process = process
+        self.service = service
+        self.lost: str | None = None  # who is gone and why, once somebody is
+        self.left: set[int] = set()  # who has gone in peace
+        self._stop = threading.Event()
+        self._barriers = 0
+
+    # --- who is alive ---
+
+    def watch(self, period: float) -> None:
+        """Ask for the others from a thread of its own, every ``period`` seconds."""
+        thread = threading.Thread(target=self._watch, args=(period,), name="nxjax-peers", daemon=True)
+        thread.start()
+
+    def _watch(self, period: float) -> None:
+        everyone = list(range(self.processes))
+        while not self._stop.wait(period) and self.lost is None:
+            try:
+                alive = set(self.raw.get_live_nodes(everyone))
+                gone = [p for p in everyone if p not in alive]
+                said = dict(self.raw.key_value_dir_get(_PREFIX + "failed"))
+                left = {int(k.rpartition("/")[2]) for k, _ in self.raw.key_value_dir_get(_PREFIX + "left")}
+            except Exception as error:
+                if self._stop.is_set():
+                    return
+                self.lost = f"the coordinator does not answer: {str(error).splitlines()[0][:200]}"
+                return
+            for key, reason in said.items():
+                self.lost = f"process {key.rpartition('/')[2]} ended with {reason}"
+            self.left = left
+            gone = [p for p in gone if p not in left]
+            if gone and self.lost is None:
+                self.lost = f"no sign of life from process {', '.join(map(str, gone))}"
+
+    def check(self, what: str) -> None:
+        """Raise if another process is gone."""
+        if self.lost is not None:
+            raise ProcessLostError(
+                f"{what}: another process of {self.processes} is gone",
+                got=self.lost,
+                fix="start all processes anew; training goes on from the last checkpoint",
+            )
+
+    # --- waiting ---
+
+    def until(self, done: Callable[[], bool], what: str, timeout: float | None = None) -> None:
+        """Wait for ``done()``, as long as all processes live."""
+        delay, start = 5e-5, time.monotonic()
+        while not done():
+            self.check(what)
+            if self.left and time.monotonic() - start > _PATIENCE:
+                self.lost = f"process {', '.join(map(str, sorted(self.left)))} has ended, without an error"
+                raise ProcessLostError(f"{what}: needs a process that is gone", got=self.lost, fix=_SAME)
+            if timeout is not None and time.monotonic() - start > timeout:
+                raise ExecutionError(
+                    f"{what}: not all processes came within {timeout:g} seconds",
+                    fix=f"{_SAME}, or give a longer timeout",
+                )
+            time.sleep(delay)
+            delay = min(delay * 1.5, 5e-3)
+
+    def wait(self, raw: Any) -> None:
+        """Until jaxlib's array ``raw`` is computed."""
+        try:
+            self.until(raw.is_ready, "array")
+            raw.block_until_ready()
+        except ProcessLostError:
+            raise
+        except Exception as error:
+            # What failed between processes failed because of one: the watch will say which.
+            text = str(error)
+            if "loo" in text:
+                for _ in range(100):
+                    self.check("array")
+                    time.sleep(0.05)
+            raise ExecutionError("array: its computation failed", got=text[:1000]) from None
+
+    def barrier(self, name: str, timeout: float | None) -> None:
+        """Until every process has come here with the same name."""
+        self._barriers += 1
+        folder = f"{_PREFIX}barrier/{self._barriers}"
+        self.raw.key_value_set(f"{folder}/{self.process}", name)
+        met: list[tuple[str, str]] = []
+
+        def done() -> bool:
+            met[:] = self.raw.key_value_dir_get(folder)
+            return len(met) == self.processes
+
+        self.until(done, f"barrier {name!r}", timeout)
+        others = sorted({value for _, value in met} - {name})
+        if others:
+            raise ExecutionError(
+                f"barrier {name!r}: the processes are at different places",
+                got=f"others are at {', '.join(map(repr, others))}",
+                fix=_SAME,
+            )
+
+    # --- leaving ---
+
+    def leave(self, timeout: float, together: bool) -> None:
+        """Go, after all others have come to that point if ``together``."""
+        if together and self.lost is None:
+            with contextlib.suppress(ExecutionError):  # who does not come is not waited for any longer
+                self.barrier("shutdown", timeout)
+        self._stop.set()
+        failure = sys.exc_info()[1] or getattr(sys, "last_value", None)
+        try:
+            if not together and failure is not None:
+                reason = f"{type(failure).__name__}: {str(failure).splitlines()[0] if str(failure) else ''}"
+                self.raw.key_value_set(f"{_PREFIX}failed/{self.process}", reason[:300])
+            self.raw.key_value_set(f"{_PREFIX}left/{self.process}", "")
+            if self.service is not None and together and self.lost is None:
+                # The coordinator goes last: who is still connected when it goes is ended by jaxlib.
+                self._until_all_left(timeout)
+            self.raw.shutdown()
+        except Exception:
+            pass  # the coordinator is gone already
+        if self.service is not None:
+            self._end_service(self.lost is None and together)
+        if self.lost is not None:
+            # Computations with a lost process never end; jaxlib's client must not wait for them when Python ends.
+            made = client.made("cpu")
+            if made is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(made.raw))
+
+    def _until_all_left(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        while time.monotonic() < end and self.lost is None:
+            if len(self.raw.key_value_dir_get(_PREFIX + "left")) >= self.processes:
+                time.sleep(0.2)  # between the word of leaving and being gone
+                return
+            time.sleep(0.01)
+
+    def _end_service(self, now: bool) -> None:
+        assert self.service is not None and self.service.stdin is not None
+        try:
+            if now:
+                self.service.stdin.write("end\n")
+            self.service.stdin.close()
+            if now:
+                self.service.wait(10)
+        except (OSError, subprocess.TimeoutExpired):
+            self.service.kill()
+
+
+_group: list[Group] = []
+
+
+def group() -> Group | None:
+    """The processes joined, or None."""
+    return _group[0] if _group else None
+
+
+def join(
+    coordinator_address: str,
+    num_processes: int,
+    process_id: int,
+    *,
+    bind_address: str,
+    initialization_timeout: int,
+    heartbeat_timeout: int,
+    shutdown_timeout: int,
+    collective_timeout: int,
+    collectives: str,
+) -> None:
+    """See `nxjax.distributed.initialize`."""
+    if _group:
+        raise ExecutionError("distributed.initialize: called twice", fix="call nx.distributed.shutdown() first")
+    if client.is_made("cpu"):
+        raise ExecutionError(
+            "distributed.initialize: devices were used before",
+            fix="call it first of all, before any array is put on a device and before any jitted call",
+        )
+    jaxlib, _ = client.need_jaxlib()
+    service = None
+    if process_id == 0:
+        service = _start(bind_address, num_processes, heartbeat_timeout, shutdown_timeout, initialization_timeout)
+    try:
+        raw = jaxlib.get_distributed_runtime_client(
+            coordinator_address,
+            process_id,
+            init_timeout=initialization_timeout,
+            shutdown_timeout=shutdown_timeout,
+            heartbeat_timeout=heartbeat_timeout,
+            shutdown_on_destruction=False,
+            use_compression=True,
+        )
+        raw.connect()
+        members = Group(raw, num_processes, process_id, service)
+        client.joined.update(
+            distributed_client=raw,
+            node_id=process_id,
+            num_nodes=num_processes,
+            collectives=_collectives(jaxlib, raw, collectives, coordinator_address) if num_processes > 1 else None,
+        )
+    except Exception as error:
+        if service is not None:
+            service.kill()
+        raise ExecutionError(
+            f"distributed.initialize: process {process_id} of {num_processes} could not join",
+            got=str(error).splitlines()[0][:500] if str(error) else type(error).__name__,
+            expected=f"all processes at {coordinator_address} within {initialization_timeout} seconds",
+        ) from None
+    executable.joined_timeout[:] = [collective_timeout]
+    buffers.waiting[:] = [members.wait]
+    install_process_index(lambda: process_id)
+    _group.append(members)
+    atexit.register(_at_exit, shutdown_timeout)
+    if num_processes > 1:
+        members.watch(max(0.2, min(heartbeat_timeout / 4, 2.0)))
+
+
+def leave(timeout: float) -> None:
+    """See `nxjax.distributed.shutdown`."""
+    if _group:
+        _group.pop().leave(timeout, together=True)
+        buffers.waiting.clear()
+
+
+def _at_exit(timeout: float) -> None:
+    # A process that ends because of an error tells the others, and does not wait for them.
+    if _group:
+        failed = getattr(sys, "last_value", None) is not None
+        _group.pop().leave(timeout, together=not failed)
+
+
+def _start(address: str, processes: int, heartbeat: int, shutdown: int, timeout: int) -> subprocess.Popen[str]:
+    script = str(Path(__file__).with_name("coordinator.py"))
+    command = [sys.executable, script, address, str(processes), str(heartbeat), str(shutdown)]
+    # A session of its own: the terminal's interrupt is for those who compute.
+    made = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert made.stdout is not None and made.stderr is not None
+    timer = threading.Timer(timeout, made.kill)
+    timer.start()
+    line = made.stdout.readline()
+    timer.cancel()
+    if line.strip() != "ready":
+        made.kill()
+        words = [w for w in made.stderr.read().splitlines() if w.strip()]
+        raise ExecutionError(
+            "distributed.initialize: the coordinator does not start",
+            got=words[-1][:500] if words else "no answer",
+            fix=f"see that nothing else listens at {address}",
+        )
+    # What it says afterwards is nobody's business, but a full pipe would stop it.
+    threading.Thread(target=made.stderr.read, daemon=True).start()
+    return made
+
+
+def _collectives(jaxlib: Any, raw: Any, kind: str, coordinator: str) -> Any:
+    if kind == "gloo":
+        # The address that the others reach this process at: on one machine, the loopback.
+        host = coordinator.rpartition(":")[0].strip("[]")
+        local = host in ("localhost", "127.0.0.1", "::1")
+        return jaxlib.make_gloo_tcp_collectives(raw, hostname="127.0.0.1" if local else None)
+    if kind == "mpi":
+        found = jaxlib.make_mpi_collectives()
+        found.Init()
+        return found
+    raise ParameterError("distributed.initialize: cpu_collectives", got=repr(kind), expected="'gloo' or 'mpi'")

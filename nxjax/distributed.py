@@ -1,0 +1,153 @@
+"""Several processes, on one machine or many, as one: they see each other's devices and compute together."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from nxjax.errors import ParameterError
+
+_SHUTDOWN: Final[list[float]] = [60.0]
+
+
+def _given(value: Any, *names: str) -> Any:
+    """The argument, else the first of the environment's variables."""
+    if value is not None:
+        return value
+    return next((os.environ[n] for n in names if os.environ.get(n)), None)
+
+
+def _number(what: str, value: Any, low: int) -> int:
+    try:
+        found = int(value)
+    except (TypeError, ValueError):
+        found = low - 1
+    if isinstance(value, bool) or found < low or (isinstance(value, float) and value != found):
+        raise ParameterError(
+            f"distributed.initialize: {what}", got=repr(value), expected=f"an integer, at least {low}"
+        ) from None
+    return found
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    local_device_ids: Any = None,
+    cluster_detection_method: str | None = None,
+    initialization_timeout: int = 300,
+    heartbeat_timeout_seconds: int = 30,
+    shutdown_timeout_seconds: int = 60,
+    coordinator_bind_address: str | None = None,
+    *,
+    collective_timeout_seconds: int = 1800,
+    cpu_collectives: str = "gloo",
+    slice_index: Any = None,
+    partition_index: Any = None,
+) -> None:
+    """Join other processes. Called first of all, by each of them, before any device is used.
+
+    Afterwards `nx.devices` lists the devices of all processes, `nx.local_devices` those of this one, and a jitted call
+    on arrays over several of them is one computation, which every process has to call.
+
+    Args:
+        coordinator_address: ``host:port`` at which process 0 listens; ``NXJAX_COORDINATOR_ADDRESS``.
+        num_processes: how many there are; ``NXJAX_NUM_PROCESSES``.
+        process_id: which one this is, from 0; ``NXJAX_PROCESS_ID``. Variables of these names with ``JAX_`` serve, too.
+        local_device_ids, cluster_detection_method, slice_index, partition_index: accepted for JAX programs; without
+            effect here.
+        initialization_timeout: seconds to wait for all processes.
+        heartbeat_timeout_seconds: seconds after which a silent process counts as lost. The others then get a
+            `ProcessLostError` where they wait for it.
+        shutdown_timeout_seconds: seconds that a process waits for the others when it ends.
+        coordinator_bind_address: what process 0 binds to, if not the port on all of its addresses.
+        collective_timeout_seconds: how long a collective of CPU devices may wait for a slow process.
+        cpu_collectives: ``"gloo"`` (over TCP), or ``"mpi"``.
+
+    Raises:
+        ParameterError: a number is missing or wrong.
+        ExecutionError: devices were used before, or not all processes came in time.
+    """
+    from nxjax.backends.xla import distributed
+
+    address = _given(coordinator_address, "NXJAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_ADDRESS")
+    count = _given(num_processes, "NXJAX_NUM_PROCESSES", "JAX_NUM_PROCESSES")
+    number = _given(process_id, "NXJAX_PROCESS_ID", "JAX_PROCESS_ID")
+    missing = [
+        name
+        for name, value in (("coordinator_address", address), ("num_processes", count), ("process_id", number))
+        if value is None
+    ]
+    if missing:
+        raise ParameterError(
+            f"distributed.initialize: {' and '.join(missing)} not given",
+            expected="arguments, or the variables NXJAX_COORDINATOR_ADDRESS, NXJAX_NUM_PROCESSES and NXJAX_PROCESS_ID",
+        )
+    host, colon, port = str(address).rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise ParameterError("distributed.initialize: coordinator_address", got=repr(address), expected="host:port")
+    count, number = _number("num_processes", count, 1), _number("process_id", number, 0)
+    if number >= count:
+        raise ParameterError(
+            "distributed.initialize: process_id", got=f"{number} of {count} processes", expected=f"0 to {count - 1}"
+        )
+    _SHUTDOWN[0] = shutdown_timeout_seconds
+    distributed.join(
+        str(address),
+        count,
+        number,
+        bind_address=_given(coordinator_bind_address, "NXJAX_COORDINATOR_BIND_ADDRESS") or f"[::]:{port}",
+        initialization_timeout=_number("initialization_timeout", initialization_timeout, 1),
+        heartbeat_timeout=_number("heartbeat_timeout_seconds", heartbeat_timeout_seconds, 1),
+        shutdown_timeout=_number("shutdown_timeout_seconds", shutdown_timeout_seconds, 1),
+        collective_timeout=_number("collective_timeout_seconds", collective_timeout_seconds, 1),
+        collectives=cpu_collectives,
+    )
+
+
+def shutdown() -> None:
+    """Leave the others, after all have come to this point. Without it, the end of the program does the same."""
+    from nxjax.backends.xla import distributed
+
+    distributed.leave(_SHUTDOWN[0])
+
+
+def is_initialized() -> bool:
+    """Whether `initialize` has been called in this process, and `shutdown` has not.
+
+    >>> is_initialized()
+    False
+    """
+    from nxjax.backends.xla import distributed
+
+    return distributed.group() is not None
+
+
+def barrier(name: str, timeout_seconds: float | None = None) -> None:
+    """Wait until every process has come here.
+
+    Args:
+        name: of the place; all have to give the same.
+        timeout_seconds: how long to wait; for ever if left out, as long as all processes live.
+
+    Raises:
+        ProcessLostError: another process is gone.
+        ExecutionError: the time is over, or another process waits at another place.
+    """
+    from nxjax.backends.xla import distributed
+
+    group = distributed.group()
+    if group is not None and group.processes > 1:
+        group.barrier(name, timeout_seconds)
+
+
+def check_peers() -> None:
+    """Raise a `ProcessLostError` if another process is known to be gone; costs nothing.
+
+    >>> check_peers()
+    """
+    from nxjax.backends.xla import distributed
+
+    group = distributed.group()
+    if group is not None:
+        group.check("check_peers")
