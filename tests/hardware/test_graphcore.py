@@ -1,0 +1,148 @@
+"""The IPU manager: its life, several IPUs, training in stages, batch sizes, errors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.backends import target_registry
+from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
+from nxjax.hardware.graphcore import GraphCoreManager, get_graphcore_manager
+from nxjax.kernels.ipu import chip
+
+RNG = np.random.default_rng(0)
+WS = [(RNG.standard_normal((16, 16)) * 0.3).astype(np.float32) for _ in range(4)]
+X, T = RNG.standard_normal((2, 8, 16)).astype(np.float32)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Systems of IPUs with few tiles and little memory."""
+
+    def make(memory: int, tiles: int = 8):
+        one = replace(chip.BOW, tiles=tiles, memory=memory)
+        system = chip.System("bow", "small IPUs", one, 1)
+        monkeypatch.setitem(chip.SYSTEMS, "bow", system)
+        monkeypatch.setattr(type(target_registry.get("ipu-bow")), "system", system)
+
+    return make
+
+
+def net(x):
+    for w in WS:
+        x = nx.tanh(x @ w)
+    return x
+
+
+def loss(ws, x, t):
+    for w in ws:
+        x = nx.tanh(x @ w)
+    return ((x - t) ** 2).mean()
+
+
+def test_life():
+    manager = GraphCoreManager()
+    with pytest.raises(ExecutionError, match="not initialized"):
+        manager.compile_model(net, X)
+    assert manager.initialize() and manager.is_initialized
+    manager.finalize()
+    with pytest.raises(ExecutionError, match="not initialized"):
+        manager.get_ipu_info()
+    assert "GraphCoreManager(1 x" in repr(manager)
+    assert get_graphcore_manager().is_initialized
+
+
+@pytest.mark.parametrize("execution", ["single", "replicated", "pipelined"])
+def test_every_execution_gives_the_models_values(execution: str):
+    with GraphCoreManager(num_ipus=2) as ipu:
+        made = ipu.compile_model(net, X, execution)
+        np.testing.assert_allclose(np.asarray(ipu.execute_model(made, X)), net(X), rtol=1e-4, atol=1e-5)
+        assert made.execution == execution and made.cycles > 0 and max(made.memory) <= made.memory_available
+        assert execution in str(made) and "<svg" in made._repr_html_()
+
+
+def test_models_too_large_for_one_ipu_go_in_stages(small):
+    # Four matrices of 8 kB per tile.
+    small(32_000)
+    ws = [(RNG.standard_normal((128, 128)) * 0.1).astype(np.float32) for _ in range(4)]
+    x = RNG.standard_normal((8, 128)).astype(np.float32)
+
+    def wide(x):
+        for w in ws:
+            x = nx.tanh(x @ w)
+        return x
+
+    with GraphCoreManager() as ipu, pytest.raises(TileMemoryError) as error:
+        ipu.compile_model(wide, x)
+    assert "largest tensors" in str(error.value)
+    with GraphCoreManager(num_ipus=4) as ipu:
+        made = ipu.compile_model(wide, x)
+        assert made.execution == "pipelined" and made.ipus > 1
+        np.testing.assert_allclose(np.asarray(made(x)), wide(x), rtol=1e-4, atol=1e-5)
+
+
+def test_trees_and_several_inputs():
+    f = lambda a, b: {"sum": a["x"] + b, "product": a["x"] * b}
+    with GraphCoreManager(num_ipus=2) as ipu:
+        made = ipu.compile_model(f, ({"x": X}, T))
+        out = ipu.execute_model(made, ({"x": X}, T))
+        np.testing.assert_allclose(np.asarray(out["product"]), X * T)
+        with pytest.raises(ParameterError, match="input 0"):
+            ipu.execute_model(made, ({"x": X[:4]}, T))
+        with pytest.raises(ParameterError, match="structure"):
+            ipu.execute_model(made, (X, T))
+
+
+def test_a_model_without_samples_is_not_cut():
+    with GraphCoreManager(num_ipus=3) as ipu:
+        made = ipu.compile_model(lambda w: w.sum(), X)
+        np.testing.assert_allclose(float(made(X)), X.sum(), rtol=1e-5)
+        with pytest.raises(ParameterError, match="batch"):
+            ipu.compile_model(lambda w: w.sum(), X, "replicated")
+
+
+@pytest.mark.parametrize("options", [{"schedule": "gpipe"}, {"recompute": True}, {"stages": 2, "replicas": 2}])
+def test_training_in_stages(options):
+    with GraphCoreManager(num_ipus=4) as ipu:
+        options = {"stages": 4, **options}
+        training = ipu.pipeline(loss, WS, X, T, micro_batches=4, **options)
+        value, grads = training.value_and_grad(WS, X, T)
+        want, wanted = nx.value_and_grad(loss)(WS, X, T)
+        np.testing.assert_allclose(float(value), float(want), rtol=1e-5)
+        for g, w in zip(grads, wanted, strict=True):
+            np.testing.assert_allclose(np.asarray(g), w, rtol=1e-4, atol=1e-6)
+        assert "bubble" in str(training) and training.label == "simulator"
+        with pytest.raises(ParameterError, match="micro-batches"):
+            ipu.pipeline(loss, WS, X, T, micro_batches=3)
+
+
+def test_batch_search(small):
+    small(40_000)
+    with GraphCoreManager() as ipu:
+        found = ipu.find_batch_size(net, lambda n: np.zeros((n, 16), np.float32), (1, 8, 64, 4096, 8192))
+        assert found.best in (8, 64) and found.tried[4096] is None and 8192 not in found.tried
+        assert found.compiled.signature.batch == found.best and "does not fit" in str(found)
+
+
+def test_compile_only():
+    with GraphCoreManager(compile_only=True) as ipu:
+        made = ipu.compile_model(net, X)
+        assert made.cycles > 0
+        with pytest.raises(ExecutionError, match="only compiled"):
+            ipu.execute_model(made, X)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"num_ipus": 0}, {"num_ipus": 1.5}, {"precision": "int8"}, {"memory_proportion": 0}, {"system": "tpu"},
+     {"num_ipus": 5, "system": "m2000"}],
+)  # fmt: skip
+def test_wrong_settings(wrong):
+    with pytest.raises(ParameterError):
+        GraphCoreManager(**wrong)
+
+
+def test_what_is_not_a_compiled_model():
+    with GraphCoreManager() as ipu, pytest.raises(ParameterError, match="compile_model"):
+        ipu.execute_model(net, X)
