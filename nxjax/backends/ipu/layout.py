@@ -164,7 +164,8 @@ def covered(groups: NDArray, starts: NDArray, stops: NDArray, size: int, count: 
         return found
     # Ranges merge where, both sorted, a start lies below the end before it: starts and ends may be sorted apart.
     base = groups.astype(np.int64) * (size + 1)
-    s, e = np.sort(base + starts), np.sort(base + stops)
+    # Ranges come in ascending stretches, which a merging sort makes use of.
+    s, e = np.sort(base + starts, kind="stable"), np.sort(base + stops, kind="stable")
     many = np.bincount(groups, minlength=count)
     some = np.flatnonzero(many)
     firsts = (np.cumsum(many) - many)[some]

@@ -21,11 +21,11 @@ from nxjax.kernels.ipu.spec import Codelet
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, NDArray, Step, Variable
 
 # Estimates of this model: the stacks of six workers and the supervisor; a supervisor's instructions to start a compute
-# set on a tile; to enter an exchange; to send or receive one range of elements.
+# set on a tile; to enter an exchange; to send or receive one message.
 STACK_BYTES: Final = 2048
 EXECUTE_BYTES: Final = 24
 PHASE_BYTES: Final = 16
-FRAGMENT_BYTES: Final = 8
+MESSAGE_BYTES: Final = 8
 # A message names so many tensors.
 _NAMED: Final = 6
 KINDS: Final[tuple[str, ...]] = ("code", "vertices", "stacks", "always", "temporary", "exchange")
@@ -250,9 +250,9 @@ def measure(program: IpuProgram, exchange: Exchange, traffic: Callable[[Step], T
                 starts[g.tiles] = True
             code[starts] += EXECUTE_BYTES
         if isinstance(step, (Execute, Copy)):
-            fragments = traffic(step).fragments
-            code += fragments * FRAGMENT_BYTES
-            code[fragments > 0] += PHASE_BYTES
+            messages = traffic(step).messages
+            code += messages * MESSAGE_BYTES
+            code[messages > 0] += PHASE_BYTES
     for codelet, used in users.items():
         code[used] += -(-codelet.code_bytes(chip) // 8) * 8
     stacks = np.full(tiles, STACK_BYTES, np.int64)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.backends.ipu.exchange import Exchange
-from nxjax.backends.ipu.memory import EXECUTE_BYTES, FRAGMENT_BYTES, PHASE_BYTES, STACK_BYTES, measure
+from nxjax.backends.ipu.memory import EXECUTE_BYTES, MESSAGE_BYTES, PHASE_BYTES, STACK_BYTES, measure
 from nxjax.errors import MemoryLimitError, TileMemoryError, user_source
 from nxjax.lower.ipu.mapping import single
 from nxjax.lower.ipu.program import Call, Edge, Execute, Group, IpuProgram, Repeat, Variable
@@ -49,8 +49,8 @@ def test_exchange_buffers_and_their_code():
     )
     use = measured(IpuProgram("p", toy_system(), (x,), (y,), (Execute("sum", (g,)),)))
     assert use.kinds["exchange"].tolist() == [32] * 4
-    # Three ranges come in, one goes out to all who want it.
-    assert use.kinds["code"].tolist() == [32 + EXECUTE_BYTES + PHASE_BYTES + 4 * FRAGMENT_BYTES] * 4
+    # Three messages come in, one goes out to all who want it.
+    assert use.kinds["code"].tolist() == [32 + EXECUTE_BYTES + PHASE_BYTES + 4 * MESSAGE_BYTES] * 4
     assert "exchange buffers of 'sum'" in [h.name for h in use.held()]
 
 
