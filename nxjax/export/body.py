@@ -1,7 +1,8 @@
 """The op `call_exported`: a StableHLO module inside a program, as one equation.
 
-Compiled, its functions become functions of the module around it; batched, it is done element by element. Its derivative
-is not here: `calls` gives the call a rule. Needs jaxlib, which reads the module.
+Compiled by XLA, its functions become functions of the module around it. Everybody else (vmap, other devices, quantize)
+gets what `interop` reads out of the module, in nxjax's own ops; where that cannot be read, such as LAPACK's routines,
+a batch is done element by element. Its derivative is not here: `exported` gives the call a rule. Needs jaxlib.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from nxjax.backends import registry
 from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.stablehlo import types as mlir
 from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.random import random_unwrap, random_wrap
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
-from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.call import jit_call
 from nxjax.transforms.control.scan import scan_op
+from nxjax.transforms.vmap import batched
 
 
 def physical(type: ArrayType) -> ArrayType:
@@ -66,6 +70,7 @@ class Body:
         self.__qualname__ = f"exported {self.key[:16]}"
         self._results: dict[tuple[ArrayType, ...], tuple[ArrayType, ...]] = {}
         self._compiled: dict[tuple[ArrayType, ...], Any] = {}
+        self._programs: dict[tuple[ArrayType, ...], Program | None] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Body) and self.key == other.key
@@ -94,6 +99,31 @@ class Body:
             )
         return found
 
+    def program(self, types: Sequence[ArrayType]) -> Program | None:
+        """The module in nxjax's ops, for arguments of ``types``; None where it has what is known to XLA alone."""
+        key = tuple(t.strong() for t in types)
+        if key not in self._programs:
+            try:
+                self._programs[key] = self._imported(key)
+            except LoweringError:
+                self._programs[key] = None
+        return self._programs[key]
+
+    def _imported(self, types: tuple[ArrayType, ...]) -> Program:
+        from nxjax.interop.stablehlo.function import from_stablehlo
+
+        found = self.functions("body", types)
+        read = from_stablehlo(f"module {{\n{found.text}\n}}", function=found.main, trusted=True)
+
+        def flat(*xs: Array) -> list[Array]:
+            given = [random_unwrap(xs[i]) if types[i].dtype == dtypes.key else xs[i] for i in self.kept]
+            ys = run(
+                read.program, [wrap(np.zeros(x.shape, np.bool_)) if x.dtype == dtypes.float0 else x for x in given]
+            )
+            return [_typed(y, t) for y, t in zip(ys, self.results(types), strict=True)]
+
+        return stage(flat, types, self.name)
+
     def results(self, types: Sequence[ArrayType], tensors: Sequence[str] | None = None) -> tuple[ArrayType, ...]:
         """Result types of a call; ``tensors`` are the module's own, where they are known already."""
         if not self.dynamic:
@@ -120,6 +150,13 @@ class Body:
         return self._results[key]
 
 
+def _typed(y: Array, type: ArrayType) -> Array:
+    """A result of the module as what stands for it outside."""
+    if type.dtype == dtypes.key:
+        return random_wrap(y)
+    return wrap(np.zeros(type.shape, dtypes.float0)) if type.dtype == dtypes.float0 else y
+
+
 @final
 class CallExported(Op):
     """Call of a `Body`."""
@@ -143,7 +180,16 @@ class CallExported(Op):
         return tuple(y.numpy() for y in compiled([wrap(np.ascontiguousarray(x).reshape(x.shape)) for x in xs]))
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, body: Body) -> tuple[Any, Any]:
-        """One call per element: what the module computes is known to its compiler only."""
+        types = [x.type if d is None else _without(x.type, d) for x, d in zip(args, dims, strict=True)]
+        program = body.program(types)
+        if program is not None:
+            mask = tuple(d is not None for d in dims)
+            mapped, out = batched(program, size, mask)
+            moved = [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
+            opened, consts = mapped.close_over()
+            ys = jit_call(*consts, *moved, program=opened, name=f"vmap({body.name})")
+            return ys, tuple(0 if b else None for b in out)
+        # One call per element.
         fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
         moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
 
@@ -163,6 +209,16 @@ class CallExported(Op):
             unroll=1,
         )
         return ys, (0,) * len(ys)
+
+    def expand(self, *xs: Array, body: Body) -> tuple[Array, ...]:
+        program = body.program([x.type for x in xs])
+        if program is None:
+            raise LoweringError(
+                f"{body.name}: this exported function is known to XLA alone",
+                got="custom calls, or operations that nxjax does not read",
+                fix="export it for several platforms, which leaves LAPACK's routines out",
+            )
+        return tuple(run(program, xs))
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, body: Body) -> tuple[Any, Any]:
         raise LoweringError("call_exported: has no derivative of its own", fix="call it by exported.call(...)")
@@ -184,6 +240,10 @@ class CallExported(Op):
             b.op("stablehlo.bitcast_convert", (r,), t) if t.dtype == dtypes.key else r
             for r, t in zip(results, out, strict=True)
         )
+
+
+def _without(type: ArrayType, dim: int) -> ArrayType:
+    return type.with_shape(type.shape[:dim] + type.shape[dim + 1 :])
 
 
 call_exported = CallExported()

@@ -16,11 +16,13 @@ from nxjax.export.exported import DisabledSafetyCheck, Exported, _need_jaxlib
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.order import in_order
 from nxjax.lower.stablehlo.builder import Module, Row
+from nxjax.lower.stablehlo.sharding import Partitioning, partitioning
 from nxjax.ops.random import random_unwrap, random_wrap
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program, run
+from nxjax.trace.sharding import NamedSharding, Sharding
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms.grad import vjp
@@ -109,13 +111,14 @@ def _exported(
     program = traced.program
     if len(program.inputs) > MOST_ARGUMENTS:
         raise LoweringError("export: too many arguments", got=len(program.inputs), expected=f"up to {MOST_ARGUMENTS}")
-    several = len(platforms) > 1
-    text = _text(program, name, platforms)
+    asked = [traced.asked.ins or traced.given, traced.asked.outs]
+    ins, outs = (list(s) or [None] * n for s, n in zip(asked, (len(program.inputs), len(program.outputs)), strict=True))
+    text, devices = _text(program, name, platforms, ins, outs)
     data, _ = portable.serialized(portable.legalized(text))
     guard.trust(data)
 
     def derivative(primal: Exported) -> Exported:
-        return _vjp(program, primal)
+        return _vjp(program, primal, ins, outs)
 
     return Exported(
         fun_name=name,
@@ -126,16 +129,30 @@ def _exported(
         platforms=platforms,
         mlir_module_serialized=data,
         module_kept_var_idx=tuple(range(len(program.inputs))),
-        in_shardings=(None,) * len(program.inputs),
-        out_shardings=(None,) * len(program.outputs),
-        uses_global_constants=several,
+        nr_devices=devices,
+        in_shardings=tuple(map(_abstract, ins)),
+        out_shardings=tuple(map(_abstract, outs)),
+        uses_global_constants=len(platforms) > 1,
         disabled_safety_checks=checks,
         _get_vjp=derivative,
     )
 
 
-def _text(program: Program, name: str, platforms: tuple[str, ...]) -> str:
-    """The module by the calling convention."""
+def _abstract(sharding: Sharding | None) -> NamedSharding | None:
+    """A sharding without its devices, which are others where the function is called."""
+    if not isinstance(sharding, NamedSharding):
+        return None
+    return sharding.update(mesh=sharding.mesh.abstract_mesh)
+
+
+def _text(
+    program: Program,
+    name: str,
+    platforms: tuple[str, ...],
+    ins: Sequence[Sharding | None],
+    outs: Sequence[Sharding | None],
+) -> tuple[str, int]:
+    """The module by the calling convention, and for how many devices it is."""
     _refuse_callbacks(program, name)
     several = len(platforms) > 1
 
@@ -147,16 +164,24 @@ def _text(program: Program, name: str, platforms: tuple[str, ...]) -> str:
 
     types = [t if t.dtype == dtypes.float0 else physical(t) for t in program.in_types]
     whole = in_order(dead_code_eliminated(stage(main, [_INDEX] * several + types, name)))
-    module = Module(_rows(platforms))
-    attributes = {0: 'jax.global_constant = "_platform_index"'} if several else {}
-    module.function(whole, "main", public=True, arg_attrs=attributes)
+    spread = partitioning(whole, ins, outs)
+    takes = ['jax.global_constant = "_platform_index"'] * several + _attributes(spread, ins, types)
+    gives = _attributes(spread, outs, whole.out_types)
+    module = Module(_rows(platforms), spread)
+    module.function(whole, "main", True, takes, gives)
     if module.callbacks:
         raise LoweringError(f"export: {name} calls back into Python", fix="leave the callback out of what is exported")
     symbol = "".join(c if c.isalnum() and c.isascii() else "_" for c in f"jit_{name}")
     text = module.text(symbol)
-    one = "mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32"
+    one = f"mhlo.num_partitions = {spread.size} : i32, mhlo.num_replicas = 1 : i32"
     marks = f"jax.uses_shape_polymorphism = {str(several).lower()}, {one}"
-    return text.replace(f"module @{symbol} {{", f"module @{symbol} attributes {{{marks}}} {{", 1)
+    return text.replace(f"module @{symbol} {{", f"module @{symbol} attributes {{{marks}}} {{", 1), spread.size
+
+
+def _attributes(spread: Partitioning, shardings: Sequence[Sharding | None], types: Sequence[ArrayType]) -> list[str]:
+    if spread.size == 1:
+        return [""] * len(types)
+    return [spread.attribute(s, t.ndim) for s, t in zip(shardings, types, strict=True)]
 
 
 def _rows(platforms: tuple[str, ...]) -> dict[str, Row]:
@@ -188,8 +213,10 @@ def _refuse_callbacks(program: Program, name: str) -> None:
         )
 
 
-def _vjp(program: Program, primal: Exported) -> Exported:
-    """The derivative, exported for the same platforms."""
+def _vjp(
+    program: Program, primal: Exported, ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]
+) -> Exported:
+    """The derivative, exported for the same platforms; cotangents lie as what they belong to."""
     n = len(program.inputs)
 
     def fun_vjp(*args_and_cts: Array) -> tuple[Array, ...]:
@@ -205,4 +232,6 @@ def _vjp(program: Program, primal: Exported) -> Exported:
         for t in program.out_types
     ]
     specs = [ShapeDtypeStruct(t.shape, t.dtype) for t in (*(t.strong() for t in program.in_types), *cts)]
-    return export(jit(fun_vjp), platforms=primal.platforms, disabled_checks=primal.disabled_safety_checks)(*specs)
+    places = {"in_shardings": (*ins, *outs), "out_shardings": tuple(ins)} if any((*ins, *outs)) else {}
+    jitted = jit(fun_vjp, **places)
+    return export(jitted, platforms=primal.platforms, disabled_checks=primal.disabled_safety_checks)(*specs)

@@ -388,3 +388,32 @@ def test_any_shape_and_dtype(shape, dtype):
     assert loaded.in_avals[0].shape == x.shape and loaded.in_avals[0].dtype == x.dtype
     same(loaded.call(x), (x, x.reshape(-1)))
     same(export.deserialize(exported.serialize()).call(x), (x, x.reshape(-1)))
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["a program of nxjax", "known to XLA alone"])
+def test_batches_of_a_module_that_can_be_read_or_not(read, monkeypatch):
+    exported = export.export(nx.jit(lambda x, n: (nx.linalg.cholesky(x) + n, n)))(np.eye(3, dtype=np.float32), 1.0)
+    loaded = export.deserialize(exported.serialize(vjp_order=1))
+    if not read:
+
+        def refuse(*_):
+            raise LoweringError("no")
+
+        monkeypatch.setattr(type(loaded.body), "_imported", refuse)
+    xs = np.stack([np.eye(3, dtype=np.float32) * n for n in (1, 4, 9)])
+    same(nx.vmap(loaded.call, in_axes=(0, None))(xs, 1.0), (np.sqrt(xs) + 1, np.ones(3, np.float32)))
+    same(nx.jit(nx.vmap(loaded.call, in_axes=(2, 0)))(np.moveaxis(xs, 0, 2), nx.zeros(3))[0], np.sqrt(xs))
+    trace = nx.vmap(nx.grad(lambda x: nx.trace(loaded.call(x, 0.0)[0])))(xs)
+    same(nx.diagonal(trace, axis1=1, axis2=2), 0.5 / np.sqrt(nx.diagonal(xs, axis1=1, axis2=2)))
+
+
+@pytest.mark.parametrize("name", ["network", "loops", "sort and scatter", "special functions"])
+def test_other_executors_read_the_module(name):
+    make, args = FUNCTIONS[name]
+    loaded = export.deserialize(jax.export.export(jax.jit(make(jnp)))(*args).serialize())
+    program = nx.make_jaxpr(loaded.call)(*args)
+    with nx.config.using(executor="reference"):
+        same(loaded.call(*args), make(jnp)(*args))
+    leaves = nx.tree.leaves((args, {}))
+    assert "call_exported" in str(program)
+    same(list(loaded.body.program(loaded.in_avals)(*map(nx.asarray, leaves))), nx.tree.leaves(make(jnp)(*args)))
