@@ -403,7 +403,7 @@ def test_batches_of_a_module_that_can_be_read_or_not(read, monkeypatch):
     xs = np.stack([np.eye(3, dtype=np.float32) * n for n in (1, 4, 9)])
     same(nx.vmap(loaded.call, in_axes=(0, None))(xs, 1.0), (np.sqrt(xs) + 1, np.ones(3, np.float32)))
     same(nx.jit(nx.vmap(loaded.call, in_axes=(2, 0)))(np.moveaxis(xs, 0, 2), nx.zeros(3))[0], np.sqrt(xs))
-    trace = nx.vmap(nx.grad(lambda x: nx.trace(loaded.call(x, 0.0)[0])))(xs)
+    trace = nx.vmap(nx.grad(lambda x: nx.numpy.trace(loaded.call(x, 0.0)[0])))(xs)
     same(nx.diagonal(trace, axis1=1, axis2=2), 0.5 / np.sqrt(nx.diagonal(xs, axis1=1, axis2=2)))
 
 
