@@ -201,9 +201,12 @@ def _source(x: Expression) -> str:
     pointers: list[str] = []
     loads: dict[Kind, list[str]] = {"full": [], "row": [], "column": [], "one": []}
     index = {"full": "i", "row": "column", "column": "row", "one": "0"}
+    used = {j for n in x.nodes for j in n.args} | set(x.outputs)
     for i, (dtype, kind) in enumerate(zip(x.leaves, x.kinds, strict=True)):
         ctype = CTYPES[dtype.name]
         members.append(f"poplar::Input<poplar::Vector<{ctype}, {_LAYOUT}ONE_PTR, 8>> x{i};")
+        if i not in used:
+            continue
         pointers.append(f"const {ctype} *const __restrict p{i} = &x{i}[0];")
         loads[kind].append(f"const {ctype} v{i} = p{i}[{index[kind]}];")
     stores: list[str] = []
