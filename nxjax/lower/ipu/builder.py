@@ -7,7 +7,7 @@ which hands itself in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
@@ -223,7 +223,7 @@ class Builder:
         return View(view.variable, view.offset, shape, strides)
 
     @contextmanager
-    def block(self) -> Iterator[list[Step]]:
+    def block(self) -> Generator[list[Step]]:
         """A new innermost block: the body of a loop or a branch."""
         outer, self.steps = self.steps, []
         try:
@@ -232,7 +232,7 @@ class Builder:
             self.steps = outer
 
     @contextmanager
-    def at(self, op: str, source: Source | None, scope: str) -> Iterator[None]:
+    def at(self, op: str, source: Source | None, scope: str) -> Generator[None]:
         """Steps written meanwhile come from this equation."""
         before = self.op, self.source, self.scope
         self.op, self.source, self.scope = op, source or self.source, scope or self.scope

@@ -16,7 +16,6 @@ from nxjax.errors import LoweringError, UnsupportedOpsError
 from nxjax.kernels.ipu.chip import System
 from nxjax.lower.ipu.builder import Builder, Options, Unsupported, no_dtype
 from nxjax.lower.ipu.fuse import Fuser, Lazy, Value
-from nxjax.lower.ipu.inplace import in_place
 from nxjax.lower.ipu.keys import as_words, is_key, on_words, view_type
 from nxjax.lower.ipu.program import IpuProgram, Variable, View
 from nxjax.lower.ipu.rules import RULES
@@ -93,8 +92,7 @@ class _Lowering:
             targets = {id(t.variable) for _, t in writes}
             safe = [(b.materialize(s, t.variable.pieces), t) for s, t in writes if id(s.variable) in targets]
             b.copy([*safe, *((s, t) for s, t in writes if id(s.variable) not in targets)], "state")
-        found = IpuProgram(name, b.system, tuple(inputs), tuple(outputs), tuple(b.steps), b.functions, aliases)
-        return in_place(found)
+        return IpuProgram(name, b.system, tuple(inputs), tuple(outputs), tuple(b.steps), b.functions, aliases)
 
     def _input(self, v: Var, i: int) -> Variable:
         t = view_type(v.type)
@@ -209,7 +207,8 @@ class _Lowering:
     def _error(self, name: str) -> LoweringError:
         rows = list(self.refused.values())
         lines = [
-            f"{what}: {error.reason}{f' at {source}' if source else ''}; {error.fix}" for what, error, source in rows
+            f"{what}: {error.reason}; {error.fix}{f' (at {source}: {source.text})' if source else ''}"
+            for what, error, source in rows
         ]
         error = UnsupportedOpsError(
             f"ipu: {name or 'the program'} holds {len(rows)} equation{'s' * (len(rows) > 1)} that tiles cannot run",

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.kernels.ipu.expression import Node, codelet
+from nxjax.kernels.ipu.expression import Kind, Node, codelet
 from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, linear, parts
 from nxjax.lower.ipu.program import GRAIN, Boxes, Edge, Group, NDArray, Piece, Shape, Variable, View, row_major
@@ -64,7 +64,6 @@ def spread(
     return groups
 
 
-Kind = str  # "full", "row": repeats along the outer part, "column": along the inner part, "one": everywhere
 Box = tuple[NDArray, Shape, NDArray]  # starts [n, ndim], sizes, tiles [n]
 
 

@@ -49,7 +49,7 @@ _BUILD: Final = """#!/bin/sh
 # Builds ./program against the Poplar SDK whose enable.sh has been sourced.
 set -e
 cd "$(dirname "$0")"
-popc --target={target} -O3 -I. codelets.cpp -o codelets.gp
+popc --target={target} -O3 codelet_*.cpp -o codelets.gp
 "${{CXX:-g++}}" -std=c++17 -O1 main.cpp -lpoplar -o program
 """
 
@@ -237,7 +237,7 @@ def write(program: IpuProgram) -> dict[str, bytes]:
     >>> from nxjax.lower.ipu.lower import lower
     >>> p = lower(nx.make_jaxpr(lambda x: nx.tanh(x))(np.ones(6, np.float32)), system("bow"))
     >>> sorted(write(p))
-    ['README.md', 'build.sh', 'codelets.cpp', 'main.cpp', 'nx_graph.hpp', 'tables.bin']
+    ['README.md', 'build.sh', 'codelet_0.cpp', 'main.cpp', 'nx_graph.hpp', 'tables.bin']
     """
     writer = _Writer(program)
     main = writer.main()
@@ -250,7 +250,7 @@ def write(program: IpuProgram) -> dict[str, bytes]:
     readme = _README.format(name=program.name or "program", system=system.title, signature="\n".join(signature))
     return {
         "main.cpp": main.encode(),
-        "codelets.cpp": codelets(program.codelets()).encode(),
+        **{name: text.encode() for name, text in codelets(program.codelets()).items()},
         "nx_graph.hpp": (files("nxjax.lower.ipu.formats") / "poplar" / "nx_graph.hpp").read_bytes(),
         "tables.bin": b"".join(struct.pack("<Q", len(t)) + t for t in writer.tables),
         "build.sh": _BUILD.format(target=system.chip.version).encode(),
@@ -258,30 +258,9 @@ def write(program: IpuProgram) -> dict[str, bytes]:
     }
 
 
-def codelets(found: Sequence[Codelet]) -> str:
-    """One file with every codelet; headers and templates that several of them share are in it once."""
-    includes: dict[str, None] = {}
-    bodies: dict[str, None] = {}
-    for c in found:
-        lines = c.source.splitlines()
-        includes.update((line, None) for line in lines if line.startswith("#include"))
-        body = "\n".join(line for line in lines if not line.startswith("#include"))
-        template, instance = _parted(body)
-        if template:
-            bodies.setdefault(template)
-        bodies.setdefault(instance)
-    return "\n".join([*includes, "", *bodies, ""])
-
-
-def _parted(body: str) -> tuple[str, str]:
-    """A class template and its explicit instantiation, each in its own namespace block; ("", body) without one."""
-    mark = "template class "
-    at = body.rfind(mark)
-    if at < 0:
-        return "", body.strip() + "\n"
-    start = body.find("namespace ")
-    opening = body[start : body.find("{", start) + 1]
-    return body[:at].strip() + "\n}\n", f"{opening}\n{body[at:].strip()}\n"
+def codelets(found: Sequence[Codelet]) -> dict[str, str]:
+    """File name -> C++ text, a file for each codelet: their helpers of one name may differ."""
+    return {f"codelet_{i}.cpp": f"// {c.name}\n{c.source}" for i, c in enumerate(found)}
 
 
 def _list(values: Shape) -> str:

@@ -1,4 +1,4 @@
-"""The Poplar project built for this machine: the registration of its codelets, and the command, against our shim.
+"""The Poplar project built for this machine: registrations of its codelets, and the commands, against our shim.
 
 With it an emitted project runs without the SDK, so that what is emitted is code that works. Knows text, runs nothing.
 """
@@ -10,48 +10,63 @@ from collections.abc import Sequence
 from nxjax.kernels.ipu.spec import CTYPES, Codelet
 
 
-def registration(found: Sequence[Codelet]) -> str:
-    """C++ text that includes ``codelets.cpp`` and makes every codelet known to the shim's graph by name."""
-    parts = ["#include <nxhost.hpp>", '#include "codelets.cpp"', "#include <poplar/Registry.hpp>", "", "namespace {"]
-    for i, c in enumerate(found):
-        fields = ",\n    ".join(
-            f'{{"{f.name}", sizeof({CTYPES[f.dtype]}), {_bool(f.io != "out")}, {_bool(f.io != "in")}, '
-            f"[](void *v, char *first, unsigned n) {{ nxhost::connect(static_cast<V{i} *>(v)->{f.name}, "
-            f"reinterpret_cast<{CTYPES[f.dtype]} *>(first), n); }}}}"
-            for f in c.fields
-        )
-        attributes = ",\n    ".join(
-            f'{{"{a.name}", [](void *v, const void *word) {{ '
-            f"const nxhost::Number n{{static_cast<const unsigned *>(word), 0}}; "
-            f"nxhost::set(static_cast<V{i} *>(v)->{a.name}, n, 0); }}}}"
-            for a in c.attributes
-        )
-        run = "for (unsigned w = 0; w < poplar::workersPerTile; ++w) vertex.compute(w);"
-        parts += [
-            f"using V{i} = {c.name};",
-            f"const poplar::host::FieldEntry fields{i}[] = {{\n    {fields}}};",
-            f"const poplar::host::AttributeEntry attributes{i}[] = {{\n    {attributes}}};"
-            if attributes
-            else f"const poplar::host::AttributeEntry *const attributes{i} = nullptr;",
-            f"void run{i}(void *v) {{",
-            f"  V{i} &vertex = *static_cast<V{i} *>(v);",
-            f"  {run if c.kind == 'multi' else 'vertex.compute();'}",
-            "}",
-            f'poplar::host::CodeletEntry entry{i}{{"{c.name}", sizeof(V{i}), fields{i}, {len(c.fields)},',
-            f"  attributes{i}, {len(c.attributes)}, run{i}, nullptr}};",
-            f"const poplar::host::Registration registration{i}(&entry{i});",
-        ]
-    return "\n".join([*parts, "}  // namespace", ""])
+def registrations(found: Sequence[Codelet]) -> dict[str, str]:
+    """File name -> C++ text that includes a codelet's file and makes it known to the shim's graph by its name."""
+    return {f"register_{i}.cpp": _registration(c, f"codelet_{i}.cpp") for i, c in enumerate(found)}
 
 
-def commands(compiler: str, shim: str) -> list[list[str]]:
-    """What builds ``main.cpp`` and ``register.cpp`` into ``program``, in the folder of the project."""
-    common = [compiler, "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
-    return [
-        [*common, "-O1", f"-I{shim}/host", f"-I{shim}", "-I.", "-c", "register.cpp", "-o", "register.o"],
-        [*common, "-O1", f"-I{shim}", "-I.", "-c", "main.cpp", "-o", "main.o"],
-        [compiler, "main.o", "register.o", "-o", "program"],
+def _registration(c: Codelet, file: str) -> str:
+    fields = ",\n    ".join(
+        f'{{"{f.name}", sizeof({CTYPES[f.dtype]}), {_bool(f.io != "out")}, {_bool(f.io != "in")}, '
+        f"[](void *v, char *first, unsigned n) {{ nxhost::connect(static_cast<V *>(v)->{f.name}, "
+        f"reinterpret_cast<{CTYPES[f.dtype]} *>(first), n); }}}}"
+        for f in c.fields
+    )
+    attributes = ",\n    ".join(
+        f'{{"{a.name}", [](void *v, const void *word) {{ '
+        f"const nxhost::Number n{{static_cast<const unsigned *>(word), 0}}; "
+        f"nxhost::set(static_cast<V *>(v)->{a.name}, n, 0); }}}}"
+        for a in c.attributes
+    )
+    run = "for (unsigned w = 0; w < poplar::workersPerTile; ++w) vertex.compute(w);"
+    lines = [
+        "#include <nxhost.hpp>",
+        f'#include "{file}"',
+        "#include <poplar/Registry.hpp>",
+        "",
+        "namespace {",
+        f"using V = {c.name};",
+        f"const poplar::host::FieldEntry fields[] = {{\n    {fields}}};",
+        f"const poplar::host::AttributeEntry attributes[] = {{\n    {attributes}}};"
+        if attributes
+        else "const poplar::host::AttributeEntry *const attributes = nullptr;",
+        "void run(void *v) {",
+        "  V &vertex = *static_cast<V *>(v);",
+        f"  {run if c.kind == 'multi' else 'vertex.compute();'}",
+        "}",
+        f'poplar::host::CodeletEntry entry{{"{c.name}", sizeof(V), fields, {len(c.fields)}, attributes,',
+        f"  {len(c.attributes)}, run, nullptr}};",
+        "const poplar::host::Registration registration(&entry);",
+        "}  // namespace",
+        "",
     ]
+    return "\n".join(lines)
+
+
+def compilations(compiler: str, shim: str, codelets: int) -> list[list[str]]:
+    """Commands that may run side by side: they compile ``main.cpp`` and each codelet, in the folder of the project."""
+    common = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
+    main = [*common, f"-I{shim}", "-I.", "-c", "main.cpp", "-o", "main.o"]
+    each = [
+        [*common, f"-I{shim}/host", f"-I{shim}", "-I.", "-c", f"register_{i}.cpp", "-o", f"register_{i}.o"]
+        for i in range(codelets)
+    ]
+    return [main, *each]
+
+
+def link(compiler: str, codelets: int) -> list[str]:
+    """The command that makes ``program`` of them."""
+    return [compiler, "main.o", *(f"register_{i}.o" for i in range(codelets)), "-o", "program"]
 
 
 def _bool(flag: bool) -> str:

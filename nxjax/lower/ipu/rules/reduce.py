@@ -9,14 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder, collapsed
-from nxjax.lower.ipu.codelets import Reduce
+from nxjax.kernels.ipu.reduce import Reduce, ReduceKind
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, View, row_major
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace.program import Equation
 
-KINDS: Final = {
+KINDS: Final[dict[str, ReduceKind]] = {
     "reduce_sum": "add",
     "reduce_prod": "mul",
     "reduce_max": "max",
@@ -53,7 +53,7 @@ def partial_dtype(kind: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype == np.float16 and kind in ("add", "mul") else dtype
 
 
-def reduced(b: Builder, x: View, axes: Sequence[int], kind: str) -> View:
+def reduced(b: Builder, x: View, axes: Sequence[int], kind: ReduceKind) -> View:
     """``x`` reduced along ``axes``, as a new variable of the kept dimensions that are not 1."""
     flags = tuple(0 if d in axes else 1 for d in range(len(x.shape)))
     # A dimension is joined with the next one if both are kept or both reduced: the second "view" tells them apart.

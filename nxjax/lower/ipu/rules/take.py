@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.codelets import Put, Take
+from nxjax.kernels.ipu.take import Put, PutKind, Take
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, Variable, View, row_major
 from nxjax.lower.ipu.rules.shape import cut
@@ -32,6 +32,14 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation
 
+SCATTERS: Final[dict[str, PutKind]] = {
+    "scatter": "set",
+    "scatter_add": "add",
+    "scatter_sub": "sub",
+    "scatter_mul": "mul",
+    "scatter_min": "min",
+    "scatter_max": "max",
+}
 # The share of a tile's memory that a part of a table, or the updates of one turn, may take.
 SHARE: Final = 4
 # Rows of indices are spread over further tiles only for a part of a table that is cheap to send to all of them.
@@ -55,11 +63,11 @@ def _table_splits(b: Builder, groups: int, rows: int, width: int, itemsize: int,
     left = left // _count(by_column) or 1
     box = by_group[0][1] * by_column[0][1] * itemsize
     need = -(-rows * box * SHARE // b.chip.memory)
-    by_row = parts(rows, left if spread_rows else min_(need, rows))
+    by_row = parts(rows, left if spread_rows else _least(need, rows))
     return [by_group, by_row, by_column]
 
 
-def min_(x: int, y: int) -> int:
+def _least(x: int, y: int) -> int:
     return x if x < y else y
 
 
@@ -98,7 +106,7 @@ def take(b: Builder, table: View, index: View) -> View:
     used = _count(by_group) * _count(by_column) * _count(by_row)
     bytes_each = by_group[0][1] * by_row[0][1] * by_column[0][1] * itemsize
     more = b.tiles // used if bytes_each <= REPEATED else 1
-    by_count = parts(count, max_(1, min_(more, count // LOOKUPS)))
+    by_count = parts(count, _most(1, _least(more, count // LOOKUPS)))
     cuts = _count(by_row)
     y = b.variable((cuts, *shape) if cuts > 1 else shape, table.dtype, ())
     ys = row_major(shape)
@@ -139,7 +147,7 @@ def take(b: Builder, table: View, index: View) -> View:
     return b.inline(choose, [index, *partial])
 
 
-def max_(x: int, y: int) -> int:
+def _most(x: int, y: int) -> int:
     return x if x > y else y
 
 
@@ -154,7 +162,7 @@ def _covers(view: View) -> bool:
     return expected == view.variable.size
 
 
-def put(b: Builder, x: View, index: View, updates: View, kind: str, into: Variable | None = None) -> View:
+def put(b: Builder, x: View, index: View, updates: View, kind: PutKind, into: Variable | None = None) -> View:
     """A table with rows combined into it.
 
     Args:
@@ -187,7 +195,7 @@ def put(b: Builder, x: View, index: View, updates: View, kind: str, into: Variab
 
 
 def _writes(
-    b: Builder, boxes: Any, into: Variable, xs: Shape, index: View, updates: View, kind: str, first: int, count: int
+    b: Builder, boxes: Any, into: Variable, xs: Shape, index: View, updates: View, kind: PutKind, first: int, count: int
 ) -> list[Group]:
     found: list[Group] = []
     for starts, (sg, sr, sw), place in boxes:
@@ -358,8 +366,7 @@ def scatter(b: Builder, e: Equation, x: View, indices: View, updates: View) -> V
         return _narrow(b, e, x, indices, updates, w)
     index = w.index(b, indices, clip=p["mode"] is GatherScatterMode.CLIP)
     moved = _updates(b, w, as_gather, updates)
-    kind = e.op.name.removeprefix("scatter").removeprefix("_") or "set"
-    y = put(b, w.table(b, x), index, moved, kind)
+    y = put(b, w.table(b, x), index, moved, SCATTERS[e.op.name])
     whole = b.reshaped(y, tuple(x.shape[d] for d in w.order))
     back = [w.order.index(d) for d in range(len(x.shape))]
     return View(whole.variable, whole.offset, x.shape, tuple(whole.strides[d] for d in back))
@@ -400,7 +407,7 @@ def dynamic_slice(b: Builder, e: Equation, x: View, *starts: View) -> View:
 
 def _known_start(b: Builder, start: View, last: int) -> int | None:
     value = b.known(start)
-    return None if value is None else min_(max_(int(value), 0), last)
+    return None if value is None else _least(_most(int(value), 0), last)
 
 
 def _begin(b: Builder, start: View, last: int, count: int) -> View:
@@ -473,7 +480,5 @@ RULES: Final = {
     "gather": Rule(gather),
     "dynamic_slice": Rule(dynamic_slice),
     "dynamic_update_slice": Rule(dynamic_update_slice),
-    **dict.fromkeys(
-        ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max"), Rule(scatter)
-    ),
+    **dict.fromkeys(SCATTERS, Rule(scatter)),
 }
