@@ -98,7 +98,7 @@ class Expression(Codelet):
 
     @cached_property
     def _name(self) -> str:
-        parts = [self.leaves, self.kinds, self.outputs, self.outs]
+        parts: list[Any] = [self.leaves, self.kinds, self.outputs, self.outs]
         for n in self.nodes:
             value = np.asarray(n.value).astype(n.dtype).tobytes() if n.op == "literal" else b""
             parts.append((n.op, n.args, n.dtype.name, sorted((k, str(v)) for k, v in n.params.items()), value))
