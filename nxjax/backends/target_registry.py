@@ -28,6 +28,7 @@ MODULES: Final = (
     "npu.stablehlo",
     "tpu.target",
     "ipu.target",
+    "ipu.poplar_target",
 )
 GROUP: Final = "nxjax.targets"
 

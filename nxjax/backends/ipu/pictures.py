@@ -27,7 +27,7 @@ _TITLES: Final = {
     "vertices": "vertex state", "always": "always live", "temporary": "temporaries", "exchange": "exchange buffers"
 }  # fmt: skip
 # Columns of a stacked picture: more tiles than these are drawn by the fullest of each column.
-_COLUMNS: Final = 368
+_COLUMNS: Final = 184
 # Squares of the heat map in a row.
 _ROW: Final = 64
 # Phases of a timeline; in longer runs neighbours are joined.
@@ -102,12 +102,12 @@ def tile_map(use: MemoryUse, height: int = 200) -> str:
     parts.append(_text(left, base + 14, "tile 0"))
     parts.append(_text(WIDTH - 10, base + 14, f"tile {tiles - 1}", "end"))
     parts.append(_text(left, base + 40, "one square per tile, the fuller the darker:"))
+    size = f"{cell - 0.8:.1f}"
+    squares: dict[str, list[str]] = {}
     for i in range(tiles):
-        x, y = left + i % _ROW * cell, base + 48 + i // _ROW * cell
-        parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell - 0.8:.1f}" height="{cell - 0.8:.1f}" '
-            f'fill="{_heat(per[i] / use.available)}"/>'
-        )
+        place = f"M{left + i % _ROW * cell:.1f} {base + 48 + i // _ROW * cell:.1f}h{size}v{size}h-{size}z"
+        squares.setdefault(_heat(per[i] / use.available), []).append(place)
+    parts += [f'<path fill="{colour}" d="{"".join(places)}"/>' for colour, places in squares.items()]
     return "".join([*parts, "</svg>"])
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
@@ -43,21 +44,6 @@ def sdk() -> tuple[bool, str]:
     if not compiler()[0]:
         return False, f"popc is at {popc}, but there is no C++ compiler for the host's part: {compiler()[1]}"
     return True, f"popc at {popc}"
-
-
-def ipus() -> tuple[int, str]:
-    """How many IPUs the SDK's ``gc-info`` lists, and why none."""
-    tool = shutil.which("gc-info")
-    if tool is None:
-        return 0, "Graphcore's gc-info is not on PATH: no driver, or its tools are not enabled"
-    try:
-        found = subprocess.run([tool, "--device-count"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 0, f"gc-info did not answer: {error}"
-    text = found.stdout.strip()
-    if found.returncode or not text.isdigit():
-        return 0, f"gc-info lists no devices: {(found.stderr or text).strip()[:200]}"
-    return int(text), f"gc-info at {tool}"
 
 
 @final
@@ -115,26 +101,28 @@ class PoplarProject:
     def build(self, folder: Path, host: bool = False, timeout: float = 600.0) -> None:
         """Compile the saved project to ``program`` in its folder."""
         if host:
-            path, reason = compiler()
-            if not path:
-                raise MissingExtraError("ipu: no C++ compiler", got=reason, fix="install g++ or clang++, or set CXX")
-            _write(folder / "register.cpp", poplar_host.registration(self.program.codelets()).encode())
-            commands = poplar_host.commands(path, str(SHIM))
-        else:
-            found, reason = sdk()
-            if not found:
-                raise MissingExtraError(
-                    "ipu: Graphcore's Poplar SDK is not here",
-                    got=reason,
-                    fix='install the SDK and source its enable.sh, or run with on="host"',
-                )
-            commands = [["sh", "build.sh"]]
-        for command in commands:
-            done = _run(command, folder, timeout)
-            if done.returncode:
-                raise LoweringError(
-                    f"ipu: {Path(command[0]).name} refused the project", got=(done.stderr or done.stdout)[-2000:]
-                )
+            self._build_here(folder, timeout)
+            return
+        found, reason = sdk()
+        if not found:
+            raise MissingExtraError(
+                "ipu: Graphcore's Poplar SDK is not here",
+                got=reason,
+                fix='install the SDK and source its enable.sh, or run with on="host"',
+            )
+        _compiled(["sh", "build.sh"], folder, timeout)
+
+    def _build_here(self, folder: Path, timeout: float) -> None:
+        path, reason = compiler()
+        if not path:
+            raise MissingExtraError("ipu: no C++ compiler", got=reason, fix="install g++ or clang++, or set CXX")
+        found = self.program.codelets()
+        for name, text in poplar_host.registrations(found).items():
+            _write(folder / name, text.encode())
+        commands = poplar_host.compilations(path, str(SHIM), len(found))
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(lambda command: _compiled(command, folder, timeout), commands))
+        _compiled(poplar_host.link(path, len(found)), folder, timeout)
 
     def _checked(self, inputs: Sequence[NDArray]) -> list[NDArray]:
         variables = self.program.inputs
@@ -154,6 +142,14 @@ def _write(path: Path, data: bytes) -> None:
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
     os.replace(part, path)
+
+
+def _compiled(command: Sequence[str], folder: Path, timeout: float) -> None:
+    done = _run(command, folder, timeout)
+    if done.returncode:
+        raise LoweringError(
+            f"ipu: {Path(command[0]).name} refused the project", got=(done.stderr or done.stdout)[-2000:]
+        )
 
 
 def _run(command: Sequence[str], folder: Path, timeout: float) -> subprocess.CompletedProcess[str]:

@@ -71,12 +71,12 @@ class IpuTarget(ProgramTarget):
         try:
             lower(subject, replace(self.system, ipus=1))
         except UnsupportedOpsError as error:
-            return _rows(subject, error.rows)
-        return _rows(subject)
+            return rows(subject, error.rows)
+        return rows(subject)
 
     def build(self, subject: Program, options: dict[str, object]) -> Build:
         only(self.name, options, OPTIONS)
-        how = _Settings(self.name, self.system, subject, options)
+        how = Settings(self.name, self.system, subject, options)
         program = in_half(subject) if how.options.precision == "float16" else subject
         made = lower(program, how.system, how.options, how.donate, subject.name)
         model = Model(made)
@@ -86,7 +86,7 @@ class IpuTarget(ProgramTarget):
         build = Build(
             emit.files(made, file_name(subject.name, "").strip(".") or "graph"),
             "simulator",
-            _rows(subject),
+            rows(subject),
             cost,
             notes=self._notes(model, how),
             analysis=model,
@@ -98,7 +98,7 @@ class IpuTarget(ProgramTarget):
             )
         return build
 
-    def _notes(self, model: Model, how: _Settings) -> list[str]:
+    def _notes(self, model: Model, how: Settings) -> list[str]:
         found = [f"cycles, times and bytes are those of a model, not measured; {without_hardware(hardware())}"]
         if not model.cycles.measured:
             found.append("loops of unknown length are counted once until a run has shown how often they go round")
@@ -120,7 +120,7 @@ class IpuTarget(ProgramTarget):
 
 
 @final
-class _Settings:
+class Settings:
     """The options of a build, checked."""
 
     def __init__(self, name: str, system: System, program: Program, given: Mapping[str, Any]) -> None:
@@ -164,12 +164,12 @@ def _integer(name: str, key: str, value: Any, least: int) -> int:
     return value
 
 
-def _engine(program: IpuProgram, how: _Settings) -> Engine:
+def _engine(program: IpuProgram, how: Settings) -> Engine:
     stochastic = how.options.stochastic_rounding
     return Engine(program, runner(program.codelets(), stochastic=stochastic, seed=how.seed))
 
 
-def _runner(engine: Engine, model: Model, program: Program, build: Build, how: _Settings) -> Run:
+def _runner(engine: Engine, model: Model, program: Program, build: Build, how: Settings) -> Run:
     """What runs the model; a run whose loops were counted corrects the figures."""
     types = program.out_types
 
@@ -184,7 +184,7 @@ def _runner(engine: Engine, model: Model, program: Program, build: Build, how: _
     return run
 
 
-def _figures(cost: Cost, model: Model, how: _Settings) -> None:
+def _figures(cost: Cost, model: Model, how: Settings) -> None:
     c: CycleCount = model.cycles
     m = model.memory
     cost.add("latency", c.seconds, "s", "model")
@@ -208,7 +208,7 @@ def _alone(e: Equation) -> tuple[Any, Any, Any]:
     return list(fresh.values()), [e.replaced(inputs, outputs)], outputs
 
 
-def _rows(program: Program, refused: Sequence[Any] = ()) -> list[Placement]:
+def rows(program: Program, refused: Sequence[Any] = ()) -> list[Placement]:
     """One row per equation; ``refused`` are `UnsupportedOpsError.rows` of the lowering."""
     left = {(what, str(source)): error for what, error, source in refused}
     found: list[Placement] = []

@@ -1,0 +1,97 @@
+"""The target ``poplar``: a program as a Poplar C++ project, taken as far as the SDK on this machine goes.
+
+Without the SDK the label is ``emitted``, and what runs it is the project itself, built against our shim of Poplar's
+interfaces: it shows that the project computes the right values, and says nothing about a chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final, final
+
+from nxjax.backends.base import Label
+from nxjax.backends.ipu.detect import hardware
+from nxjax.backends.ipu.executable import from_tiles, to_tiles
+from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.poplar import LABELS, On, PoplarProject, sdk
+from nxjax.backends.ipu.target import OPTIONS, Settings, rows
+from nxjax.backends.target import Build, OnChip, ProgramTarget, Target, file_name, only
+from nxjax.errors import ParameterError
+from nxjax.kernels.ipu.chip import system
+from nxjax.kernels.ipu.host_compiler import compiler
+from nxjax.lower.ipu.lower import lower
+from nxjax.lower.ipu.precision import in_half
+from nxjax.lower.ipu.program import NDArray
+from nxjax.lower.npu.placement import Placement, Verdict
+from nxjax.trace.program import Equation, Program
+
+
+@final
+class Poplar(ProgramTarget):
+    """A Poplar C++ project.
+
+    Options of `build`: those of the IPU targets, and ``system``: which IPUs it is planned for ("bow" by default).
+    """
+
+    name: ClassVar[str] = "poplar"
+    title: ClassVar[str] = "Graphcore Poplar C++ project"
+    format: ClassVar[str] = "poplar"
+    precision: ClassVar[tuple[str, ...]] = ("float32", "float16", "int8")
+    device: ClassVar[OnChip] = "ipu"
+    binds: ClassVar[bool] = False
+
+    def available(self) -> tuple[Label, str]:
+        found, reason = sdk()
+        if not found:
+            return "emitted", reason
+        return ("hardware", reason) if hardware().usable else ("vendor-compiled", f"{reason}; {hardware().reason}")
+
+    def supports(self, equation: Equation) -> Verdict:
+        from nxjax.backends import target_registry
+
+        return target_registry.get("ipu-bow").supports(equation)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+    def placed(self, subject: Program) -> list[Placement]:
+        from nxjax.backends import target_registry
+
+        return target_registry.get("ipu-bow").placed(subject)
+
+    def build(self, subject: Program, options: dict[str, object]) -> Build:
+        only(self.name, options, (*OPTIONS, "system"))
+        chosen = options.get("system", "bow")
+        if not isinstance(chosen, str):
+            raise ParameterError("poplar: system", got=repr(chosen), expected="a name such as 'bow' or 'pod16'")
+        given = {k: v for k, v in options.items() if k != "system"}
+        how = Settings(self.name, replace(system(chosen), ipus=1), subject, given)
+        program = in_half(subject) if how.options.precision == "float16" else subject
+        made = lower(program, how.system, how.options, how.donate, subject.name)
+        model = Model(made)
+        model.memory.check()
+        project = PoplarProject(made)
+        label, reason = self.available()
+        folder = file_name(subject.name, "poplar")
+        files = {f"{folder}/{name}": data for name, data in project.files.items()}
+        build = Build(files, label, rows(subject), notes=[reason], analysis=model)
+        build.cost.add("latency", model.cycles.seconds, "s", "model")
+        build.cost.add("cycles", model.cycles.total, "cycles", "model")
+        on: On = "ipu" if label == "hardware" else "cpu" if label == "vendor-compiled" else "host"
+        if not how.compile_only and (on != "host" or compiler()[0]):
+            build.runs_on = _ON[on]
+            types = subject.out_types
+
+            def run(args: Sequence[NDArray]) -> list[NDArray]:
+                inputs = [to_tiles(x, v.dtype) for x, v in zip(args, made.inputs, strict=True)]
+                return [from_tiles(y, t) for y, t in zip(project.run(inputs, on), types, strict=True)]
+
+            build.run = run
+            build.notes.append(f"run: {build.runs_on}; the label of its results is {LABELS[on]!r}")
+        return build
+
+
+_ON: Final[dict[On, str]] = {
+    "ipu": "IPUs, through the Poplar SDK",
+    "cpu": "the Poplar SDK's CPU device",
+    "host": "the project built against nxjax's shim of Poplar, on the host",
+}
+TARGETS: Final[tuple[type[Target[Any]], ...]] = (Poplar,)

@@ -1,0 +1,136 @@
+"""Poplar projects: what is emitted compiles, runs against the shim and computes what the program means."""
+
+import os
+import stat
+import subprocess
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.backends.ipu.poplar import PoplarProject, sdk
+from nxjax.errors import ExecutionError, LoweringError, MissingExtraError, ParameterError
+from nxjax.kernels.ipu.chip import system
+from nxjax.kernels.ipu.host_compiler import SHIM, compiler
+from nxjax.lower.ipu.lower import lower
+
+pytestmark = pytest.mark.skipif(not compiler()[0], reason="no C++ compiler")
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((6, 10)).astype(np.float32)
+W = RNG.standard_normal((10, 7)).astype(np.float32)
+
+
+def project(f, *args) -> PoplarProject:
+    return PoplarProject(lower(nx.make_jaxpr(f)(*args), system("bow")))
+
+
+def check(f, *args, tolerance=1e-5, runs=1):
+    found = project(f, *args).run([np.asarray(a) for a in args], "host", runs)
+    for y, want in zip(found, nx.tree.leaves(f(*args)), strict=True):
+        np.testing.assert_allclose(y, np.asarray(want), rtol=tolerance, atol=tolerance)
+    return found
+
+
+def step(w, x):
+    loss = lambda w: (nx.nn.log_softmax(nx.nn.relu(x @ w)) ** 2).mean()
+    value, grad = nx.value_and_grad(loss)(w)
+    return w - 0.1 * grad, value
+
+
+def several(x):
+    """Loops, branches, lookups, sorting, halves and integers in one program, which is built once."""
+    total, sums = nx.lax.scan(lambda c, row: (nx.tanh(c + row), c.sum()), x[0], x)
+    grown = nx.lax.while_loop(lambda v: v.sum() < 50.0, lambda v: nx.abs(v) * 2 + 1, x[1])
+    chosen = nx.lax.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, x[2])
+    rows = x[nx.asarray([3, 0, 3])]
+    return total, sums, grown, chosen, rows, nx.sort(x, axis=1), x.astype(nx.float16) * 2, (x * 10).astype(nx.int8)
+
+
+def test_a_training_step():
+    check(step, W, X)
+
+
+def test_control_flow_lookups_and_dtypes():
+    check(several, X, tolerance=1e-3)
+
+
+def test_inputs_are_checked():
+    made = project(lambda x: nx.tanh(x), X)
+    with pytest.raises(ExecutionError, match="another type"):
+        made.run([X.astype(np.float64)], "host")
+    with pytest.raises(ExecutionError, match="number of inputs"):
+        made.run([], "host")
+
+
+def test_files_are_whole_and_readable(tmp_path):
+    made = project(step, W, X)
+    folder = made.save(tmp_path / "p")
+    assert {p.name for p in folder.iterdir()} == set(made.files)
+    main = (folder / "main.cpp").read_text()
+    assert "test_poplar.py" in main  # the user's lines are comments
+    assert os.access(folder / "build.sh", os.R_OK) and "popc" in (folder / "build.sh").read_text()
+    assert "in_0.bin  float32[10, 7]" in (folder / "README.md").read_text()
+
+
+def test_the_emitted_program_refuses_what_it_cannot_do(tmp_path):
+    made = project(lambda x: nx.tanh(x), X)
+    folder = made.save(tmp_path)
+    made.build(folder, host=True)
+    for words, message in [
+        (["--device=ipu"], "no 1 free IPUs"),
+        (["--device=x"], "--device is"),
+        (["x"], "options are"),
+    ]:
+        done = subprocess.run(["./program", *words], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 1 and message in done.stderr
+    done = subprocess.run(["./program", "--device=cpu"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 1 and "in_0.bin" in done.stderr
+    assert subprocess.run(["./program", "--device=offline"], cwd=folder).returncode == 0
+
+
+def script(path, text):
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+
+
+def test_without_the_sdk():
+    if sdk()[0]:
+        pytest.skip("the Poplar SDK is here")
+    with pytest.raises(MissingExtraError, match="enable"):
+        project(lambda x: nx.tanh(x), X).run([X], "cpu")
+
+
+def test_the_sdks_commands(tmp_path, monkeypatch):
+    """Stand-ins for popc and for the compiler with the SDK's libraries, which use the shim: the road of the SDK."""
+    real = compiler()[0]
+    script(tmp_path / "popc", 'case "$*" in *--target=ipu2*codelet_0.cpp*) touch codelets.gp;; *) exit 3;; esac\n')
+    cxx = f"""[ "$1" = --version ] && exec {real} --version
+    for i in codelet_*.cpp; do n=${{i#codelet_}}; n=${{n%.cpp}}
+    {real} -std=c++17 -w -I{SHIM}/host -I{SHIM} -I. -c register_$n.cpp -o register_$n.o || exit 1; done
+    {real} -std=c++17 -w -I{SHIM} -I. main.cpp register_*.o -o program
+    """
+    script(tmp_path / "c++sdk", cxx)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = project(lambda x: nx.tanh(x), X)
+    from nxjax.lower.ipu.formats.poplar_host import registrations
+
+    made.files.update({n: t.encode() for n, t in registrations(made.program.codelets()).items()})
+    assert sdk()[0]
+    monkeypatch.setenv("CXX", str(tmp_path / "c++sdk"))
+    (y,) = made.run([X], "cpu")
+    np.testing.assert_allclose(y, np.tanh(X), rtol=1e-5)
+    script(tmp_path / "popc", "echo no such architecture >&2; exit 1\n")
+    with pytest.raises(LoweringError, match="no such architecture"):
+        made.run([X], "cpu")
+
+
+def test_the_target():
+    artifact = nx.compile(step, target="poplar")(W, X)
+    assert artifact.label == ("emitted" if not sdk()[0] else artifact.label)
+    assert next(iter(artifact.files)).endswith("/main.cpp") and artifact.deviation is not None
+    w, _ = artifact.run(W, X)
+    want = step(W, X)
+    np.testing.assert_allclose(np.asarray(w), np.asarray(want[0]), rtol=1e-5, atol=1e-6)
+    assert artifact.report.rows and artifact.memory.fits
+    with pytest.raises(ParameterError, match="system"):
+        nx.compile(step, target="poplar", system=3)(W, X)
