@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from nxjax.ops.base import move_batch
+from nxjax.ops.collectives import varying
 from nxjax.trace.core import Array, Op
-from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.transforms.jvp import jvp_flat
 
@@ -97,6 +98,26 @@ def needed(equations: Sequence[Equation], wanted: set[Var], given: set[Var]) -> 
             kept.append(e)
             wanted.update(a for a in e.inputs if isinstance(a, Var))
     return kept[::-1]
+
+
+def said_to_vary(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
+    """``program`` with results of types that vary along the mesh axes ``vmas`` too."""
+    if all(t.vma >= vma for t, vma in zip(program.out_types, vmas, strict=True)):
+        return program
+
+    def flat(*xs: Array) -> list[Array]:
+        return [varying(y, vma) for y, vma in zip(run(program, xs), vmas, strict=True)]
+
+    return program.derive(("said to vary", tuple(vmas)), lambda: stage(flat, program.in_types, program.name))
+
+
+def taken_to_vary(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
+    """``program`` for inputs of types that vary along the mesh axes ``vmas`` too."""
+    types = [t.with_vma(t.vma | vma) for t, vma in zip(program.in_types, vmas, strict=True)]
+    if all(t.vma == u.vma for t, u in zip(types, program.in_types, strict=True)):
+        return program
+    key = ("taken to vary", tuple(vmas))
+    return program.derive(key, lambda: stage(lambda *xs: run(program, xs), types, program.name))
 
 
 @final

@@ -19,7 +19,7 @@ from typing import Any, final
 from nxjax.errors import ShardingError
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import NDArray, eval_by_expand, like, zeros
-from nxjax.ops.collectives import psum, varying
+from nxjax.ops.collectives import psum
 from nxjax.ops.shape import reshape
 from nxjax.ops.shape import transpose as transpose_op
 from nxjax.ops.sharding import inserted
@@ -33,7 +33,7 @@ from nxjax.trace.sharding import NamedSharding, check_shape
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
 from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
-from nxjax.transforms.nested import Nested, jvp_program, picked, present, spread, to_front
+from nxjax.transforms.nested import Nested, jvp_program, picked, present, said_to_vary, spread, taken_to_vary, to_front
 from nxjax.transforms.transpose import backward
 from nxjax.transforms.vmap import batched
 
@@ -56,17 +56,6 @@ def whole_type(type: ArrayType, mesh: BaseMesh, spec: PartitionSpec, axes: Axes)
 
 def _parts(mesh: BaseMesh, spec: PartitionSpec, dim: int) -> int:
     return math.prod(mesh.shape[n] for n in spec.axes(dim))
-
-
-def said_to_vary(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
-    """``program`` with results of types that vary along ``vmas``."""
-    if all(t.vma >= vma for t, vma in zip(program.out_types, vmas, strict=True)):
-        return program
-
-    def flat(*xs: Array) -> list[Array]:
-        return [varying(y, vma) for y, vma in zip(run(program, xs), vmas, strict=True)]
-
-    return program.derive(("varying", tuple(vmas)), lambda: stage(flat, program.in_types, program.name))
 
 
 @final
@@ -281,7 +270,7 @@ class ShardMap(Nested):
         if inside * math.prod(mesh.shape[n] for n in own) != size:
             raise ShardingError("vmap: spmd_axis_name does not divide the mapped axis", got=size, expected=own)
         if own and checked:
-            program = _varying_inputs(program, mask, frozenset(own))
+            program = taken_to_vary(program, [frozenset(own) if m else frozenset() for m in mask])
         mapped, out = batched(program, inside, mask, name=axis_name)
         entry = None if not own else own[0] if len(own) == 1 else own
 
@@ -402,11 +391,3 @@ def _residuals_unstacked(tangent: Program, made: tuple[bool, ...]) -> Program:
     types = [t.with_shape(shape(t)) if m else t for t, m in zip(tangent.in_types, made, strict=False)]
     types += tangent.in_types[len(made) :]
     return tangent.derive(("unstacked", made), lambda: stage(flat, types, tangent.name))
-
-
-def _varying_inputs(program: Program, mask: tuple[bool, ...], axes: frozenset[Any]) -> Program:
-    """``program`` for inputs that vary along ``axes`` too, where ``mask`` says so."""
-    types = [t.with_vma(t.vma | axes) if m else t for t, m in zip(program.in_types, mask, strict=True)]
-    return program.derive(
-        ("varying inputs", mask, axes), lambda: stage(lambda *xs: run(program, xs), types, program.name)
-    )

@@ -12,7 +12,7 @@ from typing import Any
 from nxjax.errors import DtypeError, GradientError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
-from nxjax.ops.collectives import with_vma
+from nxjax.ops.collectives import varying, with_vma
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
 from nxjax.trace.core import Array, Linear, current_trace
@@ -51,19 +51,29 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
             known.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
 
     collected: dict[Var, Array] = {}
+    # Devices that share a value and used it differently each hold a part of its cotangent (see `ops.collectives`):
+    # parts over the same axes are added up first.
+    parts: dict[Var, dict[frozenset[Any], Array]] = {}
 
     def collect(a: Atom, ct: Array | None) -> None:
         if ct is not None and isinstance(a, Var) and a in linear:
-            collected[a] = add(collected[a], ct) if a in collected else ct
+            if ct.type.vma and not ct.type.vma <= a.type.vma:
+                found, key = parts.setdefault(a, {}), ct.type.vma - a.type.vma
+                found[key] = add(found[key], ct) if key in found else ct
+            else:
+                collected[a] = add(collected[a], ct) if a in collected else ct
 
-    def total(v: Var, ct: Array | None) -> Array | None:
-        # Devices that share one value and used it differently each hold a part of its cotangent.
-        return ct if ct is None or ct.type.vma == v.type.vma else with_vma(ct, v.type.vma)
+    def total(v: Var) -> Array | None:
+        ct = collected.pop(v, None)
+        for part in parts.pop(v, {}).values():
+            whole = with_vma(part, v.type.vma)
+            ct = whole if ct is None else add(ct, whole)
+        return ct if ct is None or not v.type.vma else varying(ct, v.type.vma)
 
     for a, ct in zip(program.outputs, cts, strict=True):
         collect(a, ct)
     for e in reversed(backwards):
-        out_cts = [total(v, collected.pop(v, None)) for v in e.outputs]
+        out_cts = [total(v) for v in e.outputs]
         if all(ct is None for ct in out_cts):
             continue
         if not e.op.has("transpose"):
@@ -78,7 +88,7 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
             in_cts = e.op.transpose(out_cts if e.op.multi else out_cts[0], *operands, **e.params)
             for a, ct in zip(e.inputs, in_cts, strict=True):
                 collect(a, ct)
-    return [total(v, collected.get(v)) if v in linear else None for v in program.inputs]
+    return [total(v) if v in linear else None for v in program.inputs]
 
 
 _FIXES = {

@@ -122,7 +122,7 @@ class Module:
 
 def _placed(line: str, place: str) -> str:
     """An operation's last line with its place; heads of regions and blocks, and what has one already, as they are."""
-    inside = line.endswith(("({", "}, {", ":")) or (line.endswith(")") and " loc(" in line)
+    inside = line.endswith(("{", ":")) or (line.endswith(")") and " loc(" in line)
     return line if inside else line + place
 
 
@@ -344,7 +344,7 @@ class Builder(Communication):
 
     def call(self, program: Program, xs: Refs, name: str) -> tuple[Ref, ...]:
         """A call of a function of the module."""
-        return self.call_symbol(self.module.function(program, name), xs, program.out_types)
+        return self.call_symbol(self.module.function(program, name, manual=self.manual), xs, program.out_types)
 
     def call_symbol(self, symbol: str, xs: Refs, outs: Sequence[ArrayType]) -> tuple[Ref, ...]:
         """A call of a function that is known by its symbol."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.errors import NxError
+from nxjax.ops.collectives import varying
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -13,6 +14,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.nested import said_to_vary
 
 Step = Callable[[Any, Sequence[Array]], tuple[Any, list[Any]]]
 
@@ -42,7 +44,7 @@ def carry_of_one_type(
         if all(w == x.type for w, x in zip(wanted, values, strict=True)):
             break
         values = [
-            x if w == x.type else convert_element_type(x, dtype=w.dtype, weak=w.weak)
+            varying(x if w == x.type.with_vma(w.vma) else convert_element_type(x, dtype=w.dtype, weak=w.weak), w.vma)
             for x, w in zip(values, wanted, strict=True)
         ]
     wrong = [(n, x.type, t) for n, x, t in zip(names, values, out_types, strict=True) if not x.type.same(t)]
@@ -53,7 +55,8 @@ def carry_of_one_type(
             expected="; ".join(f"{n}: {t}" for n, t, _ in wrong),
             fix=_fix(*wrong[0]),
         )
-    return values, carry_def, program
+    whole = [*(x.type.vma for x in values), *(t.vma for t in program.out_types[count:])]
+    return values, carry_def, said_to_vary(program, whole)
 
 
 def _attempt(
@@ -77,13 +80,18 @@ def _attempt(
 
 
 def _widened(before: ArrayType, after: ArrayType) -> ArrayType:
-    """The type a weak carry takes before the next attempt; ``before`` where nothing is to be done."""
+    """The type a carry takes before the next attempt; ``before`` where nothing is to be done.
+
+    A weak one takes the type of a step's result, and one that is the same on all devices varies if a step makes it so.
+    """
+    if not after.vma <= before.vma:
+        return before.with_vma(before.vma | after.vma)
     if not before.weak or before.shape != after.shape or (before.dtype == after.dtype and after.weak):
         return before
     if before.dtype not in dtypes.NUMERIC or after.dtype not in dtypes.NUMERIC:
         return before
     dtype, weak = dtypes.promote((before.dtype, before.weak), (after.dtype, after.weak))
-    return ArrayType(before.shape, dtype, weak)
+    return ArrayType(before.shape, dtype, weak, before.vma)
 
 
 def _fix(name: str, before: ArrayType, after: ArrayType) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
 from nxjax.ops.base import NDArray, move_batch, zeros
+from nxjax.ops.collectives import varying
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes, tree
@@ -29,7 +30,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.linearize import TangentTrace, linearized
-from nxjax.transforms.nested import Mask, Nested, Thread, either, picked, present, spread
+from nxjax.transforms.nested import Mask, Nested, Thread, either, picked, present, said_to_vary, spread, taken_to_vary
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
@@ -58,7 +59,11 @@ class Cond(Nested):
             raise ProgramError("cond: branches give different types", got=rest, expected=first)
         if any(t.shape[: index.ndim] != index.shape for t in first):
             raise ShapeError("cond: the index has other leading axes than a result", got=index, expected=first)
-        return tuple(ArrayType(t.shape, t.dtype, all(o[i].weak for o in (first, *rest))) for i, t in enumerate(first))
+        columns = zip(first, *rest, strict=True)
+        return tuple(
+            ArrayType(t.shape, t.dtype, all(o.weak for o in column), index.vma.union(*(o.vma for o in column)))
+            for t, column in zip(first, columns, strict=True)
+        )
 
     def eval(self, index: NDArray, /, *xs: NDArray, branches: Branches) -> tuple[NDArray, ...]:
         if not index.ndim:
@@ -107,7 +112,12 @@ class Cond(Nested):
     def transpose(self, cts: Sequence[Array | None], index: Any, /, *args: Any, branches: Branches) -> Any:
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = present(cts)
-        back, consts = _opened([transposed(b, linear, nonzero) for b in branches])
+        # A result varies where it does in any branch, and so does its cotangent in all.
+        vmas = [
+            frozenset[Any]().union(*(t.vma for t in column))
+            for column in zip(*(b.out_types for b in branches), strict=True)
+        ]
+        back, consts = _opened([transposed(said_to_vary(b, vmas), linear, nonzero) for b in branches])
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
         return [None, *spread(found, linear)]
@@ -435,7 +445,8 @@ def _choose_branch(
     if config.disable_jit and isinstance(index, DeviceArray):
         return functions[int(index.numpy())](*operands)
     leaves, treedef = tree.flatten(operands)
-    xs = [as_value(x, where) for x in leaves]
+    vma = index.type.vma
+    xs = [varying(as_value(x, where), vma) for x in leaves]
     types = [x.type for x in xs]
     arg_names = tree.path_names(operands, "operands")
     out_defs: list[tree.TreeDef] = []
@@ -462,7 +473,13 @@ def _choose_branch(
         _common_type(where, path, names, column)
         for path, column in zip(paths[0], zip(*(p.out_types for p in programs), strict=True), strict=True)
     ]
+    if vma:
+        wanted = [t.with_vma(t.vma | vma) for t in wanted]
     branches, consts = _opened([_converted(p, wanted) for p in programs])
+    if vma:
+        # Devices may take different branches: what they share with each other, they share outside.
+        branches = tuple(taken_to_vary(b, [vma] * len(b.inputs)) for b in branches)
+        consts = [varying(c, vma) for c in consts]
     out = cond_op(index, *consts, *xs, branches=branches)
     return tree.unflatten(out_defs[0], out)
 
@@ -470,13 +487,14 @@ def _choose_branch(
 def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[ArrayType]) -> ArrayType:
     """The one type of a result; weak ones (from Python numbers) yield to the others."""
     first = types[0]
+    vma = first.vma.union(*(t.vma for t in types))
     if all(t.same(first) for t in types):
-        return ArrayType(first.shape, first.dtype, all(t.weak for t in types))
+        return ArrayType(first.shape, first.dtype, all(t.weak for t in types), vma)
     strong = {t.dtype for t in types if not t.weak}
     if all(t.shape == first.shape and t.dtype in dtypes.NUMERIC for t in types) and len(strong) <= 1:
         dtype, weak = dtypes.promote(*((t.dtype, t.weak) for t in types))
         if not strong or dtype in strong:
-            return ArrayType(first.shape, dtype, weak)
+            return ArrayType(first.shape, dtype, weak, vma)
     raise BranchTypeError(
         f"{where}: branches give different types at {path}",
         got="; ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True)),
@@ -486,14 +504,14 @@ def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[Ar
 
 
 def _converted(program: Program, wanted: Sequence[ArrayType]) -> Program:
-    if all(t.same(w) for t, w in zip(program.out_types, wanted, strict=True)):
+    if all(t.same(w) and t.vma == w.vma for t, w in zip(program.out_types, wanted, strict=True)):
         return program
     opened, consts = program.close_over()
 
     def flat(*xs: Array) -> Sequence[Array]:
         ys = run(opened, [*consts, *xs])
         return [
-            y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak)
+            varying(y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)
             for y, w in zip(ys, wanted, strict=True)
         ]
 

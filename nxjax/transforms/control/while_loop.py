@@ -15,6 +15,7 @@ import numpy as np
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError
 from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.collectives import varying
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value
@@ -324,6 +325,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         )
     if type.dtype != dtypes.bool_:
         raise DtypeError("while_loop: cond_fun must give a boolean", got=type, expected="bool[]", fix="compare with 0")
+    if not all(type.vma <= x.type.vma for x in carry):
+        # Devices that go on for different numbers of steps end with different values.
+        return while_loop(cond_fun, body_fun, tree.unflatten(carry_def, [varying(x, type.vma) for x in carry]))
     cond, cond_consts = cond.close_over()
     body, body_consts = body.close_over()
     out = while_op(
