@@ -65,7 +65,7 @@ class CheckpointManager:
         if processes.index() == 0:
             self.directory.mkdir(parents=True, exist_ok=True)
             steps.clean(self.directory)
-        processes.barrier(f"{self.directory} opened")
+        processes.barrier("opened", str(self.directory))
 
     def should_save(self, step: int) -> bool:
         """Whether `save` would write this step: a multiple of the interval, later than the last one."""
@@ -122,7 +122,7 @@ class CheckpointManager:
             for step in [s for s in kept if s != newest][: max(0, len(kept) - self.max_to_keep)]:
                 with contextlib.suppress(FileNotFoundError):
                     steps.remove(self.directory, step)
-        processes.barrier(f"{self.directory} pruned")
+        processes.barrier("pruned", str(self.directory))
 
     def wait_until_finished(self) -> None:
         """Until nothing is being written.
@@ -165,7 +165,7 @@ class CheckpointManager:
         number, _ = steps.folder_of(self.directory, steps.checked_step(step, "CheckpointManager.delete"), "delete")
         if processes.index() == 0:
             steps.remove(self.directory, number)
-        processes.barrier(f"{self.directory} step {number} deleted")
+        processes.barrier(f"step {number} deleted", str(self.directory))
 
     def close(self) -> None:
         """Wait for what is being written."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
 
 def index() -> int:
@@ -19,10 +19,19 @@ def count() -> int:
     return process_count()
 
 
-def barrier(name: str) -> None:
-    """Until every process is here. Nothing where this one is alone."""
-    if count() > 1:
-        from nxjax.experimental import multihost_utils
+def barrier(name: str, line: str) -> None:
+    """Until every process is here. Nothing where this one is alone.
 
-        sync: Any = multihost_utils.sync_global_devices
-        sync(f"nxjax.checkpoints: {name}")
+    Args:
+        name: of the place, the same in all.
+        line: barriers of one line come in one order; another thread has another one.
+
+    Raises:
+        ProcessLostError: another process is gone.
+    """
+    if count() > 1:
+        from nxjax.backends.xla import distributed
+
+        group = distributed.group()
+        if group is not None:
+            group.barrier(f"nxjax.checkpoints: {name}", None, re.sub(r"\W", "_", line))

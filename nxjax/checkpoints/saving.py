@@ -7,8 +7,9 @@ a rename is one step. What is being replaced is put aside under a name that is s
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -22,7 +23,7 @@ from nxjax.checkpoints.index import Index, Leaf, Stored
 from nxjax.checkpoints.parts import Part, parts_of
 from nxjax.checkpoints.progress import Progress
 from nxjax.checkpoints.structure import described, name_of
-from nxjax.errors import ParameterError, TreeError
+from nxjax.errors import ExecutionError, ParameterError, TreeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import from_numpy
 from nxjax.trace.boundary import boundary
@@ -155,7 +156,7 @@ def checked(metadata: Any) -> Any:
 
 def write(directory: Path, what: Snapshot, step: int, metadata: Any, overwrite: bool, progress: bool | None) -> Path:
     """Write a snapshot; see `save`."""
-    here, count = processes.index(), processes.count()
+    here = processes.index()
     place = directory / str(step)
     exists = step in steps.all_steps(directory)
     if exists and not overwrite:
@@ -163,26 +164,73 @@ def write(directory: Path, what: Snapshot, step: int, metadata: Any, overwrite: 
             f"checkpoints.save: step {step} is there already", got=place, fix="pass overwrite=True, or another step"
         )
     folder = directory / steps.other_name(step, "tmp")
-    if here == 0:
+    together = _Together(folder, str(directory))
+
+    def make() -> None:
         disk().make_folder(directory, parents=True)
         steps.clean(directory)
         disk().make_folder(folder)
-    processes.barrier(f"{folder.name} made")
-    try:
+
+    def put() -> list[int]:
         with Progress(f"saving step {step}", what.nbytes, progress) as done:
-            checksums = tensors.write(
-                folder / indexes.file_name(here, count), _own(what, here), {"nxjax.step": str(step)}, done
-            )
-        processes.barrier(f"{folder.name} written")
-        if here == 0:
-            _commit(directory, folder, step, _index(folder, what, step, metadata, checksums), exists)
-        processes.barrier(f"{folder.name} named")
+            name = indexes.file_name(here, processes.count())
+            return tensors.write(folder / name, _own(what, here), {"nxjax.step": str(step)}, done)
+
+    def commit(checksums: Sequence[int]) -> None:
+        _commit(directory, folder, step, _index(folder, what, step, metadata, checksums), exists)
+
+    try:
+        together.turn("made", make if here == 0 else None)
+        checksums = together.turn("written", put)
+        together.turn("named", functools.partial(commit, checksums) if here == 0 else None)
     except BaseException:
         if here == 0:
             with contextlib.suppress(Exception):
                 disk().remove_folder(folder)
         raise
     return place
+
+
+@final
+class _Together:
+    """What every process does, or one for all, and that the failure of one is known to all.
+
+    Where this process is alone there is nothing to it. Otherwise who fails leaves a note beside the step's folder and
+    still comes to the barrier, so that nobody waits for ever.
+    """
+
+    def __init__(self, folder: Path, line: str) -> None:
+        self.folder = folder
+        self.line = line
+        self.many = processes.count() > 1
+        if self.many:
+            processes.barrier(f"{folder.name} begun", line)
+
+    def _note(self, turn: str, process: int) -> Path:
+        return self.folder.with_name(steps.note_name(self.folder.name, turn, process))
+
+    def turn(self, name: str, action: Callable[[], Any] | None) -> Any:
+        """Do ``action``, if it is this process's turn, and wait for the others."""
+        if not self.many:
+            return None if action is None else action()
+        error: Exception | None = None
+        found: Any = None
+        try:
+            found = None if action is None else action()
+        except Exception as raised:
+            error = raised
+            with contextlib.suppress(OSError):
+                self._note(name, processes.index()).write_text(f"{type(error).__name__}: {error}")
+        processes.barrier(f"{self.folder.name} {name}", self.line)
+        if error is not None:
+            raise error
+        for i in range(processes.count()):
+            note = self._note(name, i)
+            if note.exists():
+                raise ExecutionError(
+                    f"checkpoints.save: process {i} could not do its part", got=note.read_text(errors="replace")[:500]
+                )
+        return found
 
 
 def _own(what: Snapshot, process: int) -> list[tuple[str, NDArray]]:

@@ -23,6 +23,8 @@ INDEX: Final = "index.json"
 _STEP: Final = re.compile(r"[0-9]{1,18}")
 # <step>.nxjax-<what>-<host>-<process id>-<number>
 _OTHER: Final = re.compile(r"([0-9]{1,18})\.nxjax-(tmp|old|gone)-(.*)-([0-9]+)-([0-9]+)")
+# What a process that failed leaves for the others, beside the folder of the step.
+_NOTE: Final = re.compile(r"[0-9]{1,18}\.nxjax-tmp-all-0-0-failed-.*")
 _count = itertools.count().__next__
 # A leftover of another machine, which cannot be asked whether its writer lives.
 _OLD: Final = 24 * 3600.0
@@ -42,6 +44,11 @@ def other_name(step: int, what: str) -> str:
         return f"{step}.nxjax-{what}-all-0-0"
     host = re.sub(r"[^\w.]", "_", socket.gethostname())
     return f"{step}.nxjax-{what}-{host}-{os.getpid()}-{_count()}"
+
+
+def note_name(folder: str, turn: str, process: int) -> str:
+    """The file in which a process says that it has failed."""
+    return f"{folder}-failed-{turn}-{process}"
 
 
 def all_steps(directory: str | os.PathLike[str]) -> list[int]:
@@ -112,6 +119,9 @@ def clean(directory: Path, writing: bool = True) -> None:
         return
     complete = {int(n) for n in names if _STEP.fullmatch(n) and (directory / n / INDEX).is_file()}
     for name in names:
+        if writing and _NOTE.fullmatch(name):
+            with contextlib.suppress(OSError):
+                (directory / name).unlink()
         match = _OTHER.fullmatch(name)
         if match is None:
             continue

@@ -40,7 +40,7 @@ class Group:
         self.lost: str | None = None  # who is gone and why, once somebody is
         self.left: set[int] = set()  # who has gone in peace
         self._stop = threading.Event()
-        self._barriers = 0
+        self._barriers: dict[str, int] = {}
 
     # --- who is alive ---
 
@@ -112,10 +112,13 @@ class Group:
                     time.sleep(0.05)
             raise ExecutionError("array: its computation failed", got=text[:1000]) from None
 
-    def barrier(self, name: str, timeout: float | None) -> None:
-        """Until every process has come here with the same name."""
-        self._barriers += 1
-        folder = f"{_PREFIX}barrier/{self._barriers}"
+    def barrier(self, name: str, timeout: float | None, line: str = "main") -> None:
+        """Until every process has come here with the same name.
+
+        What is done beside the main thread has a ``line`` of its own: barriers of one line come in one order.
+        """
+        self._barriers[line] = self._barriers.get(line, 0) + 1
+        folder = f"{_PREFIX}barrier/{line}/{self._barriers[line]}"
         self.raw.key_value_set(f"{folder}/{self.process}", name)
         met: list[tuple[str, str]] = []
 
