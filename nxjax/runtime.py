@@ -32,6 +32,8 @@ def devices(backend: str | None = None) -> list[Device]:
     >>> devices("cpu")[0].platform
     'cpu'
     """
+    if backend is None:
+        return registry.devices()
     try:
         return registry.devices(backend)
     except ParameterError as error:

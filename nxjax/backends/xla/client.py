@@ -9,6 +9,7 @@ several devices apart looks for two functions of `jax`, and finds ours instead (
 from __future__ import annotations
 
 import _imp
+import importlib
 import os
 import re
 import sys
@@ -225,12 +226,24 @@ def _aval(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> Any:
     return kind(shape, dtype, weak_type) if kind is not None else Aval(shape, dtype, weak_type)
 
 
+@final
+class _Stand(ModuleType):
+    """In the place of jax for a moment: who asks for anything gets it from jax itself, imported then."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        if sys.modules.get("jax") is self:
+            del sys.modules["jax"]
+        return getattr(importlib.import_module("jax"), name)
+
+
 @contextmanager
 def without_jax(client: Client) -> Generator[None]:
     """jaxlib looks for two functions of `jax` when it makes single-device arrays, and would import the whole package.
 
-    Where the program has not imported jax itself, it finds ours instead. The import lock is held meanwhile, so that no
-    other thread that imports jax can see them.
+    Where the program has not imported jax itself, it finds ours instead. The import lock is held meanwhile, and what
+    stands in jax's place passes everybody else on, so that another thread may import jax at any time.
     """
     if "jax" in sys.modules:
         yield
@@ -238,13 +251,15 @@ def without_jax(client: Client) -> Generator[None]:
     core, shardings = ModuleType("jax.core"), ModuleType("jax._src.sharding_impls")
     vars(core)["ShapedArray"] = _aval
     vars(shardings)["make_single_device_sharding"] = lambda device, memory_kind=None: client.single(device)
+    ours = {"jax": _Stand("jax"), "jax.core": core, "jax._src.sharding_impls": shardings}
     _imp.acquire_lock()
     try:
-        sys.modules["jax.core"], sys.modules["jax._src.sharding_impls"] = core, shardings
+        sys.modules.update(ours)
         yield
     finally:
-        for name in ("jax.core", "jax._src.sharding_impls"):
-            sys.modules.pop(name, None)
+        for name, module in ours.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
         _imp.release_lock()
 
 

@@ -227,21 +227,31 @@ def load(plugin: Plugin) -> None:
         )
     if plugin.name == "cuda":
         _load_nvidia()
+    _ask(plugin, what)
     try:
         _jax.load_pjrt_plugin(plugin.name, plugin.path, c_api=None)
         if not xla_client.pjrt_plugin_initialized(plugin.name):
             xla_client.initialize_pjrt_plugin(plugin.name)
     except _jax.JaxRuntimeError as error:
         text = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        if "ailed to open" in text or "GetPjrtApi not found" in text:
-            raise InvalidFileError(
-                f"{what}: the library cannot be loaded", got=f"{plugin.path}: {text[:400]}", fix="reinstall it"
-            ) from None
         raise ExecutionError(
             f"{what}: does not work with jaxlib {client.jaxlib_version()}",
             got=f"{plugin.path}: {text[:400]}",
             fix="install versions of the plugin and of jaxlib that were released together",
         ) from None
+
+
+def _ask(plugin: Plugin, what: str) -> None:
+    """Load the library and see that it gives an interface: jaxlib would follow a null pointer."""
+    try:
+        function: Any = ctypes.CDLL(plugin.path).GetPjrtApi
+    except (OSError, AttributeError) as error:
+        raise InvalidFileError(
+            f"{what}: the library cannot be loaded", got=f"{plugin.path}: {str(error)[:400]}", fix="reinstall it"
+        ) from None
+    function.restype = ctypes.c_void_p
+    if not function():
+        raise InvalidFileError(f"{what}: the library gives no interface", got=plugin.path, fix="reinstall it")
 
 
 def _load_nvidia() -> None:
