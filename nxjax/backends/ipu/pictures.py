@@ -6,7 +6,7 @@ Knows memory and cycles; decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
@@ -28,6 +28,8 @@ _TITLES: Final = {
 }  # fmt: skip
 # Columns of a stacked picture: more tiles than these are drawn by the fullest of each column.
 _COLUMNS: Final = 184
+_PALE: Final = (238, 243, 250)
+_DARK: Final = (13, 58, 122)
 # Squares of the heat map in a row.
 _ROW: Final = 64
 # Phases of a timeline; in longer runs neighbours are joined.
@@ -50,21 +52,23 @@ def _bytes(n: float) -> str:
     return f"{n / 1024:.0f} KiB" if n >= 10240 else f"{n:.0f} B"
 
 
-def _legend(x: float, y: float, names: Sequence[str]) -> str:
+def _legend(x: float, y: float, names: Sequence[str], titles: Mapping[str, str] = _TITLES) -> str:
     parts: list[str] = []
     for name in names:
-        title = _TITLES.get(name, name)
+        title = titles.get(name, name)
         parts.append(f'<rect x="{x:.0f}" y="{y - 9:.0f}" width="10" height="10" fill="{COLOURS[name]}"/>')
         parts.append(_text(x + 14, y, title))
         x += 24 + 6.2 * len(title)
     return "".join(parts)
 
 
-def _heat(share: float) -> str:
-    """Pale for empty, dark blue for full, red beyond."""
-    if share > 1:
+def _heat(size: int, peak: int, available: int) -> str:
+    """Pale for empty, dark blue for the fullest tile, red for too much."""
+    if size > available:
         return "#d00000"
-    return f"hsl(212,70%,{96 - 66 * max(share, 0):.0f}%)"
+    # In few steps, so that squares of one colour are drawn together.
+    share = round(24 * size / max(peak, 1)) / 24
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(_PALE, _DARK, strict=True))
 
 
 def tile_map(use: MemoryUse, height: int = 200) -> str:
@@ -77,7 +81,9 @@ def tile_map(use: MemoryUse, height: int = 200) -> str:
     padded = np.pad(per, (0, columns * step - tiles), constant_values=-1).reshape(columns, step)
     chosen = np.minimum(np.arange(columns) * step + padded.argmax(1), tiles - 1)
     left, base = 70, 34 + height
-    most = max(use.available, use.peak)
+    # A limit far above everything would press it flat: it is said in words then.
+    near = use.available <= 2 * use.peak
+    most = max(use.available if near else 0, round(1.08 * use.peak))
     rows = -(-tiles // _ROW)
     cell = min(11.0, (WIDTH - left - 10) / _ROW)
     bottom = base + 56 + rows * cell
@@ -93,20 +99,29 @@ def tile_map(use: MemoryUse, height: int = 200) -> str:
         parts.append(_steps(left, base, width, scale, at, at + values, COLOURS[kind], _TITLES.get(kind, kind)))
         at = at + values
     limit = base - use.available * scale
-    parts.append(
-        f'<line x1="{left}" x2="{WIDTH - 10}" y1="{limit:.1f}" y2="{limit:.1f}" stroke="#d00000" '
-        'stroke-dasharray="4 3"/>'
-    )
-    parts.append(_text(left - 6, limit + 4, _bytes(use.available), "end"))
+    if not near:
+        parts.append(_text(left - 6, base - height + 10, _bytes(most), "end"))
+    else:
+        parts.append(
+            f'<line x1="{left}" x2="{WIDTH - 10}" y1="{limit:.1f}" y2="{limit:.1f}" stroke="#d00000" '
+            'stroke-dasharray="4 3"/>'
+        )
+        parts.append(_text(left - 6, limit + 4, _bytes(use.available), "end"))
     parts.append(_text(left - 6, base, "0", "end"))
     parts.append(_text(left, base + 14, "tile 0"))
     parts.append(_text(WIDTH - 10, base + 14, f"tile {tiles - 1}", "end"))
-    parts.append(_text(left, base + 40, "one square per tile, the fuller the darker:"))
+    parts.append(
+        _text(
+            left,
+            base + 40,
+            f"one square per tile, the darkest holds {use.peak:,} bytes; red would be more than there is",
+        )
+    )
     size = f"{cell - 0.8:.1f}"
     squares: dict[str, list[str]] = {}
     for i in range(tiles):
         place = f"M{left + i % _ROW * cell:.1f} {base + 48 + i // _ROW * cell:.1f}h{size}v{size}h-{size}z"
-        squares.setdefault(_heat(per[i] / use.available), []).append(place)
+        squares.setdefault(_heat(int(per[i]), use.peak, use.available), []).append(place)
     parts += [f'<path fill="{colour}" d="{"".join(places)}"/>' for colour, places in squares.items()]
     return "".join([*parts, "</svg>"])
 
@@ -153,7 +168,7 @@ def timeline(cycles: CycleCount, height: int = 90) -> str:
     left, top = 70, 40
     base = top + height
     names = ("compute", "exchange", "sync", "copying", "links", "control")
-    parts = [_open(base + 40, title), _text(0, 12, title), _legend(left, 28, names)]
+    parts = [_open(base + 40, title), _text(0, 12, title), _legend(left, 28, names, {})]
     bars: list[tuple[str, str, int, float, float]] = []  # phase, step, cycles, mean and least share of the slowest tile
     for s in path(cycles.program, cycles):
         for name, length in phases(s):
@@ -178,6 +193,10 @@ def timeline(cycles: CycleCount, height: int = 90) -> str:
                     f'<rect x="{x:.2f}" y="{y:.1f}" width="{w:.2f}" height="{base - y:.1f}" fill="{COLOURS[name]}">'
                     f"<title>{escape(label)}</title></rect>"
                 )
+                y = base - height * least
+                parts.append(
+                    f'<line x1="{x:.2f}" x2="{x + w:.2f}" y1="{y:.1f}" y2="{y:.1f}" stroke="black" stroke-width="0.8"/>'
+                )
             else:
                 parts.append(
                     f'<rect x="{x:.2f}" y="{top}" width="{w:.2f}" height="{height}" fill="{COLOURS[name]}">'
@@ -188,7 +207,13 @@ def timeline(cycles: CycleCount, height: int = 90) -> str:
     parts.append(_text(left - 6, base, "none", "end"))
     parts.append(_text(left, base + 14, "0"))
     parts.append(_text(WIDTH - 10, base + 14, f"{drawn:,} cycles", "end"))
-    parts.append(_text(left, base + 30, "compute phases: dark as far as the mean tile is busy, pale to the slowest"))
+    parts.append(
+        _text(
+            left,
+            base + 30,
+            "compute: dark to the mean tile, pale to the slowest; the black line is the fastest of the busy tiles",
+        )
+    )
     return "".join([*parts, "</svg>"])
 
 
