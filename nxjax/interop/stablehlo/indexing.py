@@ -102,7 +102,7 @@ def _kinds(op: Operation, n: int) -> list[str] | None:
             continue
         o = made.get(v)
         name = o.name.removeprefix("stablehlo.") if o is not None else ""
-        if o is None or name not in regions.MONOIDS:
+        if o is None or name not in (*regions.MONOIDS, "subtract"):
             return None
         if o.operands != [x, u] and (o.operands != [u, x] or name == "subtract"):
             return None

@@ -26,7 +26,7 @@ from nxjax.trace.core import EVAL, Array, use
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.vmap import vmap
 
-MONOIDS: Final = ("add", "multiply", "maximum", "minimum", "and", "or", "xor", "subtract")
+MONOIDS: Final = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 
 
 def monoid(block: Block) -> str | None:
@@ -39,8 +39,7 @@ def monoid(block: Block) -> str | None:
         return None
     if op.operands == block.arguments:
         return name
-    swapped = op.operands == block.arguments[::-1] and name != "subtract"
-    return name if swapped else None
+    return name if op.operands == block.arguments[::-1] else None
 
 
 def monoids(block: Block) -> list[str] | None:
@@ -59,7 +58,7 @@ def monoids(block: Block) -> list[str] | None:
         if op is None:
             return None
         name, pair = op.name.removeprefix("stablehlo."), [block.arguments[i], block.arguments[n + i]]
-        if op.operands != pair and (op.operands != pair[::-1] or name == "subtract"):
+        if op.operands not in (pair, pair[::-1]):
             return None
         found.append(name)
     return found

@@ -18,7 +18,7 @@ from nxjax.interop.stablehlo.shapes import spread
 from nxjax.interop.stablehlo.walk import Block, Operation, Scope, result, rule
 from nxjax.ops import cumulative, slicing, window
 from nxjax.ops.base import constant, like
-from nxjax.ops.bitwise import and_, not_
+from nxjax.ops.bitwise import and_, not_, or_
 from nxjax.ops.compare import eq, ge
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -30,6 +30,8 @@ _WINDOWS: Final[dict[str, Any]] = {
     "maximum": window.reduce_window_max,
     "minimum": window.reduce_window_min,
 }
+# Windows of at most so many elements are reduced in order by bodies that are no known operation.
+IN_ORDER: Final = 64
 _RUNNING: Final[dict[str, Any]] = {
     "add": cumulative.cumsum,
     "multiply": cumulative.cumprod,
@@ -117,15 +119,43 @@ def _reduce_window(scope: Scope, op: Operation, *operands: Array) -> Any:
     totals = [spread(s, shape, ()) for s in starts]
     if 0 in shape or not math.prod(params["window_dimensions"]):
         return tuple(totals)
-    columns = [taps(x, s, params, shape) for x, s in zip(xs, starts, strict=True)]
-    rows = list(zip(*columns, strict=True))
+    rows = zip(*(taps(x, constant(0, x.dtype), params, shape) for x in xs), strict=True)
+    # XLA leaves out what is padding, whatever the initial value.
+    padded = any(map(any, params["padding"])) or any(d > 1 for d in params["base_dilation"])
+    inside: list[Any] = [None] * math.prod(params["window_dimensions"])
+    if padded:
+        mask = constant(True, dtypes.bool_, xs[0].shape)
+        inside = taps(mask, constant(False, dtypes.bool_), params, shape)
+    combined: list[_Part] = [(list(row), here) for row, here in zip(rows, inside, strict=True)]
+    if names is None and len(combined) <= IN_ORDER:
+        # A body may not be associative: as XLA does it, one element after the other.
+        total: _Part = totals, None
+        for part in combined:
+            total = _present(scope, op, names, total, part)
+        return tuple(total[0])
     # Neighbours are combined first, so that the depth is the logarithm of the window's size.
-    combined = [list(row) for row in rows]
     while len(combined) > 1:
         pairs = range(0, len(combined) - 1, 2)
-        joined = [_joined(scope, op, names, combined[i], combined[i + 1]) for i in pairs]
+        joined = [_present(scope, op, names, combined[i], combined[i + 1]) for i in pairs]
         combined = [*joined, *([combined[-1]] if len(combined) % 2 else [])]
-    return tuple(_joined(scope, op, names, totals, combined[0]))
+    return tuple(_present(scope, op, names, (totals, None), combined[0])[0])
+
+
+# Elements of one place in all windows, and which of them lie in the operand (None: all).
+_Part = tuple[list[Array], Array | None]
+
+
+def _present(scope: Scope, op: Operation, names: list[str] | None, left: _Part, right: _Part) -> _Part:
+    """Two parts combined where both are there, else the one that is."""
+    (xs, here), (ys, there) = left, right
+    both = _joined(scope, op, names, xs, ys)
+    if there is not None:
+        both = [select_n(there, x, z) for x, z in zip(xs, both, strict=True)]
+    if here is not None:
+        both = [select_n(here, y, z) for y, z in zip(ys, both, strict=True)]
+    if here is None or there is None:
+        return both, None
+    return both, or_(here, there)
 
 
 def _joined(
