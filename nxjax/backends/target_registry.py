@@ -25,6 +25,7 @@ MODULES: Final = (
     "npu.apple",
     "npu.vitisai",
     "npu.onnx_emit",
+    "npu.popart",
     "npu.stablehlo",
     "tpu.target",
     "ipu.target",

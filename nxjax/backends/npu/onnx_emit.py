@@ -1,6 +1,6 @@
 """ONNX artifacts for vendors whose compilers are not on this machine: written, checked, and run on the host.
 
-Intel Gaudi, Groq and Graphcore's PopART read ONNX files. What is claimed here is the file and what ONNX Runtime's host
+Intel Gaudi and Groq read ONNX files. What is claimed here is the file and what ONNX Runtime's host
 kernels compute from it; nothing is said of the chip but what its published rules say of float files.
 """
 
@@ -20,8 +20,6 @@ from nxjax.lower.npu.formats.onnx_writer import Written, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.ops.base import NDArray
-from nxjax.trace import dtypes
-from nxjax.trace.dtypes import short_name
 
 EXTRA: Final = "onnx"
 NO_COMPILER: Final = (
@@ -145,20 +143,4 @@ class Groq(OnnxTarget):
     title: ClassVar[str] = "Groq LPU"
 
 
-@final
-class GraphcorePopart(OnnxTarget):
-    """Graphcore's IPU through PopART, whose ONNX operators end with opset 11's successors in float."""
-
-    name: ClassVar[str] = "graphcore-popart"
-    title: ClassVar[str] = "Graphcore IPU (PopART)"
-    precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
-    options: ClassVar[Options] = Options(13)
-
-    def supports(self, node: Node) -> Verdict:
-        for t in [*node.operands, *node.outputs]:
-            if t.dtype in (dtypes.float64, dtypes.bfloat16):
-                return Verdict(False, f"PopART has no {short_name(t.dtype)}", "use float32 or float16")
-        return super().supports(node)
-
-
-TARGETS: Final[tuple[type[NpuTarget], ...]] = (Onnx, HabanaGaudi, Groq, GraphcorePopart)
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (Onnx, HabanaGaudi, Groq)

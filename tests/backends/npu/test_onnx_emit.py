@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from nxjax.backends.npu.onnx_emit import TARGETS, GraphcorePopart, Onnx, host
+from nxjax.backends.npu.onnx_emit import TARGETS, Onnx, host
+from nxjax.backends.npu.popart import GraphcorePopart
 from nxjax.backends.npu.vitisai import AmdXdna
 from nxjax.errors import ExecutionError, MissingExtraError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options

@@ -37,6 +37,9 @@ def clip(b: Builder, value: str, bounds: tuple[float, float], t: Tensor, suffix:
     if bounds == CLIPS["relu"]:
         return b.op("Relu", [value], suffix)
     dtype = dtypes.float32 if t.grid is not None else t.dtype
+    if b.opset < 11:
+        finite: dict[str, Any] = {k: v for k, v in (("min", low), ("max", high)) if math.isfinite(v)}
+        return b.op("Clip", [value], suffix, **finite)
     limits = [b.constant(low, dtype, "low") if math.isfinite(low) else ""]
     limits += [b.constant(high, dtype, "high")] if math.isfinite(high) else []
     return b.op("Clip", [value, *limits], suffix)
@@ -169,7 +172,11 @@ def fully_connected(b: Builder, n: Node) -> None:
     x, w = given(n, 0), given(n, 1)
     rows = x.size // x.shape[-1] if x.shape[-1] else 0
     left = b.real(x) if len(x.shape) == 2 else moved(b, b.real(x), x, (rows, x.shape[-1]), "rows")
-    value = b.op("Gemm", [left, b.real(w, weight=True), *bias(b, n)], transB=1)
+    added = bias(b, n)
+    if not added and b.opset < 11:
+        # A bias is not optional there.
+        added = [_number(b, n, 0.0)]
+    value = b.op("Gemm", [left, b.real(w, weight=True), *added], transB=1)
     if len(n.output.shape) == 2:
         finish(b, n, value)
     else:
@@ -296,7 +303,39 @@ def activation(kind: str) -> Emit:
     return composed(lambda b, n, x: clip(b, x, CLIPS[kind], n.output))
 
 
+def compare(kind: str, opposite: str, since: int) -> Emit:
+    """A comparison, by its opposite where the operator set does not have it yet (which is true of NaN)."""
+
+    def emit(b: Builder, n: Node) -> None:
+        if b.opset >= since:
+            return nary(kind)(b, n)
+        layout = b.agree(n.operands, len(n.output.shape))
+        value = b.op(opposite, [operand(b, t, layout) for t in n.operands], opposite.lower())
+        return b.result(n.output, b.op("Not", [value]), layout)
+
+    return emit
+
+
+def since(opset: int, emit: Emit) -> Emit:
+    """An operator that older operator sets do not have."""
+
+    def checked(b: Builder, n: Node) -> None:
+        if b.opset < opset:
+            raise b.refuse(f"{n.op} before opset {opset}", "compute it on the host, or write a newer opset")
+        emit(b, n)
+
+    return checked
+
+
+def equal(b: Builder, n: Node) -> None:
+    if b.opset < 11 and any(t.dtype in dtypes.FLOAT or t.grid is not None for t in n.operands):
+        raise b.refuse("a comparison of floats for equality before opset 11", "compare integers, or a difference")
+    nary("Equal")(b, n)
+
+
 def not_equal(b: Builder, n: Node) -> None:
+    if b.opset < 11 and any(t.dtype in dtypes.FLOAT or t.grid is not None for t in n.operands):
+        raise b.refuse("a comparison of floats for equality before opset 11", "compare integers, or a difference")
     layout = b.agree(n.operands, len(n.output.shape))
     same = b.op("Equal", [operand(b, t, layout) for t in n.operands], "equal")
     b.result(n.output, b.op("Not", [same]), layout)
@@ -360,7 +399,8 @@ def convert(b: Builder, n: Node) -> None:
 
 def softmax(b: Builder, n: Node) -> None:
     x = given(n, 0)
-    layout = b.agree([x], len(x.shape))
+    # Older softmaxes go over the given dimension and all behind it.
+    layout = b.agree([x], len(x.shape)) if b.opset >= 13 else identity(len(x.shape))
     value, beta = b.real(x, layout), float(n.attrs.get("beta", 1.0))
     if beta != 1.0:
         value = b.op("Mul", [value, _number(b, n, beta)], "beta")
@@ -475,7 +515,11 @@ def split(b: Builder, n: Node) -> None:
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
     axis = layout.index(int(n.attrs["axis"]) % len(x.shape))
-    values = b.ops("Split", [b.real(x, layout), b.constant(list(n.attrs["sizes"]))], len(n.outputs), axis=axis)
+    sizes = [int(size) for size in n.attrs["sizes"]]
+    if b.opset >= 13:
+        values = b.ops("Split", [b.real(x, layout), b.constant(sizes)], len(n.outputs), axis=axis)
+    else:
+        values = b.ops("Split", [b.real(x, layout)], len(n.outputs), axis=axis, split=sizes)
     for t, value in zip(n.outputs, values, strict=True):
         b.result(t, value, layout)
 
@@ -513,8 +557,11 @@ def pad(b: Builder, n: Node) -> None:
     padding = [n.attrs["padding"][a] for a in layout]
     value = n.attrs.get("value") or 0
     dtype = dtypes.float32 if x.grid is not None else x.dtype
+    if b.opset < 11:
+        value = b.op("Pad", [b.real(x, layout)], pads=pads(padding), value=float(value))
+        return b.result(n.output, value, layout)
     inputs = [b.real(x, layout), b.constant(pads(padding)), b.constant(value, dtype, "fill")]
-    b.result(n.output, b.op("Pad", inputs), layout)
+    return b.result(n.output, b.op("Pad", inputs), layout)
 
 
 def broadcast_to(b: Builder, n: Node) -> None:
@@ -551,6 +598,11 @@ def resize(mode: str) -> Emit:
     def emit(b: Builder, n: Node) -> None:
         x, y = given(n, 0), n.output
         align, half = bool(n.attrs.get("align_corners")), bool(n.attrs.get("half_pixel_centers"))
+        if b.opset < 11:
+            if align or half:
+                raise b.refuse("resizing with aligned corners or half pixels before opset 11")
+            scales = b.constant([y.shape[a] / x.shape[a] for a in NCHW], np.float32, "scales")
+            return b.result(y, b.op("Resize", [b.real(x, NCHW), scales], mode=mode), NCHW)
         attrs: dict[str, Any] = {
             "mode": mode,
             "coordinate_transformation_mode": "align_corners" if align else "half_pixel" if half else "asymmetric",
@@ -558,7 +610,7 @@ def resize(mode: str) -> Emit:
         if mode == "nearest":
             attrs["nearest_mode"] = "round_prefer_ceil" if align or half else "floor"
         sizes = b.constant([y.shape[a] for a in NCHW])
-        b.result(y, b.op("Resize", [b.real(x, NCHW), "", "", sizes], **attrs), NCHW)
+        return b.result(y, b.op("Resize", [b.real(x, NCHW), "", "", sizes], **attrs), NCHW)
 
     return emit
 
@@ -577,12 +629,12 @@ EMIT: Final[dict[str, Emit]] = {
     "minimum": nary("Min"),
     "pow": nary("Pow"),
     "squared_difference": squared_difference,
-    "equal": nary("Equal"),
+    "equal": equal,
     "not_equal": not_equal,
     "less": nary("Less"),
-    "less_equal": nary("LessOrEqual"),
+    "less_equal": compare("LessOrEqual", "Greater", 12),
     "greater": nary("Greater"),
-    "greater_equal": nary("GreaterOrEqual"),
+    "greater_equal": compare("GreaterOrEqual", "Less", 12),
     "logical_and": nary("And"),
     "logical_or": nary("Or"),
     "logical_not": unary("Not"),
@@ -615,7 +667,7 @@ EMIT: Final[dict[str, Emit]] = {
     "cos": unary("Cos"),
     "floor": unary("Floor"),
     "ceil": unary("Ceil"),
-    "round": unary("Round"),
+    "round": since(11, unary("Round")),
     "sign": unary("Sign"),
     "erf": unary("Erf"),
     "leaky_relu": unary("LeakyRelu", alpha="alpha"),
@@ -635,7 +687,7 @@ EMIT: Final[dict[str, Emit]] = {
     "gather": gather,
     "one_hot": one_hot,
     "select": select,
-    "cumsum": cumsum,
+    "cumsum": since(11, cumsum),
     "resize_bilinear": resize("linear"),
     "resize_nearest": resize("nearest"),
     "quantize": convert,

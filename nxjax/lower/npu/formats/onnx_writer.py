@@ -20,7 +20,10 @@ from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.ops.base import NDArray
 
 # IR version written for each range of operator sets (onnx.ai/onnx/repo-docs/Versioning): old enough for vendors' tools.
-_IR: Final = ((19, 9), (21, 10), (23, 11))
+_IR: Final = ((10, 4), (19, 9), (21, 10), (23, 11))
+# The oldest operator sets that are written, of files with grids and of float files.
+OLDEST: Final = 13
+OLDEST_FLOAT: Final = 10
 # Protocol buffers end here.
 _LIMIT: Final = 2**31 - 1
 
@@ -60,8 +63,8 @@ def write(graph: NpuGraph, opset: int = 17, style: Style = "qdq", unsigned: bool
 
     Args:
         graph: any `NpuGraph`.
-        opset: version of the standard operator set, 13 to 23. Below 21, 16-bit grids use ONNX Runtime's own
-            Quantize/DequantizeLinear and int4 weights are stored as int8.
+        opset: version of the standard operator set, 13 to 23, in float files from 10 on. Below 21, 16-bit grids use
+            ONNX Runtime's own Quantize/DequantizeLinear and int4 weights are stored as int8.
         style: "qdq"; "qdq-pow2", which refuses scales that are not powers of two; "float", which drops the grids.
         unsigned: int8 activations as uint8, int16 as uint16.
 
@@ -74,8 +77,9 @@ def write(graph: NpuGraph, opset: int = 17, style: Style = "qdq", unsigned: bool
 
 def emit(graph: NpuGraph, options: Options) -> Written:
     """Like `write`, with the names that map a runtime's answers back to the graph."""
-    if not 13 <= options.opset <= 23:
-        raise ParameterError("onnx: opset", got=options.opset, expected="13 to 23")
+    oldest = OLDEST_FLOAT if options.style == "float" else OLDEST
+    if not oldest <= options.opset <= 23:
+        raise ParameterError("onnx: opset", got=options.opset, expected=f"{oldest} to 23 of style {options.style!r}")
     if options.style == "qdq-pow2":
         require_powers_of_two(graph)
     onnx = package()

@@ -1,0 +1,242 @@
+"""Graphcore's PopART: an ONNX file of the operator set that it reads, its session's options, and a script that runs it.
+
+PopART is part of the Poplar SDK and belongs to a Python of its own: the script is for that one, and where it is on this
+machine it is run as a subprocess. Without it the label is ``emitted``, and ONNX Runtime's host kernels run the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+
+from nxjax.backends.base import Label
+from nxjax.backends.npu.extras import installed
+from nxjax.backends.npu.onnx_emit import OnnxTarget, run_on_host
+from nxjax.backends.target import Build, NpuTarget, file_name, only
+from nxjax.errors import ExecutionError, ParameterError
+from nxjax.lower.npu.formats.onnx_build import Options, package
+from nxjax.lower.npu.formats.onnx_writer import Written, emit
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.placement import Verdict
+from nxjax.ops.base import NDArray
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import short_name
+
+# Operator sets that PopART's builder has; 10 is its own default.
+OPSETS: Final = (10, 11)
+# What takes part in the planning of products.
+_PRODUCTS: Final = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+_OPTIONS: Final = (
+    "opset", "num_ipus", "partials", "available_memory_proportion", "pipeline", "batches_per_step",
+    "gradient_accumulation", "replicas", "recompute", "stochastic_rounding", "device", "python",
+)  # fmt: skip
+DEVICES: Final = ("ipu", "model", "cpu", "offline")
+
+_SCRIPT: Final = '''"""Runs the model: python run_popart.py [inputs.npz results.npz], with a Python that has PopART."""
+import json
+import os
+import sys
+
+import numpy as np
+import popart
+
+here = os.path.dirname(os.path.abspath(__file__))
+with open(os.path.join(here, "popart.json")) as file:
+    settings = json.load(file)
+options = popart.SessionOptions()
+for name, value in settings["session"].items():
+    if name == "virtualGraphMode":
+        value = getattr(popart.VirtualGraphMode, value)
+    if name == "autoRecomputation":
+        value = getattr(popart.RecomputationType, value)
+    setattr(options, name, value)
+manager, ipus = popart.DeviceManager(), settings["ipus"]
+device = {
+    "ipu": lambda: manager.acquireAvailableDevice(ipus),
+    "model": lambda: manager.createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472, "ipuVersion": "ipu2"}),
+    "cpu": manager.createCpuDevice,
+    "offline": lambda: manager.createOfflineIPUDevice({"numIPUs": ipus}),
+}[settings["device"]]()
+if device is None:
+    sys.exit("no %d free IPUs" % ipus)
+anchors = {name: popart.AnchorReturnType("All") for name in settings["outputs"]}
+session = popart.InferenceSession(
+    fnModel=os.path.join(here, settings["model"]),
+    dataFlow=popart.DataFlow(settings["batches_per_step"], anchors),
+    deviceInfo=device,
+    userOptions=options,
+)
+if settings["device"] == "offline":
+    session.compileAndExport(os.path.join(here, "model.popef"))
+    sys.exit(0)
+session.prepareDevice()
+session.weightsFromHost()
+results = session.initAnchorArrays()
+given, made = sys.argv[1:3]
+with np.load(given) as inputs:
+    session.run(popart.PyStepIO({k: np.ascontiguousarray(inputs[k]) for k in inputs.files}, results))
+np.savez(made, **results)
+'''
+
+
+@final
+class GraphcorePopart(OnnxTarget):
+    """Graphcore's IPU through PopART.
+
+    Options of `build`: ``opset`` (10 or 11), ``num_ipus``, ``partials`` ("float" or "half"),
+    ``available_memory_proportion``, ``pipeline`` (the model over the IPUs in stages that PopART chooses),
+    ``batches_per_step``, ``gradient_accumulation``, ``replicas``, ``recompute``, ``stochastic_rounding``, ``device``
+    ("ipu", "model", "cpu" or "offline"), ``python``: the SDK's interpreter, if it is not on PATH as ``python3`` with
+    PopART in it.
+    """
+
+    name: ClassVar[str] = "graphcore-popart"
+    title: ClassVar[str] = "Graphcore IPU (PopART)"
+    precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
+    options: ClassVar[Options] = Options(10, "float")
+
+    def supports(self, node: Node) -> Verdict:
+        for t in [*node.operands, *node.outputs]:
+            if t.dtype in (dtypes.float64, dtypes.bfloat16):
+                return Verdict(False, f"PopART has no {short_name(t.dtype)}", "use float32 or float16")
+        return super().supports(node)
+
+    def available(self) -> tuple[Label, str]:
+        found, reason = popart_python("")
+        if found:
+            return "simulator", f"PopART through {found}"
+        label, more = super().available()
+        return label, f"{reason}; {more}"
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        only(self.name, options, _OPTIONS)
+        settings = _settings(options)
+        written = emit(graph, Options(settings.pop("opset"), "float"))
+        python = str(settings.pop("python"))
+        name = file_name(graph.name, "onnx")
+        settings["model"] = name
+        settings["outputs"] = [p.name for p in written.outputs]
+        data = _with_attributes(written.data, settings.pop("products"))
+        text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
+        files = {name: data, "popart.json": text.encode(), "run_popart.py": _SCRIPT.encode()}
+        build = Build(files, "emitted", self.placed(graph), notes=list(written.notes))
+        build.cost.add("file", len(data), "bytes", "measured")
+        found, reason = popart_python(python)
+        if found:
+            build.label = "hardware" if settings["device"] == "ipu" else "simulator"
+            build.runs_on = f"PopART on its device {settings['device']!r}"
+            build.run = lambda args: _run(found, files, written, args)
+            return build
+        build.notes.append(reason)
+        build.notes.append(self.available()[1])
+        if installed("onnxruntime"):
+            # What PopART adds to nodes is for PopART alone.
+            run_on_host(build, written)
+        return build
+
+
+def _settings(options: dict[str, object]) -> dict[str, Any]:
+    """Options checked, as the script reads them."""
+
+    def number(key: str, default: int, least: int = 1) -> int:
+        value = options.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ParameterError(f"graphcore-popart: {key}", got=repr(value), expected=f"an int, at least {least}")
+        return value
+
+    def choice(key: str, known: Sequence[Any]) -> Any:
+        value = options.get(key, known[0])
+        if value not in known or type(value) is not type(known[0]):
+            raise ParameterError(f"graphcore-popart: {key}", got=repr(value), expected=", ".join(map(repr, known)))
+        return value
+
+    share = options.get("available_memory_proportion", 0.6)
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise ParameterError("graphcore-popart: available_memory_proportion", got=repr(share), expected="in (0, 1]")
+    partials = choice("partials", ("float", "half"))
+    pipeline, recompute = choice("pipeline", (False, True)), choice("recompute", (False, True))
+    accumulation, replicas = number("gradient_accumulation", 1), number("replicas", 1)
+    python = options.get("python", "")
+    if not isinstance(python, str):
+        raise ParameterError("graphcore-popart: python", got=repr(python), expected="the path of an interpreter")
+    session: dict[str, Any] = {
+        "virtualGraphMode": "Auto" if pipeline else "Off",
+        "enablePipelining": pipeline,
+        "autoRecomputation": ("Pipeline" if pipeline else "Standard") if recompute else "None",
+        "enableGradientAccumulation": accumulation > 1,
+        "accumulationFactor": accumulation,
+        "enableReplicatedGraphs": replicas > 1,
+        "replicatedGraphCount": replicas,
+        "enableStochasticRounding": choice("stochastic_rounding", (False, True)),
+        "partialsTypeMatMuls": partials,
+        "convolutionOptions": {"partialsType": partials},
+    }
+    products: dict[str, Any] = {"__partials_type": partials.upper()}
+    if "available_memory_proportion" in options:
+        products["__available_memory"] = float(share)
+    return {
+        "opset": choice("opset", OPSETS),
+        "ipus": number("num_ipus", 1) * replicas,
+        "device": choice("device", DEVICES),
+        "batches_per_step": number("batches_per_step", 1),
+        "session": session,
+        "products": products,
+        "python": python,
+    }
+
+
+def _with_attributes(data: bytes, attributes: dict[str, Any]) -> bytes:
+    """The model with PopART's own attributes on its products."""
+    onnx = package()
+    model = onnx.load_from_string(data)
+    for node in model.graph.node:
+        if node.op_type in _PRODUCTS:
+            node.attribute.extend(onnx.helper.make_attribute(k, v) for k, v in attributes.items())
+    found: bytes = model.SerializeToString()
+    return found
+
+
+@lru_cache(8)
+def popart_python(given: str) -> tuple[str, str]:
+    """An interpreter that has PopART, and why there is none. Nothing of PopART is loaded into this process."""
+    tried = [given] if given else [os.environ.get("POPART_PYTHON", ""), "python3"]
+    enabled = bool(os.environ.get("POPLAR_SDK_ENABLED"))
+    if not given and not enabled and not tried[0]:
+        return "", "PopART is not here: the Poplar SDK is not enabled (POPLAR_SDK_ENABLED is not set)"
+    for python in filter(None, tried):
+        try:
+            code = "import popart; print(popart.DeviceManager)"
+            done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return "", f"PopART is not here: {python}: {error}"
+        if done.returncode == 0:
+            return python, ""
+    return "", f"PopART is not here: {' and '.join(filter(None, tried))} cannot import it"
+
+
+def _run(python: str, files: dict[str, bytes], written: Written, args: Sequence[NDArray]) -> list[NDArray]:
+    with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
+        folder = Path(name)
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+        np.savez(folder / "inputs.npz", **written.feeds(args))  # pyright: ignore[reportArgumentType]
+        command = [python, "run_popart.py", "inputs.npz", "results.npz"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3600, check=False)
+        if done.returncode:
+            raise ExecutionError("graphcore-popart: PopART failed", got=(done.stderr or done.stdout)[-2000:])
+        with np.load(folder / "results.npz", allow_pickle=False) as found:
+            results = [found[p.name] for p in written.outputs]
+    shapes = [p.tensor.shape for p in written.outputs]
+    # With one batch per step PopART's anchors have the tensor's own shape, maybe under dimensions of 1.
+    return written.fetched([y.reshape(shape) for y, shape in zip(results, shapes, strict=True)])
+
+
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (GraphcorePopart,)
