@@ -1,6 +1,7 @@
 """IPU systems as targets and the model as a device, as a user meets them."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from nxjax.config import config
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError, UnsupportedOpsError
 from nxjax.kernels.ipu.chip import SYSTEMS
 from nxjax.kernels.ipu.host import MeaningLibrary
+from nxjax.lower.ipu.interpret import interpret
+from nxjax.lower.ipu.lower import lower
 
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
 W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
@@ -95,6 +98,15 @@ def test_precisions():
     for a in (half, mixed):
         y = np.asarray(a.run(W, X))
         assert y.dtype == np.float32 and 0 < np.abs(y - exact).max() < 5e-3
+
+
+def test_loops_are_counted_when_they_ran():
+    f = lambda x: nx.lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]
+    a = nx.compile(f, target="ipu-bow", verify=False)(X)
+    before = a.cost["cycles"].value
+    assert any("counted once" in n for n in a.notes) and not a.report.analysis.cycles.measured
+    np.testing.assert_array_equal(np.asarray(a.run(X)), X * 32)
+    assert a.cost["cycles"].value > before and a.report.analysis.cycles.measured
 
 
 def test_compile_only_and_types_alone():
@@ -187,3 +199,29 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch):
     assert not found.sdk and not found.usable and "gc-info" in found.reason and "POPLAR_SDK_ENABLED" in found.reason
     monkeypatch.setenv("POPLAR_SDK_ENABLED", "/sdk/poplar")
     assert detect.hardware().sdk == "/sdk/poplar" and not detect.hardware().usable
+
+
+def test_results_do_not_depend_on_how_codelets_run():
+    def net(x):
+        y = nx.lax.scan(lambda c, r: (c * 0.5 + r, c), jnp.zeros(8), x)[1]
+        return nx.nn.softmax(jnp.sin(y) @ W), jnp.sort(x, -1), nx.lax.cond(x[0, 0] > 0, jnp.negative, jnp.abs, x)
+
+    program = lower(nx.make_jaxpr(net)(X), SYSTEMS["bow"])
+    oracle = interpret(program, [X])
+    for got, wanted in zip(engines.Engine(program, MeaningLibrary()).run([X]), oracle, strict=True):
+        assert got.tobytes() == wanted.tobytes()
+
+
+def test_threads_share_a_device():
+    f = nx.jit(layer, device="ipu")
+    wanted = np.asarray(f(W, X))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda k: np.asarray(f(W, X * k)), [1, -1] * 8))
+    for i, y in enumerate(found):
+        np.testing.assert_array_equal(y, wanted if i % 2 == 0 else -wanted)
+
+
+def test_several_ipus_have_more_memory():
+    f = lambda x: jnp.exp(x)[:, None] * x
+    two = nx.compile(f, target="ipu-gc2", num_ipus=2, compile_only=True)(nx.ShapeDtypeStruct((1000,), jnp.float32))
+    assert two.report.analysis.program.system.ipus == 2 and len(two.report.analysis.memory.per_tile) == 2 * 1216
