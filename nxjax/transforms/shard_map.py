@@ -99,9 +99,10 @@ def shard_map(
                 place.check(s, f"shard_map: in_specs of {label}")
         xs = [as_value(x, "shard_map") for x, is_fixed in zip(leaves, fixed, strict=True) if not is_fixed]
         in_flat = tuple(s for s in specs if s is not None)
+        labels = [n for n, k in zip(labels, fixed, strict=True) if not k]
         types = [
             shard_type(x.type, place.mesh, s, check_vma, f"shard_map: {label} of {name}")
-            for x, s, label in zip(xs, in_flat, [n for n, k in zip(labels, fixed, strict=True) if not k], strict=True)
+            for x, s, label in zip(xs, in_flat, labels, strict=True)
         ]
         out_defs: list[tree.TreeDef] = []
         out_flat: list[PartitionSpec] = []

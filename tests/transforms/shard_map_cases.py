@@ -378,6 +378,28 @@ def difference(ours, theirs):
     return worst
 
 
+WORDS = [
+    "grad",
+    "jit",
+    "vmap",
+    "jvp",
+    "value_and_grad",
+    "checkpoint",
+    "custom_jvp",
+    "custom_vjp",
+    "lax",
+    "random",
+    "shard_map",
+]
+
+
+def library(lib, mesh):
+    """What the cases need of `jax` or `nxjax`."""
+    l = SimpleNamespace(**{n: getattr(lib, n) for n in WORDS}, np=lib.numpy, P=lib.sharding.PartitionSpec, mesh=mesh)
+    l.leaves = lib.tree_util.tree_leaves
+    return l
+
+
 def libraries():
     import jax
     import jax.numpy
@@ -385,15 +407,9 @@ def libraries():
     import nxjax
     import nxjax.numpy
 
-    names = "grad jit vmap jvp value_and_grad checkpoint custom_jvp custom_vjp lax random shard_map".split()
-    found = []
-    for lib in (nxjax, jax):
-        l = SimpleNamespace(**{n: getattr(lib, n) for n in names}, np=lib.numpy, P=lib.sharding.PartitionSpec)
-        l.leaves = lib.tree_util.tree_leaves
-        devices = np.array(lib.devices("cpu")).reshape(2, 4)
-        l.mesh = lib.sharding.Mesh(devices, ("x", "y"))
-        found.append(l)
-    return found
+    return [
+        library(lib, lib.sharding.Mesh(np.array(lib.devices("cpu")).reshape(2, 4), ("x", "y"))) for lib in (nxjax, jax)
+    ]
 
 
 NAMES = [*CASES, "trees"]

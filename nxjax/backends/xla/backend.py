@@ -63,7 +63,7 @@ def _lowered(
     c_platform: str, program: Program, donate: tuple[int, ...], placement: Placement | None
 ) -> tuple[str, list[Callable[..., Any]]]:
     if placement is None or len(placement.devices) == 1:
-        return lower(program, rows=rows_for(c_platform), donate=donate)
+        return lower(program, rows=rows_for(c_platform), donate=donate, devices=(None,))
     return lower(
         program,
         rows=rows_for(c_platform),
@@ -159,6 +159,6 @@ class XlaBackend(ClientBackend):
         return list(found)
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
-        text, callbacks = lower(program, rows=_cpu_rows(), donate=donate)
+        text, callbacks = _lowered("cpu", program, donate, None)
         c = self._client
         return XlaExecutable(_loaded(c, text, callbacks, None), text, program.out_types, callbacks)

@@ -378,10 +378,12 @@ def lower(
             these or the program itself name several devices, the module is for as many partitions (see
             `sharding.partitioning`), which Shardy's attributes in it describe.
         located: write the user's line and scope beside each operation.
-        devices: the devices of the partitions, in order; by default in the order of the first mesh that is named.
+        devices: the devices of the partitions, in order; by default in the order of the first mesh that is named. With
+            a single one the module is for it alone, whatever meshes the program names.
     """
-    spread = partitioning(program, in_shardings or (), out_shardings or ())
-    if devices is not None:
+    if devices is None:
+        spread = partitioning(program, in_shardings or (), out_shardings or ())
+    else:
         spread = Partitioning(len(devices), tuple(devices))
     module = Module(rows, spread, located)
     arg_attrs = [""] * len(program.inputs)

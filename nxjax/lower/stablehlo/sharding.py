@@ -109,9 +109,8 @@ def partitioning(
     program: Program,
     in_shardings: Shardings = (),
     out_shardings: Shardings = (),
-    order: Sequence[Any] | None = None,
 ) -> Partitioning:
-    """The devices that a program with these shardings of its arguments and results is for, in ``order`` if it is given.
+    """The devices that a program with these shardings of its arguments and results is for.
 
     Raises:
         ShardingError: they are not the same devices.
@@ -138,4 +137,4 @@ def partitioning(
                 expected="one set of devices for the whole program",
                 fix="move arrays with nx.device_put(x, NamedSharding(mesh, spec)) to one mesh",
             )
-    return Partitioning(size, devices if order is None else tuple(order))
+    return Partitioning(size, devices)
