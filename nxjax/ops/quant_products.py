@@ -1,7 +1,8 @@
 """Quantized sums of products: qdot and qconv with weights, qmatmul between activations.
 
 Accumulators are exact. In NumPy that is int64; for compilers it is floats whose sums are whole numbers small enough to
-be exact, since CPUs multiply those fastest. Weights and bias come as floats and are stored inside:
+be exact, since CPUs multiply those fastest, or `quant_integer`'s products where a lowering asks for them. Weights and
+bias come as floats and are stored inside:
 
     stored w = rint(w / w_scale)        stored b = rint(b / (x_scale * w_scale))
     stored y = requantize(sum (x - x_zero) * w + b) by x_scale * w_scale / y_scale
@@ -17,6 +18,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.ops import quant_integer
 from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.base import NDArray, constant, like, move_batch
 from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fold, unfold
@@ -235,12 +237,13 @@ class QDot(_Weighted):
         (_, wc), (_, wb) = dimension_numbers
         depth = math.prod(w.shape[i] for i in wc)
         stored = stored_weights(w, w_scale, w_dtype)
-        exact32 = depth * _largest(x_grid) * 127 < EXACT_FLOAT32
-        work = dtypes.float32 if exact32 else dtypes.float64
-        centred = cast(sub(q, like(q, x_grid.zero_point)), work)
-        acc = cast(
-            dot_general(centred, cast(stored, work), dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64
-        )
+        acc = quant_integer.dense(q, x_grid, stored, w_dtype, dimension_numbers)
+        if acc is None:
+            exact32 = depth * _largest(x_grid) * 127 < EXACT_FLOAT32
+            work = dtypes.float32 if exact32 else dtypes.float64
+            centred, weights = cast(sub(q, like(q, x_grid.zero_point)), work), cast(stored, work)
+            found = dot_general(centred, weights, dimension_numbers=dimension_numbers, precision=EXACT)
+            acc = cast(found, dtypes.int64)
         row = _as_row(w_scale, b.shape, wc, wb)
         real = _factor(x_grid, y_grid, row)
         dims = _channel_dims(acc.ndim, b.ndim, len(wb))
@@ -395,8 +398,10 @@ class QConv(_Weighted):
     ) -> Array:
         numbers: ConvDimensionNumbers = params["dimension_numbers"]
         stored = stored_weights(w, w_scale, w_dtype)
-        centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
-        acc = _exact_conv(centred, stored, _largest(x_grid), **params)
+        acc = quant_integer.convolution(q, x_grid, stored, w_dtype, **params)
+        if acc is None:
+            centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
+            acc = _exact_conv(centred, stored, _largest(x_grid), **params)
         row = broadcast_in_dim(reshape(w_scale, shape=(w_scale.size,)), shape=b.shape, broadcast_dimensions=(0,))
         real = _factor(x_grid, y_grid, row)
         dims = (numbers.out_spec[1],)
@@ -554,10 +559,12 @@ class QMatmul(Quantized):
         dimension_numbers: DotDimensionNumbers,
     ) -> Array:
         depth = math.prod(p.shape[i] for i in dimension_numbers[0][0])
-        exact32 = depth * _largest(x_grid) * _largest(y_grid) < EXACT_FLOAT32
-        work = dtypes.float32 if exact32 else dtypes.float64
-        left, right = (cast(sub(v, like(v, g.zero_point)), work) for v, g in ((p, x_grid), (q, y_grid)))
-        acc = cast(dot_general(left, right, dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64)
+        acc = quant_integer.matmul(p, x_grid, q, y_grid, dimension_numbers)
+        if acc is None:
+            exact32 = depth * _largest(x_grid) * _largest(y_grid) < EXACT_FLOAT32
+            work = dtypes.float32 if exact32 else dtypes.float64
+            left, right = (cast(sub(v, like(v, g.zero_point)), work) for v, g in ((p, x_grid), (q, y_grid)))
+            acc = cast(dot_general(left, right, dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64)
         real = factor(x_grid.scale, y_grid.scale, out_grid, "matmul")  # pyright: ignore[reportArgumentType]
         if out_grid.dtype == dtypes.int16:
             from nxjax.ops.fixed.point import quantize_multiplier

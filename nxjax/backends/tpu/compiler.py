@@ -69,6 +69,14 @@ class Memory:
         """What has to fit: arguments, results that are not aliased, temporaries and code."""
         return self.arguments + self.results - self.aliased + self.temporaries + self.code
 
+    # JAX's names for them.
+    argument_size_in_bytes = property(lambda self: self.arguments)
+    output_size_in_bytes = property(lambda self: self.results)
+    temp_size_in_bytes = property(lambda self: self.temporaries)
+    generated_code_size_in_bytes = property(lambda self: self.code)
+    alias_size_in_bytes = property(lambda self: self.aliased)
+    peak_memory_in_bytes = property(lambda self: self.peak)
+
 
 @final
 @dataclass(frozen=True)

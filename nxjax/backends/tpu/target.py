@@ -6,27 +6,21 @@ text and its statistics. Nothing is run here: the label is ``vendor-compiled``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.target import Build, OnChip, ProgramTarget, Target, file_name, only
 from nxjax.backends.tpu import compiler
-from nxjax.backends.tpu.analysis import TpuAnalysis, analysed
+from nxjax.backends.tpu.analysis import TpuAnalysis
+from nxjax.backends.tpu.build import built
 from nxjax.backends.tpu.chips import GENERATIONS, Generation, Topology, parsed
-from nxjax.backends.tpu.topologies import device_ids
-from nxjax.errors import DeviceMemoryError, ParameterError
+from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Cost, Verdict
-from nxjax.lower.passes.narrow import narrow
-from nxjax.lower.stablehlo.builder import lower
-from nxjax.lower.stablehlo.sharding import partitioning
 from nxjax.lower.stablehlo.support import check_portable, verdict
 from nxjax.trace.program import Equation, Program
-from nxjax.trace.types import ArrayType
-from nxjax.transforms.inline import inlined
 
 OPTIONS: Final = ("in_shardings", "out_shardings", "donate", "compiler_options", "timeout")
-_LOOPS: Final = ("while", "scan")
 
 
 class TpuTarget(ProgramTarget):
@@ -65,26 +59,19 @@ class TpuTarget(ProgramTarget):
         how = _Options(self.name, subject, options)
         rows = self.placed(subject)
         check_portable(self.name, rows)
-        program = narrow(inlined(subject))
-        spread = partitioning(program, how.in_shardings, how.out_shardings)
-        devices = device_ids(self.topology, spread)
-        text, _ = lower(
-            program, donate=how.donate, in_shardings=how.in_shardings, out_shardings=how.out_shardings, located=True
+        text, analysis = built(
+            subject,
+            self.topology,
+            how.in_shardings,
+            how.out_shardings,
+            how.donate,
+            options=how.compiler_options,
+            timeout=how.timeout,
         )
-        try:
-            made = compiler.compile_text(
-                text, self.topology, devices=devices, options=how.compiler_options, timeout=how.timeout
-            )
-        except DeviceMemoryError as error:
-            raise _blamed(error, program, spread.size) from None
-        analysis = analysed(self.topology, made, spread.size)
-        analysis.image_layouts = list(_images(program))
-        analysis.loops_written = sum(1 for e in _everything(program) if e.op.name in _LOOPS)
-        analysis.advise()
         files = {
-            file_name(subject.name, "tpu"): made.executable,
+            file_name(subject.name, "tpu"): analysis.compiled.executable,
             file_name(subject.name, "mlir"): text.encode(),
-            file_name(subject.name, "hlo.txt"): made.hlo.encode(),
+            file_name(subject.name, "hlo.txt"): analysis.hlo.encode(),
         }
         return Build(
             files, "vendor-compiled", [_by_vendor(r) for r in rows], _cost(analysis), notes=self._notes(analysis),
@@ -154,49 +141,6 @@ def _cost(a: TpuAnalysis) -> Cost:
     cost.add("roofline", a.roofline.seconds, "s", "model")
     cost.add("compilation", a.compiled.seconds, "s", "measured")
     return cost
-
-
-def _everything(program: Program) -> Iterator[Equation]:
-    for e in program.equations:
-        yield e
-        for held in e.programs():
-            yield from _everything(held)
-
-
-def _images(program: Program) -> Iterator[tuple[str, str]]:
-    """Lines and layouts of the convolutions whose images do not have their channels last."""
-    for e in _everything(program):
-        numbers = e.params.get("dimension_numbers")
-        if e.op.name not in ("conv_general_dilated", "qconv") or numbers is None:
-            continue
-        batch, channels, *spatial = numbers.lhs_spec
-        rank = len(numbers.lhs_spec)
-        if channels != rank - 1 and rank >= 3:
-            letters = {batch: "N", channels: "C", **dict(zip(spatial, "DHW"[-len(spatial) :], strict=False))}
-            where = f" at {e.source}" if e.source is not None else ""
-            yield where, "".join(letters.get(d, "?") for d in range(rank))
-
-
-def _blamed(error: DeviceMemoryError, program: Program, devices: int) -> DeviceMemoryError:
-    """The error with the largest values of the program, where the compiler named none itself."""
-    found: list[tuple[int, str]] = list(error.buffers)
-    if not found:
-        size = lambda t: t.size * max(t.dtype.itemsize, 1) if isinstance(t, ArrayType) else 0
-        found = [(size(v.type), f"argument {i}, {v.type}") for i, v in enumerate(program.inputs)]
-        for e in program.equations:
-            where = f" at {e.source}: {e.source.text}" if e.source is not None else ""
-            found += [(size(v.type), f"{v.type} of {e.op.name}{where}") for v in e.outputs]
-        found = sorted(found, key=lambda f: -f[0])[:5]
-    over = f" over {devices} devices" if devices > 1 else ""
-    listed = "".join(f"\n    - {n:,} bytes{over}: {text}" for n, text in found)
-    made = DeviceMemoryError(
-        f"{error.what}; its largest values, before padding:{listed}",
-        got=error.got,
-        expected=error.expected,
-        fix=error.fix,
-    )
-    made.required, made.available, made.buffers = error.required, error.available, tuple(found)
-    return made
 
 
 def _target(g: Generation) -> type[TpuTarget]:

@@ -5,12 +5,16 @@ They can be compiled for and hold no data. Their order and coordinates are the c
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, final
 
+from nxjax.backends.base import Backend, Executable, Placement
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.chips import Topology, parsed
-from nxjax.errors import ParameterError, ShardingError
+from nxjax.errors import ExecutionError, ParameterError, ShardingError
+from nxjax.lower.stablehlo.builder import lower
 from nxjax.lower.stablehlo.sharding import Partitioning
+from nxjax.trace.program import Program
 
 
 @final
@@ -36,6 +40,18 @@ class CompileOnlyDevice:
         self.coords: tuple[int, ...] = tuple(said["coords"])
         self.core_on_chip: int = said["core"]
         self.process_index: int = said["process"]
+
+    @property
+    def backend(self) -> SliceBackend:
+        """What compiles for it."""
+        return backend_of(self.topology)
+
+    @property
+    def local_hardware_id(self) -> int:
+        return self.core_on_chip
+
+    def memory_stats(self) -> None:
+        """None: it has no memory here."""
 
     def is_available(self) -> bool:
         """Always False: it can be compiled for."""
@@ -63,6 +79,60 @@ class TopologyDescription:
         return f"TopologyDescription({self.topology}, {len(self.devices)} devices)"
 
 
+@final
+class SliceBackend(Backend):
+    """Compiles programs that `jit` places on devices of a slice; nothing of it runs here."""
+
+    name = "tpu-slice"
+    platform = "tpu"
+    label = "vendor-compiled"
+    places = True
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+
+    def available(self) -> tuple[bool, str]:
+        return False, f"{self.topology} can be compiled for, and is not here"
+
+    def devices(self) -> list[Any]:
+        return []
+
+    def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
+        from nxjax.backends.tpu.ahead import AheadExecutable
+
+        return AheadExecutable(program, self.topology, (), (), donate)
+
+    def compile_placed(self, program: Program, donate: tuple[int, ...], placement: Placement) -> Executable:
+        from nxjax.backends.tpu.ahead import AheadExecutable
+
+        return AheadExecutable(program, self.topology, placement.ins, placement.outs, donate)
+
+    def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
+        return lower(program, donate=donate)[0]
+
+    def lower_placed(self, program: Program, donate: tuple[int, ...], placement: Placement) -> str:
+        return lower(program, donate=donate, in_shardings=placement.ins, out_shardings=placement.outs)[0]
+
+    def put(self, x: Any, sharding: Any) -> Any:
+        raise nothing_runs(self.topology, "device_put")
+
+
+@lru_cache(64)
+def backend_of(topology: Topology) -> SliceBackend:
+    """The one backend of a slice."""
+    return SliceBackend(topology)
+
+
+def nothing_runs(topology: Topology, what: str) -> ExecutionError:
+    """The error for using a slice that is not here."""
+    return ExecutionError(
+        f"{what}: {topology} can be compiled for, and is not here",
+        got="a device of get_topology_desc",
+        expected="a device of nx.devices()",
+        fix="take what the compiler says (cost_analysis, memory_analysis, as_text), and run on a machine with TPUs",
+    )
+
+
 def get_topology_desc(topology_name: str = "", platform: str | None = None, **kwargs: Any) -> TopologyDescription:
     """A slice of TPUs that need not be here, by the compiler's name of it, such as "v5e:2x2".
 
@@ -87,7 +157,7 @@ def device_ids(topology: Topology, spread: Partitioning) -> tuple[int, ...]:
     Raises:
         ShardingError: the mesh is of other devices than those of ``topology``, or larger.
     """
-    if spread.size == 1:
+    if spread.size == 1 and not any(isinstance(d, CompileOnlyDevice) for d in spread.devices or ()):
         return ()
     if spread.devices is None:
         if spread.size > topology.devices:
