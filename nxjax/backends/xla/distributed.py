@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.backends.xla import buffers, client, executable
+from nxjax.backends.xla.coordinator import HELLO
 from nxjax.errors import ExecutionError, ParameterError, ProcessLostError
 from nxjax.trace.mesh import install_process_index
 
@@ -216,6 +218,7 @@ def join(
     if process_id == 0:
         service = _start(bind_address, num_processes, heartbeat_timeout, shutdown_timeout, initialization_timeout)
     try:
+        _answer(coordinator_address, process_id, num_processes, initialization_timeout)
         raw = jaxlib.get_distributed_runtime_client(
             coordinator_address,
             process_id,
@@ -266,7 +269,8 @@ def _at_exit(timeout: float) -> None:
 
 def _start(address: str, processes: int, heartbeat: int, shutdown: int, timeout: int) -> subprocess.Popen[str]:
     script = str(Path(__file__).with_name("coordinator.py"))
-    command = [sys.executable, script, address, str(processes), str(heartbeat), str(shutdown)]
+    numbers = map(str, (processes, timeout, heartbeat, shutdown))
+    command = [sys.executable, script, address, *numbers]
     # A session of its own: the terminal's interrupt is for those who compute.
     made = subprocess.Popen(
         command,
@@ -293,6 +297,31 @@ def _start(address: str, processes: int, heartbeat: int, shutdown: int, timeout:
     # What it says afterwards is nobody's business, but a full pipe would stop it.
     threading.Thread(target=made.stderr.read, daemon=True).start()
     return made
+
+
+def _answer(address: str, process: int, processes: int, timeout: float) -> None:
+    """Report to the coordinator's roll call, and wait until all have.
+
+    Raises:
+        ConnectionError: somebody did not come, or numbers do not fit.
+    """
+    end = time.monotonic() + timeout
+    host, _, port = address.rpartition(":")
+    while True:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise ConnectionError("nobody listens there")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=left) as connection:
+                connection.sendall(f"{HELLO} {process} {processes}\n".encode())
+                connection.settimeout(max(end - time.monotonic(), 0.1) + 5)
+                line = connection.makefile().readline().strip()
+        except OSError:
+            time.sleep(0.1)  # it may not have started yet
+            continue
+        if line == "go":
+            return
+        raise ConnectionError(line or "the coordinator has gone")
 
 
 def _collectives(jaxlib: Any, raw: Any, kind: str, coordinator: str) -> Any:

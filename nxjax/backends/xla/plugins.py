@@ -2,8 +2,8 @@
 
 Plugins are found as JAX finds them: ``PJRT_NAMES_AND_LIBRARY_PATHS`` (``name:path,name:path``), the entry points and
 the namespace package ``jax_plugins``, and libtpu. A plugin package's own ``initialize()`` imports jax; its shared
-library does not, so that alone is looked for and loaded. Nothing is loaded before a chip was seen: libtpu without a TPU would
-look for one over the network for minutes, and end the process.
+library does not, so that alone is looked for and loaded. Nothing is loaded before a chip was seen: libtpu without a TPU
+would look for one over the network for minutes, and end the process.
 """
 
 from __future__ import annotations
