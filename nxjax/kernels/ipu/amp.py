@@ -50,35 +50,40 @@ class Amp : public poplar::MultiVertex {
     + _MEMBERS
     + """
   bool compute(unsigned wid) {
-    // Lanes keep the order of the sum independent of how the host's compiler vectorizes it.
-    constexpr unsigned lanes = depth < 8 ? depth : 8;
+    // Lanes keep the order of the sum independent of how the host's compiler vectorizes it: over the units of a part.
+    constexpr unsigned lanes = depth < 8 ? depth : 8, wide = units < 8 ? units : 8, parts = units / wide;
+    static_assert(units % wide == 0, "whole vectors");
+    typedef Sum Wide __attribute__((vector_size(wide * sizeof(Sum))));
     const unsigned rows = batch * od * oh * ow;
     const unsigned begin = rows * wid / numWorkers(), end = rows * (wid + 1) / numWorkers();
     const unsigned taps = kd * kh * kw;
-    Sum weights[units * depth];
-    Sum values[depth];
+    Wide weights[parts][depth];  // turned: the units of one input channel side by side
     for (unsigned g = 0; g < groups; ++g) {
       for (unsigned o = 0; o < outGroups; ++o) {
-        A *out = &y[(g * outGroups + o) * rows * units];
+        A *const __restrict out = &y[(g * outGroups + o) * rows * units];
         for (unsigned i = begin * units; i < end * units; ++i) out[i] = A(0);
         for (unsigned i = 0; i < inGroups; ++i) {
-          const T *in = &x[(g * inGroups + i) * batch * id * ih * iw * depth];
+          const T *const in = &x[(g * inGroups + i) * batch * id * ih * iw * depth];
           for (unsigned tap = 0; tap < taps; ++tap) {
-            const T *block = &w[(((g * outGroups + o) * inGroups + i) * taps + tap) * units * depth];
-            for (unsigned j = 0; j < units * depth; ++j) weights[j] = Sum(block[j]);
+            const T *const block = &w[(((g * outGroups + o) * inGroups + i) * taps + tap) * units * depth];
+            for (unsigned u = 0; u < units; ++u)
+              for (unsigned j = 0; j < depth; ++j) weights[u / wide][j][u % wide] = Sum(block[u * depth + j]);
             const unsigned td = tap / (kh * kw), th = tap / kw % kh, tw = tap % kw;
             for (unsigned row = begin; row < end; ++row) {
               const unsigned c = row % ow, b = row / ow % oh, a = row / (ow * oh) % od, n = row / (ow * oh * od);
               const unsigned place =
                   ((n * id + a * sd + td * dd) * ih + b * sh + th * dh) * iw + c * sw + tw * dw;
+              Sum values[depth];
               for (unsigned j = 0; j < depth; ++j) values[j] = Sum(in[place * depth + j]);
-              for (unsigned u = 0; u < units; ++u) {
-                Sum part[lanes] = {};
-                for (unsigned j = 0; j < depth; j += lanes)
-                  for (unsigned l = 0; l < lanes; ++l) part[l] += values[j + l] * weights[u * depth + j + l];
+              for (unsigned v = 0; v < parts; ++v) {
+                Wide part[lanes];
+                for (unsigned l = 0; l < lanes; ++l) part[l] = values[l] * weights[v][l];
+                for (unsigned j = lanes; j < depth; j += lanes)
+                  for (unsigned l = 0; l < lanes; ++l) part[l] += values[j + l] * weights[v][j + l];
                 for (unsigned half_ = lanes / 2; half_ > 0; half_ /= 2)
                   for (unsigned l = 0; l < half_; ++l) part[l] += part[l + half_];
-                out[row * units + u] = A(Sum(out[row * units + u]) + part[0]);
+                A *const to = out + row * units + v * wide;
+                for (unsigned u = 0; u < wide; ++u) to[u] = A(Sum(to[u]) + part[0][u]);
               }
             }
           }

@@ -171,21 +171,31 @@ class Library(Runner):
         stochastic: whether float to half rounds at random, as tiles do with $FP_CTL.ESR set.
         seed: of that rounding. Each launch of a run draws other numbers; `reset` starts the sequence again.
         threads: how many run a launch's vertices at most; results do not depend on it.
+        workers: in how many parts a vertex does its work: a tile has six workers, but the parts change no result, and
+            in one go is faster.
 
     Raises:
         NxError: there is no compiler, or it refuses a source.
     """
 
     def __init__(
-        self, codelets: Sequence[Codelet], *, stochastic: bool = False, seed: int = 0, threads: int | None = None
+        self,
+        codelets: Sequence[Codelet],
+        *,
+        stochastic: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+        workers: int = 1,
     ) -> None:
         distinct = list(dict.fromkeys(codelets))
         units = [distinct[i : i + UNIT] for i in range(0, len(distinct), UNIT)]
         copy_text = (host_compiler.SHIM / "host" / "copy.cpp").read_text()
-        defines = ("NX_STOCHASTIC",) if stochastic else ()
-        # The copies' text is the same for all programs, and its library too.
-        texts = [copy_text, *(translation_unit(unit) for unit in units)]
-        loaded = host_compiler.libraries(texts, defines)
+        defines = (f"NX_WORKERS={workers}", *(("NX_STOCHASTIC",) if stochastic else ()))
+        loaded = [
+            # The copies' text is the same for all programs, and its library too.
+            *host_compiler.libraries([copy_text]),
+            *host_compiler.libraries([translation_unit(unit) for unit in units], defines),
+        ]
         self._copy = loaded[0].nx_copy
         self._copy.argtypes = (ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong)
         self._copy.restype = None

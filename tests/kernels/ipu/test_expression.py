@@ -119,7 +119,7 @@ DTYPES = [F32, F16, BOOL, *INTS]
 @pytest.fixture(scope="module")
 def built():
     made = {d: many(cases_of(d), [d, d, d, BOOL, I32]) for d in DTYPES}
-    return Library([c for c, _ in made.values()]), made
+    return Library([c for c, _ in made.values()], workers=6), made
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -166,7 +166,7 @@ def test_special_functions_of_two_operands():
         "x2": RNG.integers(0, 5, (1, n)),
         "x3": np.concatenate([RNG.uniform(-5, 30, n - 4), [0, -1, -2, 1.4616321]])[None],
     }
-    got, want = both(Library([c]), c, arrays, attributes, {f"y{i}": (n,) for i in range(3)})
+    got, want = both(Library([c], workers=6), c, arrays, attributes, {f"y{i}": (n,) for i in range(3)})
     for name in got:
         np.testing.assert_allclose(got[name], want[name], rtol=3e-5, atol=2e-6, err_msg=name)
 
@@ -192,7 +192,7 @@ def test_random_graphs(data):
     sizes = {"full": (outer, inner), "row": (inner,), "column": (outer,), "one": (1,)}
     make = floats if dtype.kind == "f" else integers
     arrays = {f"x{i}": RNG.choice(make(dtype, 50), (n, *sizes[k])) for i, k in enumerate(kinds)}
-    got, want = both(Library([c]), c, arrays, attributes, {"y0": (outer, inner), "y1": (outer, inner)})
+    got, want = both(Library([c], workers=6), c, arrays, attributes, {"y0": (outer, inner), "y1": (outer, inner)})
     for name in got:
         same(got[name], want[name])
 
@@ -202,7 +202,7 @@ def test_operands_that_are_not_contiguous():
     from nxjax.kernels.ipu.host import Place
 
     c, attributes = codelet([F32, F32], ["full", "full"], [Node("sub", (0, 1), F32, {})], [2], [F32], 3)
-    library = Library([c])
+    library = Library([c], workers=6)
     x, z = np.arange(24, dtype=np.float32), np.arange(100, 124, dtype=np.float32)
     y = np.zeros(48, np.float32)
     places = {

@@ -38,7 +38,7 @@ def values(dtype, shape):
 def library():
     made = [Reduce(*case) for case in CASES]
     args = [ArgReduce(top, d, i) for top in (True, False) for d in CTYPES for i in (True, False)]
-    return Library([*made, *args])
+    return Library([*made, *args], workers=6)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

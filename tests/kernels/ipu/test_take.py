@@ -18,7 +18,7 @@ SHAPES = [(1, 5, 4, 9), (3, 2, 8, 6), (2, 7, 1, 13), (1, 1, 3, 1)]
 
 @pytest.fixture(scope="module")
 def library():
-    return Library([*map(Take, DTYPES), *(Put(*p) for p in PUTS)])
+    return Library([*map(Take, DTYPES), *(Put(*p) for p in PUTS)], workers=6)
 
 
 def numbers(dtype, shape):

@@ -33,11 +33,25 @@ struct Launch {
   unsigned long long seed;
 };
 
+// Rows of a box that lie as columns: `depth` elements far apart, rows side by side.
+template <typename T, int depth>
+inline void turned(T *__restrict to, const T *__restrict from, long long rows, long long step) {
+  for (long long r = 0; r < rows; ++r)
+    for (int j = 0; j < depth; ++j) to[r * depth + j] = from[r + j * step];
+}
+
 template <typename T>
 inline void gather(T *to, const T *from, const Column &c, int d) {
   const long long n = c.sizes[d], step = c.strides[d];
   if (d + 1 == c.rank) {
-    for (long long i = 0; i < n; ++i) to[i] = from[i * step];
+    if (step == 1)
+      __builtin_memcpy(to, from, n * sizeof(T));
+    else
+      for (long long i = 0; i < n; ++i) to[i] = from[i * step];
+    return;
+  }
+  if (d + 2 == c.rank && step == 1 && (c.sizes[d + 1] == 8 || c.sizes[d + 1] == 16)) {
+    c.sizes[d + 1] == 8 ? turned<T, 8>(to, from, n, c.strides[d + 1]) : turned<T, 16>(to, from, n, c.strides[d + 1]);
     return;
   }
   long long inner = 1;
@@ -49,7 +63,10 @@ template <typename T>
 inline void scatter(T *to, const T *from, const Column &c, int d) {
   const long long n = c.sizes[d], step = c.strides[d];
   if (d + 1 == c.rank) {
-    for (long long i = 0; i < n; ++i) to[i * step] = from[i];
+    if (step == 1)
+      __builtin_memcpy(to, from, n * sizeof(T));
+    else
+      for (long long i = 0; i < n; ++i) to[i * step] = from[i];
     return;
   }
   long long inner = 1;

@@ -10,8 +10,12 @@ namespace poplar {
 
 enum class VectorLayout { SPAN, ONE_PTR, COMPACT_PTR };
 
-// Six worker threads run a MultiVertex together.
-constexpr unsigned workersPerTile = 6;
+// A tile's six worker threads run a MultiVertex together. Which of them does what changes no result, so the model may
+// run all of it as one worker's work, in one go.
+#ifndef NX_WORKERS
+#define NX_WORKERS 6
+#endif
+constexpr unsigned workersPerTile = NX_WORKERS;
 
 class Vertex {};
 
