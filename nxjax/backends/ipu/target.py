@@ -18,6 +18,7 @@ from nxjax.backends.ipu.cycles import CycleCount
 from nxjax.backends.ipu.detect import hardware, without_hardware
 from nxjax.backends.ipu.engine import Engine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
+from nxjax.backends.ipu.fit import fitted
 from nxjax.backends.ipu.model import Model
 from nxjax.backends.target import Build, OnChip, ProgramTarget, Run, Target, file_name, only
 from nxjax.errors import ParameterError, UnsupportedOpsError
@@ -78,9 +79,8 @@ class IpuTarget(ProgramTarget):
         only(self.name, options, OPTIONS)
         how = Settings(self.name, self.system, subject, options)
         program = in_half(subject) if how.options.precision == "float16" else subject
-        made = lower(program, how.system, how.options, how.donate, subject.name)
-        model = Model(made)
-        model.memory.check()
+        model, ipus = fitted(program, how.system, how.options, how.donate, subject.name)
+        made = model.program
         cost = Cost()
         _figures(cost, model, how)
         build = Build(
@@ -88,7 +88,7 @@ class IpuTarget(ProgramTarget):
             "simulator",
             rows(subject),
             cost,
-            notes=self._notes(model, how),
+            notes=self._notes(model, how, ipus),
             analysis=model,
         )
         if not how.compile_only:
@@ -98,8 +98,13 @@ class IpuTarget(ProgramTarget):
             )
         return build
 
-    def _notes(self, model: Model, how: Settings) -> list[str]:
+    def _notes(self, model: Model, how: Settings, ipus: int) -> list[str]:
         found = [f"cycles, times and bytes are those of a model, not measured; {without_hardware(hardware())}"]
+        if ipus > 1:
+            found.append(
+                f"tensors lie over the tiles of {ipus} IPUs, since fewer have not the memory; pipeline stages "
+                "(nxjax.hardware.graphcore) or nx.shard_map use the links between them less"
+            )
         if not model.cycles.measured:
             found.append("loops of unknown length are counted once until a run has shown how often they go round")
         kept = set(model.program.aliases.values())
@@ -143,7 +148,8 @@ class Settings:
         ipus = _integer(name, "num_ipus", given.get("num_ipus", system.ipus), 1)
         self.system = replace(system, ipus=ipus)
         donate = given.get("donate", ())
-        self.donate = tuple(_integer(name, "donate", i, 0) for i in ((donate,) if isinstance(donate, int) else donate))
+        several = donate if isinstance(donate, (tuple, list, range)) else (donate,)
+        self.donate = tuple(_integer(name, "donate", i, 0) for i in several)  # pyright: ignore[reportUnknownVariableType]
         if any(i >= len(program.inputs) for i in self.donate) or len(set(self.donate)) != len(self.donate):
             wanted = f"different inputs from 0 to {len(program.inputs) - 1}"
             raise ParameterError(f"{name}: donate", got=self.donate, expected=wanted)

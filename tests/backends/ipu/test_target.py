@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,7 +222,29 @@ def test_threads_share_a_device():
         np.testing.assert_array_equal(y, wanted if i % 2 == 0 else -wanted)
 
 
-def test_several_ipus_have_more_memory():
+def test_what_does_not_fit_one_ipu_takes_several():
     f = lambda x: jnp.exp(x)[:, None] * x
-    two = nx.compile(f, target="ipu-gc2", num_ipus=2, compile_only=True)(nx.ShapeDtypeStruct((1000,), jnp.float32))
-    assert two.report.analysis.program.system.ipus == 2 and len(two.report.analysis.memory.per_tile) == 2 * 1216
+    x = nx.ShapeDtypeStruct((12000,), jnp.float32)
+    a = nx.compile(f, target="ipu-gc2", num_ipus=4, compile_only=True)(x)
+    memory = a.report.analysis.memory
+    assert memory.fits and len(memory.per_tile) == 4 * 1216 and memory.kinds["always"][3 * 1216 :].sum() > 0
+    assert any("over the tiles of 4 IPUs" in n for n in a.notes)
+    assert a.report.analysis.cycles.links > 0
+    # One that fits stays on one.
+    b = nx.compile(layer, target="ipu-c2")(W, X)
+    assert b.report.analysis.memory.kinds["always"][1216:].sum() == 0 and not any(
+        "over the tiles" in n for n in b.notes
+    )
+    with pytest.raises(TileMemoryError, match="num_ipus=4"):
+        nx.compile(f, target="ipu-c2")(nx.ShapeDtypeStruct((13000,), jnp.float32))
+
+
+def test_values_do_not_depend_on_how_many_ipus_there_are(monkeypatch: pytest.MonkeyPatch):
+    system = SYSTEMS["c2"]
+    tight = replace(system, chip=replace(system.chip, tiles=8, memory=12_000))
+    monkeypatch.setattr(nx.compile.__globals__["registry"].get("ipu-c2").__class__, "system", tight)
+    x = np.linspace(-1, 1, 96 * 96, dtype=np.float32).reshape(96, 96)
+    f = lambda x: jnp.tanh(x) * x.T
+    a = nx.compile(f, target="ipu-c2")(x)
+    assert any("over the tiles of 2 IPUs" in n for n in a.notes)
+    np.testing.assert_allclose(np.asarray(a.run(x)), np.tanh(x) * x.T, rtol=1e-5, atol=1e-6)
