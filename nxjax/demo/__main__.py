@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import nxjax as nx
-from nxjax.demo import data, deploy, figure, model, table
+from nxjax.demo import data, deploy, figure, ipu, model, table
 from nxjax.demo.train import train
 
 BAR = 0.97
@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     print("\ncompiling for every chip:")
     print(deploy.render(list(deploy.rows(quantized, result.params, test))))
+
+    print("\none epoch of training on the model of an IPU:")
+    print(ipu.trained(training, test, options.seed))
 
     logits = np.asarray(nx.jit(model.predict)(result.params, test.images))
     figure.save(options.output.absolute(), result.losses, logits, test)

@@ -15,6 +15,8 @@ from nxjax.demo.table import aligned
 
 # A simulator takes milliseconds a run, whatever the batch.
 SIMULATED = 60
+# Of families with many generations and sizes, those that are shown.
+SHOWN = {"tpu": ("tpu-v4", "tpu-v5e"), "ipu": ("ipu-bow",), "poplar": ()}
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ def chips() -> list[Any]:
     """The targets, sizes and generations of one chip counted once."""
     found = nx.targets()
     names = {t.name for t in found}
-    return [t for t in found if t.name.rpartition("-")[0] not in names]
+    shown = lambda name: name in SHOWN.get(name.partition("-")[0], (name,))
+    return [t for t in found if t.name.rpartition("-")[0] not in names and shown(t.name)]
 
 
 def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Split) -> TargetRow:

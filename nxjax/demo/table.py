@@ -67,8 +67,8 @@ def executor_row(name: str, program: str, function: Callable[..., Any], params: 
 
 
 def rows(params: Any, quantized: Callable[..., Any], data: Split, batch: int = 64) -> list[Row]:
-    """For every executor that is available here, the float network and the integer one."""
-    names = [n for n in registry.names() if registry.get(n).available()[0]]
+    """For every executor that runs on something real here, the float network and the integer one."""
+    names = [n for n in registry.names() if registry.get(n).available()[0] and registry.get(n).label == "hardware"]
     programs = (("float32", model.predict), ("int8", quantized))
     return [executor_row(n, p, f, params, data, batch) for n in names for p, f in programs]
 
