@@ -21,6 +21,7 @@ from nxjax.trace.array import as_value, wrap
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Tracer, current_trace
+from nxjax.trace.mesh import current_mesh
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing.call import Masked, Programs, bucketed_call, masked, opened
@@ -276,7 +277,7 @@ class Bucketed:
 
     def _entry(self, padded: Sequence[Array], treedef: tree.TreeDef, axes: Sequence[Axes], domain: Domain) -> _Entry:
         types = tuple(x.type for x in padded)
-        key = (treedef, types, domain, axes_in_scope(), config.enable_x64)
+        key = (treedef, types, domain, axes_in_scope(), current_mesh(), config.enable_x64)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(types, treedef, axes, domain)

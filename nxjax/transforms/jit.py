@@ -21,6 +21,7 @@ from nxjax.trace.array import DeviceArray, PlacedArray, as_value, type_of
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
+from nxjax.trace.mesh import current_mesh
 from nxjax.trace.program import Program
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, as_sharding
 from nxjax.trace.stage import stage
@@ -320,7 +321,8 @@ class Jitted:
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten((args, kwargs) if statics is None else self.dynamic(args, kwargs))
         values = [x if isinstance(x, Array) else as_value(x, "jit") for x in leaves]
-        key = (treedef, tuple([x.type for x in values]), statics, axes_in_scope(), config.enable_x64, config.executor)
+        types = tuple([x.type for x in values])
+        key = (treedef, types, statics, axes_in_scope(), current_mesh(), config.enable_x64, config.executor)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, key[1], statics)
