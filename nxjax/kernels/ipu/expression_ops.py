@@ -82,8 +82,8 @@ def _signed(dtype: DType) -> str:
 
 
 def _modular(dtype: DType) -> str:
-    """An unsigned type in which arithmetic wraps and nothing is promoted."""
-    return "unsigned long long" if dtype.itemsize == 8 else "unsigned"
+    """A conversion to an unsigned type in which arithmetic wraps and nothing is promoted."""
+    return f"static_cast<{TYPES['uint64' if dtype.itemsize == 8 else 'uint32']}>"
 
 
 Args = Sequence[str]
