@@ -27,6 +27,8 @@ def test_the_whole_demo(tmp_path: Path, capsys):
     assert "98." in rows["tflite"] and " 0 LSB" in rows["tflite"]
     assert "vendor-compiled" in rows["ethos-u55"] and "5 of 5 ops" in rows["ethos-u55"]
     assert "simulator" in rows["qualcomm-htp"]
+    for target in ("tpu-v4", "tpu-v5e"):
+        assert "vendor-compiled" in rows[target] and "us (vendor-estimate)" in rows[target]
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert picture.stat().st_size > 10_000
     assert list(tmp_path.iterdir()) == [picture]

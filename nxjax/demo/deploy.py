@@ -51,7 +51,7 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Sp
     try:
         artifact = nx.compile(predict, target=target.name)(params, data.images[:batch])
     except nx.errors.NxError as error:
-        return TargetRow(target.name, program, target.label, None, "", "", 0, "", error.what)
+        return TargetRow(target.name, program, target.label, None, "", "", 0, "", _said(error))
     report = artifact.report
     on_npu = "host" if artifact.runs_on and not report.on_npu else f"{report.on_npu} of {len(report.rows)} ops"
     deviation = "" if artifact.deviation is None else f"{artifact.deviation.max_lsb} LSB"
@@ -64,6 +64,12 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Sp
     return TargetRow(
         target.name, program, artifact.label, accuracy, on_npu, deviation, size, latency, note
     )  # fmt: skip
+
+
+def _said(error: nx.errors.NxError) -> str:
+    """What is wrong; of a package that is missing, how to install it."""
+    missing = isinstance(error, nx.errors.MissingExtraError) and error.fix
+    return f"{error.what}; {error.fix}" if missing else error.what
 
 
 def _accuracy(artifact: Any, data: Split, batch: int) -> float:

@@ -17,6 +17,7 @@ from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject, stored_
 from nxjax.errors import ExecutionError, LoweringError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Placement
+from nxjax.quant.function import Quantized
 
 
 def compile(
@@ -38,7 +39,7 @@ def compile(
         strict: raise if any op would not run on the NPU, with the whole list.
         constants: position or positions of the arguments that become part of the artifact; by default those that
             `quantize` was told hold weights (its ``params``), else those that are trees. One array is an input. For
-            TPUs none is, unless named here.
+            TPUs none of a float function's is.
         io: "integer" makes inputs and results integers where they are only quantized and come off a grid, while
             `Artifact.run` takes and gives floats all the same. "float" keeps float inputs and results in the file.
         verify: run the artifact on the example arguments where something here can, and measure its deviation from the
@@ -66,16 +67,16 @@ def compile(
 
     @functools.wraps(fun, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
-        bound = Bound(fun, args, kwargs, _constants(chosen, constants))
+        bound = Bound(fun, args, kwargs, _constants(chosen, fun, constants))
         subject = bound.subject(chosen, io, unroll)
         return built(chosen, bound, subject, spread(fun, bound, options), strict, verify)
 
     return compiled
 
 
-def _constants(target: Target[Any], given: Positions) -> Positions:
-    """Which arguments are bound: those that were named, else as the target has it."""
-    return () if given is None and not target.binds else given
+def _constants(target: Target[Any], fun: object, given: Positions) -> Positions:
+    """Which arguments are bound: those that were named, else as the target has it; weights of quantized functions."""
+    return () if given is None and not target.binds and not isinstance(fun, Quantized) else given
 
 
 def built(
@@ -149,7 +150,7 @@ def explain(
 
     @functools.wraps(fun, updated=())
     def explained(*args: Any, **kwargs: Any) -> Report:
-        bound = Bound(fun, args, kwargs, _constants(chosen, constants))
+        bound = Bound(fun, args, kwargs, _constants(chosen, fun, constants))
         try:
             form = bound.subject(chosen, io, unroll).form
         except UnsupportedOpsError:

@@ -120,7 +120,7 @@ def library() -> str:
     spec = importlib.util.find_spec("libtpu") if ok else None
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(
-            "tpu: compiling for TPUs needs Google's compiler", got=reason, fix="pip install 'nxjax[tpu]'"
+            "tpu: Google's compiler is not installed", got=reason, fix="pip install 'nxjax[tpu]'"
         )
     return str(Path(next(iter(spec.submodule_search_locations))) / "libtpu.so")
 

@@ -34,7 +34,7 @@ class TpuTarget(ProgramTarget):
     generation: ClassVar[Generation]
     format: ClassVar[str] = "tpu"
     extra: ClassVar[str] = "tpu"
-    precision: ClassVar[tuple[str, ...]] = ("bfloat16", "float32", "int8", "float64")
+    precision: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "int8", "float64")
     device: ClassVar[OnChip] = "tpu"
     binds: ClassVar[bool] = False
 
