@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
@@ -103,7 +104,7 @@ class MemoryUse:
     always: int
     _held: Callable[[Moment, int], list[Held]] = field(repr=False)
 
-    @property
+    @cached_property
     def per_tile(self) -> NDArray:
         """Bytes in use on each tile when it is fullest, int64 [tiles]."""
         return np.sum([self.kinds[k] for k in KINDS], axis=0)

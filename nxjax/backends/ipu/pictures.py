@@ -30,7 +30,8 @@ _TITLES: Final = {
 _COLUMNS: Final = 184
 _PALE: Final = (238, 243, 250)
 _DARK: Final = (13, 58, 122)
-# Squares of the heat map in a row.
+# Squares of the heat map, at most, and in a row; of more tiles than these, the fullest of each few is drawn.
+_SQUARES: Final = 2944
 _ROW: Final = 64
 # Phases of a timeline; in longer runs neighbours are joined.
 _MOST_PHASES: Final = 1500
@@ -84,7 +85,9 @@ def tile_map(use: MemoryUse, height: int = 200) -> str:
     # A limit far above everything would press it flat: it is said in words then.
     near = use.available <= 2 * use.peak
     most = max(use.available if near else 0, round(1.08 * use.peak))
-    rows = -(-tiles // _ROW)
+    each = -(-tiles // _SQUARES)
+    drawn = np.maximum.reduceat(per, np.arange(0, tiles, each)).tolist()
+    rows = -(-len(drawn) // _ROW)
     cell = min(11.0, (WIDTH - left - 10) / _ROW)
     bottom = base + 56 + rows * cell
     system = use.program.system
@@ -110,18 +113,14 @@ def tile_map(use: MemoryUse, height: int = 200) -> str:
     parts.append(_text(left - 6, base, "0", "end"))
     parts.append(_text(left, base + 14, "tile 0"))
     parts.append(_text(WIDTH - 10, base + 14, f"tile {tiles - 1}", "end"))
-    parts.append(
-        _text(
-            left,
-            base + 40,
-            f"one square per tile, the darkest holds {use.peak:,} bytes; red would be more than there is",
-        )
-    )
+    what = "one square per tile" if each == 1 else f"one square per {each} tiles"
+    peak = use.peak
+    parts.append(_text(left, base + 40, f"{what}, the darkest holds {peak:,} bytes; red would be more than there is"))
     size = f"{cell - 0.8:.1f}"
     squares: dict[str, list[str]] = {}
-    for i in range(tiles):
+    for i, held in enumerate(drawn):
         place = f"M{left + i % _ROW * cell:.1f} {base + 48 + i // _ROW * cell:.1f}h{size}v{size}h-{size}z"
-        squares.setdefault(_heat(int(per[i]), use.peak, use.available), []).append(place)
+        squares.setdefault(_heat(held, peak, use.available), []).append(place)
     parts += [f'<path fill="{colour}" d="{"".join(places)}"/>' for colour, places in squares.items()]
     return "".join([*parts, "</svg>"])
 
