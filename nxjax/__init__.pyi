@@ -458,6 +458,7 @@ from nxjax.numpy.statistics import percentile as percentile
 from nxjax.numpy.statistics import quantile as quantile
 from nxjax.numpy.statistics import unwrap as unwrap
 from nxjax.numpy.ufuncs import ufunc as ufunc
+from nxjax.parallel import pmap as pmap
 from nxjax.quant.calibration import calibrate as calibrate
 from nxjax.quant.function import quantize as quantize
 from nxjax.runtime import block_until_ready as block_until_ready
