@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-import numpy as np
-
-from nxjax.errors import Source
 from nxjax.kernels.ipu.expression import Node, literal, supported
-from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import Group, Shape, View
+from nxjax.lower.ipu import wide
+from nxjax.lower.ipu.builder import Builder, Unsupported, no_dtype
+from nxjax.lower.ipu.lazy import Lazy, Value
+from nxjax.lower.ipu.program import Group, View
 from nxjax.lower.ipu.spread import spread
 from nxjax.trace.program import Equation
 
@@ -23,52 +22,7 @@ from nxjax.trace.program import Equation
 LONGEST: Final = 160
 # Fields of one vertex.
 MOST_LEAVES: Final = 24
-MOST_NODES: Final = 320
-
-
-@final
-class Lazy:
-    """An op on values, not computed yet.
-
-    Attributes:
-        refs: uses that have not been met yet, by equations or by other lazy values.
-        view: its elements, once some step computes them.
-        depth: ops on the longest way down to what exists.
-    """
-
-    __slots__ = ("depth", "dtype", "name", "params", "refs", "scope", "shape", "source", "view", "xs")
-
-    def __init__(
-        self,
-        name: str,
-        xs: tuple[Value, ...],
-        params: dict[str, Any],
-        shape: Shape,
-        dtype: np.dtype[Any],
-        source: Source | None,
-        scope: str,
-    ) -> None:
-        self.name = name
-        self.xs = xs
-        self.params = params
-        self.shape = shape
-        self.dtype = dtype
-        self.source = source
-        self.scope = scope
-        self.refs = 0
-        self.view: View | None = None
-        self.depth = 1 + max((x.depth for x in xs if isinstance(x, Lazy) and x.view is None), default=0)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-
-Value = View | Lazy
-
-
-def pending(value: Value) -> bool:
-    return isinstance(value, Lazy) and value.view is None
+MOST_NODES: Final = 800
 
 
 @final
@@ -105,12 +59,39 @@ class Fuser:
             return value
         if value.view is None:
             self.force([value])
-        assert value.view is not None
+        if value.view is None:
+            raise Unsupported(*no_dtype(value.dtype))
         return value.view
 
     def force(self, values: Sequence[Value]) -> None:
         """Write what computes the values, in as few compute sets as their sizes and number allow."""
-        roots = list(dict.fromkeys(x for x in values if isinstance(x, Lazy) and x.view is None))
+        pending = list(dict.fromkeys(x for x in values if isinstance(x, Lazy) and x.view is None))
+        self._write_all([x for x in pending if not wide.is_wide(x.dtype)])
+        for x in pending:
+            if wide.is_wide(x.dtype):
+                self._cut_wide(x)
+
+    def _cut_wide(self, x: Lazy) -> None:
+        """Of a 64-bit value nothing is written but what it is the conversion of."""
+        narrow = wide.narrowed(self.b, x)
+        if narrow is not None:
+            view = self.force_one(narrow)
+            name, xs, params = "convert_element_type", (view,), {"dtype": x.dtype}
+        elif x.dtype in wide.INTEGERS:
+            words = [wide.word(self.b, x, i) for i in range(2)]
+            self._write_all(words)
+            low, high = (self.force_one(w) for w in words)
+            whole = wide.joined(self.b, low, high, x.dtype)
+            name, xs, params = whole.name, whole.xs, whole.params
+        else:
+            raise Unsupported(*no_dtype(x.dtype))
+        for y in x.xs:
+            if isinstance(y, Lazy):
+                y.refs -= 1
+        x.name, x.xs, x.params = name, xs, params
+        x.depth = 1 + max((y.depth for y in xs if isinstance(y, Lazy)), default=0)
+
+    def _write_all(self, roots: list[Lazy]) -> None:
         if not roots:
             return
         order = _ancestors(roots)
@@ -152,7 +133,8 @@ class Fuser:
             for x in y.xs:
                 if isinstance(x, Lazy) and x in inside:
                     inside[x] += 1
-        outputs = [y for y in part if y in roots or y.refs > inside[y]]
+        # What nothing can hold is computed again where it is needed again.
+        outputs = [y for y in part if y in roots or (y.refs > inside[y] and not wide.is_wide(y.dtype))]
         leaves: list[View] = []
         nodes: list[Node] = []
         place: dict[Any, int] = {}
@@ -174,7 +156,10 @@ class Fuser:
                     nodes.append(literal(self.b.uniform(view), view.dtype))
                 operands.append(place[key])
             place[y] = len(leaves) + len(nodes)
-            nodes.append(Node(y.name, tuple(operands), y.dtype, y.params))
+            known = y.name == "literal"
+            nodes.append(
+                literal(y.params["value"], y.dtype) if known else Node(y.name, tuple(operands), y.dtype, y.params)
+            )
         views = [self.b.variable(y.shape, y.dtype, (), self.b.fresh(y.name)).view() for y in outputs]
         groups = spread(self.b, leaves, nodes, [place[y] for y in outputs], views)
         return groups, list(zip(outputs, views, strict=True))

@@ -14,14 +14,19 @@ import numpy as np
 
 from nxjax.errors import LoweringError, UnsupportedOpsError
 from nxjax.kernels.ipu.chip import System
+from nxjax.lower.ipu import wide
 from nxjax.lower.ipu.builder import Builder, Options, Unsupported, no_dtype
-from nxjax.lower.ipu.fuse import Fuser, Lazy, Value
+from nxjax.lower.ipu.fuse import Fuser
 from nxjax.lower.ipu.keys import as_words, is_key, on_words, view_type
+from nxjax.lower.ipu.lazy import Lazy, Value
 from nxjax.lower.ipu.program import IpuProgram, Variable, View
 from nxjax.lower.ipu.rules import RULES
 from nxjax.lower.ipu.rules.refused import REASONS
 from nxjax.lower.passes.dce import dead_code_eliminated
+from nxjax.lower.passes.narrow import narrow
 from nxjax.lower.passes.order import in_order
+from nxjax.ops.base import Elementwise
+from nxjax.ops.quant_base import Quantized
 from nxjax.trace.program import Equation, Literal, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
@@ -62,6 +67,9 @@ class _Lowering:
     def lower(self, program: Program, donate: Sequence[int], name: str) -> IpuProgram:
         b = self.b
         program = in_order(dead_code_eliminated(inlined(program)))
+        if any(isinstance(e.op, Quantized) for e in program.equations):
+            # What quantized ops compute from weights is computed now.
+            program = dead_code_eliminated(narrow(program))
         inputs = [self._input(v, i) for i, v in enumerate(program.inputs)]
         values = self._values(program, [v.view() for v in inputs])
         self._forced(values)
@@ -100,6 +108,9 @@ class _Lowering:
 
     def _forced(self, values: Sequence[Value]) -> None:
         for v in values:
+            if wide.is_wide(v.dtype):
+                self._refuse("the result", Unsupported(*no_dtype(v.dtype)), v.source if isinstance(v, Lazy) else None)
+                continue
             try:
                 self.fuser.force([v] if self.refused else values)
             except Unsupported as error:
@@ -150,8 +161,12 @@ class _Lowering:
                 y.refs -= 1
         return found
 
-    def _constant(self, x: Any) -> View:
+    def _constant(self, x: Any) -> Value:
         data = as_words(np.asarray(x.numpy()))
+        if wide.is_wide(data.dtype):
+            found = wide.constant(self.b, data)
+            if found is not None:
+                return found
         dtype = data.dtype
         return self._checked(lambda: self.b.constant(data), "constant", view_type(x.type), None, dtype)
 
@@ -182,6 +197,10 @@ class _Lowering:
             program = on_words(e)
             if program is not None:
                 return self._values(program, args)
+        if any(wide.is_wide(a.type.dtype) for a in (*e.inputs, *e.outputs)) and not op.nested:
+            found = self._wide(e, args)
+            if found is not None:
+                return found
         lazy = self.fuser.elementwise(e, args)
         if lazy is not None:
             return [lazy]
@@ -203,6 +222,81 @@ class _Lowering:
             if a.type.dtype.name in ("float64", "bfloat16", "int64", "uint64", "complex64", "complex128"):
                 raise Unsupported(*no_dtype(a.type.dtype))
         raise Unsupported("there is no rule for it")
+
+    def _wide(self, e: Equation, args: Sequence[Value]) -> Sequence[Value] | None:
+        """An equation on 64-bit values; None if it is one for an expression, or has an expansion."""
+        b, out = self.b, e.outputs[0].type
+        if e.op.name == "convert_element_type" and isinstance(args[0], Lazy) and args[0].dtype == wide.FLOAT:
+            whole = wide.as_integer(b, args[0]) if out.dtype.kind in "iu" else None
+            if whole is not None:
+                return [whole if out.dtype == whole.dtype else wide.converted(b, whole, out.dtype)]
+            single = wide.rounded(args[0])
+            if single is None:
+                raise Unsupported(*no_dtype(wide.FLOAT))
+            return [single if out.dtype == wide.SINGLE else wide.converted(b, single, out.dtype)]
+        elementwise = isinstance(e.op, Elementwise) or e.op.name in ("clamp", "select_n")
+        if wide.FLOAT in (out.dtype, *(a.type.dtype for a in e.inputs)) and elementwise:
+            # Nothing computes it: it is there to be rounded.
+            args = [self._filled(x, out.shape) for x in args]
+            y = Lazy(e.op.name, tuple(args), e.params, out.shape, out.dtype, e.source or b.source, e.scope)
+            for x in args:
+                if isinstance(x, Lazy):
+                    x.refs += 1
+            return [y]
+        if elementwise:
+            shaped = [self._filled(x, out.shape) if wide.is_wide(x.dtype) else x for x in args]
+            lazy = self.fuser.elementwise(e, shaped)
+            return None if lazy is None else [lazy]
+        if e.op.name not in RULES:
+            return None
+        if args and isinstance(args[0], Lazy):
+            constant = wide.moved(e, args[0])
+            if constant is not None:
+                return [constant]
+        bounds = wide.result_bounds(e, [wide.bounds_of(x) for x in args if wide.is_wide(x.dtype)])
+        wide_out = any(v.type.dtype in wide.INTEGERS for v in e.outputs)
+        if (
+            wide_out
+            and e.op.name in wide.WORDS
+            and any(wide.narrowed(b, x) is None for x in args if isinstance(x, Lazy))
+        ):
+            low, high = (
+                self._applied(
+                    wide.narrow_equation(e), [wide.word(b, x, i) if wide.is_wide(x.dtype) else x for x in args]
+                )
+                for i in range(2)
+            )
+            return [wide.joined(b, lo, hi, v.type.dtype) for lo, hi, v in zip(low, high, e.outputs, strict=True)]
+        if wide_out and (bounds is None or bounds[0] < wide.LOW or bounds[1] > wide.HIGH):
+            raise Unsupported(
+                f"tiles have no {out.dtype.name}, and its values are not known to fit int32",
+                "use int32, or clip the values so that they do",
+            )
+        ys = self._applied(wide.narrow_equation(e), [self._stored(x) for x in args])
+        return [
+            wide.converted(b, y, v.type.dtype, bounds) if wide.is_wide(v.type.dtype) else y
+            for y, v in zip(ys, e.outputs, strict=True)
+        ]
+
+    def _stored(self, x: Value) -> Value:
+        """A value as tiles hold it: what is 64 bits wide in 32."""
+        if not wide.is_wide(x.dtype):
+            return x
+        assert isinstance(x, Lazy)
+        found = wide.narrowed(self.b, x)
+        if found is None:
+            raise Unsupported(*no_dtype(x.dtype))
+        return found
+
+    def _filled(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """A scalar beside arrays, in their shape."""
+        if x.shape == shape:
+            return x
+        if isinstance(x, Lazy) and x.name == "literal":
+            return Lazy(x.name, (), x.params, shape, x.dtype, x.source, x.scope)
+        view = self.fuser.force_one(self._stored(x))
+        spread = View(view.variable, view.offset, shape, (0,) * len(shape))
+        return wide.converted(self.b, spread, x.dtype, wide.bounds_of(x)) if wide.is_wide(x.dtype) else spread
 
     def _error(self, name: str) -> LoweringError:
         rows = list(self.refused.values())

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.kernels.ipu.reduce import Reduce, ReduceKind
+from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, View, row_major
 from nxjax.lower.ipu.rules.table import Rule

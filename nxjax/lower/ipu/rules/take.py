@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.ipu.builder import Builder
 from nxjax.kernels.ipu.take import Put, PutKind, Take
+from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, Variable, View, row_major
 from nxjax.lower.ipu.rules.shape import cut
