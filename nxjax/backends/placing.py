@@ -22,6 +22,7 @@ from nxjax.trace.mesh import BaseMesh, Mesh, process_index
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Program
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from nxjax.trace.types import ArrayType
 
 
 class Compiler(Protocol):
@@ -242,6 +243,10 @@ def at_place(made: Executable, placement: Placement) -> Executable:
     return made if made.output_shardings or not placement.outs else Placed(made, placement)
 
 
+def _wrapped(data: Any, type: ArrayType, place: Sharding | None) -> DeviceArray:
+    return DeviceArray(data, type) if place is None else PlacedArray(data, type, None, place)
+
+
 def execute(compiler: Compiler, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """One op on arrays that were put somewhere: in NumPy on one CPU device, compiled for all others."""
     for x in args:
@@ -249,12 +254,13 @@ def execute(compiler: Compiler, op: Op, args: Sequence[Any], params: dict[str, A
             raise escaped(x, op.name)
     found = {s for x in args if (s := of(x)) is not None}
     alone = next(iter(found)) if len(found) == 1 else None
-    if isinstance(alone, SingleDeviceSharding) and alone.device.platform == "cpu" and alone.is_fully_addressable:
+    one_cpu = isinstance(alone, SingleDeviceSharding) and alone.device.platform == "cpu" and alone.is_fully_addressable
+    if one_cpu or (alone is not None and hasattr(op, "host")):  # Python called eagerly takes what is on the host
         out = op.infer(*(x.type for x in args), **params)
         with quiet():
             y = op.eval(*[x.numpy() for x in args], **params)
         pairs = zip(y, out, strict=True) if op.multi else ((y, out),)
-        made = tuple(PlacedArray(np.asarray(v), t, None, alone) for v, t in pairs)
+        made = tuple(_wrapped(np.asarray(v), t, alone if one_cpu else None) for v, t in pairs)
         return made if op.multi else made[0]
     from nxjax.backends.dispatch import one_equation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,36 @@ def test_loops_and_random_numbers(mesh: Mesh) -> None:
     key = nx.random.key(3)
     there = nx.jit(lambda k: nx.random.normal(k, (8, 4)), out_shardings=s)(key)
     np.testing.assert_array_equal(there, nx.random.normal(key, (8, 4)))
+
+
+def test_programs_in_flight_keep_no_other_from_starting(mesh: Mesh) -> None:
+    # Collectives in two directions, called faster than they are done, from two threads.
+    x = nx.device_put(np.ones((64, 16), np.float32), NamedSharding(mesh, P("x")))
+    w = nx.device_put(np.ones((16, 32), np.float32), NamedSharding(mesh, P(None, "y")))
+    step = nx.jit(lambda w: (w - 1e-4 * (x.T @ (x @ w)), (x @ w).sum()))
+    results: list[float] = []
+
+    def work() -> None:
+        v, total = step(w)
+        for _ in range(200):
+            v, total = step(v)
+        results.append(float(total))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(results) == 2
+    assert results[0] == results[1]
+
+
+def test_python_called_eagerly_takes_arrays_of_several_devices(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+    a = nx.device_put(X[:, 0], NamedSharding(mesh, P("x")))
+    nx.debug.print("sum {}", a.sum())
+    assert "sum 112.0" in capsys.readouterr().out
+    got = nx.pure_callback(lambda v: v * 2, nx.ShapeDtypeStruct((8,), np.float32), a)
+    np.testing.assert_array_equal(got, X[:, 0] * 2)
 
 
 def test_equal_programs_are_compiled_once_for_each_place(mesh: Mesh) -> None:

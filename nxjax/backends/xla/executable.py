@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -10,11 +11,11 @@ import numpy as np
 
 from nxjax.backends.base import Executable, Placement
 from nxjax.backends.xla import accounting
-from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer
+from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer, waiting
 from nxjax.backends.xla.callbacks import take_error
 from nxjax.backends.xla.client import Client, client
 from nxjax.backends.xla.layouts import sharding_of
-from nxjax.errors import ExecutionError, LoweringError
+from nxjax.errors import ExecutionError, LoweringError, ProcessLostError
 from nxjax.trace.array import DeviceArray, PlacedArray
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 from nxjax.trace.types import ArrayType
@@ -168,6 +169,32 @@ class XlaExecutable(_Compiled):
         return [DeviceArray(None, t, XlaBuffer(raw, t)) for raw, t in zip(raws, self.out_types, strict=True)]
 
 
+# A result of the last program over several CPU devices.
+_last: list[Any] = []
+_one_at_a_time = threading.Lock()
+
+
+def _finish_last() -> None:
+    """Wait for the last program over several CPU devices.
+
+    Each device's part takes a thread of one pool while it waits for the others in a collective, so parts of two programs
+    could keep each other's from starting, for ever.
+    """
+    if not _last:
+        return
+    raw = _last.pop()
+    try:
+        if waiting:
+            waiting[0](raw)
+        else:
+            raw.block_until_ready()
+    except ProcessLostError:
+        raise
+    except Exception:
+        # Donated meanwhile, or failed: whoever looks at the results will see that.
+        return
+
+
 @final
 class PlacedExecutable(_Compiled):
     """A program compiled by XLA for given devices: one, or several that each run a part of it.
@@ -178,7 +205,7 @@ class PlacedExecutable(_Compiled):
     """
 
     __slots__ = (
-        "_bytes", "_callbacks", "_client", "_execute", "_handlers", "_several", "input_shardings", "out_types",
+        "_bytes", "_callbacks", "_client", "_execute", "_handlers", "_several", "_smallest", "input_shardings", "out_types",
         "output_shardings", "placement", "stablehlo",
     )  # fmt: skip
 
@@ -206,6 +233,7 @@ class PlacedExecutable(_Compiled):
         self._handlers = [c.place_handler(t, s) for t, s in zip(out_types, self.output_shardings, strict=True)]
         self._execute = raw.execute_sharded
         self._bytes = result_bytes(out_types)
+        self._smallest = min(range(len(out_types)), key=lambda i: out_types[i].size, default=0)
 
     def _answers(
         self, wanted: Sequence[Sharding | None], found: list[Any], types: Sequence[ArrayType]
@@ -227,7 +255,13 @@ class PlacedExecutable(_Compiled):
             if type(x) is not PlacedArray or held is None or (x.sharding is not s and x.sharding != s):
                 held = moved(self._client, x, s)
             buffers.append(held.raw)  # pyright: ignore[reportAttributeAccessIssue]
-        raws = run(self._execute, buffers, bool(self._callbacks)).consume_with_handlers(self._handlers)
+        if self._several and self._client.platform == "cpu":
+            with _one_at_a_time:
+                _finish_last()
+                raws = run(self._execute, buffers, bool(self._callbacks)).consume_with_handlers(self._handlers)
+                _last[:] = raws[self._smallest : self._smallest + 1]
+        else:
+            raws = run(self._execute, buffers, bool(self._callbacks)).consume_with_handlers(self._handlers)
         if not _next_call() % 1024:
             self._client.jaxlib.collect_garbage()
         _left[0] -= self._bytes
