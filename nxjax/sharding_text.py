@@ -1,0 +1,84 @@
+"""Shardings as pictures in text: `nx.debug.visualize_sharding` and its like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nxjax.errors import ShardingError
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array, Tracer
+from nxjax.trace.sharding import Sharding
+
+
+def sharding_text(shape: Sequence[int], sharding: Sharding) -> str:
+    """A box per block of an array of rank 1 or 2, with the devices that have it.
+
+    Raises:
+        ShardingError: another rank, or a shape that cannot be cut so.
+    """
+    sizes = tuple(shape)
+    if len(sizes) not in (1, 2):
+        raise ShardingError("visualize_sharding: only arrays of rank 1 and 2 have a picture", got=sizes)
+    sharding.check(sizes, "visualize_sharding")
+    tiles = sharding.tiles(len(sizes))
+    rows, columns = tiles if len(sizes) == 2 else (1, tiles[0])
+    held: dict[tuple[int, int], list[int]] = {}
+    for device, block in zip(sharding.device_list, sharding.blocks(len(sizes)).tolist(), strict=True):
+        held.setdefault((block[0], block[1]) if len(sizes) == 2 else (0, block[0]), []).append(device.id)
+    platform = sharding.device_list[0].platform.upper()
+    grid = [[f" {platform} {','.join(map(str, sorted(held[r, c])))} " for c in range(columns)] for r in range(rows)]
+    width = max(len(cell) for row in grid for cell in row)
+
+    def rule(left: str, middle: str, right: str) -> str:
+        return left + middle.join(["─" * width] * columns) + right
+
+    body = [f"│{'│'.join(cell.center(width) for cell in row)}│" for row in grid]
+    between = f"\n{rule('├', '┼', '┤')}\n"
+    return "\n".join([rule("┌", "┬", "┐"), between.join(body), rule("└", "┴", "┘")])
+
+
+def visualize_sharding(shape: Sequence[int], sharding: Sharding, **_: Any) -> None:
+    """Print which device has which part of an array of ``shape``.
+
+    >>> import nxjax as nx
+    >>> s = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))
+    >>> visualize_sharding((4, 2), s)
+    ┌───────┐
+    │ CPU 0 │
+    └───────┘
+    """
+    print(sharding_text(shape, sharding))
+
+
+def visualize_array_sharding(x: Any, **_: Any) -> None:
+    """Print which device has which part of an array. As `visualize_sharding`."""
+    value = _concrete(x, "visualize_array_sharding")
+    print(sharding_text(value.shape, _sharding(value)))
+
+
+def inspect_array_sharding(x: Any, *, callback: Callable[[Sharding], Any]) -> None:
+    """Call ``callback`` with where an array is.
+
+    Raises:
+        ShardingError: inside `nx.jit`, where the compiler has not chosen yet.
+    """
+    callback(_sharding(_concrete(x, "inspect_array_sharding")))
+
+
+def _concrete(x: Any, where: str) -> Array:
+    value = as_value(x, where)
+    if isinstance(value, Tracer):
+        raise ShardingError(
+            f"{where}: inside a traced function no device has been chosen",
+            got=value.type,
+            fix="return the value and look at its .sharding, or say where it shall be with "
+            "nx.lax.with_sharding_constraint",
+        )
+    return value
+
+
+def _sharding(x: Any) -> Sharding:
+    from nxjax import runtime
+
+    return runtime.sharding_of(x)
