@@ -16,6 +16,7 @@ import numpy as np
 from nxjax.backends import registry
 from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
 from nxjax.export.body import Body, call_exported
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
@@ -212,10 +213,23 @@ class Exported:
         leaves, found = tree.flatten((args, kwargs))
         if found != self.in_tree:
             self._other_tree(args, kwargs)
-        values = [as_value(x, f"call of {self.fun_name}") for x in leaves]
+        values = [self._value(x, t) for x, t in zip(leaves, self.in_avals, strict=True)]
         self._check_types(values)
         self._check_platform()
         return tree.unflatten(self.out_tree, self._flat(*values))
+
+    def _value(self, x: Any, said: ExportedType) -> Array:
+        """An argument as a value: 64-bit NumPy arrays stay so where they were exported, Python's numbers yield."""
+        if isinstance(x, (np.ndarray, np.generic)) and x.dtype == said.dtype:
+            return (
+                wrap(np.array(x, copy=True)) if isinstance(x, np.ndarray) and x.flags.writeable else wrap(np.asarray(x))
+            )
+        value = as_value(x, f"call of {self.fun_name}")
+        if value.weak_type and not value.shape and value.dtype != said.dtype:
+            kinds = (dtypes.INTEGER, dtypes.FLOAT, dtypes.COMPLEX)
+            if any(value.dtype in kind and said.dtype in kind for kind in kinds):
+                return convert_element_type(value, dtype=said.dtype)
+        return value
 
     @cached_property
     def body(self) -> Body:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import nxjax as nx
 from nxjax import export
 from nxjax.errors import GradientError, LoweringError, ParameterError, ShapeError, TreeError
+from nxjax.export import format as fb
 from nxjax.trace.types import ArrayType
 
 Point = collections.namedtuple("Point", "x y")
@@ -360,6 +361,35 @@ def test_python_numbers():
     assert exported.in_avals == (ArrayType((), np.dtype(np.float32)),)
     assert float(exported.call(4.0)) == 8
     assert float(jax.export.deserialize(exported.serialize()).call(4.0)) == 8
+
+
+def test_arguments_of_64_bits():
+    exported = export.export(nx.jit(lambda x, n: x * n))(
+        nx.ShapeDtypeStruct((2,), "float64"), nx.array(2, dtype="int64")
+    )
+    loaded = export.deserialize(exported.serialize())
+    for n in (3, np.int64(3)):
+        found = loaded.call(np.full(2, 1 / 3), n)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, np.full(2, 1 / 3) * 3)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.export.deserialize(exported.serialize()).call(np.full(2, 1 / 3), 3), found)
+    with pytest.raises(ShapeError, match="another type"):
+        loaded.call(np.ones(2), 3.0)
+
+
+def test_files_written_before_values_were_shared():
+    table = fb.read(bytes(jax.export.export(jax.jit(lambda p, x: p["a"] * x))({"a": X}, X).serialize()))
+    old = {k: v for k, v in table.items() if not k.endswith("_idxs") and not k.startswith("unique_")}
+    loaded = export.deserialize(fb.write(_present({**old, "nr_devices": 0, "nr_devices_short": 1})))
+    assert loaded.nr_devices == 1
+    same(loaded.call({"a": X}, X), X * X)
+
+
+def _present(x):
+    if isinstance(x, dict):
+        return {k: _present(v) for k, v in x.items()}
+    return [_present(v) for v in x] if isinstance(x, list) else x
 
 
 def test_saved_and_loaded(tmp_path):

@@ -153,6 +153,8 @@ def functions(data: bytes, prefix: str, in_types: Sequence[ArrayType], platform:
             takes = takes[1:]
         if len(takes) != len(wanted):
             raise LoweringError("stablehlo: main takes another number of arguments", got=len(takes), expected=wanted)
+        if platform is not None and not any("?" in t for t in takes) and _dropped_index(module):
+            platform = None
         if platform is not None or any("?" in t for t in takes):
             module = _refined(module, wanted, platform)
         _checked(module)
@@ -190,6 +192,20 @@ def _unsharded(module: Any) -> None:
         for key in ("arg_attrs", "res_attrs"):
             if key in function.attributes:
                 del function.attributes[key]
+
+
+def _dropped_index(module: Any) -> bool:
+    """Take the platform index away where nothing depends on it, which costs less than choosing a branch."""
+    from jaxlib.mlir import ir  # type: ignore[import-not-found]
+
+    main = _main(module)
+    block = main.regions[0].blocks[0]
+    if any(True for _ in block.arguments[0].uses):
+        return False
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    block.erase_argument(0)
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kind.inputs[1:], kind.results))
+    return True
 
 
 def _refined(module: Any, in_types: Sequence[str], platform: int | None) -> Any:
@@ -267,4 +283,4 @@ def _rename(module: Any, function: Any, symbol: str) -> None:
 
 def _printed(function: Any) -> str:
     text: str = function.operation.get_asm(use_local_scope=True, large_elements_limit=None)
-    return "\n".join("  " + line for line in text.splitlines())
+    return text

@@ -40,30 +40,33 @@ def serialized(module: Any, version: str | None = None) -> tuple[bytes, str]:
     Raises:
         ParameterError: a version that cannot be written, or in which the module has no form.
     """
+    from jaxlib import _jax  # type: ignore[import-not-found]
     from jaxlib.mlir.dialects import stablehlo  # type: ignore[import-not-found]
 
+    jax: Any = _jax
     if version is None:
         weeks = stablehlo.StablehloCompatibilityRequirement.WEEK_12
         version = str(stablehlo.get_version_from_compatibility_requirement(weeks))
+    newest, oldest = stablehlo.get_current_version(), stablehlo.get_minimum_version()
     try:
-        text = str(module)
-        if "sdy." in text:
-            # Shardy's operations have no portable form and go into the file as they are.
-            from jaxlib import _jax  # type: ignore[import-not-found]
-
-            jax: Any = _jax
-            with module.context:
-                data: bytes = jax.mlir.serialize_portable_artifact(module, version, True)
-        else:
-            data = stablehlo.serialize_portable_artifact_str(text, version)
+        # jaxlib takes others for the nearest one that it knows.
+        if not _numbers(oldest) <= _numbers(version) <= _numbers(newest):
+            raise ValueError("no such version")
+        # Shardy's operations have no portable form and go into the file as they are.
+        sharded = any(op.operation.name == "sdy.mesh" for op in module.body)
+        with module.context:
+            data: bytes = jax.mlir.serialize_portable_artifact(module, version, sharded)
     except Exception as error:  # of several classes, none of them promised
-        newest, oldest = stablehlo.get_current_version(), stablehlo.get_minimum_version()
         raise ParameterError(
             "stablehlo: no portable artifact of this version",
             got=f"version={version!r}: {str(error)[:500]}",
             expected=f"{oldest} to {newest}, and a version that has every operation",
         ) from None
     return data, version
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in version.split("."))
 
 
 def deserialized(data: bytes) -> str:
