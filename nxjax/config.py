@@ -29,13 +29,14 @@ class Config:
         check: run `Program.check()` after every staging and every pass.
         disable_jit: `jit` calls the function eagerly.
         num_cpu_devices: how many devices the CPU is; 0: as ``XLA_FLAGS`` says, else one. Set before the first use.
+        platforms: the platforms that `jit` runs on by default, such as "tpu,cpu": the first that is here; empty: cpu.
         ipu_model: the IPU system that ``device="ipu"`` models, such as "bow" or "m2000"; naming one lists its devices.
         traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
     """
 
     __slots__ = (
         "cache_dir", "check", "disable_jit", "enable_x64", "executor", "ipu_model", "num_cpu_devices",
-        "traceback_filtering",
+        "platforms", "traceback_filtering",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class Config:
         self.check = _flag("NXJAX_CHECK", False)
         self.disable_jit = _flag("NXJAX_DISABLE_JIT", False)
         self.num_cpu_devices = int(os.environ.get("NXJAX_NUM_CPU_DEVICES") or 0)
+        self.platforms = os.environ.get("NXJAX_PLATFORMS", "")
         self.ipu_model = os.environ.get("NXJAX_IPU_MODEL", "")
         self.traceback_filtering = _flag("NXJAX_TRACEBACK_FILTERING", True)
 
@@ -57,6 +59,8 @@ class Config:
         attribute = name.removeprefix("jax_")
         if attribute not in self.__slots__:
             raise ParameterError(f"config: no setting {name!r}", expected=", ".join(self.__slots__))
+        if attribute == "platforms" and value is None:
+            value = ""
         if attribute == "num_cpu_devices" and (not isinstance(value, int) or value < 0):
             raise ParameterError("config: num_cpu_devices", got=repr(value), expected="a number of devices, or 0")
         setattr(self, attribute, value)

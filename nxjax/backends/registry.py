@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from nxjax.backends.base import Backend, Device
 from nxjax.config import config
-from nxjax.errors import ParameterError
+from nxjax.errors import ExecutionError, ParameterError
 
 _BUILT_IN: Final = {
     "reference": "nxjax.backends.reference.backend:ReferenceBackend",
@@ -62,8 +62,37 @@ def _best(platform: str) -> Backend | None:
 
 
 def default() -> Backend:
-    """The executor of `jit`: the one that ``config.executor`` names, else the best one for the CPU."""
-    return get(config.executor) if config.executor else _best("cpu") or get("reference")
+    """The executor of `jit`: the one that ``config.executor`` names, else the first platform of ``config.platforms``
+    that is here, else the best one for the CPU.
+
+    Raises:
+        ExecutionError: platforms were named, and none of them is here.
+    """
+    if config.executor:
+        return get(config.executor)
+    return _chosen(config.platforms) if config.platforms else host()
+
+
+def host() -> Backend:
+    """The executor for the CPU."""
+    if config.executor and get(config.executor).platform == "cpu":
+        return get(config.executor)
+    return _best("cpu") or get("reference")
+
+
+@lru_cache(None)
+def _chosen(platforms: str) -> Backend:
+    wanted = [ALIASES.get(p.strip(), p.strip()) for p in platforms.split(",")]
+    for platform in wanted:
+        found = host() if platform == "cpu" else _best(platform)
+        if found is not None:
+            return found
+    reasons = [f"{n}: {get(n).available()[1]}" for n in names() if get(n).platform in wanted]
+    raise ExecutionError(
+        f"config: none of the platforms {platforms!r} is here",
+        got="; ".join(reasons) or "no backend for them",
+        fix="leave NXJAX_PLATFORMS empty, or name cpu last",
+    )
 
 
 def for_device(device: Any) -> Backend:
@@ -75,7 +104,7 @@ def for_device(device: Any) -> Backend:
         return device.backend
     device = ALIASES.get(device, device)
     if device == "cpu":
-        return default()
+        return host()
     if device in _paths() and get(device).platform != device:
         return get(device)
     found = _best(str(device))
@@ -93,8 +122,9 @@ def devices(platform: str | None = None) -> list[Device]:
     """Devices that can execute now; the default one first. A model of a chip is listed only where it was asked for."""
     if platform is not None and platform != "cpu":
         return for_device(platform).devices()
-    first = default().devices()
-    others = [
-        d for b in map(get, names()) if b.platform != "cpu" and b.listed and b.available()[0] for d in b.devices()
-    ]
-    return first if platform == "cpu" else [*first, *others]
+    if platform == "cpu":
+        return host().devices()
+    best = default()
+    others = [b for b in map(get, names()) if b.platform != "cpu" and b.listed and b.available()[0]]
+    ordered = dict.fromkeys((best, *others, host()))
+    return [d for b in ordered for d in b.devices()]

@@ -177,8 +177,8 @@ _one_at_a_time = threading.Lock()
 def _finish_last() -> None:
     """Wait for the last program over several CPU devices.
 
-    Each device's part takes a thread of one pool while it waits for the others in a collective, so parts of two programs
-    could keep each other's from starting, for ever.
+    Each device's part takes a thread of one pool while it waits for the others in a collective, so parts of two
+    programs could keep each other's from starting, for ever.
     """
     if not _last:
         return
@@ -205,8 +205,8 @@ class PlacedExecutable(_Compiled):
     """
 
     __slots__ = (
-        "_bytes", "_callbacks", "_client", "_execute", "_handlers", "_several", "_smallest", "input_shardings", "out_types",
-        "output_shardings", "placement", "stablehlo",
+        "_bytes", "_callbacks", "_client", "_execute", "_handlers", "_several", "_smallest", "input_shardings",
+        "out_types", "output_shardings", "placement", "stablehlo",
     )  # fmt: skip
 
     def __init__(

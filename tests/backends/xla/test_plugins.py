@@ -184,6 +184,25 @@ def test_a_plugins_devices_make_a_mesh(double: Any) -> None:
     assert placing.sharding_of(y[1]).is_fully_replicated
 
 
+def test_a_platform_is_made_the_default(double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    get = registry.get
+    names = [*registry.names(), "double"]
+    monkeypatch.setattr(registry, "names", lambda: names)
+    monkeypatch.setattr(registry, "get", lambda name: double if name == "double" else get(name))
+    registry._best.cache_clear()
+    with nx.config.using(platforms="nowhere,double"):
+        assert nx.default_backend() == "double"
+        assert nx.devices()[0] == double.devices()[0]
+        assert nx.devices("cpu")[0].platform == "cpu"
+        assert {d.platform for d in nx.devices()} == {"cpu", "double"}
+        assert nx.jit(lambda x: x * 3 - 1)(2.0).devices() == {double.devices()[0]}
+    registry._best.cache_clear()
+    with nx.config.using(platforms="nowhere"), pytest.raises(RuntimeError, match="none of the platforms"):
+        nx.default_backend()
+    with nx.config.using(platforms="cpu"):
+        assert nx.default_backend() == "cpu"
+
+
 def test_memory_that_is_not_the_hosts_is_copied(double: Any) -> None:
     y = nx.jit(lambda x: x * 2)(nx.device_put(np.arange(3, dtype=np.float32), double.devices()[0]))
     np.testing.assert_array_equal(y.buffer._copied(np.dtype(np.float32)), [0, 2, 4])
