@@ -17,7 +17,7 @@ from nxjax.kernels.ipu.amp import Amp, Depthwise
 from nxjax.lower.ipu.builder import Builder, Unsupported
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.plan import Plan, Problem, planned
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Variable, View, row_major
+from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, Variable, View, row_major
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.slicing import pad
@@ -29,6 +29,8 @@ Three = tuple[int, int, int]
 # Channels of a block of integers, for which there is no unit that fixes them.
 INTEGER_BLOCK: Final = 4
 _ONES: Final = (1, 1, 1)
+# Of all tiles' memory, what windows that are written out may take.
+_UNROLLED: Final = 0.25
 
 
 def convolved(b: Builder, x: View, w: View, steps: Three, holes: Three, out_dtype: np.dtype[Any]) -> View:
@@ -52,18 +54,92 @@ def convolved(b: Builder, x: View, w: View, steps: Three, holes: Three, out_dtyp
     x, w = converted(b, x, dtype), converted(b, w, dtype)
     if groups > 1 and x.shape[5] == 1:
         y = _depthwise(b, x, w, steps, holes, shape, partials)
+    elif _unrolling_pays(b, x, w, steps, holes, shape, partials):
+        y = _unrolled(b, x, w, steps, holes, shape, partials)
     else:
         y = _blocks(b, x, w, steps, holes, shape, partials)
     return converted(b, y, out_dtype)
 
 
-def estimate(b: Builder, x: tuple[int, ...], w: tuple[int, ...], dtype: np.dtype[Any], out_dtype: np.dtype[Any]) -> int:
-    """Cycles that `convolved` would plan for the product of ``x`` [g, 1, 1, 1, m, k] and ``w`` [g, n, 1, 1, 1, k]."""
-    dtype, partials = _working(b, dtype, out_dtype)
+def product(b: Builder, x: View, y: View, out_dtype: np.dtype[Any]) -> View:
+    """The matrix product [g, m, n] of ``x`` [g, m, k] and ``y`` [g, n, k]."""
+    shape = (x.shape[0], x.shape[1], y.shape[1])
+    if 0 in (*x.shape, *y.shape):
+        return b.constant(np.zeros(shape, out_dtype))
+    dtype, partials = _working(b, x.dtype, out_dtype)
+    return converted(b, _product(b, converted(b, x, dtype), converted(b, y, dtype), partials), out_dtype)
+
+
+def _product(b: Builder, x: View, y: View, partials: np.dtype[Any]) -> View:
+    # Rows stream through the unit, columns are its weights: the side with which that is faster.
+    cycles = lambda left, right: _planned(b, _rows(b, left.shape, right.shape, left.dtype, partials)).cycles
+    if cycles(x, y) > cycles(y, x):
+        z = _product_of(b, y, x, partials)
+        return View(
+            z.variable, z.offset, (z.shape[0], z.shape[2], z.shape[1]), (z.strides[0], z.strides[2], z.strides[1])
+        )
+    return _product_of(b, x, y, partials)
+
+
+def _product_of(b: Builder, x: View, y: View, partials: np.dtype[Any]) -> View:
+    (g, m, k), n = x.shape, y.shape[1]
+    rows = View(x.variable, x.offset, (g, 1, 1, 1, m, k), (x.strides[0], 0, 0, 0, *x.strides[1:]))
+    weights = View(y.variable, y.offset, (g, n, 1, 1, 1, k), (*y.strides[:2], 0, 0, 0, y.strides[2]))
+    z = _blocks(b, rows, weights, _ONES, _ONES, (g, 1, 1, 1, m, n), partials)
+    return View(z.variable, z.offset, (g, m, n), (z.strides[0], *z.strides[4:]))
+
+
+def _rows(b: Builder, x: Shape, y: Shape, dtype: np.dtype[Any], partials: np.dtype[Any]) -> Problem:
+    """The problem of a matrix product of [g, m, k] and [g, n, k]."""
     units, depth = _block(b, dtype, partials)
-    sizes = (x[0], x[1], 1, 1, x[4], -(-w[1] // units), -(-x[5] // depth))
-    problem = Problem(sizes, _ONES, _ONES, _ONES, units, depth, dtype.name, partials.name)
-    return _planned(b, problem).cycles
+    sizes = (x[0], 1, 1, 1, x[1], -(-y[1] // units), -(-x[2] // depth))
+    return Problem(sizes, _ONES, _ONES, _ONES, units, depth, dtype.name, partials.name)
+
+
+def _direct(b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]) -> Problem:
+    units, depth = _block(b, x.dtype, partials)
+    outs, ins = -(-shape[5] // units), -(-x.shape[5] // depth)
+    sizes = (shape[0], shape[1], shape[2], shape[3], shape[4], outs, ins)
+    kernel = (w.shape[2], w.shape[3], w.shape[4])
+    return Problem(sizes, kernel, steps, holes, units, depth, x.dtype.name, partials.name)
+
+
+def _unrolling_pays(
+    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]
+) -> bool:
+    """Whether windows written out, so that the kernel is part of the depth, make a faster product.
+
+    They do where channels fill the unit's depth badly, and where the kernel is large and the result small, as in the
+    gradient of a kernel: a partition can cut the depth, not the kernel.
+    """
+    rows, depth = math.prod(shape[1:5]), math.prod(w.shape[2:])
+    if depth == x.shape[5] and steps == _ONES:
+        return True
+    size = shape[0] * rows * depth * x.dtype.itemsize
+    if size > _UNROLLED * b.chip.memory * b.tiles:
+        return False
+    left, right = (shape[0], rows, depth), (shape[0], shape[5], depth)
+    ways = [_planned(b, _rows(b, *order, x.dtype, partials)).cycles for order in ((left, right), (right, left))]
+    copied = b.chip.sync_cycles + size / b.tiles / b.chip.exchange_bytes
+    return min(ways) + copied < _planned(b, _direct(b, x, w, steps, holes, shape, partials)).cycles
+
+
+def _unrolled(b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]) -> View:
+    """The convolution as a product of its windows: [groups, rows, kernel and input channels]."""
+    groups, outs = w.shape[:2]
+    kernel = w.shape[2:5]
+    moved = [s * k for s, k in zip(x.strides[2:5], steps, strict=True)]
+    inside = [s * k for s, k in zip(x.strides[2:5], holes, strict=True)]
+    windows = View(
+        x.variable,
+        x.offset,
+        (*shape[:5], *kernel, x.shape[5]),
+        (*x.strides[:2], *moved, *inside, x.strides[5]),
+    )
+    depth = math.prod(w.shape[2:])
+    left = b.reshaped(windows, (groups, math.prod(shape[1:5]), depth))
+    right = b.reshaped(w, (groups, outs, depth))
+    return b.reshaped(_product(b, left, right, partials), shape)
 
 
 def converted(b: Builder, x: View, dtype: np.dtype[Any]) -> View:
@@ -109,22 +185,16 @@ def _planned(b: Builder, problem: Problem) -> Plan:
     return planned(problem, b.chip, b.tiles, b.options.available_memory_proportion)
 
 
-def _upto(size: int, block: int) -> int:
-    return -(-size // block) * block - size
-
-
 def _blocks(
     b: Builder, x: View, w: View, steps: Three, holes: Three, shape: tuple[int, ...], partials: np.dtype[Any]
 ) -> View:
-    units, depth = _block(b, x.dtype, partials)
-    more_in, more_out = _upto(x.shape[5], depth), _upto(w.shape[1], units)
+    problem = _direct(b, x, w, steps, holes, shape, partials)
+    units, depth, sizes = problem.units, problem.depth, problem.sizes
+    out_blocks, in_blocks = sizes[5:]
+    more_in, more_out = in_blocks * depth - x.shape[5], out_blocks * units - w.shape[1]
     none = (0, 0, 0)
     x = padded(b, x, (none, none, none, none, none, (0, more_in, 0)))
     w = padded(b, w, (none, (0, more_out, 0), none, none, none, (0, more_in, 0)))
-    kernel = (w.shape[2], w.shape[3], w.shape[4])
-    out_blocks, in_blocks = w.shape[1] // units, x.shape[5] // depth
-    sizes = (shape[0], shape[1], shape[2], shape[3], shape[4], out_blocks, in_blocks)
-    problem = Problem(sizes, kernel, steps, holes, units, depth, x.dtype.name, partials.name)
     plan = _planned(b, problem)
     whole = (*shape[:5], w.shape[1])
     cut = sum(many for *_, many in parts(in_blocks, plan.parts[6]))
