@@ -1,10 +1,12 @@
-"""Every family of ops on tiles gives what the op means: on eight tiles, on a whole IPU, and on tiles of little memory."""
+"""Every family of ops on tiles gives what it means: on eight tiles, on a whole IPU, on tiles of little memory."""
 
 import numpy as np
 import pytest
-from tests.lower.ipu.cases import CRAMPED, TINY, WHOLE, check, integers, lax, normal
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nxjax as nx
+from tests.lower.ipu.cases import CRAMPED, TINY, WHOLE, check, integers, lax, normal
 
 X = normal(7, 5)
 LONG = normal(300)
@@ -164,3 +166,45 @@ def test_a_chain_is_one_vertex_of_each_tile():
 def test_a_known_block_is_a_view():
     program = check(lambda x: lax.dynamic_slice(x, (1, 0), (3, 5)) * 2, X)
     assert len(program.steps) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 4), st.integers(2, 200), st.sampled_from([np.float32, np.int32, np.uint8, np.float16]))
+def test_rows_of_any_length_are_sorted(rows, n, dtype):
+    x = (normal(rows, n) * 5).astype(dtype)
+    check(lambda x: (nx.sort(x, 1), nx.argsort(x, 1)), x)
+    check(lambda x: (nx.sort(x, 1), nx.argsort(x, 1)), x, system=CRAMPED)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 300), st.integers(1, 3), st.booleans())
+def test_rows_of_any_length_are_run_over(outer, n, inner, reverse):
+    x = normal(outer, n, inner)
+    check(lambda x: (lax.cumsum(x, 1, reverse), lax.cummax(x, 1, reverse), lax.cumlogsumexp(x, 1, reverse)), x)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_reductions_of_any_view(data):
+    shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple))
+    order = data.draw(st.permutations(range(len(shape))))
+    axes = data.draw(st.sets(st.sampled_from(range(len(shape)))))
+    back = data.draw(st.sets(st.sampled_from(range(len(shape)))))
+
+    def f(x):
+        y = lax.rev(lax.transpose(x, order), tuple(back))
+        return nx.sum(y, tuple(axes)), nx.max(y, tuple(axes)), y * 2 + nx.sum(y, tuple(axes), keepdims=True)
+
+    check(f, normal(*shape), system=data.draw(st.sampled_from([TINY, WHOLE])))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_reshapes_of_any_view(data):
+    shape = data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4).map(tuple))
+    order = data.draw(st.permutations(range(len(shape))))
+    x = normal(*shape)
+    flat = [n for n in shape if n > 1]
+    to = data.draw(st.permutations([*flat, 1]))
+    check(lambda x: lax.reshape(lax.transpose(x, order)[::-1], to) + 1, x)
+    check(lambda x: lax.reshape(nx.broadcast_to(x[:1], shape), (x.size,)) * 2, x)

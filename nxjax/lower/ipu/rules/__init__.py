@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.lower.ipu.rules import control, conv, dot, portable, reduce, shape, sort, spmd, take, window
+from nxjax.lower.ipu.rules import (
+    control,
+    conv,
+    cumulative,
+    dot,
+    linalg,
+    portable,
+    reduce,
+    shape,
+    sort,
+    spmd,
+    take,
+    window,
+)
 from nxjax.lower.ipu.rules.table import Rule
 
 RULES: Final[dict[str, Rule]] = {
@@ -15,6 +28,8 @@ RULES: Final[dict[str, Rule]] = {
     **sort.RULES,
     **control.RULES,
     **portable.RULES,
+    **linalg.RULES,
+    **cumulative.RULES,
     **spmd.RULES,
     **dot.RULES,
     **conv.RULES,

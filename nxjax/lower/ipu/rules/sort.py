@@ -1,29 +1,26 @@
-"""Sorting along any dimension: a network of comparisons over all tiles at once (Batcher, "Sorting networks and their
-applications", 1968). Its stages are elementwise: each element looks at its partner through a reversed view.
+"""Sorting along any dimension: rows on tiles; long rows in blocks, which are sorted and then merged in pairs.
+
+Which blocks meet is Batcher's bitonic network ("Sorting networks and their applications", 1968), whose comparisons may
+be of sorted blocks: one side keeps the lower half of both, the other the upper half.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from nxjax.kernels.ipu.sort import MergeBlocks, SortRows
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, View
+from nxjax.lower.ipu.rules.rows import by_rows, cycles, fits
+from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
-from nxjax.ops.bitwise import and_, or_
-from nxjax.ops.compare import eq, lt
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.create import iota
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import reshape, rev, transpose
-from nxjax.ops.slicing import pad
-from nxjax.ops.slicing import slice as slice_op
-from nxjax.ops.sort import ordered_bits, take_along
-from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
-from nxjax.trace.core import Array
 from nxjax.trace.program import Equation
+
+# What a stage of merging costs beside its vertices: exchange and sync.
+STAGE: Final = 1000
 
 
 def sort(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
@@ -33,62 +30,121 @@ def sort(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
     n = shape[axis]
     if n < 2 or not xs[0].size:
         return xs
-    order = b.inline(lambda *v: _order(v, axis), xs[:keys])
-    return tuple(b.inline(lambda x, i: take_along(x, i, axis), [x, order]) for x in xs)
+    order = [*(d for d in range(len(shape)) if d != axis), axis]
+    rows = [_rows(b, x, order, n) for x in xs]
+    ys = _sorted(b, rows, keys)
+    lead = tuple(shape[d] for d in order)
+    back = [order.index(d) for d in range(len(shape))]
+    found: list[View] = []
+    for y in ys:
+        y = b.reshaped(y, lead)
+        found.append(View(y.variable, y.offset, shape, tuple(y.strides[d] for d in back)))
+    return tuple(found)
 
 
-def _order(keys: tuple[Array, ...], axis: int) -> Array:
-    """The stable sorting permutation, of the keys' shape."""
-    shape, n = keys[0].shape, keys[0].shape[axis]
-    last = len(shape) - 1
-    moved = tuple(d for d in range(len(shape)) if d != axis)
-    whole = 1 << (n - 1).bit_length()
-    rows = keys[0].size // n
-    index = iota(dtype=dtypes.int32, shape=(rows, whole), dimension=1)
-    columns = [_filled(transpose(_integers(k), permutation=(*moved, axis)), rows, n, whole) for k in keys]
-    # What fills up comes last: it has the greatest keys, and greater indices than any element.
-    values = [*columns, index]
+def _rows(b: Builder, x: View, order: Sequence[int], n: int) -> View:
+    moved = View(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
+    return b.reshaped(moved, (x.size // n, n))
+
+
+def _sorted(b: Builder, xs: Sequence[View], keys: int) -> list[View]:
+    """Rows [rows, n] sorted together by the first ``keys`` of them, stably."""
+    count, n = xs[0].shape
+    width = sum(x.dtype.itemsize for x in xs)
+    whole = SortRows([x.dtype.name for x in xs], keys)
+    tails = {f.name: (n,) for f in whole.fields}
+    blocks = _blocks(b, count, n)
+    if fits(b, n * (2 * width + 8)):
+        alone = cycles(b, whole, count, tails, {"n": n})
+        stages = (blocks.bit_length() - 1) * blocks.bit_length() // 2
+        length = -(-n // blocks)
+        if blocks < 2 or alone <= alone // blocks + stages * (STAGE + 60 * length * b.chip.workers):
+            return _here(b, whole, xs)
+    return _merged(b, xs, keys, blocks)
+
+
+def _here(b: Builder, codelet: SortRows, xs: Sequence[View]) -> list[View]:
+    n = xs[0].shape[1]
+    outs: dict[str, Any] = {f"y{i}": ((n,), x.dtype) for i, x in enumerate(xs)}
+    outs |= {"order": ((n,), np.int32), "scratch": ((n,), np.int32)}
+    found = by_rows(b, codelet, {f"x{i}": x for i, x in enumerate(xs)}, outs, {"n": n})
+    return [found[f"y{i}"] for i in range(len(xs))]
+
+
+def _blocks(b: Builder, rows: int, n: int) -> int:
+    """Blocks of a row: a power of two, a few elements in each."""
+    most = max(1, min(b.tiles // rows, n // 4))
+    return 1 << (most.bit_length() - 1)
+
+
+def _merged(b: Builder, xs: Sequence[View], keys: int, blocks: int) -> list[View]:
+    rows, n = xs[0].shape
+    blocks = max(blocks, 2)
+    length = -(-n // blocks)
+    whole = length * blocks
+    # The number of an element is the last key: no two are equal, and equal ones keep their order.
+    line = b.constant(np.arange(whole, dtype=np.int32))
+    number = View(line.variable, line.offset, (rows, whole), (0, line.strides[0]))
+    filled = [_filled(b, x, whole, i < keys) for i, x in enumerate(xs)]
+    columns = [*filled[:keys], number, *filled[keys:]]
+    names = [c.dtype.name for c in columns]
+    split = [b.reshaped(c, (rows * blocks, length)) for c in columns]
+    values = _here(b, SortRows(names, keys + 1), split)
+    codelet = MergeBlocks(names, keys + 1)
     size = 2
-    while size <= whole:
+    while size <= blocks:
         step = size // 2
         while step:
-            values = _stage(values, rows, whole, size, step)
+            values = _stage(b, codelet, values, blocks, size, step)
             step //= 2
         size *= 2
-    found = slice_op(values[-1], start_indices=(0, 0), limit_indices=(rows, n))
-    found = reshape(found, shape=(*(shape[d] for d in moved), n))
-    back = [moved.index(d) if d != axis else last for d in range(len(shape))]
-    return transpose(found, permutation=tuple(back))
+    del values[keys]
+    found = [b.reshaped(v, (rows, whole)) for v in values]
+    return [cut(v, (0, 0), (rows, n)) for v in found]
 
 
-def _integers(x: Array) -> Array:
-    if x.dtype in dtypes.FLOAT:
-        return ordered_bits(x)
-    return convert_element_type(x, dtype=dtypes.uint8) if x.dtype == dtypes.bool_ else x
+def _filled(b: Builder, x: View, whole: int, key: bool) -> View:
+    """Rows filled up with what comes last."""
+    rows, n = x.shape
+    if n == whole:
+        return x
+    last: Any = 0
+    if key:
+        last = np.nan if x.dtype.kind == "f" else True if x.dtype.kind == "b" else np.iinfo(x.dtype).max
+    y = b.variable((rows, whole), x.dtype).view()
+    value = b.constant(np.full((rows, whole - n), last).astype(x.dtype))
+    b.copy([(x, cut(y, (0, 0), (rows, n))), (value, cut(y, (0, n), (rows, whole)))])
+    return y
 
 
-def _filled(x: Array, rows: int, n: int, whole: int) -> Array:
-    x = reshape(x, shape=(rows, n))
-    top = wrap(np.asarray(dtypes.integer_info(x.dtype).max, x.dtype))
-    return pad(x, top, padding_config=((0, 0, 0), (0, whole - n, 0))) if whole > n else x
+def _stage(b: Builder, codelet: MergeBlocks, xs: Sequence[View], blocks: int, size: int, step: int) -> list[View]:
+    count, length = xs[0].shape
+    ys = [b.variable(x.shape, x.dtype, ()) for x in xs]
+    groups: list[Group] = []
+    pieces: list[Piece] = []
+    for start, many in _spread(b, count):
+        here = start + np.arange(many, dtype=np.int64)
+        number = here % blocks
+        partner = here - number + (number ^ step)
+        upper = ((number & step) != 0) == ((number & size) == 0)
+        tiles = (b.first + np.arange(many) % b.tiles).astype(np.int32)
+        mine = Boxes(here * length, (1, length), (length, 1))
+        edges: dict[str, Edge] = {}
+        for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            edges[f"x{i}"] = Edge(x.variable, mine)
+            edges[f"z{i}"] = Edge(x.variable, Boxes(partner * length, (1, length), (length, 1)))
+            edges[f"y{i}"] = Edge(y, mine)
+        pieces.append(Piece(mine, tiles))
+        groups.append(Group(codelet, tiles, edges, {"n": length, "upper": upper.astype(np.int64)}))
+    for y in ys:
+        y.pieces = tuple(pieces)
+    b.execute(groups)
+    return [y.view() for y in ys]
 
 
-def _stage(values: list[Array], rows: int, whole: int, size: int, step: int) -> list[Array]:
-    """Each element takes the lesser or the greater of itself and its partner ``step`` away, in runs of ``size``."""
-    shape = (rows, whole // (2 * step), 2, step)
-    xs = [reshape(v, shape=shape) for v in values]
-    partners = [rev(x, dimensions=(2,)) for x in xs]
-    less: Any = None
-    for x, p in reversed(list(zip(xs, partners, strict=True))):
-        here = lt(x, p)
-        less = here if less is None else or_(here, and_(eq(x, p), less))
-    # The first of a pair keeps the lesser in runs that ascend.
-    place = np.arange(whole).reshape(shape[1:])
-    ascending = (place & size) == 0
-    first = (place & step) == 0
-    wanted = np.broadcast_to((ascending == first)[None], shape)
-    keep = eq(less, wrap(np.ascontiguousarray(wanted)))
-    return [reshape(select_n(keep, p, x), shape=(rows, whole)) for x, p in zip(xs, partners, strict=True)]
+def _spread(b: Builder, count: int) -> list[tuple[int, int]]:
+    """Blocks in turns over the tiles: (first, how many)."""
+    return [(start, min(b.tiles, count - start)) for start in range(0, count, b.tiles)]
 
 
 RULES: Final = {"sort": Rule(sort)}
