@@ -20,13 +20,13 @@ from nxjax.kernels.ipu.chip import Chip
 from nxjax.kernels.ipu.expression_helpers import closure
 from nxjax.kernels.ipu.expression_ops import RULES, Emitter, held, number, read, supported
 from nxjax.kernels.ipu.spec import CTYPES, Attribute, Codelet, Field, NDArray
-from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, power, rounding, select, special
+from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, power, rounding, select, special
 from nxjax.trace.core import OPS
 
 __all__ = ["Expression", "Kind", "Node", "codelet", "literal", "supported"]
 
 # The files whose ops an expression may name.
-OPS_FROM: Final = (arithmetic, bitwise, compare, convert, elementary, power, rounding, select, special)
+OPS_FROM: Final = (arithmetic, bitwise, compare, convert, elementary, incomplete, power, rounding, select, special)
 
 Kind = Literal["full", "row", "column", "one"]
 DType = np.dtype[Any]

@@ -71,6 +71,9 @@ VECTOR: Final[dict[str, tuple[int, int]]] = {
     "digamma": (400, 800),
     "zeta": (1800, 3600),
     "polygamma": (2600, 5200),
+    # Some twenty steps of a series or a fraction.
+    **dict.fromkeys(("igamma", "igammac", "igamma_grad_a", "random_gamma_grad"), (3000, 6000)),
+    "regularized_incomplete_beta": (3600, 7200),
     "bessel_i0e": (700, 1400),
     "bessel_i1e": (700, 1400),
 }

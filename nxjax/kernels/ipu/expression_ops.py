@@ -301,6 +301,10 @@ def _bessel(order: int) -> Rule:
     return rule
 
 
+def _flagged(name: str, flag: bool) -> Rule:
+    return lambda e, a, types, out, params: e.call(name, *a, str(flag).lower())
+
+
 RULES: Final[dict[str, Rule]] = {
     "neg": _neg,
     "add": _arithmetic("+", "||"),
@@ -332,6 +336,11 @@ RULES: Final[dict[str, Rule]] = {
     "digamma": _helper("digamma"),
     "zeta": _helper("hurwitzZeta"),
     "polygamma": _helper("polygamma"),
+    "igamma": _flagged("incompleteGamma", False),
+    "igammac": _flagged("incompleteGamma", True),
+    "igamma_grad_a": _flagged("gammaSlope", False),
+    "random_gamma_grad": _flagged("gammaSlope", True),
+    "regularized_incomplete_beta": _helper("incompleteBeta"),
     "bessel_i0e": _bessel(0),
     "bessel_i1e": _bessel(1),
     "round": _round,
