@@ -137,7 +137,7 @@ def save(
         The folder of the step.
 
     Raises:
-        ParameterError: the step is there already, or ``metadata`` is no JSON.
+        ParameterError: the step is there already, or something else under its name; or ``metadata`` is no JSON.
         TreeError, DtypeError: something in the tree that files do not hold.
         OSError: the disk is full, or the like; what was there is untouched.
 
@@ -162,6 +162,10 @@ def write(directory: Path, what: Snapshot, step: int, metadata: Any, overwrite: 
     if exists and not overwrite:
         raise ParameterError(
             f"checkpoints.save: step {step} is there already", got=place, fix="pass overwrite=True, or another step"
+        )
+    if not exists and place.exists():
+        raise ParameterError(
+            f"checkpoints.save: {place} is in the way", got="a file or folder that is no checkpoint", fix="remove it"
         )
     folder = directory / steps.other_name(step, "tmp")
     together = _Together(folder, str(directory))

@@ -107,12 +107,13 @@ def remove(directory: Path, step: int) -> None:
     disk().remove_folder(aside)
 
 
-def clean(directory: Path, writing: bool = True) -> None:
+def clean(directory: Path) -> None:
     """Remove what writers that are no more have left behind. Failures to remove are no errors.
 
-    Args:
-        writing: all processes are about to write here, and none does.
+    What a process of this machine was writing is left over when that process is gone; what several wrote together, when
+    several are here to write again; anything else when it is a day old.
     """
+    writing = processes.count() > 1
     try:
         names = os.listdir(directory)
     except OSError:

@@ -51,21 +51,25 @@ _ALIGN: Final = 64
 _LONGEST_HEADER: Final = 100_000_000  # as the format says
 
 
+_NAMES: Final = {d: "key<fry>" if d == dtypes.key else d.name for d in (*_STORED, *_HALF_BYTES)}
+_NAMED: Final = {name: d for d, name in _NAMES.items()}
+
+
 def dtype_named(name: str, where: str) -> DType:
     """A dtype by its name in an index.
 
     Raises:
         InvalidFileError: no dtype of nxjax.
     """
-    for dtype in (*_STORED, *_HALF_BYTES):
-        if name_of(dtype) == name:
-            return dtype
-    raise InvalidFileError(f"{where}: an element type that nxjax does not have", got=repr(name)[:60])
+    found = _NAMED.get(name)
+    if found is None:
+        raise InvalidFileError(f"{where}: an element type that nxjax does not have", got=repr(name)[:60])
+    return found
 
 
 def name_of(dtype: DType) -> str:
     """``bfloat16``, ``int4``, ``key<fry>``, ..."""
-    return "key<fry>" if dtype == dtypes.key else dtype.name
+    return _NAMES[dtype]
 
 
 def check_dtype(dtype: DType, name: str) -> None:

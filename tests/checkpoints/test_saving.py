@@ -218,6 +218,8 @@ def test_steps(tmp_path):
         checkpoints.save(tmp_path, {"s": 0}, step=3)
     checkpoints.save(tmp_path, {"s": "new"}, step=3, overwrite=True)
     assert checkpoints.restore(tmp_path, step=3)["s"] == "new"
+    with pytest.raises(ParameterError, match="in the way"):
+        checkpoints.save(tmp_path, {"s": 0}, step=7, overwrite=True)
     for step in (-1, 1.5, "3", True, None):
         with pytest.raises(ParameterError, match="whole number"):
             checkpoints.save(tmp_path, {}, step=step)

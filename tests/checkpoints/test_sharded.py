@@ -278,3 +278,41 @@ def test_processes_joined_on_this_machine_and_another_number_of_them_later(tmp_p
     np.testing.assert_array_equal(checkpoints.restore(tmp_path)["w"], w * 4)
     together(tmp_path, 2, 1)
     assert checkpoints.all_steps(tmp_path) == [4, 5]
+
+
+LOST = """
+import os, signal, sys, time
+import numpy as np
+import nxjax as nx
+folder, port, process = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+nx.distributed.initialize(f"localhost:{port}", 2, process, heartbeat_timeout_seconds=5)
+mesh = nx.sharding.Mesh(np.array(nx.devices()), ("x",))
+rows = nx.sharding.NamedSharding(mesh, nx.sharding.PartitionSpec("x"))
+w = np.arange(8, dtype=np.float32)
+manager = nx.checkpoints.CheckpointManager(folder, async_=False)
+try:
+    for n in range(1, 100):
+        if process == 1 and n == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        manager.save(n, {"w": nx.make_array_from_callback(w.shape, rows, lambda i: w[i] * n), "n": n})
+except nx.errors.ProcessLostError as error:
+    print("lost:", error.what)
+    os._exit(7)
+"""
+
+
+def test_a_killed_worker_is_an_error_of_the_others_and_the_run_goes_on_from_its_last_step(tmp_path):
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        port = s.getsockname()[1]
+    children = [script(LOST, tmp_path, port, i, NXJAX_NUM_CPU_DEVICES="1") for i in range(2)]
+    said, trouble = children[0].communicate(timeout=120)
+    children[1].communicate(timeout=120)
+    assert children[1].returncode == -9
+    assert children[0].returncode == 7 and "lost:" in said, trouble[-3000:]
+    assert checkpoints.all_steps(tmp_path) == [1, 2, 3]
+    back = checkpoints.restore(tmp_path)
+    np.testing.assert_array_equal(back["w"], np.arange(8, dtype=np.float32) * 3)
+    (left,) = (p for p in tmp_path.iterdir() if not p.name.isdigit())
+    checkpoints.CheckpointManager(tmp_path)
+    assert left.exists(), "one process alone cannot know that two others are gone"
