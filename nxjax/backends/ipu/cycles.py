@@ -135,14 +135,13 @@ def tile_cycles(step: Execute, chip: Chip, tiles: int) -> NDArray:
     return busy
 
 
-def step_cycles(step: Step, exchange: Exchange, traffic: Callable[[Step], Traffic]) -> StepCycles:
-    """What one run of one step takes; bodies of loops are steps of their own."""
+def step_cycles(step: Step, exchange: Exchange, t: Traffic | None) -> StepCycles:
+    """What one run of one step takes, given what it moves; bodies of loops are steps of their own."""
     chip = exchange.system.chip
     source: Source | None = getattr(step, "source", None)
     scope: str = getattr(step, "scope", "")
     name: str = getattr(step, "name", "") or type(step).__name__.lower()
-    if isinstance(step, Execute):
-        t = traffic(step)
+    if isinstance(step, Execute) and t is not None:
         busy = tile_cycles(step, chip, exchange.tiles)
         some = busy[busy > 0]
         return StepCycles(
@@ -150,8 +149,7 @@ def step_cycles(step: Step, exchange: Exchange, traffic: Callable[[Step], Traffi
             len(some), exchange.cycles(t), 0, sum(map(vertex_flops, step.groups)),
             sum(len(g.tiles) for g in step.groups), t.total,
         )  # fmt: skip
-    if isinstance(step, Copy):
-        t = traffic(step)
+    if isinstance(step, Copy) and t is not None:
         return StepCycles(step, name, source, scope, 0, 0, 0.0, 0, exchange.cycles(t), 0, 0, 0, t.total)
     if isinstance(step, (While, Switch)):
         # The value is sent to all tiles: one word in one phase.
@@ -159,7 +157,7 @@ def step_cycles(step: Step, exchange: Exchange, traffic: Callable[[Step], Traffi
         return StepCycles(
             step, name, source, scope, 0, 0, 0.0, 0, sent, DECISION_CYCLES, 0, 0, 4 * (exchange.tiles - 1)
         )
-    control = {Repeat: LOOP_CYCLES, Call: CALL_CYCLES}.get(type(step), 0)
+    control = LOOP_CYCLES if isinstance(step, Repeat) else CALL_CYCLES if isinstance(step, Call) else 0
     return StepCycles(step, name, source, scope, 0, 0, 0.0, 0, _NO_EXCHANGE, control, 0, 0, 0)
 
 

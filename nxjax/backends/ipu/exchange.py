@@ -51,6 +51,21 @@ class Traffic:
         """Bytes received, over all tiles."""
         return int(self.received.sum())
 
+    def footprint(self) -> Footprint:
+        """What of it takes memory."""
+        at = np.flatnonzero(self.buffers + self.messages).astype(np.int32)
+        return Footprint(at, self.buffers[at], self.messages[at])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """What an exchange phase takes of tiles' memory: bytes of buffers and messages, of the tiles that have any."""
+
+    tiles: NDArray
+    buffers: NDArray
+    messages: NDArray
+
 
 @final
 @dataclass(frozen=True)

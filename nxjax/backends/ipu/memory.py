@@ -14,7 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.ipu.exchange import Exchange, Traffic
+from nxjax.backends.ipu.exchange import Exchange, Footprint
 from nxjax.backends.ipu.layout import shares
 from nxjax.backends.ipu.liveness import Liveness, Visit
 from nxjax.errors import Source, TileMemoryError
@@ -229,13 +229,13 @@ def step_name(step: Step) -> str:
     return name or type(step).__name__.lower()
 
 
-def measure(program: IpuProgram, exchange: Exchange, traffic: Callable[[Step], Traffic]) -> MemoryUse:
+def measure(program: IpuProgram, exchange: Exchange, footprint: Callable[[Step], Footprint]) -> MemoryUse:
     """The memory that a program takes.
 
     Args:
         program: which.
         exchange: of its system.
-        traffic: of each of its `Execute` and `Copy` steps.
+        footprint: of each of its `Execute` and `Copy` steps.
     """
     tiles = exchange.tiles
     chip = program.system.chip
@@ -251,9 +251,9 @@ def measure(program: IpuProgram, exchange: Exchange, traffic: Callable[[Step], T
                 starts[g.tiles] = True
             code[starts] += EXECUTE_BYTES
         if isinstance(step, (Execute, Copy)):
-            messages = traffic(step).messages
-            code += messages * MESSAGE_BYTES
-            code[messages > 0] += PHASE_BYTES
+            moved = footprint(step)
+            code[moved.tiles] += moved.messages * MESSAGE_BYTES
+            code[moved.tiles[moved.messages > 0]] += PHASE_BYTES
     for codelet, used in users.items():
         code[used] += -(-codelet.code_bytes(chip) // 8) * 8
     stacks = np.full(tiles, STACK_BYTES, np.int64)
@@ -266,7 +266,7 @@ def measure(program: IpuProgram, exchange: Exchange, traffic: Callable[[Step], T
         if found is None:
             dense = shares(v, exchange.runs(v), tiles)
             at = np.flatnonzero(dense)
-            found = sparse[id(v)] = (at, dense[at])
+            found = sparse[id(v)] = (at.astype(np.int32), dense[at])
         return found
 
     always = zeros()
@@ -286,17 +286,16 @@ def measure(program: IpuProgram, exchange: Exchange, traffic: Callable[[Step], T
             at, size = share(v)
             now[at] += size
         held = bits
-        extra = traffic(visit.step).buffers if isinstance(visit.step, (Execute, Copy)) else None
-        used = fixed + now if extra is None else fixed + now + extra
+        used = fixed + now
+        extra = footprint(visit.step) if isinstance(visit.step, (Execute, Copy)) else None
+        if extra is not None:
+            used[extra.tiles] += extra.buffers
         higher = used > peak
         peak[higher] = used[higher]
         temporary[higher] = now[higher]
-        if extra is not None:
-            buffers[higher] = extra[higher]
-        else:
-            buffers[higher] = 0
+        buffers[higher] = used[higher] - fixed[higher] - now[higher]
         tile = int(used.argmax())
-        total = 0 if extra is None else int(extra.sum())
+        total = 0 if extra is None else int(extra.buffers.sum())
         moments.append(_moment(visit, int(now.sum()), total, tile, int(used[tile])))
 
     def named(moment: Moment, tile: int) -> list[Held]:
@@ -307,13 +306,11 @@ def measure(program: IpuProgram, exchange: Exchange, traffic: Callable[[Step], T
             if place < len(at) and at[place] == tile:
                 rows.append(Held(v.name, v.shape, v.dtype.name, v.role, v.source, int(size[place]), int(size.sum())))
         if isinstance(moment.step, (Execute, Copy)):
-            extra = traffic(moment.step).buffers
-            if extra[tile]:
-                name = f"exchange buffers of {moment.name!r}"
-                total = int(extra.sum())
-                rows.append(
-                    Held(name, (int(extra[tile]),), "bytes", "exchange", moment.source, int(extra[tile]), total)
-                )
+            extra = footprint(moment.step)
+            here = int(extra.buffers[extra.tiles == tile].sum())
+            if here:
+                name, total = f"exchange buffers of {moment.name!r}", int(extra.buffers.sum())
+                rows.append(Held(name, (here,), "bytes", "exchange", moment.source, here, total))
         return sorted(rows, key=lambda h: -h.bytes)
 
     kinds: dict[str, NDArray] = dict(zip(KINDS, (code, vertices, stacks, always, temporary, buffers), strict=True))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, step_cycles
-from nxjax.backends.ipu.exchange import Exchange, Traffic
+from nxjax.backends.ipu.exchange import Exchange, Footprint, Traffic
 from nxjax.backends.ipu.memory import MemoryUse, measure
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, Step
 
@@ -28,27 +28,28 @@ class Model:
     def __init__(self, program: IpuProgram) -> None:
         self.program = program
         self._exchange = Exchange(program.system)
-        self._traffic: dict[int, Traffic] = {}
         self._costs: dict[int, StepCycles] = {}
-        self.memory: MemoryUse = measure(program, self._exchange, self.traffic)
+        # Of what moves, only what is asked again is kept: all of it would be gigabytes for large systems.
+        self._footprints: dict[int, Footprint] = {}
+        for step in program.walk():
+            self._look(step)
+        self.memory: MemoryUse = measure(program, self._exchange, lambda s: self._footprints[id(s)])
         self.cycles: CycleCount = count(program, self.cost)
 
-    def traffic(self, step: Step) -> Traffic:
-        """What an `Execute` or a `Copy` moves."""
-        found = self._traffic.get(id(step))
-        if found is None:
-            assert isinstance(step, (Execute, Copy))
-            e = self._exchange
-            found = e.of_execute(step) if isinstance(step, Execute) else e.of_copy(step)
-            self._traffic[id(step)] = found
-        return found
+    def _look(self, step: Step) -> None:
+        traffic = self.traffic(step) if isinstance(step, (Execute, Copy)) else None
+        self._costs[id(step)] = step_cycles(step, self._exchange, traffic)
+        if traffic is not None:
+            self._footprints[id(step)] = traffic.footprint()
+
+    def traffic(self, step: Execute | Copy) -> Traffic:
+        """What a step moves, counted anew."""
+        e = self._exchange
+        return e.of_execute(step) if isinstance(step, Execute) else e.of_copy(step)
 
     def cost(self, step: Step) -> StepCycles:
         """Cycles of one run of a step."""
-        found = self._costs.get(id(step))
-        if found is None:
-            found = self._costs[id(step)] = step_cycles(step, self._exchange, self.traffic)
-        return found
+        return self._costs[id(step)]
 
     def counted(self, counts: Mapping[int, int]) -> CycleCount:
         """Cycles of the run whose bodies ran so often."""

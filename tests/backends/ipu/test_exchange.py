@@ -6,10 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.backends.ipu.exchange import Exchange, ring_loads
+from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.mapping import grid, linear, parts, single
 from nxjax.lower.ipu.program import Boxes, Copy, Edge, Execute, Group, Piece, Variable, View, row_major
-from tests.backends.ipu.toys import Sum, add, boxes, toy_system, variable
+from tests.backends.ipu.toys import Add, Sum, add, boxes, toy_system, variable
 
 
 def reading(v: Variable, tiles, b: Boxes) -> Execute:
@@ -213,3 +216,68 @@ def test_copies_element_by_element(data):
         assert t.received[tile] == 4 * np.count_nonzero((there == tile) & (here != tile))
         assert t.copied[tile] == 4 * np.count_nonzero((there == tile) & (here == tile))
         assert t.sent[tile] == 4 * len(set(at[(here == tile) & (there != tile)].tolist()))
+
+
+def test_messages_are_of_a_box_and_an_owner():
+    # Tiles 0 and 1 read all of x, which lies on tiles 2 and 3: two messages come to each, each owner sends one.
+    e = Exchange(toy_system())
+    x = variable("x", (8,), 2, first=2, grain=16)
+    t = e.of_execute(reading(x, [0, 1], boxes([0, 0], (8,), (1,))))
+    assert t.messages.tolist() == [2, 2, 1, 1]
+    # Every second element of the other tile's: still one message.
+    t = e.of_execute(reading(x, [0], boxes([0], (2,), (2,))))
+    assert t.messages.tolist() == [1, 0, 1, 0]
+    f = t.footprint()
+    assert f.tiles.tolist() == [0, 2] and f.buffers.tolist() == [8, 0] and f.messages.tolist() == [1, 1]
+
+
+def test_results_in_pieces_are_put_in_their_places():
+    x = Variable("x", (4, 4), np.dtype("float32"), single((4, 4), 1))
+    y = Variable("y", (4, 4), np.dtype("float32"), single((4, 4), 1))
+    tile, column, row = np.asarray([1], np.int32), boxes([1], (4,), (4,)), boxes([4], (4,), (1,))
+    e = Exchange(toy_system())
+    whole = e.of_execute(Execute("a", (Group(Add(), tile, {"x": Edge(x, row), "y": Edge(y, row)}),)))
+    assert whole.copied.sum() == whole.buffers.sum() == 0
+    apart = e.of_execute(Execute("a", (Group(Add(), tile, {"x": Edge(x, row), "y": Edge(y, column)}),)))
+    assert apart.copied.tolist() == [0, 16, 0, 0] and apart.buffers.tolist() == [0, 16, 0, 0] and apart.total == 0
+
+
+def test_a_lowered_network_element_by_element():
+    """Every step of a training step on a small chip of two IPUs against a count of single elements."""
+
+    def loss(w, x):
+        return jnp.mean(nx.nn.softmax(jnp.tanh(x @ w["a"]) @ w["b"]) ** 2)
+
+    w = {"a": np.ones((20, 12), np.float32), "b": np.ones((12, 6), np.float32)}
+    program = nx.make_jaxpr(nx.grad(loss))(w, np.ones((10, 20), np.float32))
+    one = toy_system(24, memory=100_000)
+    lowered = lower(program, one)
+    e = Exchange(toy_system(12, 2))
+    seen = 0
+    for step in lowered.walk():
+        received, sent, links = (defaultdict(set) for _ in range(3))
+        if not isinstance(step, Execute):
+            continue
+        for g in step.groups:
+            for f in g.codelet.fields:
+                edge = g.edges[f.name]
+                if f.io != "in":
+                    continue
+                owners = edge.variable.tiles()
+                rows = edge.boxes.elements().reshape(len(g.tiles), -1)
+                for tile, row in zip(g.tiles.tolist(), rows, strict=True):
+                    for element in set(row[owners[row] != tile].tolist()):
+                        key = (id(edge.variable), element)
+                        received[tile].add((edge.variable.dtype.itemsize, key))
+                        owner = int(owners[element])
+                        sent[owner].add((edge.variable.dtype.itemsize, key))
+                        if owner // 12 != tile // 12:
+                            links[owner // 12, tile // 12].add((edge.variable.dtype.itemsize, key))
+        t = e.of_execute(step)
+        count = lambda found: sum(size for size, _ in found)
+        assert t.received.tolist() == [count(received[i]) for i in range(24)]
+        assert t.sent.tolist() == [count(sent[i]) for i in range(24)]
+        assert t.bus.tolist() == [count(received[2 * i] | received[2 * i + 1]) for i in range(12)]
+        assert t.links == {k: count(v) for k, v in links.items()}
+        seen += t.total
+    assert seen > 1000

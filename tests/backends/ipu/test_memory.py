@@ -17,7 +17,7 @@ def measured(program):
 
     def traffic(step):
         if id(step) not in known:
-            known[id(step)] = e.of_execute(step) if isinstance(step, Execute) else e.of_copy(step)
+            known[id(step)] = (e.of_execute(step) if isinstance(step, Execute) else e.of_copy(step)).footprint()
         return known[id(step)]
 
     return measure(program, e, traffic)
