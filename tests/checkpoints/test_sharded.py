@@ -168,6 +168,16 @@ def test_a_failure_of_one_process_is_one_of_all_and_what_was_there_stays(tmp_pat
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "2"]
 
 
+def test_what_several_left_over_goes_when_several_write_again(tmp_path, monkeypatch):
+    left = tmp_path / "9.nxjax-tmp-all-0-0"
+    left.mkdir()
+    checkpoints.CheckpointManager(tmp_path)
+    assert left.exists(), "one process alone cannot know that the others are gone"
+    group = Processes(2, monkeypatch)
+    group.run(lambda i: checkpoints.CheckpointManager(tmp_path))
+    assert not left.exists()
+
+
 def test_parts_that_leave_a_gap_or_overlap(tmp_path, monkeypatch):
     whole = np.arange(8.0)
     known = [(((0, 4),), lambda: whole[:4]), (((5, 8),), lambda: whole[5:])]
@@ -313,6 +323,3 @@ def test_a_killed_worker_is_an_error_of_the_others_and_the_run_goes_on_from_its_
     assert checkpoints.all_steps(tmp_path) == [1, 2, 3]
     back = checkpoints.restore(tmp_path)
     np.testing.assert_array_equal(back["w"], np.arange(8, dtype=np.float32) * 3)
-    (left,) = (p for p in tmp_path.iterdir() if not p.name.isdigit())
-    checkpoints.CheckpointManager(tmp_path)
-    assert left.exists(), "one process alone cannot know that two others are gone"
