@@ -160,7 +160,7 @@ def explain(
             _name(build, bound)
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.
-            notes = [f"the artifact cannot be written: {error.what}"]
+            notes = [f"the artifact cannot be written: {error.what}", *([str(error.got)] if error.got else [])]
             return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(form), notes=notes)
         return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes, build.analysis)
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _SHARE: Final = 0.1
 _BYTES: Final = 16 * 1024
 _MOST: Final = 6
+# What only hands a value on: random keys are 64-bit words that are cut in two at once.
+_PASSED: Final = ("parameter", "tuple", "get-tuple-element", "bitcast", "bitcast-convert", "copy")
 _WIDE: Final = {"f64": "float32", "c128": "complex64", "s64": "int32", "u64": "uint32"}
 
 
@@ -56,7 +58,7 @@ def _wide(a: TpuAnalysis) -> Iterator[str]:
     places: dict[str, str] = {}
     for i in a.module.everything():
         for s in i.results:
-            if s.dtype in _WIDE and i.opcode not in ("tuple", "get-tuple-element"):
+            if s.dtype in _WIDE and i.opcode not in _PASSED:
                 used[s.dtype] = used.get(s.dtype, 0) + 1
                 if i.at and s.dtype not in places:
                     places[s.dtype] = f", first at {i.at[0].rsplit('/', 1)[-1]}:{i.at[1]}"

@@ -119,9 +119,7 @@ def library() -> str:
     ok, reason = available()
     spec = importlib.util.find_spec("libtpu") if ok else None
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError(
-            "tpu: Google's compiler is not installed", got=reason, fix="pip install 'nxjax[tpu]'"
-        )
+        raise MissingExtraError("tpu: Google's compiler is not installed", got=reason, fix="pip install 'nxjax[tpu]'")
     return str(Path(next(iter(spec.submodule_search_locations))) / "libtpu.so")
 
 

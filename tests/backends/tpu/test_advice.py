@@ -41,6 +41,8 @@ def test_int64_is_emulated_and_said_to_be():
     a = advice(lambda x: x * x, jnp.arange(4096, dtype="int64"))
     assert any(w.startswith("s64 in ") and "int32" in w for w in a.advice)
     assert not any("emulates" in w for w in advice(lambda x: x * x, jnp.arange(4096)).advice)
+    # A random key is a 64-bit word, which nobody computes with.
+    assert not any("emulates" in w for w in advice(lambda k: nx.random.normal(k, (999,)), nx.random.key(0)).advice)
 
 
 @pytest.mark.usefixtures("libtpu")

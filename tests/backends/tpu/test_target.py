@@ -155,3 +155,11 @@ def test_meshes_of_other_devices_are_refused():
 def test_saved_files_are_what_the_artifact_holds(artifact, tmp_path):
     artifact.save(tmp_path / "net")
     assert {p.name: p.read_bytes() for p in (tmp_path / "net").iterdir()} == artifact.files
+
+
+def test_what_the_compiler_refuses_is_a_note_of_a_report():
+    options = {"compiler_options": {"xla_tpu_no_such_thing": 1}}
+    with pytest.raises(LoweringError, match="No such compile option"):
+        nx.compile(jnp.tanh, target="tpu-v5e", **options)(X)
+    report = nx.explain(jnp.tanh, target="tpu-v5e", **options)(X)
+    assert report.analysis is None and any("No such compile option" in n for n in report.notes)
