@@ -12,11 +12,12 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError, NxError, ProgramError
+from nxjax.interop.stablehlo.recover import recovered
 from nxjax.lower.stablehlo.module import Block, Function, Module, Opaque, Operation, Splat, TupleOf, Value
 from nxjax.ops.base import constant
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import EVAL, Array, use
-from nxjax.trace.program import Program
+from nxjax.trace.program import Program, run
 from nxjax.trace.scope import current_source, replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -26,6 +27,8 @@ Rule = Callable[..., Any]
 RULES: Final[dict[str, Rule]] = {}
 # How deep functions and regions may be nested: far more than any compiler writes, far less than Python's stack.
 DEPTH: Final = 120
+# Functions of at most so many equations are written in place, such as JAX's `where` and `clip`.
+SMALL: Final = 8
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -77,7 +80,8 @@ class Importer:
             self.enter(name)
             with use(EVAL):
                 flat: Any = lambda *xs: self.run(function, xs)
-                found = self._programs[name] = stage(flat, types, name, function.names)  # pyright: ignore[reportArgumentType]
+                plain = stage(flat, types, name, function.names)  # pyright: ignore[reportArgumentType]
+            found = self._programs[name] = recovered(plain, name)
             self.leave(name)
         return found
 
@@ -102,6 +106,8 @@ class Importer:
             self.leave(name)
             return results
         program, consts = self.program(name).close_over()
+        if len(program.equations) <= SMALL and not any(e.op.nested or e.op.effect for e in program.equations):
+            return run(program, [*consts, *xs])
         return jit_call(*consts, *xs, program=program, name=name)
 
 
@@ -212,7 +218,7 @@ class Scope:
     def staged(self, block: Block, name: str) -> Program:
         """A region as a program. Values from outside are its consts."""
         types: Any = [v.type for v in block.arguments]
-        return stage(self.function(block), types, name)
+        return recovered(stage(self.function(block), types, name))
 
 
 def literal(data: np.ndarray[Any, Any] | Splat) -> Array:

@@ -146,7 +146,9 @@ def test_while_with_a_condition_on_data():
 def test_a_function_is_one_program_however_often_it_is_called():
     @jax.jit
     def inner(x):
-        return jnp.sin(x) * 2
+        for i in range(6):
+            x = jnp.sin(x) * jnp.cos(x + i)
+        return x
 
     def f(x):
         return inner(inner(x)) + inner(x)
