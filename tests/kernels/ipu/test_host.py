@@ -201,6 +201,26 @@ def test_threads_change_nothing(monkeypatch):
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("flags", [(), ("-DNX_SOFT_HALF",)], ids=["_Float16", "integers"])
+def test_halves(monkeypatch, flags):
+    """Every half and the floats between halves, with the compiler's own type and without it."""
+    monkeypatch.setattr(host_compiler, "FLAGS", (*host_compiler.FLAGS, *flags))
+    with np.errstate(all="ignore"):
+        every = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        up, down = np.nextafter(every, np.float32(np.inf)), np.nextafter(every, np.float32(-np.inf))
+        middle = (every + np.sort(np.roll(every, 1))) / 2
+        x = np.concatenate([every, up, down, middle, RNG.normal(size=1000).astype(np.float32) * 3e-7, [65519.9, 65520]])
+        x = x.astype(np.float32)
+        launch, y = halves(Library([cast()[0]]), x)
+        launch()
+        np.testing.assert_array_equal(y, x.astype(np.float16))
+    c, attributes = cast(F32, F16)
+    back = np.zeros(2**16, np.float32)
+    place = lambda m: Place(m, np.zeros(1, np.int64), (2**16,), (1,))
+    Library([c]).prepare(c, 1, {"x0": place(every.astype(np.float16)), "y0": place(back)}, attributes)()
+    np.testing.assert_array_equal(back, every)
+
+
 # --- stochastic rounding ---
 
 

@@ -43,6 +43,49 @@ inline unsigned short stochasticBits(float value) {
 }
 #endif
 
+// Compilers without _Float16 get it from integers: nearest even, by the float's own bits.
+#if !defined(__FLT16_MANT_DIG__) && !defined(NX_SOFT_HALF)
+#define NX_SOFT_HALF
+#endif
+
+#ifdef NX_SOFT_HALF
+inline unsigned short nearestBits(float value) {
+  unsigned bits;
+  __builtin_memcpy(&bits, &value, 4);
+  const unsigned sign = (bits >> 16) & 0x8000u;
+  unsigned magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<unsigned short>(sign | 0x7e00u);
+  // From 65520 on, halfway to what would be 2^16.
+  if (magnitude >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {
+    // Subnormal: added to 0.5, the float's last place is the half's, and the addition rounds.
+    float shifted;
+    __builtin_memcpy(&shifted, &magnitude, 4);
+    shifted += 0.5f;
+    __builtin_memcpy(&magnitude, &shifted, 4);
+    return static_cast<unsigned short>(sign | (magnitude - 0x3f000000u));
+  }
+  magnitude += 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<unsigned short>(sign | ((magnitude - 0x38000000u) >> 13));
+}
+
+inline float valueOf(unsigned short half) {
+  unsigned bits = (half & 0x7fffu) << 13;
+  const unsigned exponent = bits & 0x0f800000u;
+  bits += 0x38000000u;
+  float value;
+  if (exponent == 0x0f800000u) bits += 0x38000000u;
+  if (exponent == 0) {
+    bits += 0x00800000u;
+    __builtin_memcpy(&value, &bits, 4);
+    value -= 0x1p-14f;
+  } else {
+    __builtin_memcpy(&value, &bits, 4);
+  }
+  return half & 0x8000u ? -value : value;
+}
+#endif
+
 class half {
  public:
   half() = default;
@@ -50,13 +93,26 @@ class half {
 #ifdef NX_STOCHASTIC
     const unsigned short bits = stochasticBits(value);
     __builtin_memcpy(&value_, &bits, 2);
+#elif defined(NX_SOFT_HALF)
+    value_ = nearestBits(value);
 #else
     value_ = static_cast<_Float16>(value);
 #endif
   }
-  operator float() const { return static_cast<float>(value_); }
+  operator float() const {
+#ifdef NX_SOFT_HALF
+    return valueOf(value_);
+#else
+    return static_cast<float>(value_);
+#endif
+  }
 
-  _Float16 value_;  // public: the bits are read as such
+  // Public: the bits are read as such.
+#ifdef NX_SOFT_HALF
+  unsigned short value_;
+#else
+  _Float16 value_;
+#endif
 };
 
 }  // namespace nxhost
