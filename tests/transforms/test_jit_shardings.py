@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import nxjax as nx
 from nxjax import P
-from nxjax.errors import LoweringError, ParameterError, ShardingError
+from nxjax.errors import ExecutionError, ParameterError, ShardingError
 from nxjax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -141,12 +141,31 @@ def test_stages(mesh: Mesh) -> None:
     assert plain.output_shardings == SingleDeviceSharding(nx.devices("cpu")[0])
 
 
-def test_callbacks_run_on_one_device_only(mesh: Mesh) -> None:
+def test_callbacks_are_called_once_with_whole_arrays(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
     out = nx.ShapeDtypeStruct((8, 4), np.float32)
     f = nx.jit(lambda x: nx.pure_callback(lambda v: np.asarray(v) * 2, out, x))
     np.testing.assert_array_equal(f(nx.device_put(X, nx.devices("cpu")[5])), X * 2)
-    with pytest.raises(LoweringError, match=r"(?s)cannot call Python.*8 devices"):
-        f(nx.device_put(X, NamedSharding(mesh, P("x"))))
+    a = nx.device_put(X, NamedSharding(mesh, P("x", "y")))
+    np.testing.assert_array_equal(f(a), X * 2)
+
+    @nx.jit
+    def g(a: Any) -> Any:
+        def step(c: Any, i: Any) -> Any:
+            nx.debug.print("step {} {}", i, c.sum())
+            return c * 2, i
+
+        return nx.scan(step, a, nx.numpy.arange(3))[0]
+
+    np.testing.assert_array_equal(g(a), X * 8)
+    nx.block_until_ready(g(a))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step")]
+    assert sorted(lines) == sorted([f"step {i} {X.sum() * 2**i}" for i in range(3)] * 2)
+
+    def fails(v: Any) -> Any:
+        raise ValueError("the host says no")
+
+    with pytest.raises(ExecutionError, match="the host says no"):
+        nx.block_until_ready(nx.jit(lambda x: nx.pure_callback(fails, out, x))(a))
 
 
 def test_lapack_runs_on_several_devices(mesh: Mesh) -> None:

@@ -15,7 +15,6 @@ from nxjax.backends.xla import accounting, client, serialize
 from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer
 from nxjax.backends.xla.client import Client
 from nxjax.backends.xla.executable import PlacedExecutable, XlaExecutable, compile_text, moved
-from nxjax.errors import LoweringError
 from nxjax.lower.stablehlo.builder import Row, lower
 from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.program import Program
@@ -75,18 +74,8 @@ def _lowered(
 
 
 def compile_placed(c: Client, program: Program, donate: tuple[int, ...], placement: Placement) -> PlacedExecutable:
-    """A program for the devices of ``placement``, which are of client ``c``.
-
-    Raises:
-        LoweringError: it calls Python, which only a program on one device can.
-    """
+    """A program for the devices of ``placement``, which are of client ``c``."""
     text, callbacks = _lowered(c.platform, program, donate, placement)
-    if callbacks and len(placement.devices) > 1:
-        raise LoweringError(
-            "xla: a program over several devices cannot call Python",
-            got=f"pure_callback, io_callback or debug_callback in a program for {len(placement.devices)} devices",
-            fix="take the callback out of the jitted function, or run this part on one device",
-        )
     raw = _loaded(c, text, callbacks, placement)
     return PlacedExecutable(raw, text, program.in_types, program.out_types, placement, c, callbacks)
 

@@ -31,7 +31,8 @@ def take_error() -> BaseException | None:
 def emit_callback(b: Any, host: Host, xs: Sequence[Any], out: tuple[ArrayType, ...]) -> tuple[Any, ...]:
     """Call ``host`` with the values of ``xs``; it gives one array per type in ``out``.
 
-    The call is never dropped or merged with another one.
+    The call is never dropped or merged with another one. In a program over several devices the first one calls, with
+    whole arrays, and the results go where they are needed; inside `shard_map` each device calls with its own.
     """
     in_types = tuple(x.type for x in xs)
 
@@ -49,6 +50,8 @@ def emit_callback(b: Any, host: Host, xs: Sequence[Any], out: tuple[ArrayType, .
         'call_target_name = "xla_ffi_python_cpu_callback", has_side_effect = true, api_version = 4 : i32, '
         f"backend_config = {{index = {index} : ui64}}"
     )
+    if b.module.partitioning.size > 1 and b.manual is None:
+        attrs = f"{attrs}, {b.module.partitioning.on_first(len(out))}"
     return b.op("stablehlo.custom_call", xs, out, attrs)
 
 

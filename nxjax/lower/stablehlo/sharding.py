@@ -91,6 +91,15 @@ class Partitioning:
         """``sdy.sharding = ...`` for an argument or a result; empty where nothing is said."""
         return "" if sharding is None else f"sdy.sharding = #sdy.sharding{self.sharding(sharding, ndim)}"
 
+    def on_first(self, count: int) -> str:
+        """``sdy.sharding = ...`` for an operation with ``count`` results that runs on the first partition alone."""
+        symbol = "@first_alone"
+        if symbol not in self._symbols:
+            self._symbols[symbol] = symbol
+            self._lines.append(f"  sdy.mesh {symbol} = <[], device_ids=[0]>")
+        each = ", ".join([f"<{symbol}, []>"] * max(count, 1))
+        return f"sdy.sharding = #sdy.sharding_per_value<[{each}]>"
+
     def lines(self) -> list[str]:
         """The module's meshes."""
         return list(self._lines)
