@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
+from nxjax.ops.composite_norm import layer_norm, rms_norm
 from tests.lower.ipu.cases import CRAMPED, TINY, WHOLE, check, integers, lax, normal
 
 X = normal(7, 5)
@@ -208,3 +209,19 @@ def test_reshapes_of_any_view(data):
     to = data.draw(st.permutations([*flat, 1]))
     check(lambda x: lax.reshape(lax.transpose(x, order)[::-1], to) + 1, x)
     check(lambda x: lax.reshape(nx.broadcast_to(x[:1], shape), (x.size,)) * 2, x)
+
+
+@pytest.mark.parametrize("system", [TINY, WHOLE, CRAMPED], ids=lambda s: s.name)
+def test_rows_are_normalized_where_they_fit(system):
+    x, scale, bias = normal(6, 5, 12), normal(12), normal(12)
+    f = lambda x: (nx.nn.softmax(x), nx.nn.softmax(x, 1), nx.nn.log_softmax(x, 0), nx.nn.logsumexp(x, (0, 2)))
+    check(f, x, system=system)
+    check(f, x.astype(np.float16), system=system)
+    check(lambda x, s, b: layer_norm(x, s, b, axis=(2,), epsilon=1e-5), x, scale, bias, system=system)
+    check(lambda x, s: rms_norm(x, s, axis=(1, 2), epsilon=1e-5), x, normal(5, 12), system=system)
+    check(lambda x, s: rms_norm(x, s, axis=(2,), epsilon=1e-5), x.astype(np.float16), scale.astype(np.float16))
+
+
+def test_a_softmax_of_many_rows_is_one_compute_set():
+    assert len(check(nx.nn.softmax, normal(40, 9), system=WHOLE).steps) == 1
+    assert len(check(nx.nn.softmax, normal(1, 40000), system=WHOLE).steps) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.lower.ipu.rules import (
+    composite,
     control,
     conv,
     cumulative,
@@ -29,6 +30,7 @@ RULES: Final[dict[str, Rule]] = {
     **control.RULES,
     **portable.RULES,
     **linalg.RULES,
+    **composite.RULES,
     **cumulative.RULES,
     **spmd.RULES,
     **dot.RULES,

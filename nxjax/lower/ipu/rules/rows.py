@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ def by_rows(
     ins: Mapping[str, View],
     outs: Mapping[str, tuple[Shape, Any]],
     attributes: Mapping[str, Any],
+    once: Collection[str] = (),
 ) -> dict[str, View]:
     """Every row through a codelet.
 
@@ -39,6 +40,7 @@ def by_rows(
         ins: operands [rows, ...], by field.
         outs: shape of a row and dtype of each result, by field.
         attributes: of the codelet; none depends on the number of rows.
+        once: operands of which every vertex takes one row only, as all are the same.
 
     Returns:
         The results [rows, ...], by field.
@@ -56,7 +58,7 @@ def by_rows(
         tile += many
         edges: dict[str, Edge] = {}
         for name, x in ins.items():
-            sizes = (length, *x.shape[1:])
+            sizes = (1 if name in once else length, *x.shape[1:])
             edges[name] = Edge(x.variable, Boxes(x.offset + first * x.strides[0], sizes, x.strides))
         for name, y in found.items():
             boxes = Boxes(first * math.prod(y.shape[1:]), (length, *y.shape[1:]), row_major(y.shape))
