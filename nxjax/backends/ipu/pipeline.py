@@ -19,6 +19,7 @@ from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.model import Model
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
 from nxjax.kernels.ipu.chip import System
+from nxjax.kernels.ipu.host import runner
 from nxjax.lower.ipu.builder import Options
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.precision import in_half
@@ -44,10 +45,12 @@ class Direction:
     def __init__(self, program: Program, system: System, options: Options) -> None:
         self.program = in_half(program) if options.precision == "float16" else program
         self.model = Model(lower(self.program, system, options, (), program.name))
+        self._stochastic = options.stochastic_rounding
 
     @cached_property
     def engine(self) -> Engine:
-        return Engine(self.model.program)
+        made = self.model.program
+        return Engine(made, runner(made.codelets(), stochastic=self._stochastic))
 
     @property
     def cycles(self) -> int:
