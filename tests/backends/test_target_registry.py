@@ -160,3 +160,14 @@ def test_what_a_target_gives_is_looked_at(monkeypatch, build):
     monkeypatch.setitem(registry._classes(), "careless", Careless)
     with pytest.raises(ExecutionError, match=r"careless: the target gave no files(.|\n)*hardware, simulator"):
         nx.compile(lambda x: x * 2, target="careless")(nx.numpy.ones(3))
+
+
+def test_targets_that_come_in_forms():
+    assert registry.get("tpu-v4").name == "tpu-v4" and registry.get("tpu7x").name == "tpu-v7x"
+    made = registry.get("TPU_v4:2x2x1")
+    assert made.name == "tpu-v4:2x2x1" and made is registry.get("TPU_v4:2x2x1") and made is not registry.get("tpu-v4")
+    assert [t.forms[0] for t in nx.targets() if t.name == "tpu-v5e"] == ["1x1"]
+    with pytest.raises(ParameterError, match="one form only"):
+        registry.get("ethos-u55:256")
+    with pytest.raises(ParameterError, match="no such target"):
+        registry.get("tpu-v44:2x2x1")
