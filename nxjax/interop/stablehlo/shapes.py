@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.interop.stablehlo.walk import Operation, Scope, literal, refused, result, rule
+from nxjax.interop.stablehlo.walk import Operation, Scope, array_type, literal, refused, result, rule
 from nxjax.ops import slicing
 from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
@@ -38,8 +38,14 @@ def spread(x: Array, shape: Shape, dims: tuple[int, ...]) -> Array:
 
 
 @rule("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim")
-def _broadcast_in_dim(_: Scope, op: Operation, x: Array, *sizes: Array) -> Array:
-    return spread(x, result(op).shape, tuple(op.attributes["broadcast_dimensions"]))
+def _broadcast_in_dim(scope: Scope, op: Operation, x: Array, *sizes: Array) -> Array:
+    dims = tuple(op.attributes["broadcast_dimensions"])
+    # A broadcast that only added sizes of 1 before this one is part of it.
+    made = scope.maker(op.operands[0])
+    if made is not None and made.name == op.name and array_type(made.operands[0]).size == x.size:
+        x = scope[made.operands[0]]
+        dims = tuple(dims[d] for d in made.attributes["broadcast_dimensions"])
+    return spread(x, result(op).shape, dims)
 
 
 @rule("stablehlo.broadcast")
