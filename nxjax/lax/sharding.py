@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from nxjax.errors import ShardingError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import EVAL, Array, current_trace
-from nxjax.trace.mesh import Mesh
-from nxjax.trace.sharding import NamedSharding, SingleDeviceSharding, as_sharding
+from nxjax.trace.mesh import Mesh, current_mesh
+from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 
 __all__ = ["with_sharding_constraint"]
 
@@ -45,6 +46,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
         sharding = as_sharding(given, where)
         value = as_value(leaf, where)
         sharding.check(value.shape, where)
+        _check_free(sharding, where)
         if isinstance(sharding, SingleDeviceSharding):
             found.append(value)
         elif current_trace() is EVAL and isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
@@ -54,3 +56,16 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
         else:
             found.append(sharding_constraint(value, sharding=sharding))
     return tree.unflatten(treedef, found)
+
+
+def _check_free(sharding: Sharding, where: str) -> None:
+    """Raise if a spec names an axis that the function around, in `shard_map`, handles itself."""
+    around = current_mesh()
+    taken = around.manual_axes if around is not None else ()
+    if taken and isinstance(sharding, NamedSharding) and any(n in taken for n in sharding.spec.names):
+        raise ShardingError(
+            f"{where}: inside shard_map a part is on one device along the axes that the function handles",
+            got=sharding.spec,
+            expected=f"axes other than {taken}",
+            fix="leave the axis out; with axis_names=... of shard_map some axes stay the compiler's",
+        )

@@ -33,7 +33,17 @@ from nxjax.trace.sharding import NamedSharding, check_shape
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
 from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
-from nxjax.transforms.nested import Nested, jvp_program, picked, present, said_to_vary, spread, taken_to_vary, to_front
+from nxjax.transforms.nested import (
+    Nested,
+    Thread,
+    jvp_program,
+    picked,
+    present,
+    said_to_vary,
+    spread,
+    taken_to_vary,
+    to_front,
+)
 from nxjax.transforms.transpose import backward
 from nxjax.transforms.vmap import batched
 
@@ -296,6 +306,15 @@ class ShardMap(Nested):
             checked=checked,
         )
         return ys, tuple(0 if b else None for b in out)
+
+    # --- effects ---
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        changed, at_in, at_out = super().with_token(params, thread)
+        whole = PartitionSpec()
+        changed["in_specs"] = (whole, *params["in_specs"])
+        changed["out_specs"] = (whole, *params["out_specs"])
+        return changed, at_in, at_out
 
     # --- lowering ---
 

@@ -312,3 +312,30 @@ def test_cutting_and_joining_are_inverse(a, b, check):
     g = nx.shard_map(f, mesh=MESH, in_specs=a, out_specs=b, check_vma=check and not extra)
     with nx.config.using(executor="reference"):
         np.testing.assert_array_equal(g(x), x)
+
+
+def test_printing_inside_happens_on_every_device(capfd):
+    def f(a):
+        nx.debug.print("sum {}", a.sum())
+        return a
+
+    for mesh, times in ((AbstractMesh((2,), ("x",)), 2), (nx.make_mesh((2,), ("x",)), 2)):
+        g = nx.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        np.testing.assert_array_equal(nx.jit(g)(np.ones((4, 2), "f4")), np.ones((4, 2)))
+        assert capfd.readouterr().out.count("sum 4.0") == times
+
+
+def test_constraints_inside_are_for_the_axes_that_are_left():
+    def f(*spec):
+        g = nx.shard_map(
+            lambda a: nx.lax.with_sharding_constraint(a * 2, P(*spec)),
+            mesh=real(),
+            in_specs=P("x"),
+            out_specs=P("x"),
+            axis_names={"x"},
+        )
+        return nx.jit(g)(A)
+
+    assert f(None, "y").sharding.shard_shape(A.shape) == (4, 4)
+    with pytest.raises(ShardingError, match="handles"):
+        f("x")
