@@ -12,7 +12,7 @@ import mmap
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
@@ -180,7 +180,7 @@ class TensorFile:
         self.header: dict[str, Any] = header
         self._start = 8 + length
 
-    def _fail(self, why: str, tensor: str = "") -> Any:
+    def _fail(self, why: str, tensor: str = "") -> NoReturn:
         raise InvalidFileError(
             f"checkpoint: {self.path}{f', tensor {tensor!r}' if tensor else ''}: the file is damaged",
             got=why,
@@ -196,7 +196,7 @@ class TensorFile:
                 raise ValueError
             return [int(text[8 * i : 8 * i + 8], 16) for i in range(len(names))]
         except ValueError:
-            return self._fail("checksums that are none")
+            self._fail("checksums that are none")
 
     def read(self, name: str, dtype: DType, shape: tuple[int, ...], checksum: int | None = None) -> NDArray:
         """One tensor, as a read-only view of the file.

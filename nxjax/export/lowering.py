@@ -232,6 +232,6 @@ def _vjp(
         for t in program.out_types
     ]
     specs = [ShapeDtypeStruct(t.shape, t.dtype) for t in (*(t.strong() for t in program.in_types), *cts)]
-    places = {"in_shardings": (*ins, *outs), "out_shardings": tuple(ins)} if any((*ins, *outs)) else {}
+    places: dict[str, Any] = {"in_shardings": (*ins, *outs), "out_shardings": tuple(ins)} if any((*ins, *outs)) else {}
     jitted = jit(fun_vjp, **places)
     return export(jitted, platforms=primal.platforms, disabled_checks=primal.disabled_safety_checks)(*specs)
