@@ -39,6 +39,13 @@ def test_too_few_devices():
         nx.make_mesh((4096,), ("x",))
 
 
+def test_the_former_way_to_a_grid():
+    from nxjax.experimental.mesh_utils import create_device_mesh
+
+    grid = create_device_mesh((2, 4))
+    assert grid.shape == (2, 4) and nx.sharding.Mesh(grid, ("x", "y")) == nx.make_mesh((2, 4), ("x", "y"))
+
+
 def test_jax_names_are_there():
     for name in ("P", "NamedSharding", "make_mesh", "set_mesh"):
         assert getattr(nx, name) is getattr(nx.sharding, name)
