@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 from nxjax.backends.base import Backend, Device, Executable
+from nxjax.backends.ipu.detect import hardware
 from nxjax.config import config
 from nxjax.errors import UnsupportedOpsError
 from nxjax.kernels.ipu.chip import System, system
@@ -34,7 +35,7 @@ class IpuBackend(Backend):
     priority = 0
 
     def available(self) -> tuple[bool, str]:
-        return True, f"model of {chosen().title}"
+        return True, f"model of {chosen().title}; no hardware: {hardware().reason}"
 
     @property
     def listed(self) -> bool:
@@ -59,7 +60,8 @@ class IpuBackend(Backend):
 
     def _one(self) -> System:
         """A device is one IPU of the system."""
-        return replace(chosen(), ipus=1)
+        s = chosen()
+        return s if s.ipus == 1 else replace(s, ipus=1, title=f"one of the IPUs of {s.title}")
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
         from nxjax.backends.ipu.executable import IpuExecutable

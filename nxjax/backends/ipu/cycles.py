@@ -6,7 +6,7 @@ A model: vertices' cycles are their codelets' estimates, phases follow one anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, final
 
@@ -135,12 +135,23 @@ def tile_cycles(step: Execute, chip: Chip, tiles: int) -> NDArray:
     return busy
 
 
+def named(s: StepCycles, step: Step) -> StepCycles:
+    """The cycles of one step as those of another that is like it."""
+    source: Source | None = getattr(step, "source", None)
+    return replace(s, step=step, name=step_name(step), source=source, scope=getattr(step, "scope", ""))
+
+
+def step_name(step: Step) -> str:
+    """What a report calls a step."""
+    return getattr(step, "name", "") or type(step).__name__.lower()
+
+
 def step_cycles(step: Step, exchange: Exchange, t: Traffic | None) -> StepCycles:
     """What one run of one step takes, given what it moves; bodies of loops are steps of their own."""
     chip = exchange.system.chip
     source: Source | None = getattr(step, "source", None)
     scope: str = getattr(step, "scope", "")
-    name: str = getattr(step, "name", "") or type(step).__name__.lower()
+    name = step_name(step)
     if isinstance(step, Execute) and t is not None:
         busy = tile_cycles(step, chip, exchange.tiles)
         some = busy[busy > 0]

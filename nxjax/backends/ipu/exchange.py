@@ -14,6 +14,7 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.backends.ipu.layout import Cut, Runs, covered, cut, distinct, ordered, runs_of, view_ranges
+from nxjax.backends.ipu.likeness import Likeness
 from nxjax.kernels.ipu.chip import System
 from nxjax.lower.ipu.program import Boxes, Copy, Execute, NDArray, Variable
 
@@ -99,13 +100,15 @@ class Exchange:
         self.tiles = self.per_ipu * system.ipus
         # Neighbours are paired within an IPU.
         self.pairs_per_ipu = -(-self.per_ipu // 2)
-        self._runs: dict[int, tuple[Variable, Runs]] = {}
+        self.likeness = Likeness()
+        self._runs: dict[bytes, Runs] = {}
 
     def runs(self, v: Variable) -> Runs:
-        found = self._runs.get(id(v))
+        key = self.likeness.layout(v)
+        found = self._runs.get(key)
         if found is None:
-            found = self._runs[id(v)] = (v, runs_of(v))
-        return found[1]
+            found = self._runs[key] = runs_of(v)
+        return found
 
     def pair(self, tiles: NDArray) -> NDArray:
         """The pair of neighbours that each tile belongs to."""

@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.backends.ipu.cycles import step_name
 from nxjax.backends.ipu.exchange import Exchange, Footprint
 from nxjax.backends.ipu.layout import shares
 from nxjax.backends.ipu.liveness import Liveness, Visit
@@ -223,12 +224,6 @@ class MemoryUse:
         return f"<pre>{html.escape(str(self))}</pre>{tile_map(self)}{liveness(self)}"
 
 
-def step_name(step: Step) -> str:
-    """What a report calls a step."""
-    name = getattr(step, "name", "")
-    return name or type(step).__name__.lower()
-
-
 def measure(program: IpuProgram, exchange: Exchange, footprint: Callable[[Step], Footprint]) -> MemoryUse:
     """The memory that a program takes.
 
@@ -259,14 +254,15 @@ def measure(program: IpuProgram, exchange: Exchange, footprint: Callable[[Step],
     stacks = np.full(tiles, STACK_BYTES, np.int64)
 
     alive = Liveness(program)
-    sparse: dict[int, tuple[NDArray, NDArray]] = {}
+    sparse: dict[bytes, tuple[NDArray, NDArray]] = {}
 
     def share(v: Variable) -> tuple[NDArray, NDArray]:
-        found = sparse.get(id(v))
+        key = exchange.likeness.layout(v)
+        found = sparse.get(key)
         if found is None:
             dense = shares(v, exchange.runs(v), tiles)
             at = np.flatnonzero(dense)
-            found = sparse[id(v)] = (at.astype(np.int32), dense[at])
+            found = sparse[key] = (at.astype(np.int32), dense[at])
         return found
 
     always = zeros()

@@ -9,7 +9,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, step_cycles
+from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, named, step_cycles
 from nxjax.backends.ipu.exchange import Exchange, Footprint, Traffic
 from nxjax.backends.ipu.memory import MemoryUse, measure
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, Step
@@ -31,16 +31,24 @@ class Model:
         self._costs: dict[int, StepCycles] = {}
         # Of what moves, only what is asked again is kept: all of it would be gigabytes for large systems.
         self._footprints: dict[int, Footprint] = {}
+        alike: dict[bytes, tuple[StepCycles, Footprint]] = {}
         for step in program.walk():
-            self._look(step)
+            self._look(step, alike)
         self.memory: MemoryUse = measure(program, self._exchange, lambda s: self._footprints[id(s)])
         self.cycles: CycleCount = count(program, self.cost)
 
-    def _look(self, step: Step) -> None:
-        traffic = self.traffic(step) if isinstance(step, (Execute, Copy)) else None
-        self._costs[id(step)] = step_cycles(step, self._exchange, traffic)
-        if traffic is not None:
-            self._footprints[id(step)] = traffic.footprint()
+    def _look(self, step: Step, alike: dict[bytes, tuple[StepCycles, Footprint]]) -> None:
+        """Note what a step takes, as a step like it does if there was one."""
+        if not isinstance(step, (Execute, Copy)):
+            self._costs[id(step)] = step_cycles(step, self._exchange, None)
+            return
+        key = self._exchange.likeness.step(step)
+        found = alike.get(key)
+        if found is None:
+            traffic = self.traffic(step)
+            found = alike[key] = step_cycles(step, self._exchange, traffic), traffic.footprint()
+        self._costs[id(step)] = named(found[0], step)
+        self._footprints[id(step)] = found[1]
 
     def traffic(self, step: Execute | Copy) -> Traffic:
         """What a step moves, counted anew."""
