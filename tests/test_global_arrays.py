@@ -105,6 +105,22 @@ def test_eager_operations_stay_on_the_devices(mesh: Mesh) -> None:
     assert values.sharding.num_devices == 8
 
 
+def test_what_is_like_an_array_lies_beside_it(mesh: Mesh) -> None:
+    s = NamedSharding(mesh, P("x"))
+    a = nx.device_put(X, s)
+    assert nx.numpy.zeros_like(a).sharding == nx.numpy.full_like(a, 2).sharding == s
+    assert not nx.numpy.zeros_like(a, shape=(3,)).committed
+    assert nx.numpy.zeros((8, 4), device=s).sharding == s
+    assert nx.numpy.ones_like(a, device=nx.devices("cpu")[1]).devices() == {nx.devices("cpu")[1]}
+
+
+def test_ops_that_differ_in_the_kind_of_a_number_only(mesh: Mesh) -> None:
+    a = nx.device_put(X, NamedSharding(mesh, P("x")))
+    for value in (0.0, -0.0, 1, 1.0, True):
+        np.testing.assert_array_equal(np.signbit(nx.numpy.full_like(a, value)), np.signbit(np.full_like(X, value)))
+        np.testing.assert_array_equal(nx.numpy.pad(a, 1, constant_values=value), np.pad(X, 1, constant_values=value))
+
+
 def test_from_a_callback(mesh: Mesh) -> None:
     s = NamedSharding(mesh, P("x"))
     asked = []

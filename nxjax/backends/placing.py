@@ -243,6 +243,15 @@ def at_place(made: Executable, placement: Placement) -> Executable:
     return made if made.output_shardings or not placement.outs else Placed(made, placement)
 
 
+# Executables of single ops, by op, types, places and parameters.
+_eager: dict[Any, Executable] = {}
+
+
+def _hashable(params: dict[str, Any]) -> tuple[Any, ...]:
+    # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+    return tuple([(k, type(v), repr(v) if type(v) is float else v) for k, v in params.items()])
+
+
 def _wrapped(data: Any, type: ArrayType, place: Sharding | None) -> DeviceArray:
     return DeviceArray(data, type) if place is None else PlacedArray(data, type, None, place)
 
@@ -262,9 +271,20 @@ def execute(compiler: Compiler, op: Op, args: Sequence[Any], params: dict[str, A
         pairs = zip(y, out, strict=True) if op.multi else ((y, out),)
         made = tuple(_wrapped(np.asarray(v), t, alone if one_cpu else None) for v, t in pairs)
         return made if op.multi else made[0]
-    from nxjax.backends.dispatch import one_equation
+    key = (op, tuple([x.type for x in args]), tuple([of(x) for x in args]), _hashable(params))
+    try:
+        known = _eager.get(key)
+    except TypeError:  # a parameter that cannot be hashed
+        key, known = None, None
+    if known is None:
+        from nxjax.backends.dispatch import one_equation
 
-    program = one_equation(op, args, params)
-    placement = resolve(program, [of(x) for x in args], names=[f"{i} of {op.name}" for i in range(len(args))])
-    results = compiler.compile_placed(program, placement)(args)
+        program = one_equation(op, args, params)
+        placement = resolve(program, [of(x) for x in args], names=[f"{i} of {op.name}" for i in range(len(args))])
+        known = compiler.compile_placed(program, placement)
+        if key is not None:
+            if len(_eager) >= 4096:
+                _eager.clear()
+            _eager[key] = known
+    results = known(args)
     return tuple(results) if op.multi else results[0]

@@ -15,7 +15,7 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, as_shape, concrete, convert, promote_inexact, static_int, value
 from nxjax.trace import dtypes
-from nxjax.trace.array import as_value, from_numpy, scalar, wrap
+from nxjax.trace.array import PlacedArray, as_value, from_numpy, scalar, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
@@ -290,16 +290,23 @@ def _like(a: Any, shape: Any, dtype: Any, where: str) -> tuple[Shape, DType, boo
     )
 
 
+def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
+    """Where to put what is like ``a``: where it was asked for, else where ``a`` was put if the shape is the same."""
+    if device is not None or out_sharding is not None:
+        return device if device is not None else out_sharding
+    return a.sharding if type(a) is PlacedArray and a.shape == sizes and current_trace() is EVAL else None
+
+
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros in the shape and dtype of ``a``."""
     sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
-    return placed(filled(sizes, 0, wanted, weak), device)
+    return placed(filled(sizes, 0, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones in the shape and dtype of ``a``."""
     sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
-    return placed(filled(sizes, 1, wanted, weak), device)
+    return placed(filled(sizes, 1, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
 def empty_like(
@@ -317,7 +324,7 @@ def full_like(
 
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
     x = broadcast_to(asarray(fill_value, wanted), sizes)
-    return placed(convert(x, wanted, weak) if weak else x, device)
+    return placed(convert(x, wanted, weak) if weak else x, _beside(a, sizes, device, out_sharding))
 
 
 # --- counted ---
