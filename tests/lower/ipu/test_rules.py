@@ -38,6 +38,12 @@ CASES = {
     "bools": (lambda x: ((x > 0) & (x < 1), nx.where(x > 0, x, 0)), X),
     "scalar bounds": (lambda x: nx.clip(x, -0.5, nx.sum(x) * 0 + 0.5), X),
     "bits": (lambda x: lax.bitcast_convert_type(x, np.int32) ^ 5, X),
+    "bits of other widths": (
+        lambda x: [
+            lax.bitcast_convert_type(lax.bitcast_convert_type(x, t), np.float32) for t in (np.uint8, np.float16)
+        ],
+        X,
+    ),
     "activations": (lambda x: (nx.nn.gelu(x), nx.nn.silu(x), nx.nn.softplus(x), nx.nn.elu(x)), X),
     "special": (lambda x: (lax.erf_inv(x / 9), lax.lgamma(x), lax.digamma(abs(x) + 1)), X),
     "incomplete": (lambda x: lax.igamma(abs(x) + 1, abs(x) + 0.5), X[:2]),

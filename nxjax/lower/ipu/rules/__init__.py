@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.lower.ipu.rules import (
+    bitcast,
     composite,
     control,
     conv,
@@ -29,6 +30,7 @@ RULES: Final[dict[str, Rule]] = {
     **sort.RULES,
     **control.RULES,
     **portable.RULES,
+    **bitcast.RULES,
     **linalg.RULES,
     **composite.RULES,
     **cumulative.RULES,

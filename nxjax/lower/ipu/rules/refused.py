@@ -19,7 +19,19 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
         "multiply real and imaginary parts with the constant matrices of the transform",
     ),
     **dict.fromkeys(
-        ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "reduce_scatter", "axis_index"), _COLLECTIVE
+        (
+            "psum",
+            "psum_invariant",
+            "pvary",
+            "pmax",
+            "pmin",
+            "ppermute",
+            "all_gather",
+            "all_to_all",
+            "reduce_scatter",
+            "axis_index",
+        ),
+        _COLLECTIVE,
     ),
     "eig": ("eigenvalues of a general matrix are complex", "use eigh on a symmetric matrix, or compute it outside"),
 }

@@ -143,5 +143,5 @@ RULES: Final = {
     "concatenate": Rule(concatenate),
     "pad": Rule(pad),
     "iota": Rule(iota),
-    **dict.fromkeys(("copy", "stop_gradient", "name", "optimization_barrier"), Rule(same)),
+    **dict.fromkeys(("copy", "stop_gradient", "name", "optimization_barrier", "sharding_constraint"), Rule(same)),
 }
