@@ -82,6 +82,8 @@ def codelet(
 class Expression(Codelet):
     """The vertex of an expression: see `codelet`."""
 
+    common = False
+
     def __init__(
         self,
         leaves: Sequence[DType],

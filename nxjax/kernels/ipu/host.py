@@ -28,8 +28,9 @@ Launch = Callable[[], None]
 Copies = Sequence[tuple["Strided", "Strided"]]
 
 MAX_RANK: Final = 8
-# Codelets that share a translation unit: more units compile side by side, each reads the shim again.
-UNIT: Final = 6
+# Codelets of one program that share a translation unit; others have one of their own. More units compile side by side,
+# but each reads the shim again.
+UNIT: Final = 8
 # A launch that took longer than this, in seconds, is cut for several threads from then on.
 WORTH_A_THREAD: Final = 400e-6
 _ALIGN: Final = 64
@@ -188,7 +189,8 @@ class Library(Runner):
         workers: int = 1,
     ) -> None:
         distinct = list(dict.fromkeys(codelets))
-        units = [distinct[i : i + UNIT] for i in range(0, len(distinct), UNIT)]
+        own = [c for c in distinct if not c.common]
+        units = [own[i : i + UNIT] for i in range(0, len(own), UNIT)] + [[c] for c in distinct if c.common]
         copy_text = (host_compiler.SHIM / "host" / "copy.cpp").read_text()
         defines = (f"NX_WORKERS={workers}", *(("NX_STOCHASTIC",) if stochastic else ()))
         loaded = [

@@ -70,11 +70,13 @@ class Codelet(ABC):
 
     Attributes:
         kind: how a tile runs it.
+        common: whether many programs have the same one: then the host keeps it compiled by itself.
         fields: in the order of the C++ class.
         attributes: likewise.
     """
 
     kind: ClassVar[Kind] = "multi"
+    common: ClassVar[bool] = True
 
     @property
     @abstractmethod

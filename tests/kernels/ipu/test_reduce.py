@@ -6,19 +6,19 @@ import pytest
 from nxjax.kernels.ipu.chip import BOW
 from nxjax.kernels.ipu.host import Library
 from nxjax.kernels.ipu.reduce import UFUNCS, ArgReduce, Reduce
-from nxjax.kernels.ipu.spec import CTYPES
 
 from .vertices import both, same, warnings_of
 
 RNG = np.random.default_rng(1)
 CASES = [
     (kind, dtype, out)
-    for dtype in ("float32", "float16", "int32", "uint8", "int16", "bool")
+    for dtype in ("float32", "float16", "int32", "uint8", "bool")
     for kind in UFUNCS
     for out in ({dtype, "float32"} if dtype == "float16" else {dtype})
     if (kind in ("add", "mul", "max", "min")) or not dtype.startswith("float")
     if not (dtype == "bool" and kind in ("add", "mul"))
 ]
+ARG_DTYPES = ["float32", "float16", "uint32", "int8", "bool"]
 SHAPES = [(1, 1, 1), (1, 37, 1), (5, 16, 1), (3, 9, 7), (1, 4, 70), (2, 1, 33), (4, 8, 2)]
 
 
@@ -37,7 +37,7 @@ def values(dtype, shape):
 @pytest.fixture(scope="module")
 def library():
     made = [Reduce(*case) for case in CASES]
-    args = [ArgReduce(top, d, i) for top in (True, False) for d in CTYPES for i in (True, False)]
+    args = [ArgReduce(top, d, i) for top in (True, False) for d in ARG_DTYPES for i in (True, False)]
     return Library([*made, *args], workers=6)
 
 
@@ -69,7 +69,7 @@ def test_reductions_of_nothing(library):
         assert (got["y"] == start).all() and (want["y"] == start).all()
 
 
-@pytest.mark.parametrize("dtype", list(CTYPES))
+@pytest.mark.parametrize("dtype", ARG_DTYPES)
 @pytest.mark.parametrize("largest", [True, False])
 def test_where_the_extremum_is(library, dtype, largest):
     function = np.argmax if largest else np.argmin
