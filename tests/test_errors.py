@@ -179,7 +179,7 @@ def test_a_missing_extra_names_the_command(monkeypatch):
     registry._best.cache_clear()
     try:
         with pytest.raises(errors.MissingExtraError, match=r'pip install "nxjax\[xla\]"'):
-            client.Client()
+            client.need_jaxlib()
         # Where the extra is missing, jit runs on the reference executor.
         assert registry.default().name == "reference"
         assert nx.jit(lambda x: x * 2 + 0.25)(1.0) == 2.25
