@@ -176,7 +176,8 @@ class Library(Runner):
             in one go is faster.
 
     Raises:
-        NxError: there is no compiler, or it refuses a source.
+        ExecutionError: there is no compiler.
+        KernelError: it refuses a source.
     """
 
     def __init__(

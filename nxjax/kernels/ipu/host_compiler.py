@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from nxjax.config import config
-from nxjax.errors import NxError
+from nxjax.errors import ExecutionError, KernelError
 
 SHIM: Final = Path(__file__).parent / "shim"
 VERTEX_HEADERS: Final = ("HalfFloat.hpp", "Vertex.hpp")
@@ -101,7 +101,8 @@ def libraries(texts: Sequence[str], defines: Sequence[str] = ()) -> list[ctypes.
     """Shared libraries of these C++ texts, each compiled at most once per machine, several at a time.
 
     Raises:
-        NxError: there is no compiler, or it refuses a text; with its message.
+        ExecutionError: there is no compiler.
+        KernelError: it refuses a text; with its message.
     """
     keys = [_key(text, defines) for text in texts]
     missing = {key: text for key, text in zip(keys, texts, strict=True) if not _from_cache(key)}
@@ -141,7 +142,7 @@ def _from_cache(key: str) -> bool:
 def _compile(key: str, text: str, defines: Sequence[str]) -> None:
     path, version = compiler()
     if not path:
-        raise NxError(
+        raise ExecutionError(
             "ipu: no C++ compiler for the model's codelets",
             got=version,
             expected=f"CXX, or one of {', '.join(_NAMES)}",
@@ -155,7 +156,7 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
             [path, *options, str(source), "-o", str(built)], capture_output=True, text=True, check=False
         )
         if run.returncode != 0:
-            raise NxError(
+            raise KernelError(
                 "ipu: the host's C++ compiler refuses a codelet",
                 got="\n".join(run.stderr.strip().splitlines()[:20]),
                 expected=f"text that {version} compiles",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax import config
-from nxjax.errors import NxError
+from nxjax.errors import ExecutionError, KernelError
 from nxjax.kernels.ipu import host, host_compiler
 from nxjax.kernels.ipu.expression import Node, codelet
 from nxjax.kernels.ipu.host import Library, MeaningLibrary, Place, Strided, available, runner
@@ -168,7 +168,7 @@ def test_no_cache_folder(monkeypatch):
 
 def test_a_refused_source_names_the_compilers_message(folder):
     bad = Broken("nx::Bad", "namespace nx { class Bad { int compute( }; }")
-    with pytest.raises(NxError, match=r"refuses a codelet[\s\S]*error:"):
+    with pytest.raises(KernelError, match=r"refuses a codelet[\s\S]*error:"):
         Library([bad])
 
 
@@ -177,7 +177,7 @@ def test_without_a_compiler(folder, monkeypatch):
     ok, reason = available()
     assert not ok and "no-such-compiler" in reason
     assert isinstance(runner([cast()[0]]), MeaningLibrary)
-    with pytest.raises(NxError, match="no C\\+\\+ compiler"):
+    with pytest.raises(ExecutionError, match="no C\\+\\+ compiler"):
         Library([cast()[0]])
     launch, y = halves(runner([]), np.array([1.5], np.float32))
     launch()
