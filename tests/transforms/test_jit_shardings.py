@@ -119,6 +119,16 @@ def test_donated_memory_is_used_again(mesh: Mesh) -> None:
             x.numpy()
 
 
+def test_an_array_is_not_donated_and_passed_twice(mesh: Mesh) -> None:
+    f = nx.jit(lambda x, y: x + y, donate_argnums=0)
+    for place in (NamedSharding(mesh, P("x", "y")), nx.devices("cpu")[3]):
+        x = nx.device_put(X, place)
+        with pytest.raises(ExecutionError, match="donated and passed a second time"):
+            f(x, x)
+        np.testing.assert_array_equal(f(nx.device_put(x, x.sharding, may_alias=False), x), X * 2)
+        np.testing.assert_array_equal(nx.jit(lambda x, y: x + y, donate_argnums=())(x, x), X * 2)
+
+
 def test_stages(mesh: Mesh) -> None:
     s = NamedSharding(mesh, P("x"))
     f = nx.jit(lambda p, x: x @ p["w"])

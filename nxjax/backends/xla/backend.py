@@ -77,7 +77,7 @@ def compile_placed(c: Client, program: Program, donate: tuple[int, ...], placeme
     """A program for the devices of ``placement``, which are of client ``c``."""
     text, callbacks = _lowered(c.platform, program, donate, placement)
     raw = _loaded(c, text, callbacks, placement)
-    return PlacedExecutable(raw, text, program.in_types, program.out_types, placement, c, callbacks)
+    return PlacedExecutable(raw, text, program.in_types, program.out_types, placement, c, callbacks, donate)
 
 
 class ClientBackend(Backend):

@@ -22,6 +22,21 @@ NDArray = np.ndarray[Any, Any]
 waiting: Final[list[Callable[[Any], None]]] = []
 
 
+def finish(raw: Any) -> None:
+    """Wait until jaxlib's array is computed.
+
+    Raises:
+        ExecutionError: its computation failed, or its memory was given to another call.
+    """
+    if waiting:
+        waiting[0](raw)
+        return
+    try:
+        raw.block_until_ready()
+    except Exception as error:
+        raise ExecutionError("array: cannot be had", got=str(error)[:1000]) from None
+
+
 @final
 class XlaBuffer:
     """A result left on its device."""
@@ -34,10 +49,7 @@ class XlaBuffer:
 
     def wait(self) -> None:
         """Until it is computed."""
-        if waiting:
-            waiting[0](self.raw)
-        else:
-            self.raw.block_until_ready()
+        finish(self.raw)
 
     def to_numpy(self) -> NDArray:
         """A read-only view of the buffer's memory, which it keeps alive; a copy where the memory is not the host's."""
@@ -107,10 +119,7 @@ class ShardedBuffer:
 
     def wait(self) -> None:
         """Until it is computed."""
-        if waiting:
-            waiting[0](self.raw)
-        else:
-            self.raw.block_until_ready()
+        finish(self.raw)
 
     def to_numpy(self) -> NDArray:
         """The whole array, gathered on the host.

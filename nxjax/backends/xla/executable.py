@@ -205,8 +205,8 @@ class PlacedExecutable(_Compiled):
     """
 
     __slots__ = (
-        "_bytes", "_callbacks", "_client", "_execute", "_handlers", "_several", "_smallest", "input_shardings",
-        "out_types", "output_shardings", "placement", "stablehlo",
+        "_bytes", "_callbacks", "_client", "_donate", "_execute", "_handlers", "_several", "_smallest",
+        "input_shardings", "out_types", "output_shardings", "placement", "stablehlo",
     )  # fmt: skip
 
     def __init__(
@@ -218,10 +218,12 @@ class PlacedExecutable(_Compiled):
         placement: Placement,
         c: Client,
         callbacks: Sequence[Callable[..., Any]] = (),
+        donate: tuple[int, ...] = (),
     ) -> None:
         self.raw = raw
         self.stablehlo = stablehlo
         self.placement = placement
+        self._donate = donate
         self.out_types = tuple(out_types)
         self._client = c
         self._callbacks = tuple(callbacks)  # the compiled code holds their addresses
@@ -255,6 +257,8 @@ class PlacedExecutable(_Compiled):
             if type(x) is not PlacedArray or held is None or (x.sharding is not s and x.sharding != s):
                 held = moved(self._client, x, s)
             buffers.append(held.raw)  # pyright: ignore[reportAttributeAccessIssue]
+        if self._donate and len({id(b) for b in buffers}) < len(buffers):
+            self._check_donated(buffers)
         if self._several and self._client.platform == "cpu":
             with _one_at_a_time:
                 _finish_last()
@@ -269,6 +273,17 @@ class PlacedExecutable(_Compiled):
             accounting.sample(self._client)
         made = zip(raws, self.out_types, self.output_shardings, strict=True)
         return [PlacedArray(None, t, self._buffer(raw, t, s), s) for raw, t, s in made]
+
+    def _check_donated(self, buffers: list[Any]) -> None:
+        # jaxlib would follow a null pointer.
+        for i in self._donate:
+            again = [j for j, b in enumerate(buffers) if b is buffers[i] and j != i]
+            if again:
+                raise ExecutionError(
+                    "jit: an array is donated and passed a second time in the same call",
+                    got=f"flat arguments {i} and {again[0]}",
+                    fix="pass a copy of one, nx.device_put(x, x.sharding, may_alias=False), or do not donate it",
+                )
 
     def _buffer(self, raw: Any, type: ArrayType, sharding: Sharding) -> XlaBuffer | ShardedBuffer:
         if sharding.num_devices == 1:
@@ -293,6 +308,8 @@ def moved(c: Client, x: DeviceArray, sharding: Sharding) -> XlaBuffer | ShardedB
         same_client = isinstance(held, (XlaBuffer, ShardedBuffer)) and _at(c, old)
         same_number = same_client and old.num_devices == sharding.num_devices
         if same_number and _alike(old, sharding, ndim):
+            if old.device_set == sharding.device_set:
+                return _held(c, raw, t, sharding)
             return _held(c, c.copied(raw, sharding, ndim), t, sharding)
         on_host = old.is_fully_addressable and c.platform == "cpu"
         if same_client and not on_host and old.device_set == sharding.device_set:
