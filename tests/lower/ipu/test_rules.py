@@ -231,3 +231,15 @@ def test_rows_are_normalized_where_they_fit(system):
 def test_a_softmax_of_many_rows_is_one_compute_set():
     assert len(check(nx.nn.softmax, normal(40, 9), system=WHOLE).steps) == 1
     assert len(check(nx.nn.softmax, normal(1, 40000), system=WHOLE).steps) > 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_gradients_of_pools(data):
+    draw = lambda low, high: data.draw(st.integers(low, high))
+    x = normal(2, draw(3, 8), draw(3, 8), draw(1, 5))
+    window, steps = (1, draw(1, 3), draw(1, 3), 1), (1, draw(1, 3), draw(1, 3), 1)
+    padding = data.draw(st.sampled_from(["SAME", "VALID", ((0, 0), (2, 1), (0, 2), (0, 0))]))
+    f = lambda x: lax.reduce_window(x, -np.inf, lax.max, window, steps, padding)
+    check(nx.value_and_grad(lambda x: nx.sum(nx.sin(nx.clip(f(x), -9, 9)))), x)
+    check(nx.grad(lambda x: nx.sum(f(x))), nx.round(x).numpy())

@@ -4,13 +4,17 @@ strided views."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from nxjax.kernels.ipu.window import SelectAndScatterAdd
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.mapping import grid, parts
+from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, View, row_major
+from nxjax.lower.ipu.rules.rows import fits
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.arithmetic import add, max, min
 from nxjax.ops.base import constant, like, zeros
@@ -122,7 +126,102 @@ def select_and_gather_add(b: Builder, e: Equation, t: View, x: View) -> View:
     return b.inline(gathered, [t, x])
 
 
+# --- pooling as one vertex per image and some channels ---
+
+# Window dimensions of the codelets.
+SPATIAL: Final = 3
+
+
+def _pooled(e: Equation) -> list[int] | None:
+    """The dimensions that windows run along, if the codelets of windows serve ``e``."""
+    p = e.params
+    if any(d != 1 for d in p["base_dilation"]) or any(v < 0 for pair in p["padding"] for v in pair):
+        return None
+    moving = [
+        d
+        for d, (k, s, pair) in enumerate(zip(p["window_dimensions"], p["window_strides"], p["padding"], strict=True))
+        if (k, s) != (1, 1) or any(pair)
+    ]
+    # Beside them there are a batch and channels.
+    return moving if len(moving) <= SPATIAL and len(p["padding"]) - len(moving) <= 2 else None
+
+
+def _boxes(b: Builder, shape: tuple[int, ...], moving: Sequence[int]) -> tuple[list[int], Any]:
+    """The order in which a vertex reads a box [batch..., window dimensions, channels], and the boxes."""
+    still = [d for d in range(len(shape)) if d not in moving]
+    order = [*still[:-1], *moving, *still[-1:]]
+    splits: list[Any] = [parts(n, 1) for n in shape]
+    left = b.tiles
+    for d in still:
+        splits[d] = parts(shape[d], left or 1)
+        left //= sum(many for *_, many in splits[d])
+    return order, grid(shape, splits)
+
+
+def _five(order: Sequence[int], moving: Sequence[int], values: Sequence[int], neutral: int) -> tuple[int, ...]:
+    """Per dimension of a box [batch, d, h, w, channels], what ``values`` says."""
+    still = [d for d in order if d not in moving]
+    batch, channels = still[:-1], still[-1:]
+    row = [*(neutral for _ in range(1 - len(batch))), *(values[d] for d in batch)]
+    row += [*(neutral for _ in range(SPATIAL - len(moving))), *(values[d] for d in moving)]
+    return (*row, values[channels[0]] if channels else neutral)
+
+
+def _attributes(e: Equation, moving: Sequence[int], box: Any, out: Any, order: Sequence[int]) -> dict[str, int]:
+    p = e.params
+    still = [d for d in order if d not in moving]
+    found = {"channels": box[still[-1]] if still else 1, "batch": math.prod(box[d] for d in still[:-1])}
+    sizes = {
+        "i": box,
+        "o": out,
+        "k": p["window_dimensions"],
+        "s": p["window_strides"],
+        "d": p["window_dilation"],
+        "p": [low for low, _ in p["padding"]],
+    }
+    neutral = {"i": 1, "o": 1, "k": 1, "s": 1, "d": 1, "p": 0}
+    for letter, values in sizes.items():
+        row = [*(neutral[letter] for _ in range(SPATIAL - len(moving))), *(values[d] for d in moving)]
+        found |= {letter + name: int(v) for name, v in zip("dhw", row, strict=True)}
+    return found
+
+
+def select_and_scatter_add(b: Builder, e: Equation, source: View, x: View) -> View:
+    moving = _pooled(e)
+    n = math.prod(x.shape[d] for d in moving or ())
+    good = moving and x.size and source.size and fits(b, 3 * 4 * n) and x.dtype.name in ("float32", "float16")
+    if not good or not moving:
+        return b.inline(e.op.expand, [source, x], **e.params)
+    order, boxes = _boxes(b, x.shape, moving)
+    codelet = SelectAndScatterAdd(e.params["select_prim"] == "ge", x.dtype.name)
+    y = b.variable(x.shape, codelet.out, ())
+    ys = row_major(x.shape)
+    groups: list[Group] = []
+    pieces: list[Piece] = []
+    for starts, sizes, place in boxes:
+        tiles = (b.first + place).astype(np.int32)
+        outs = tuple(source.shape[d] if d in moving else sizes[d] for d in range(len(sizes)))
+
+        def turned(offset: int, size: tuple[int, ...], steps: tuple[int, ...], starts: Any = starts) -> Boxes:
+            places = offset + starts @ np.asarray(steps, np.int64)
+            return Boxes(places, _five(order, moving, size, 1), _five(order, moving, steps, 0))
+
+        to = turned(0, sizes, ys)
+        edges = {
+            "source": Edge(source.variable, turned(source.offset, outs, source.strides)),
+            "x": Edge(x.variable, turned(x.offset, sizes, x.strides)),
+            "y": Edge(y, to),
+        }
+        pieces.append(Piece(to, tiles))
+        groups.append(Group(codelet, tiles, edges, _attributes(e, moving, sizes, outs, order)))
+    y.pieces = tuple(pieces)
+    b.execute(groups)
+    dtype = e.outputs[0].type.dtype
+    return y.view() if y.dtype == dtype else b.inline(lambda v: convert_element_type(v, dtype=dtype), [y.view()])
+
+
 RULES: Final = {
     **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), Rule(reduce_window)),
     "select_and_gather_add": Rule(select_and_gather_add),
+    "select_and_scatter_add": Rule(select_and_scatter_add),
 }
