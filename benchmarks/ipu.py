@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from typing import Any
@@ -26,7 +27,7 @@ def training(name: str, sizes: tuple[int, ...]) -> list[Figure]:
     import nxjax.numpy as jnp
 
     rng = np.random.default_rng(0)
-    pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+    pairs = list(itertools.pairwise(sizes))
     params: Any = [(nx.array(rng.normal(size=p).astype(np.float32) * 0.05), jnp.zeros(p[1])) for p in pairs]
     x = nx.array(rng.normal(size=(BATCH, sizes[0])).astype(np.float32))
     y = nx.array(np.eye(sizes[-1], dtype=np.float32)[np.arange(BATCH) % sizes[-1]])

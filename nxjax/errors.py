@@ -229,7 +229,7 @@ class DeviceMemoryError(MemoryLimitError):
 
 
 class TileMemoryError(MemoryLimitError):
-    """A program needs more memory on some tile of an IPU than the tile has: what lies there in ``rows``, largest first."""
+    """A program needs more memory on a tile of an IPU than the tile has: what lies there in ``rows``, largest first."""
 
     tile: int = 0
     needed: int = 0

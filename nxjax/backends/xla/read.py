@@ -116,7 +116,6 @@ class Reader:
 
     def __init__(self) -> None:
         from jaxlib.mlir import ir  # type: ignore[import-not-found]
-
         from jaxlib.mlir.dialects import stablehlo  # type: ignore[import-not-found]
 
         self.ir: Any = ir
