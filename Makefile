@@ -7,7 +7,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 QUICK  := tests/test_house.py tests/test_properties.py tests/trace/test_program.py tests/trace/test_array.py \
           tests/backends/test_cache.py tests/transforms/quantize/test_walk.py tests/transforms/quantize/test_masks.py \
-          tests/lower/npu/test_interpret.py tests/lower/npu/test_lower_quantized.py
+          tests/lower/npu/test_interpret.py tests/lower/npu/test_lower_quantized.py \
+          tests/kernels/ipu/test_amp_cycles.py tests/lower/ipu/test_plan.py tests/lower/ipu/test_mapping.py \
+          tests/lower/pipeline
 
 .PHONY: demo test test-quick lint bench docs clean
 
@@ -16,7 +18,7 @@ $(VENV)/created:
 	@touch $@
 
 $(VENV)/demo: $(VENV)/created pyproject.toml
-	$(PIP) -e ".[xla,demo,quant,npu]"
+	$(PIP) -e ".[xla,tpu,demo,quant,npu]"
 	@touch $@
 
 $(VENV)/test: $(VENV)/created pyproject.toml
