@@ -35,8 +35,8 @@ def fitted(
         whole = system if ipus == 1 else replace(system, chip=chip, ipus=1)
         made = lower(program, whole, options, donate, name)
         made.system = system
-        model = Model(made)
         try:
+            model = Model(made)
             model.memory.check()
         except TileMemoryError as error:
             refused = error

@@ -143,10 +143,11 @@ class MemoryUse:
     def check(self) -> MemoryUse:
         """Raise `TileMemoryError` unless the program fits; gives itself back."""
         if not self.fits:
-            raise self._error()
+            raise self.error()
         return self
 
-    def _error(self) -> TileMemoryError:
+    def error(self) -> TileMemoryError:
+        """What `check` raises: the fullest tile, and what lies on it."""
         moment = self.fullest
         tile = moment.tile if moment is not None else self.worst_tile
         needed = moment.bytes if moment is not None else self.peak

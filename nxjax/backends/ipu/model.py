@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
+
+import numpy as np
 
 from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, named, step_cycles
 from nxjax.backends.ipu.exchange import Exchange, Footprint, Traffic
 from nxjax.backends.ipu.memory import MemoryUse, measure
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, Step
 
+_NOTHING: Final = Footprint(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
 
 @final
 class Model:
     """Memory and cycles of an IPU program, as `nx.compile`'s report has them. An estimate, never a measurement.
+
+    Raises:
+        TileMemoryError: its tensors alone are more than some tile's memory. With what the exchange needs, `memory` says
+            whether it fits.
 
     Attributes:
         program: which.
@@ -28,6 +36,10 @@ class Model:
     def __init__(self, program: IpuProgram) -> None:
         self.program = program
         self._exchange = Exchange(program.system)
+        bare = measure(program, self._exchange, lambda _: _NOTHING)
+        if not bare.fits:
+            # What moves in a program that is far too large would take long, and much of this machine's memory, to find.
+            raise bare.error()
         self._costs: dict[int, StepCycles] = {}
         # Of what moves, only what is asked again is kept: all of it would be gigabytes for large systems.
         self._footprints: dict[int, Footprint] = {}
