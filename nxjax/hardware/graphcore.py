@@ -320,7 +320,7 @@ def _system(name: str, ipus: int) -> System:
         raise ParameterError(
             "GraphCoreManager: num_ipus", got=ipus, expected=f"1 to {found.ipus}, as {found.title} has"
         )
-    return replace(found, ipus=ipus)
+    return replace(found, ipus=ipus, title=f"{ipus} x {found.chip.title}")
 
 
 def _arguments(inputs: Any) -> tuple[Any, ...]:

@@ -18,24 +18,33 @@ from nxjax.backends.ipu.engine import Engine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.model import Model
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
-from nxjax.kernels.ipu.chip import System
+from nxjax.kernels.ipu.chip import Chip, System
 from nxjax.kernels.ipu.host import runner
 from nxjax.lower.ipu.builder import Options
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.precision import in_half
+from nxjax.lower.macs import macs
+from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.pipeline.schedule import Kind, Timeline, order, timed
 from nxjax.lower.pipeline.stages import Stages, cut, nbytes
 from nxjax.lower.pipeline.training import Half, Micro, halves
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import like
+from nxjax.ops.base import Elementwise, like
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.program import Program
+from nxjax.trace.program import Equation, Program, Var
+from nxjax.transforms.inline import inlined
 
 Recompute = Literal["auto", True, False]
 # Of a tile's memory, what parameters of a stage may take at most when places to cut are searched.
 _PARAMETERS: Final = 0.5
+# How often places to cut are searched, each time with the model's answer to the time before.
+_TRIES: Final = 3
+# For where to cut: cycles of a small vertex, multiply-accumulates of a tile and cycle, ops that are only a view.
+_VERTEX: Final = 300
+_RATE: Final = 8
+_FREE: Final = frozenset(("reshape", "transpose", "broadcast_in_dim", "slice", "rev", "split", "copy", "stop_gradient"))
 
 
 @final
@@ -114,6 +123,11 @@ class PlacedStage:
         self.forward = Direction(half.forward if training else program, one, options)
         self.backward = Direction(half.backward, one, options) if training else None
 
+    @property
+    def cycles(self) -> int:
+        """Of one micro-batch, both directions."""
+        return self.forward.cycles + (self.backward.cycles if self.backward else 0)
+
     def memory(self, tiles: int, available: int, gradients: int, in_flight: int) -> StageMemory:
         models = [self.forward] if self.backward is None else [self.forward, self.backward]
         peaks = [d.model.memory.peak for d in models]
@@ -122,6 +136,24 @@ class PlacedStage:
         other = sum(codes) - codes[first]
         waiting = max(in_flight - 1, 0) * (self.half.stash + self.kept)
         return StageMemory(peaks[first], other, -(-gradients // tiles), -(-waiting // tiles), available)
+
+
+def cycles(e: Equation, chip: Chip) -> float:
+    """About what an equation takes on one IPU: phases with their syncs, bytes through the exchange, products.
+
+    Coarse, and fast: it decides where to cut; what the stages then take is the model's to say.
+    """
+    moved = sum(nbytes(a.type) for a in (*e.inputs, *e.outputs)) / chip.tiles
+    work = macs(e)
+    if work:
+        # Operands, the product, and mostly a reduction of its parts.
+        return 2 * (chip.sync_cycles + _VERTEX) + moved / chip.exchange_bytes + work / (chip.tiles * _RATE)
+    if e.op.name in _FREE:
+        return 0.0
+    if isinstance(e.op, Elementwise):
+        # Mostly part of a vertex with its neighbours, on elements that are there.
+        return _VERTEX / 2 + moved
+    return chip.sync_cycles + _VERTEX + moved / chip.exchange_bytes + moved
 
 
 @final
@@ -171,7 +203,7 @@ class Pipeline:
             )
         self.system = system
         self.options = options or Options()
-        self.program = program
+        self.program = dead_code_eliminated(inlined(program))
         self.micro_batches = micro_batches
         self.batched = tuple(batched)
         self.trained = tuple(trained) or (False,) * len(program.inputs)
@@ -201,19 +233,44 @@ class Pipeline:
         raise failure
 
     def _placed(self, count: int, recompute: bool) -> None:
+        """Cut into ``count`` stages; where the model finds them uneven, cut again by what it says of them."""
+        self.recompute = recompute
+        chip = self.system.chip
+        weights = {e.outputs[0]: cycles(e, chip) for e in self.program.equations if e.outputs}
+        best: tuple[float, Stages, list[PlacedStage], list[StageMemory]] | None = None
+        failure: TileMemoryError | None = None
+        for _ in range(_TRIES if count > 1 else 1):
+            try:
+                stages, placed, memory = self._cut(count, weights)
+            except TileMemoryError as error:
+                failure = error
+                break
+            took = [p.cycles for p in placed]
+            if best is None or max(took) < best[0]:
+                best = (max(took), stages, placed, memory)
+            for stage, cost in zip(stages.stages, took, strict=True):
+                own = [e.outputs[0] for e in stage.program.equations if e.outputs]
+                factor = cost / max(sum(weights[v] for v in own), 1.0)
+                weights.update((v, weights[v] * factor) for v in own)
+        if best is None:
+            assert failure is not None
+            raise failure
+        _, self.stages, self.placed, self.memory = best
+
+    def _cut(self, count: int, weights: dict[Var, float]) -> tuple[Stages, list[PlacedStage], list[StageMemory]]:
         chip = self.system.chip
         limit = chip.memory * chip.tiles * _PARAMETERS
-        self.stages: Stages = cut(self.program, min(count, max(len(self.program.equations), 1)), limit=limit)
-        self.recompute = recompute
+        cost = lambda e: weights[e.outputs[0]] if e.outputs else 0.0
+        stages = cut(self.program, min(count, max(len(self.program.equations), 1)), cost, limit)
         if self.training:
-            parts = halves(self.stages, self.trained, recompute)
+            parts = halves(stages, self.trained, self.recompute)
         else:
-            parts = [Half(s.program, s.program, len(s.program.outputs), (), (), (), 0) for s in self.stages.stages]
+            parts = [Half(s.program, s.program, len(s.program.outputs), (), (), (), 0) for s in stages.stages]
         n = len(parts)
         timeline = timed(self._order(n), [1.0] * n, [2.0] * n)
-        self.placed: list[PlacedStage] = []
-        self.memory: list[StageMemory] = []
-        for k, (half, stage) in enumerate(zip(parts, self.stages.stages, strict=True)):
+        placed: list[PlacedStage] = []
+        memory: list[StageMemory] = []
+        for k, (half, stage) in enumerate(zip(parts, stages.stages, strict=True)):
             kept = sum(
                 nbytes(t)
                 for s, t in zip(stage.sources, stage.program.in_types, strict=True)
@@ -222,9 +279,10 @@ class Pipeline:
             made = PlacedStage(half, stage.program, kept, self.system, self.options, self.training)
             gradients = sum(nbytes(stage.program.in_types[i]) for i in half.wanted if stage.sources[i].kind == "input")
             found = made.memory(chip.tiles, chip.memory, gradients, timeline.in_flight(k))
-            self.placed.append(made)
-            self.memory.append(found)
+            placed.append(made)
+            memory.append(found)
             self._check(k, made, found)
+        return stages, placed, memory
 
     def _check(self, k: int, made: PlacedStage, found: StageMemory) -> None:
         if found.fits:
