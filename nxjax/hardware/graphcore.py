@@ -102,8 +102,11 @@ class GraphCoreManager:
             raise ParameterError("GraphCoreManager: num_ipus", got=repr(num_ipus), expected="an int, at least 1")
         if precision not in PRECISIONS:
             raise ParameterError("GraphCoreManager: precision", got=repr(precision), expected=", ".join(PRECISIONS))
-        if isinstance(memory_proportion, bool) or not 0 < memory_proportion <= 1:
-            raise ParameterError("GraphCoreManager: memory_proportion", got=memory_proportion, expected="in (0, 1]")
+        number = isinstance(memory_proportion, (int, float)) and not isinstance(memory_proportion, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not number or not 0 < memory_proportion <= 1:
+            raise ParameterError(
+                "GraphCoreManager: memory_proportion", got=repr(memory_proportion), expected="in (0, 1]"
+            )
         self._system = _system(system, num_ipus)
         self._options = Options(
             precision,
@@ -114,17 +117,20 @@ class GraphCoreManager:
         self.num_ipus = num_ipus
         self.compile_only = bool(compile_only)
         self._hardware: Hardware | None = None
+        self._finalized = False
 
     # --- life ---
 
     def initialize(self) -> bool:
-        """Look for IPUs and get ready; True, on hardware or on the model of it."""
+        """Look for IPUs and get ready; True, on hardware or on the model of it. The first use does it too."""
         self._hardware = hardware()
+        self._finalized = False
         return True
 
     def finalize(self) -> None:
         """Let go of the devices; the manager can be initialized again."""
         self._hardware = None
+        self._finalized = True
 
     @property
     def is_initialized(self) -> bool:
@@ -139,10 +145,10 @@ class GraphCoreManager:
 
     def _ready(self, what: str) -> Hardware:
         if self._hardware is None:
-            raise ExecutionError(
-                f"{what}: the IPU manager is not initialized",
-                fix="call initialize() first, or use it in a with statement",
-            )
+            if self._finalized:
+                raise ExecutionError(f"{what}: the IPU manager was finalized", fix="call initialize() again")
+            self.initialize()
+            assert self._hardware is not None
         return self._hardware
 
     # --- devices ---
@@ -196,7 +202,8 @@ class GraphCoreManager:
             model: a `nxjax.nn.Module`, or a pure function of arrays.
             example_inputs: an array, or a tuple of the model's arguments; only their types matter.
             execution: how several IPUs share the work. "auto": one IPU of one; of several, each takes a share of the
-                batch if the model fits one and the batch divides, else consecutive stages, as few as fit.
+                batch if the model fits one IPU and treats samples apart; one IPU if it fits but does not; else
+                consecutive stages, as few as fit.
 
         Raises:
             TileMemoryError: it does not fit; names tile, tensors and the lines they come from.

@@ -167,6 +167,7 @@ class Signature:
         found, self._tree = tree.flatten(tuple(inputs))
         self.types = [type_of(x, "compile_model") for x in found]
         self._out: list[tree.TreeDef] = []
+        self._parts: dict[int, bool] = {}
 
     def program(self, batch: int | None = None) -> Program:
         """The function's program; with ``batch``, for so many samples in the leading dimension of every input."""
@@ -185,15 +186,44 @@ class Signature:
         sizes = {t.shape[0] if t.shape else 0 for t in self.types}
         return sizes.pop() if len(sizes) == 1 else 0
 
-    def by_samples(self, samples: int) -> bool:
-        """Whether every result has the samples in its leading dimension."""
-        if not self.batch or self.batch % samples:
+    def by_samples(self, parts: int) -> bool:
+        """Whether the samples in the leading dimension of inputs and results may go through in so many parts.
+
+        Shapes alone do not say it: a mean over the batch, a sort or a reversal keeps them. So the function is run on
+        random samples, at once and in parts.
+        """
+        if parts not in self._parts:
+            self._parts[parts] = bool(self.batch) and not self.batch % parts and self._apart(parts)
+        return self._parts[parts]
+
+    def _apart(self, parts: int) -> bool:
+        n = self.batch // parts
+        whole = self.program().out_types
+        try:
+            part = self.program(n).out_types
+        except Exception:
+            # It takes no other number of samples, for whatever reason: a product of two inputs, for one.
             return False
-        whole, part = self.program(), self.program(self.batch // samples)
-        return all(
-            t.shape[:1] == (self.batch,) and p.shape == (self.batch // samples, *t.shape[1:])
-            for t, p in zip(whole.out_types, part.out_types, strict=True)
-        )
+        if len(whole) != len(part) or any(
+            t.shape[:1] != (self.batch,) or p != ArrayType((n, *t.shape[1:]), t.dtype, t.weak)
+            for t, p in zip(whole, part, strict=True)
+        ):
+            return False
+        draw = np.random.default_rng(0)
+        # Large values too, for what depends on a threshold.
+        return parts == 1 or all(self._same(parts, [_random(draw, t, size) for t in self.types]) for size in (1, 30))
+
+    def _same(self, parts: int, xs: Sequence[np.ndarray[Any, Any]]) -> bool:
+        """Whether the function gives for ``xs`` what it gives for their parts."""
+
+        def results(values: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+            ys = tree.flatten(self.function(*tree.unflatten(self._tree, [asarray(v) for v in values])))[0]
+            return [np.asarray(asarray(y).numpy()) for y in ys]
+
+        with np.errstate(all="ignore"):
+            whole = results(xs)
+            cut = [results(p) for p in zip(*(np.split(x, parts) for x in xs), strict=True)]
+            return all(_close(y, np.concatenate(ps)) for y, ps in zip(whole, zip(*cut, strict=True), strict=True))
 
     def leaves(self, inputs: Sequence[Any]) -> list[Array]:
         found, structure = tree.flatten(tuple(inputs))
@@ -211,12 +241,30 @@ class Signature:
         return tree.unflatten(self._out[0], [asarray(y) for y in ys])
 
 
+def _random(draw: np.random.Generator, t: ArrayType, size: int) -> np.ndarray[Any, Any]:
+    if t.dtype.kind in "biu":
+        # Indices that any table of two rows has.
+        return draw.integers(0, 2, t.shape).astype(t.dtype)
+    return (draw.standard_normal(t.shape) * size).astype(t.dtype)
+
+
+def _close(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
+    """Equal but for the order of sums."""
+    if x.dtype.kind in "biu":
+        return np.array_equal(x, y)
+    wide = np.complex128 if x.dtype.kind == "c" else np.float64
+    x, y = x.astype(wide), y.astype(wide)
+    known = np.abs(x[np.isfinite(x)])
+    tolerance = 1e-4 if known.size == 0 else 1e-4 * max(float(known.max()), 1e-30)
+    return np.allclose(x, y, rtol=1e-3, atol=tolerance, equal_nan=True)
+
+
 def make(function: Callable[..., Any], inputs: Sequence[Any], setting: Setting, execution: str) -> CompiledModel:
     """``function`` compiled for the IPUs of ``setting``.
 
     Args:
         execution: "auto", or one of `Execution`. "auto" uses one IPU of one; of several, shares of the batch where the
-            model fits one IPU and its batch divides, else stages.
+            model fits one IPU and treats samples apart, one IPU if it fits but does not, else stages.
 
     Raises:
         TileMemoryError: it fits in no way; names the largest tensors and their lines.
@@ -225,19 +273,28 @@ def make(function: Callable[..., Any], inputs: Sequence[Any], setting: Setting, 
     known = ("auto", "single", "replicated", "pipelined")
     if execution not in known:
         raise ParameterError("compile_model: execution", got=repr(execution), expected=", ".join(known))
+    if not callable(function):
+        raise ParameterError("compile_model: model", got=type(function).__name__, expected="a function or a Module")
     signature = Signature(function, inputs)
     ipus = setting.system.ipus
     if execution == "single" or (execution == "auto" and ipus == 1):
         return _single(signature, inputs, setting)
-    if execution == "replicated" or (execution == "auto" and signature.by_samples(ipus)):
-        if not signature.by_samples(ipus):
-            raise ParameterError(
-                "compile_model: the batch cannot be shared out",
-                got=f"inputs {', '.join(map(str, signature.types))} over {ipus} IPUs",
-                expected="a leading dimension of samples, the same in inputs and results, that the IPUs divide",
-            )
+    if execution == "replicated" and not signature.by_samples(ipus):
+        raise ParameterError(
+            "compile_model: the batch cannot be shared out",
+            got=f"inputs {', '.join(map(str, signature.types))} over {ipus} IPUs",
+            expected="a leading dimension of samples, the same in inputs and results, that the IPUs divide; "
+            "a result that depends on its own sample only",
+            fix='execution="single" or "pipelined"',
+        )
+    if execution != "pipelined":
         try:
-            return _staged(signature, setting, "replicated", 1, ipus, ipus)
+            replicas = next((n for n in range(ipus, 1, -1) if signature.by_samples(n)), 1)
+            if replicas == 1:
+                made = _single(signature, inputs, setting)
+                made.notes.append(f"one of {ipus} IPUs is used: the batch cannot be shared out")
+                return made
+            return _staged(signature, setting, "replicated", 1, replicas, replicas)
         except TileMemoryError:
             if execution == "replicated":
                 raise

@@ -43,12 +43,12 @@ def loss(ws, x, t):
 
 def test_life():
     manager = GraphCoreManager()
-    with pytest.raises(ExecutionError, match="not initialized"):
-        manager.compile_model(net, X)
-    assert manager.initialize() and manager.is_initialized
+    assert not manager.is_initialized
+    assert manager.compile_model(net, X).cycles > 0 and manager.is_initialized
     manager.finalize()
-    with pytest.raises(ExecutionError, match="not initialized"):
+    with pytest.raises(ExecutionError, match="finalized"):
         manager.get_ipu_info()
+    assert manager.initialize() and manager.get_ipu_count() == 1
     assert "GraphCoreManager(1 x" in repr(manager)
     assert get_graphcore_manager().is_initialized
 
@@ -102,6 +102,36 @@ def test_a_model_without_samples_is_not_cut():
             ipu.compile_model(lambda w: w.sum(), X, "replicated")
 
 
+@pytest.mark.parametrize(
+    "f",
+    [lambda x: x - x.mean(0), lambda x: x[::-1], lambda x: nx.sort(x, axis=0), lambda x: x / x.shape[0],
+     lambda x: x + nx.arange(x.shape[0])[:, None], lambda x: x[:, :8] @ x],
+    ids=["mean", "rev", "sort", "size", "numbered", "product"],
+)  # fmt: skip
+@pytest.mark.parametrize("ipus", [2, 3])
+def test_samples_that_need_each_other_stay_together(f, ipus: int):
+    with GraphCoreManager(num_ipus=ipus) as ipu:
+        made = ipu.compile_model(f, X)
+        np.testing.assert_allclose(np.asarray(made(X)), f(X), rtol=1e-4, atol=1e-5)
+        assert made.execution == "single" and "one of" in str(made)
+        np.testing.assert_allclose(np.asarray(ipu.compile_model(f, X, "pipelined")(X)), f(X), rtol=1e-4, atol=1e-5)
+        with pytest.raises(ParameterError, match="shared out"):
+            ipu.compile_model(f, X, "replicated")
+
+
+def test_a_product_of_two_inputs_is_not_cut():
+    with GraphCoreManager(num_ipus=2) as ipu:
+        made = ipu.compile_model(lambda a, b: a @ b, (X[:, :8], T))
+        np.testing.assert_allclose(np.asarray(made(X[:, :8], T)), X[:, :8] @ T, rtol=1e-4, atol=1e-5)
+
+
+def test_as_many_ipus_as_divide_the_batch():
+    with GraphCoreManager(num_ipus=4) as ipu:
+        made = ipu.compile_model(net, X[:6])
+        assert made.execution == "replicated" and made.ipus == 3
+        np.testing.assert_allclose(np.asarray(made(X[:6])), net(X[:6]), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("options", [{"schedule": "gpipe"}, {"recompute": True}, {"stages": 2, "replicas": 2}])
 def test_training_in_stages(options):
     with GraphCoreManager(num_ipus=4) as ipu:
@@ -135,8 +165,8 @@ def test_compile_only():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"num_ipus": 0}, {"num_ipus": 1.5}, {"precision": "int8"}, {"memory_proportion": 0}, {"system": "tpu"},
-     {"num_ipus": 5, "system": "m2000"}],
+    [{"num_ipus": 0}, {"num_ipus": 1.5}, {"precision": "int8"}, {"memory_proportion": 0}, {"memory_proportion": "0.6"},
+     {"system": "tpu"}, {"num_ipus": 5, "system": "m2000"}],
 )  # fmt: skip
 def test_wrong_settings(wrong):
     with pytest.raises(ParameterError):

@@ -79,10 +79,23 @@ OPTIMIZE = """
         memory_proportion=0.6,       # Balance between available memory and recomputation
         enable_half_partials=True    # Use half-precision for partial results
     )
-    ipu_manager.initialize()
 
     # Optimize the model for IPU execution
     optimized_model = ipu_manager.optimize_model(model, example_inputs)
+"""
+
+SEVERAL = """
+    from nxjax.hardware.graphcore import GraphCoreManager
+
+    # Create a multi-IPU manager
+    ipu_manager = GraphCoreManager(
+        num_ipus=4,                  # Use 4 IPUs
+        precision="float16",
+        memory_proportion=0.6
+    )
+
+    # The model will automatically be distributed across the IPUs
+    compiled_model = ipu_manager.compile_model(model, example_inputs)
 """
 
 BATCHES = """
@@ -144,6 +157,12 @@ def test_the_context_manager():
     names = run(CONTEXT)
     close(names["outputs"], 0.02)
     assert names["compiled_model"].ipus == 4 and not names["ipu"].is_initialized
+
+
+def test_several_ipus():
+    compiled = run(SEVERAL)["compiled_model"]
+    assert compiled.ipus == 4
+    close(compiled(X), 0.02)
 
 
 def test_optimization_settings():
