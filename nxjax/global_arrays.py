@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.backends import placing
 from nxjax.errors import ExecutionError, ShardingError
-from nxjax.trace.array import DeviceArray, PlacedArray, as_value, from_numpy
+from nxjax.trace.array import DeviceArray, PlacedArray, as_value, from_numpy, wrap
 from nxjax.trace.mesh import process_index
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 from nxjax.trace.types import ArrayType, Shape
@@ -107,8 +107,12 @@ def make_array_from_callback(
 
 
 def _part(x: Any, dtype: Any) -> np.ndarray[Any, Any]:
-    data: np.ndarray[Any, Any] = x.numpy() if isinstance(x, DeviceArray) else from_numpy(np.asarray(x)).numpy()
-    return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    if isinstance(x, DeviceArray) or dtype is None:
+        data: np.ndarray[Any, Any] = x.numpy() if isinstance(x, DeviceArray) else from_numpy(np.asarray(x)).numpy()
+        return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    # Not through the canonical dtype: 64-bit parts of a 64-bit array keep all of their bits.
+    data = np.asarray(x)
+    return data if data.dtype == dtype and not data.flags.writeable else data.astype(dtype)
 
 
 def make_array_from_process_local_data(
@@ -211,7 +215,7 @@ def _assembled(
         raise ShardingError(f"{where}: this process has no part, so the dtype is not known", fix="give dtype=...")
     type_ = ArrayType(shape, np.dtype(kind), False)
     if layout.num_devices == 1 and isinstance(blocks[0], np.ndarray):
-        return placing.put(from_numpy(blocks[0]), layout)
+        return placing.put(wrap(blocks[0]), layout)
     return PlacedArray(None, type_, placing.backend_of(layout).assemble(blocks, type_, layout), layout)
 
 

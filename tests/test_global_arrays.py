@@ -227,3 +227,15 @@ def test_flags_of_jax_programs_set_the_number() -> None:
         "[4. 6.]",
         "[6.0, 9.0]",
     ]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("dtype", ["float64", "int64", "complex128"])
+def test_parts_of_64_bits_keep_all_of_them(count: int, dtype: str) -> None:
+    whole = (np.arange(8) + 1 / 3 if dtype != "int64" else np.arange(8) + 2**40).astype(dtype)
+    rows = NamedSharding(nx.make_mesh((count,), ("x",), devices=nx.devices("cpu")[:count]), P("x"))
+    made = nx.make_array_from_callback((8,), rows, lambda index: whole[index], dtype=dtype)
+    assert made.dtype == dtype
+    np.testing.assert_array_equal(made, whole)
+    whole[:] = 0  # whoever gave the parts may go on with them
+    assert abs(complex(made[7])) > 7

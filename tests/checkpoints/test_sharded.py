@@ -186,6 +186,18 @@ def test_parts_that_leave_a_gap_or_overlap(tmp_path, monkeypatch):
         parts.gathered(((0, 8),), whole.dtype, known, "w")
 
 
+@pytest.mark.parametrize("place", [P("x"), P("x", "y"), P()], ids=str)
+def test_64_bits_come_back_onto_devices(place, tmp_path):
+    s = nx.sharding.NamedSharding(nx.make_mesh((2, 4), ("x", "y")), place)
+    state = {"w": np.arange(32).reshape(4, 8) / 3, "n": np.arange(32).reshape(4, 8) + 2**40}
+    placed = nx.device_put({k: nx.array(v, dtype=v.dtype) for k, v in state.items()}, s)
+    checkpoints.save(tmp_path, placed)
+    for found in (checkpoints.restore(tmp_path, like=placed), checkpoints.restore(tmp_path, shardings=s)):
+        for k, v in state.items():
+            assert found[k].dtype == v.dtype
+            np.testing.assert_array_equal(found[k], v)
+
+
 ONE = """
 import numpy as np, sys
 import nxjax as nx
