@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 
+from nxjax import whole
 from nxjax.export.exported import Exported
 from nxjax.export.serialization import deserialize
 
@@ -22,18 +22,7 @@ def save(path: str | os.PathLike[str], exported: Exported, vjp_order: int = 0) -
     >>> float(load(path).call(3.0))
     6.0
     """
-    data = exported.serialize(vjp_order)
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    whole.write(path, exported.serialize(vjp_order))
 
 
 def load(path: str | os.PathLike[str]) -> Exported:

@@ -10,13 +10,13 @@ import importlib
 import json
 import math
 import os
-import uuid
 from pathlib import Path
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 
+from nxjax import whole
 from nxjax.errors import DtypeError, InvalidFileError, MissingExtraError, TreeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
@@ -62,19 +62,7 @@ def save(path: str | os.PathLike[str], params: Any) -> None:
                 expected=f"int4, {', '.join(TYPES.values())}",
                 fix="save keys of random numbers as nx.random.key_data(key), complex numbers as two arrays",
             )
-    data = _library("safetensors.numpy").save(tensors, {TREE: json.dumps(tree)})
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        # Not of `tempfile`, whose files are readable by their owner only.
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    whole.write(path, _library("safetensors.numpy").save(tensors, {TREE: json.dumps(tree)}))
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from nxjax import whole
 from nxjax.backends.base import Label
 from nxjax.errors import ExecutionError, LoweringError, MissingExtraError
 from nxjax.kernels.ipu.host_compiler import SHIM, compiler
@@ -64,7 +65,7 @@ class PoplarProject:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         for name, data in self.files.items():
-            _write(path / name, data)
+            whole.write(path / name, data)
         return path
 
     def run(self, inputs: Sequence[NDArray], on: On = "ipu", runs: int = 1, timeout: float = 600.0) -> list[NDArray]:
@@ -118,7 +119,7 @@ class PoplarProject:
             raise MissingExtraError("ipu: no C++ compiler", got=reason, fix="install g++ or clang++, or set CXX")
         found = self.program.codelets()
         for name, text in poplar_host.registrations(found).items():
-            _write(folder / name, text.encode())
+            whole.write(folder / name, text.encode())
         commands = poplar_host.compilations(path, str(SHIM), len(found))
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(lambda command: _compiled(command, folder, timeout), commands))
@@ -136,12 +137,6 @@ class PoplarProject:
                     expected=f"{v.dtype}{list(v.shape)}",
                 )
         return [np.ascontiguousarray(x) for x in inputs]
-
-
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)
 
 
 def _compiled(command: Sequence[str], folder: Path, timeout: float) -> None:
