@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from typing import Any, final
 
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.ops.collectives import varying
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.axes import axes_in_scope, binding_axis
+from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
-from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
+from nxjax.trace.mesh import BaseMesh, current_mesh
 from nxjax.trace.partition import UNCONSTRAINED, PartitionSpec
 from nxjax.trace.sharding import check_spec
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.shard_map_op import shard_map_op, shard_type
+from nxjax.transforms.shard_map_op import inside, shard_map_op, shard_type
 
 
 @final
@@ -115,7 +114,7 @@ def shard_map(
             out_flat[:] = tree.broadcast_leaves(out_specs, y, "shard_map: out_specs")
             return place.results(name, [as_value(v, "shard_map") for v in ys], out_flat, y)
 
-        with place.entered():
+        with inside(place.mesh, place.axes, check_vma):
             program = stage(flat, types, name, labels)
         opened, consts = program.close_over()
         out = shard_map_op(
@@ -170,7 +169,6 @@ class _Place:
                     f"shard_map: axis {n!r} is already handled by the shard_map around", expected="another axis"
                 )
         self.mesh = found
-        self.around = frozenset(manual)
         self.axes = tuple(n for n in found.axis_names if n in wanted)
         self.checked = checked
 
@@ -187,19 +185,6 @@ class _Place:
                 expected=f"axes among {self.axes}",
                 fix="with axis_names, specs say how those axes cut; the others stay the compiler's",
             )
-
-    def entered(self) -> ExitStack:
-        """The context of the body: its axes have names, and the mesh's axes are manual."""
-        manual = self.around | frozenset(self.axes)
-        kinds = tuple(
-            AxisType.Manual if n in manual else t
-            for n, t in zip(self.mesh.axis_names, self.mesh.axis_types, strict=True)
-        )
-        stack = ExitStack()
-        for n in self.axes:
-            stack.enter_context(binding_axis(n, self.mesh.shape[n], self.mesh, self.checked))
-        stack.enter_context(use_mesh(AbstractMesh(self.mesh.axis_sizes, self.mesh.axis_names, kinds)))
-        return stack
 
     def results(self, name: str, ys: Sequence[Array], specs: Sequence[Any], y: Any) -> list[Array]:
         """The results with types that say what their specs say.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, final
 
 from nxjax.errors import ShardingError
@@ -24,9 +25,9 @@ from nxjax.ops.shape import reshape
 from nxjax.ops.shape import transpose as transpose_op
 from nxjax.ops.sharding import inserted
 from nxjax.ops.slicing import slice as slice_op
-from nxjax.trace.axes import spmd_axis
+from nxjax.trace.axes import binding_axis, spmd_axis
 from nxjax.trace.core import Array, Linear, current_trace
-from nxjax.trace.mesh import BaseMesh
+from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Program, run
 from nxjax.trace.sharding import NamedSharding, check_shape
@@ -66,6 +67,21 @@ def whole_type(type: ArrayType, mesh: BaseMesh, spec: PartitionSpec, axes: Axes)
 
 def _parts(mesh: BaseMesh, spec: PartitionSpec, dim: int) -> int:
     return math.prod(mesh.shape[n] for n in spec.axes(dim))
+
+
+def inside(mesh: BaseMesh, axes: Axes, checked: bool) -> ExitStack:
+    """The context of a body: its axes have names, and they are manual axes of the current mesh.
+
+    Transforms of a body take place in it too, since rules of the user's own (`custom_vjp`) run then.
+    """
+    around = current_mesh()
+    manual = frozenset(axes) | frozenset(() if around is None else around.manual_axes)
+    kinds = tuple(AxisType.Manual if n in manual else t for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True))
+    stack = ExitStack()
+    for n in axes:
+        stack.enter_context(binding_axis(n, mesh.shape[n], mesh, checked))
+    stack.enter_context(use_mesh(AbstractMesh(mesh.axis_sizes, mesh.axis_names, kinds)))
+    return stack
 
 
 @final
@@ -129,7 +145,8 @@ class ShardMap(Nested):
         **place: Any,
     ) -> tuple[Any, Any]:
         mask = present(tangents)
-        pushed, varies = jvp_program(program, mask)
+        with inside(place["mesh"], place["manual_axes"], checked):
+            pushed, varies = jvp_program(program, mask)
         outs = (*out_specs, *picked(out_specs, varies))
         if checked:
             pushed = said_to_vary(pushed, [t.vma for t in (*program.out_types, *picked(program.out_types, varies))])
@@ -160,8 +177,9 @@ class ShardMap(Nested):
         checked: bool,
     ) -> tuple[Any, Any]:
         mask = present(tangents)
-        place = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
-        value, tangent, varies = linearized(program, mask)
+        place: dict[str, Any] = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
+        with inside(mesh, manual_axes, checked):
+            value, tangent, varies = linearized(program, mask)
         n = len(out_specs)
         value, sources = without_forwarded(value, n)
         value, kept_specs = _residuals_stacked(value, n, mesh, manual_axes, checked)
@@ -230,7 +248,8 @@ class ShardMap(Nested):
         def make() -> Program:
             known_types = [t for t, l in zip(program.in_types, linear, strict=True) if not l]
             ct_types = [t.strong() for t in picked(program.out_types, nonzero)]
-            back = stage(flat, [*known_types, *ct_types], f"transpose({program.name})")
+            with inside(mesh, manual_axes, checked):
+                back = stage(flat, [*known_types, *ct_types], f"transpose({program.name})")
             return said_to_vary(back, [t.vma for t in picked(program.in_types, linear)]) if checked else back
 
         back = program.derive(("shard_map transpose", linear, nonzero, mesh, in_specs, out_specs), make)
@@ -276,12 +295,13 @@ class ShardMap(Nested):
                 got=", ".join(used),
                 expected="an axis of the mesh that its in_specs and out_specs do not name",
             )
-        inside = size // math.prod(mesh.shape[n] for n in own)
-        if inside * math.prod(mesh.shape[n] for n in own) != size:
+        per_device = size // math.prod(mesh.shape[n] for n in own)
+        if per_device * math.prod(mesh.shape[n] for n in own) != size:
             raise ShardingError("vmap: spmd_axis_name does not divide the mapped axis", got=size, expected=own)
         if own and checked:
             program = taken_to_vary(program, [frozenset(own) if m else frozenset() for m in mask])
-        mapped, out = batched(program, inside, mask, name=axis_name)
+        with inside(mesh, manual_axes, checked):
+            mapped, out = batched(program, per_device, mask, name=axis_name)
         entry = None if not own else own[0] if len(own) == 1 else own
 
         def cut(specs: Specs, which: Sequence[bool]) -> Specs:

@@ -241,6 +241,29 @@ def own_derivative(l, a, v):
     return f(a * v)
 
 
+@both([("x",), ()], [()], A, V)
+def own_derivative_with_collectives(l, a, v):
+    @l.custom_vjp
+    def f(z):
+        return l.lax.psum(z, "x")
+
+    def bwd(n, ct):
+        return (ct * (n + l.lax.axis_index("x") + 3.0),)
+
+    f.defvjp(lambda z: (l.lax.psum(z, "x"), l.lax.axis_index("x")), bwd)
+    return f(a * v)
+
+
+@both([("x",), ()], [()], A, V)
+def own_tangent_with_collectives(l, a, v):
+    @l.custom_jvp
+    def f(z):
+        return l.lax.psum(l.np.sin(z), "x")
+
+    f.defjvp(lambda p, t: (f(p[0]), l.lax.psum(l.np.cos(p[0]) * t[0], "x")))
+    return f(a * v)
+
+
 @both([("x", "y"), ("x",), ()], [()], A, B[:8], S)
 def shared_over_different_axes(l, a, b, s):
     # The scalar's cotangent comes in three parts: of both axes, of one, and of none.
