@@ -85,21 +85,33 @@ DATA_MASKS = {
 }
 
 
-@pytest.mark.parametrize("style", DATA_MASKS)
-def test_masks_hold_though_the_calibration_data_has_nothing_to_mask(style):
+def with_data_mask(style):
+    """Attention with a mask among its arguments, quantized where nothing was masked; a mask of all, and a shorter one."""
+
     def f(p, x, m):
         scores = jnp.einsum("btd,bsd->bts", x @ p["q"], x @ p["k"]) / D**0.5
         return nn.softmax(DATA_MASKS[style](scores, m)) @ (x @ p["v"])
 
     whole, short = np.ones((2, T), np.float32), np.ones((2, T), np.float32)
     short[1, 4:] = 0
-    quantized = nx.quantize(f, "int8", calibrate=[(P, X, whole)])
+    return f, nx.quantize(f, "int8", calibrate=[(P, X, whole)]), whole, short
+
+
+@pytest.mark.parametrize("style", DATA_MASKS)
+def test_masks_hold_though_the_calibration_data_has_nothing_to_mask(style):
+    f, quantized, whole, short = with_data_mask(style)
     for mask in (whole, short):
         y, q = np.asarray(f(P, X, mask), np.float64), np.asarray(quantized(P, X, mask), np.float64)
         assert 10 * np.log10((y**2).sum() / ((q - y) ** 2).sum()) > 25
     other = X.copy()
     other[1, 4:] = 0
     assert (np.asarray(quantized(P, other, short))[1, :4] == np.asarray(quantized(P, X, short))[1, :4]).all()
+
+
+@pytest.mark.parametrize("style", DATA_MASKS)
+def test_masks_hold_in_the_file(style):
+    pytest.importorskip("ai_edge_litert")
+    _, quantized, _, short = with_data_mask(style)
     assert nx.compile(quantized, target="tflite")(P, X, short).deviation.exact
 
 
