@@ -86,7 +86,7 @@ DATA_MASKS = {
 
 
 def with_data_mask(style):
-    """Attention with a mask among its arguments, quantized where nothing was masked; a mask of all, and a shorter one."""
+    """Attention with a mask as an argument, quantized where nothing was masked; a mask of all, and a shorter one."""
 
     def f(p, x, m):
         scores = jnp.einsum("btd,bsd->bts", x @ p["q"], x @ p["k"]) / D**0.5
