@@ -117,3 +117,12 @@ def test_the_script_runs_in_an_interpreter_that_has_popart(tmp_path):
     np.testing.assert_allclose(np.asarray(artifact.run(X)), net(X), rtol=1e-5, atol=1e-6)
     with pytest.raises(ExecutionError, match="no 8 free IPUs"):
         make(python=str(python), num_ipus=8)
+
+
+def test_floats_are_compared_for_equality_in_the_old_operator_set():
+    x = np.array([[1, np.nan, -0.0, 3], [2, np.nan, 0.0, np.inf]], np.float32)
+    f = lambda x: (x[0] == x[1], x != nx.flip(x, 0), nx.where(x == 0, 7.0, x), nx.grad(lambda v: nx.max(v))(x[:, 2:]))
+    artifact = make(f, x)
+    assert {s.version for s in onnx.load_from_string(artifact.bytes).opset_import} == {10}
+    for found, wanted in zip(artifact.run(x), f(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))

@@ -327,18 +327,20 @@ def since(opset: int, emit: Emit) -> Emit:
     return checked
 
 
+def _same(b: Builder, n: Node, layout: Layout) -> str:
+    """Whether operands are equal. Floats have no Equal before opset 11: neither less nor greater, nor NaN."""
+    xs = [operand(b, t, layout) for t in n.operands]
+    if b.opset >= 11 or not any(t.dtype in dtypes.FLOAT or t.grid is not None for t in n.operands):
+        return b.op("Equal", xs, "equal")
+    apart = b.op("Or", [b.op("Less", xs, "less"), b.op("Greater", xs, "greater")], "apart")
+    unordered = b.op("Or", [b.op("IsNaN", [x], "nan") for x in xs], "unordered")
+    return b.op("Not", [b.op("Or", [apart, unordered], "other")], "equal")
+
+
 def equal(b: Builder, n: Node) -> None:
-    if b.opset < 11 and any(t.dtype in dtypes.FLOAT or t.grid is not None for t in n.operands):
-        raise b.refuse("a comparison of floats for equality before opset 11", "compare integers, or a difference")
-    nary("Equal")(b, n)
-
-
-def not_equal(b: Builder, n: Node) -> None:
-    if b.opset < 11 and any(t.dtype in dtypes.FLOAT or t.grid is not None for t in n.operands):
-        raise b.refuse("a comparison of floats for equality before opset 11", "compare integers, or a difference")
     layout = b.agree(n.operands, len(n.output.shape))
-    same = b.op("Equal", [operand(b, t, layout) for t in n.operands], "equal")
-    b.result(n.output, b.op("Not", [same]), layout)
+    same = _same(b, n, layout)
+    b.result(n.output, same if n.op == "equal" else b.op("Not", [same]), layout)
 
 
 def squared_difference(b: Builder, n: Node) -> None:
@@ -630,7 +632,7 @@ EMIT: Final[dict[str, Emit]] = {
     "pow": nary("Pow"),
     "squared_difference": squared_difference,
     "equal": equal,
-    "not_equal": not_equal,
+    "not_equal": equal,
     "less": nary("Less"),
     "less_equal": compare("LessOrEqual", "Greater", 12),
     "greater": nary("Greater"),
