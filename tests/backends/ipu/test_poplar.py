@@ -54,6 +54,18 @@ def test_control_flow_lookups_and_dtypes():
     check(several, X, tolerance=1e-3)
 
 
+def test_states_stay_on_the_chip_between_runs():
+    made = PoplarProject(lower(nx.make_jaxpr(step)(W, X), system("bow"), donate=(0,)))
+    main = made.files["main.cpp"].decode()
+    assert main.count("s.input(load") == main.count("s.output(save") == 1
+    found, value = made.run([W, X], "host", runs=3)
+    w = W
+    for _ in range(3):
+        w, want = step(w, X)
+    np.testing.assert_allclose(found, np.asarray(w), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(value, np.asarray(want), rtol=1e-5)
+
+
 def test_inputs_are_checked():
     made = project(lambda x: nx.tanh(x), X)
     with pytest.raises(ExecutionError, match="another type"):

@@ -205,14 +205,18 @@ class _Writer:
         for name, symbol in self._functions.items():
             body = self.block(p.functions[name], self.fresh())
             self.line(f"poplar::Function {symbol} = s.graph.addFunction({body});")
-        self.line("poplar::program::Sequence steps;")
+        # States come once, stay on the chip from run to run, and leave once.
+        self.line("poplar::program::Sequence load, steps, save;")
         for v in p.inputs:
-            self.line(f"s.input(steps, {self.name(v)}, {v.nbytes});")
+            to = "load" if v.role == "state" else "steps"
+            self.line(f"s.input({to}, {self.name(v)}, {v.nbytes});")
         for step in p.steps:
             self.step(step, "steps")
         for v in p.outputs:
-            self.line(f"s.output(steps, {self.name(v)}, {v.nbytes});")
-        self.line('return s.run(steps, {{"debug.instrument", s.option("profile", "").size() ? "true" : "false"}});')
+            to = "save" if v.role == "state" else "steps"
+            self.line(f"s.output({to}, {self.name(v)}, {v.nbytes});")
+        flags = '{{"debug.instrument", s.option("profile", "").size() ? "true" : "false"}}'
+        self.line(f"return s.run({{load, steps, save}}, {flags});")
         head = [
             f"// {p.name}: {p.system.title}.",
             '#include "nx_graph.hpp"',

@@ -157,15 +157,15 @@ inline void Call::run(host::Machine &machine) const { machine.function(function_
 
 class Engine {
  public:
-  Engine(Graph &graph, const program::Program &program, const OptionFlags & = {})
-      : graph_(graph), program_(program.clone()) {
+  Engine(Graph &graph, const std::vector<program::Program> &programs, const OptionFlags & = {})
+      : graph_(graph), programs_(programs) {
     host::check(graph);
   }
   void load(const Device &) {}
   void connectStream(const std::string &handle, void *data) { streams_[handle] = static_cast<char *>(data); }
-  void run(unsigned = 0) {
+  void run(unsigned program = 0) {
     host::Machine machine(graph_, streams_);
-    program_->run(machine);
+    programs_.at(program).run(machine);
   }
   void printProfileSummary(std::ostream &out, const OptionFlags & = {}) const {
     out << "the host measures no cycles" << std::endl;
@@ -173,7 +173,7 @@ class Engine {
 
  private:
   Graph &graph_;
-  std::shared_ptr<program::Program> program_;
+  std::vector<program::Program> programs_;
   std::map<std::string, char *> streams_;
 };
 

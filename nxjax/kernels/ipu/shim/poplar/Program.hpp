@@ -10,16 +10,29 @@ class Machine;
 
 namespace program {
 
+// A value, as Poplar's: a copy of any kind of program is one of it.
 class Program {
  public:
+  Program() = default;
+  Program(const Program &other) : whole_(other.clone()) {}
+  Program &operator=(const Program &other) {
+    whole_ = other.clone();
+    return *this;
+  }
   virtual ~Program() = default;
-  virtual std::shared_ptr<Program> clone() const = 0;
-  virtual void run(host::Machine &machine) const = 0;
+  virtual std::shared_ptr<Program> clone() const { return whole_; }
+  virtual void run(host::Machine &machine) const { whole_->run(machine); }
+
+ private:
+  std::shared_ptr<Program> whole_;
 };
 
 template <typename P>
 class Cloned : public Program {
  public:
+  Cloned() = default;
+  Cloned(const Cloned &) : Program() {}
+  Cloned &operator=(const Cloned &) { return *this; }
   std::shared_ptr<Program> clone() const override { return std::make_shared<P>(static_cast<const P &>(*this)); }
 };
 

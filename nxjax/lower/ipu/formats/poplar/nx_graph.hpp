@@ -171,8 +171,9 @@ class Session {
     outputs_.emplace_back(bytes);
   }
 
-  int run(const poplar::program::Program &program, const poplar::OptionFlags &flags) {
-    poplar::Engine engine(graph, program, flags);
+  // Programs: load states, one run, save states.
+  int run(const std::vector<poplar::program::Program> &programs, const poplar::OptionFlags &flags) {
+    poplar::Engine engine(graph, programs, flags);
     if (devices_.empty()) return 0;
     engine.load(devices_[0]);
     const std::string data = option("data", ".");
@@ -186,7 +187,9 @@ class Session {
     for (std::size_t i = 0; i < outputs_.size(); ++i)
       engine.connectStream("out_" + std::to_string(i), outputs_[i].data());
     const int runs = std::atoi(option("runs", "1").c_str());
-    for (int i = 0; i < runs; ++i) engine.run(0);
+    engine.run(0);
+    for (int i = 0; i < runs; ++i) engine.run(1);
+    engine.run(2);
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       std::ofstream file(data + "/out_" + std::to_string(i) + ".bin", std::ios::binary);
       file.write(outputs_[i].data(), static_cast<std::streamsize>(outputs_[i].size()));
