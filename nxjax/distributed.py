@@ -61,7 +61,8 @@ def initialize(
             `ProcessLostError` where they wait for it.
         shutdown_timeout_seconds: seconds that a process waits for the others when it ends.
         coordinator_bind_address: what process 0 binds to, if not the port on all of its addresses.
-        collective_timeout_seconds: how long a collective of CPU devices may wait for a slow process.
+        collective_timeout_seconds: how long a computation over several processes may wait for one that lives but does
+            not come; then a `ProcessLostError`, too.
         cpu_collectives: ``"gloo"`` (over TCP), or ``"mpi"``.
 
     Raises:

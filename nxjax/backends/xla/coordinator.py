@@ -17,6 +17,9 @@ import time
 
 # What a process says: this word, its number, and how many it believes there are.
 HELLO = "nxjax"
+# Seconds that jaxlib waits for signs of life, a year: it ends processes that it finds missing, and `distributed` looks
+# after them in its own way.
+PATIENT = 365 * 86400
 
 
 def main(address: str, processes: int, timeout: int, heartbeat: int, shutdown: int) -> None:
@@ -35,7 +38,7 @@ def main(address: str, processes: int, timeout: int, heartbeat: int, shutdown: i
 
     jaxlib: object = _jax
     service = jaxlib.get_distributed_runtime_service(  # type: ignore[attr-defined]
-        address, processes, heartbeat_timeout=heartbeat, shutdown_timeout=shutdown, recoverable=True
+        address, processes, heartbeat_timeout=PATIENT, shutdown_timeout=shutdown, recoverable=True
     )
     _tell(present, "go")
     if not sys.stdin.readline():

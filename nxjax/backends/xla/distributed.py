@@ -1,8 +1,10 @@
 """Several processes as one machine: jaxlib's runtime client, collectives of CPU devices, and who is still alive.
 
 A process that dies is noticed by the others within the heartbeat timeout; whoever waits for a result that it takes part
-in gets a `ProcessLostError`. The callback for that is unusable in jaxlib 0.10 (its argument has no Python type, and the
-process ends), so a thread asks the coordinator who is alive, and that is a process of its own (`coordinator`).
+in gets a `ProcessLostError`. jaxlib's own watch ends the process (the callback for that is unusable in jaxlib 0.10: its
+argument has no Python type), so it is told to be patient, and a thread of each process writes a sign of life beside the
+coordinator's other values and reads those of the others. The coordinator is a process of its own (`coordinator`); that
+it may go, too, is kept from jaxlib (`relay`).
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 from nxjax.backends.xla import buffers, client, executable
-from nxjax.backends.xla.coordinator import HELLO
+from nxjax.backends.xla.coordinator import HELLO, PATIENT
+from nxjax.backends.xla.relay import Relay
 from nxjax.errors import ExecutionError, ParameterError, ProcessLostError
 from nxjax.trace.mesh import install_process_index
 
 _PREFIX: Final = "nxjax/"
 _SAME: Final = "let all processes make the same calls in the same order"
+T = TypeVar("T")
 _PATIENCE: Final = 2.0  # seconds that a result may take after a process that it needs has left
 
 
@@ -34,42 +38,65 @@ _PATIENCE: Final = 2.0  # seconds that a result may take after a process that it
 class Group:
     """The processes that have joined, as this one sees them."""
 
-    def __init__(self, raw: Any, processes: int, process: int, service: subprocess.Popen[str] | None) -> None:
+    def __init__(
+        self, raw: Any, processes: int, process: int, service: subprocess.Popen[str] | None, patience: float
+    ) -> None:
         self.raw = raw
         self.processes = processes
         self.process = process
         self.service = service
+        self.patience = patience  # seconds that others may take to come to a computation
         self.lost: str | None = None  # who is gone and why, once somebody is
         self.left: set[int] = set()  # who has gone in peace
+        self.deaf = False  # the coordinator is gone: what is asked of it is never answered
         self._stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._asking: set[threading.Thread] = set()
         self._barriers: dict[str, int] = {}
 
     # --- who is alive ---
 
-    def watch(self, period: float) -> None:
-        """Ask for the others from a thread of its own, every ``period`` seconds."""
-        thread = threading.Thread(target=self._watch, args=(period,), name="nxjax-peers", daemon=True)
-        thread.start()
+    def watch(self, timeout: float) -> None:
+        """Give signs of life and look for those of the others from a thread of its own.
 
-    def _watch(self, period: float) -> None:
-        everyone = list(range(self.processes))
+        Args:
+            timeout: seconds without a sign after which a process counts as lost.
+        """
+        self._watcher = threading.Thread(target=self._watch, args=(timeout,), name="nxjax-peers", daemon=True)
+        self._watcher.start()
+
+    def _watch(self, timeout: float) -> None:
+        period, beat = max(0.2, min(timeout / 4, 2.0)), 0
+        last = time.monotonic()
+        seen: dict[int, tuple[str, float]] = dict.fromkeys(range(self.processes), ("", last))
         while not self._stop.wait(period) and self.lost is None:
+            beat += 1
             try:
-                alive = set(self.raw.get_live_nodes(everyone))
-                gone = [p for p in everyone if p not in alive]
-                said = dict(self.raw.key_value_dir_get(_PREFIX + "failed"))
-                left = {int(k.rpartition("/")[2]) for k, _ in self.raw.key_value_dir_get(_PREFIX + "left")}
+                self.raw.key_value_set(f"{_PREFIX}beat/{self.process}", str(beat), allow_overwrite=True)
+                beats = _numbered(self.raw.key_value_dir_get(_PREFIX + "beat"))
+                said = _numbered(self.raw.key_value_dir_get(_PREFIX + "failed"))
+                left = _numbered(self.raw.key_value_dir_get(_PREFIX + "left"))
             except Exception as error:
-                if self._stop.is_set():
-                    return
-                self.lost = f"the coordinator does not answer: {str(error).splitlines()[0][:200]}"
+                self.coordinator_lost(str(error).splitlines()[0][:200])
                 return
-            for key, reason in said.items():
-                self.lost = f"process {key.rpartition('/')[2]} ended with {reason}"
-            self.left = left
-            gone = [p for p in gone if p not in left]
+            now = time.monotonic()
+            if now - last > timeout / 2:
+                # This process itself stood still: the others could not be seen meanwhile.
+                seen = {p: (value, now) for p, (value, _) in seen.items()}
+            last = now
+            for process, reason in said.items():
+                self.lost = f"process {process} ended with {reason}"
+            self.left = set(left)
+            seen.update({p: (b, now) for p, b in beats.items() if seen[p][0] != b})
+            gone = [p for p, (_, since) in seen.items() if now - since > timeout and p not in left]
             if gone and self.lost is None:
                 self.lost = f"no sign of life from process {', '.join(map(str, gone))}"
+
+    def coordinator_lost(self, reason: str) -> None:
+        """The coordinator cannot be reached any more."""
+        self.deaf = True
+        if self.lost is None and not self._stop.is_set():
+            self.lost = f"the coordinator, a process beside process 0, is gone: {reason}"
 
     def check(self, what: str) -> None:
         """Raise if another process is gone."""
@@ -98,10 +125,47 @@ class Group:
             time.sleep(delay)
             delay = min(delay * 1.5, 5e-3)
 
+    def ask(self, call: Callable[[], T], what: str) -> T:
+        """The coordinator's answer. It never comes if that goes meanwhile, so another thread is in the call."""
+        found: list[T] = []
+        failed: list[Exception] = []
+
+        def work() -> None:
+            try:
+                found.append(call())
+            except Exception as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=work, name="nxjax-ask", daemon=True)
+        self._asking.add(thread)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+            if thread.is_alive():
+                self.check(what)
+        self._asking.discard(thread)
+        if failed:
+            raise ExecutionError(f"{what}: the coordinator gives no answer", got=str(failed[0]).splitlines()[0][:500])
+        return found[0]
+
     def wait(self, raw: Any) -> None:
         """Until jaxlib's array ``raw`` is computed."""
+        end = time.monotonic() + self.patience
+
+        def ready() -> bool:
+            # jaxlib's own timeout is for the devices of one process only.
+            if (
+                time.monotonic() > end
+                and self.lost is None
+                and not raw._sharding._internal_device_list.is_fully_addressable
+            ):
+                self.lost = (
+                    f"a process has not come to this computation within {self.patience:g} seconds; it stands still"
+                )
+            return raw.is_ready()
+
         try:
-            self.until(raw.is_ready, "array")
+            self.until(ready, "array")
             raw.block_until_ready()
         except ProcessLostError:
             raise
@@ -121,14 +185,15 @@ class Group:
         """
         self._barriers[line] = self._barriers.get(line, 0) + 1
         folder = f"{_PREFIX}barrier/{line}/{self._barriers[line]}"
-        self.raw.key_value_set(f"{folder}/{self.process}", name)
+        what = f"barrier {name!r}"
+        self.ask(lambda: self.raw.key_value_set(f"{folder}/{self.process}", name), what)
         met: list[tuple[str, str]] = []
 
         def done() -> bool:
-            met[:] = self.raw.key_value_dir_get(folder)
+            met[:] = self.ask(lambda: self.raw.key_value_dir_get(folder), what)
             return len(met) == self.processes
 
-        self.until(done, f"barrier {name!r}", timeout)
+        self.until(done, what, timeout)
         others = sorted({value for _, value in met} - {name})
         if others:
             raise ExecutionError(
@@ -145,7 +210,20 @@ class Group:
             with contextlib.suppress(ExecutionError):  # who does not come is not waited for any longer
                 self.barrier("shutdown", timeout)
         self._stop.set()
+        if self._watcher is not None and not self.deaf:
+            self._watcher.join(5)  # a thread that comes back from jaxlib while Python ends would end it with an abort
         failure = sys.exc_info()[1] or getattr(sys, "last_value", None)
+        if not self.deaf:
+            self._say_farewell(timeout, together, failure)
+        if self.service is not None:
+            self._end_service(self.lost is None and together)
+        if self.lost is not None:
+            # Computations with a lost process never end; jaxlib's client must not wait for them when Python ends.
+            made = client.made("cpu")
+            for kept in (self.raw, None if made is None else made.raw):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+    def _say_farewell(self, timeout: float, together: bool, failure: BaseException | None) -> None:
         try:
             if not together and failure is not None:
                 reason = f"{type(failure).__name__}: {str(failure).splitlines()[0] if str(failure) else ''}"
@@ -154,16 +232,10 @@ class Group:
             if self.service is not None and together and self.lost is None:
                 # The coordinator goes last: who is still connected when it goes is ended by jaxlib.
                 self._until_all_left(timeout)
-            self.raw.shutdown()
+            if not any(thread.is_alive() for thread in self._asking):  # who would come back now, as above
+                self.raw.shutdown()
         except Exception:
             pass  # the coordinator is gone already
-        if self.service is not None:
-            self._end_service(self.lost is None and together)
-        if self.lost is not None:
-            # Computations with a lost process never end; jaxlib's client must not wait for them when Python ends.
-            made = client.made("cpu")
-            if made is not None:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(made.raw))
 
     def _until_all_left(self, timeout: float) -> None:
         end = time.monotonic() + timeout
@@ -183,6 +255,11 @@ class Group:
                 self.service.wait(10)
         except (OSError, subprocess.TimeoutExpired):
             self.service.kill()
+
+
+def _numbered(found: list[tuple[str, str]]) -> dict[int, str]:
+    """What the processes said, by their numbers."""
+    return {int(key.rpartition("/")[2]): value for key, value in found}
 
 
 _group: list[Group] = []
@@ -219,17 +296,19 @@ def join(
         service = _start(bind_address, num_processes, heartbeat_timeout, shutdown_timeout, initialization_timeout)
     try:
         _answer(coordinator_address, process_id, num_processes, initialization_timeout)
-        raw = jaxlib.get_distributed_runtime_client(
-            coordinator_address,
+        members = Group(None, num_processes, process_id, service, collective_timeout)
+        host, _, port = coordinator_address.rpartition(":")
+        relay = Relay(host.strip("[]"), int(port), members.coordinator_lost)
+        raw = members.raw = jaxlib.get_distributed_runtime_client(
+            relay.address,
             process_id,
             init_timeout=initialization_timeout,
             shutdown_timeout=shutdown_timeout,
-            heartbeat_timeout=heartbeat_timeout,
+            heartbeat_timeout=PATIENT,
             shutdown_on_destruction=False,
             use_compression=True,
         )
         raw.connect()
-        members = Group(raw, num_processes, process_id, service)
         client.joined.update(
             distributed_client=raw,
             node_id=process_id,
@@ -248,9 +327,11 @@ def join(
     buffers.waiting[:] = [members.wait]
     install_process_index(lambda: process_id)
     _group.append(members)
+    if num_processes > 1:
+        client.making[:] = [lambda make: members.ask(make, "devices of all processes")]
     atexit.register(_at_exit, shutdown_timeout)
     if num_processes > 1:
-        members.watch(max(0.2, min(heartbeat_timeout / 4, 2.0)))
+        members.watch(heartbeat_timeout)
 
 
 def leave(timeout: float) -> None:
