@@ -159,12 +159,16 @@ class MemoryUse:
         more = f"; {over:,} of {len(self.per_tile):,} tiles are too full" if over > 1 else ""
         ipus = self.program.system.ipus
         chips = -(-self.total // (self.available * self.program.system.chip.tiles))
-        other = f"more IPUs (num_ipus={max(2 * ipus, chips)})"
+        helps = ["a smaller batch", f"more IPUs (num_ipus={max(2 * ipus, chips)})", 'precision="float16"']
+        if 2 * self.kinds["always"][tile] > self.available and _replaceable(self.program):
+            # What lives throughout takes most of it, and some of that is there twice.
+            helps.insert(0, "donate=(...) so that results take the place of inputs")
+        helps.append("a lower available_memory_proportion, or nx.checkpoint")
         error = TileMemoryError(
             f"ipu: tile {tile} needs more memory than it has{where}{more}",
             got=f"{needed:,} bytes ({parts}); the largest tensors there:{rows}",
             expected=f"at most {self.available:,} bytes per tile of {self.program.system.title}",
-            fix=f'a smaller batch, {other}, precision="float16", a lower available_memory_proportion, or nx.checkpoint',
+            fix=", ".join(helps),
             source=next((h.source for h in held if h.source is not None), moment.source if moment else None),
         )
         error.tile, error.needed, error.available, error.rows = tile, needed, self.available, tuple(held)
@@ -223,6 +227,12 @@ class MemoryUse:
         from nxjax.backends.ipu.pictures import liveness, tile_map
 
         return f"<pre>{html.escape(str(self))}</pre>{tile_map(self)}{liveness(self)}"
+
+
+def _replaceable(program: IpuProgram) -> bool:
+    """Whether an output could lie in the place of an input that is not donated."""
+    free = {(v.shape, v.dtype) for v in program.inputs if v.role == "input"}
+    return any(v.role == "output" and (v.shape, v.dtype) in free for v in program.outputs)
 
 
 def measure(program: IpuProgram, exchange: Exchange, footprint: Callable[[Step], Footprint]) -> MemoryUse:

@@ -160,7 +160,10 @@ class Fuser:
             nodes.append(
                 literal(y.params["value"], y.dtype) if known else Node(y.name, tuple(operands), y.dtype, y.params)
             )
-        views = [self.b.variable(y.shape, y.dtype, (), self.b.fresh(y.name)).view() for y in outputs]
+        views: list[View] = []
+        for y in outputs:
+            with self.b.at(y.name, y.source, y.scope):
+                views.append(self.b.variable(y.shape, y.dtype, (), self.b.fresh(y.name)).view())
         groups = spread(self.b, leaves, nodes, [place[y] for y in outputs], views)
         return groups, list(zip(outputs, views, strict=True))
 

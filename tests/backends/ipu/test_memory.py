@@ -99,6 +99,16 @@ def test_too_much_names_the_tensors_and_lines():
     assert "num_ipus=2" in text and "nx.checkpoint" in text and "smaller batch" in text and "available_memory" in text
 
 
+def test_an_error_says_what_is_there_twice():
+    x, y = variable("x", (3000,), role="input"), variable("y", (3000,), role="output")
+    with pytest.raises(TileMemoryError, match=r"donate=\(\.\.\.\)"):
+        measured(IpuProgram("p", toy_system(), (x,), (y,), (add(x, y),))).check()
+    x.role = y.role = "state"
+    with pytest.raises(TileMemoryError) as caught:
+        measured(IpuProgram("p", toy_system(), (x,), (y,), (add(x, y),))).check()
+    assert "donate" not in str(caught.value)
+
+
 def test_words():
     x, y = variable("x", (16,), role="input"), variable("y", (16,), role="output")
     a = variable("a", (16,))

@@ -57,6 +57,12 @@ def test_steps_know_where_they_come_from():
     assert all(s.source is not None and s.source.file == __file__ for s in steps)
 
 
+def test_what_is_written_last_knows_its_line():
+    found = lower(nx.make_jaxpr(lambda x: nx.exp(x)[:, None] * x)(np.ones(4, np.float32)), TINY)
+    (y,) = found.outputs
+    assert y.source is not None and "nx.exp(x)" in str(y.source.text)
+
+
 def test_equal_constants_lie_in_memory_once():
     table = normal(5, 4)
     program = check(lambda x: (x @ table, x * 0 + table[:1, :3].sum(), (x + 1) @ table), normal(3, 5)[:, :5])

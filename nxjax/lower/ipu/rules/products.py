@@ -198,22 +198,35 @@ def _blocks(
     plan = _planned(b, problem)
     whole = (*shape[:5], w.shape[1])
     cut = sum(many for *_, many in parts(in_blocks, plan.parts[6]))
-    sums = (cut, *whole) if cut > 1 else whole
-    y = Variable(b.fresh(), sums, partials, (), source=b.source)
     turns = [blocks for start, length, many in parts(out_blocks, plan.turns) for blocks in _each(start, length, many)]
-    pieces: list[Piece] = []
+    if cut > 1 and len(turns) > 1:
+        # Each turn's sums are added up before the next one begins, so that no others take memory.
+        total = b.variable(whole, partials).view()
+        for first, length in turns:
+            turn = replace(problem, sizes=(*sizes[:5], length, in_blocks))
+            sums = Variable(b.fresh(), (cut, *shape[:5], length * units), partials, (), source=b.source)
+            _executed(b, sums, _vertices(b, turn, plan, x, w, sums, first, 0, cut))
+            added = b.inline(lambda v: reduce_sum(v, axes=(0,)), [sums.view()])
+            at = total.offset + first * units * total.strides[5]
+            b.copy([(added, View(total.variable, at, added.shape, total.strides))])
+        return View(total.variable, total.offset, shape, total.strides)
+    y = Variable(b.fresh(), (cut, *whole) if cut > 1 else whole, partials, (), source=b.source)
     for first, length in turns:
         turn = replace(problem, sizes=(*sizes[:5], length, in_blocks))
-        groups = _vertices(b, turn, plan, x, w, y, first, cut)
-        pieces += [Piece(g.edges["y"].boxes, g.tiles) for g in groups]
-        y.pieces = tuple(pieces)
+        groups = _vertices(b, turn, plan, x, w, y, first, first, cut)
         if len(turns) == 1:
             _settle(b, x, w, groups)
-        b.execute(groups)
+        _executed(b, y, groups)
     total = y.view()
     if cut > 1:
         total = b.inline(lambda v: reduce_sum(v, axes=(0,)), [total])
     return View(total.variable, total.offset, shape, total.strides)
+
+
+def _executed(b: Builder, y: Variable, groups: list[Group]) -> None:
+    """The vertices that give ``y``, or more of it, which lies where they are."""
+    y.pieces = (*y.pieces, *(Piece(g.edges["y"].boxes, g.tiles) for g in groups))
+    b.execute(groups)
 
 
 def _each(start: int, length: int, many: int) -> list[tuple[int, int]]:
@@ -221,9 +234,9 @@ def _each(start: int, length: int, many: int) -> list[tuple[int, int]]:
 
 
 def _vertices(
-    b: Builder, problem: Problem, plan: Plan, x: View, w: View, y: Variable, first: int, cut: int
+    b: Builder, problem: Problem, plan: Plan, x: View, w: View, y: Variable, first: int, to: int, cut: int
 ) -> list[Group]:
-    """The vertices of one turn, which computes output blocks from ``first``."""
+    """The vertices of one turn, which computes output blocks from ``first``; they are those of y from ``to``."""
     codelet = Amp(problem.dtype, problem.partials, problem.units, problem.depth)
     units, depth, taps = problem.units, problem.depth, problem.kernel
     splits = [parts(n, p) for n, p in zip(problem.sizes, plan.parts, strict=True)]
@@ -261,7 +274,7 @@ def _vertices(
             Boxes(
                 part * whole
                 + _dot([start_g, start_n, start_d, start_h, start_w], ys[:5])
-                + (first + start_o) * units * ys[5],
+                + (to + start_o) * units * ys[5],
                 (g, o, n, od, oh, ow, units),
                 (ys[0], units * ys[5], *ys[1:]),
             ),

@@ -118,6 +118,16 @@ def test_products_that_do_not_fit_go_in_turns():
     assert sum(isinstance(s, Execute) for s in found.walk()) > 2
 
 
+def test_sums_of_one_turn_are_added_before_the_next():
+    """Four turns, each over four parts of the sum: no more than one turn's parts are in memory."""
+    x, y = numbers(0, 64, 256), numbers(1, 256, 128)
+    found = run(lambda a, b: a @ b, x, y, tiles=8, memory=40_000, tolerance=1e-3)
+    products = [s for s in found.walk() if isinstance(s, Execute) and any("Amp" in g.codelet.name for g in s.groups)]
+    sums = {g.edges["y"].variable for s in products for g in s.groups}
+    assert len(products) == len(sums) == 4
+    assert {v.size for v in sums} == {4 * 64 * 128 // 4}
+
+
 def test_half_partials_round_once_per_block():
     """Sums are single inside of a block of 16, half between blocks: Graphcore's instruction set."""
     x, y = numbers(0, 8, 64).astype(np.float16), numbers(1, 64, 16).astype(np.float16)
