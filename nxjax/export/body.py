@@ -1,8 +1,10 @@
 """The op `call_exported`: a StableHLO module inside a program, as one equation.
 
-Compiled by XLA, its functions become functions of the module around it. Everybody else (vmap, other devices, quantize)
-gets what `interop` reads out of the module, in nxjax's own ops; where that cannot be read, such as LAPACK's routines,
-a batch is done element by element. Its derivative is not here: `exported` gives the call a rule. Needs jaxlib.
+Compiled by XLA, its functions become functions of the module around it; one that says what each of several devices
+computes is read into `shard_map`, which has a meaning on any number of them. Everybody else (vmap, other devices,
+quantize) gets what `interop` reads out of the module, in nxjax's own ops; where that cannot be read, such as LAPACK's
+routines, a batch is done element by element. Its derivative is not here, `exported` gives the call a rule. It needs
+jaxlib.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
@@ -83,6 +86,14 @@ class Body:
         """Whether some dimension is known at a call only."""
         return not all(isinstance(t, ArrayType) for t in (*self.in_types, *self.out_types))
 
+    @cached_property
+    def spread(self) -> bool:
+        """Whether the module says what each of several devices computes, which one device's module cannot hold."""
+        from nxjax.backends.xla import foreign, guard
+
+        guard.checked(self.data)
+        return foreign.is_spread(self.data)
+
     def functions(self, prefix: str, types: Sequence[ArrayType]) -> Any:
         """The module's functions for arguments of ``types``."""
         from nxjax.backends.xla import foreign, guard
@@ -112,8 +123,11 @@ class Body:
     def _imported(self, types: tuple[ArrayType, ...]) -> Program:
         from nxjax.interop.stablehlo.function import from_stablehlo
 
-        found = self.functions("body", types)
-        read = from_stablehlo(f"module {{\n{found.text}\n}}", function=found.main, trusted=True)
+        if self.spread and not self.dynamic and self.platform is None:
+            read = from_stablehlo(self.data, trusted=True)
+        else:
+            found = self.functions("body", types)
+            read = from_stablehlo(f"module {{\n{found.text}\n}}", function=found.main, trusted=True)
 
         def flat(*xs: Array) -> list[Array]:
             given = [random_unwrap(xs[i]) if types[i].dtype == dtypes.key else xs[i] for i in self.kept]
@@ -224,6 +238,8 @@ class CallExported(Op):
         raise LoweringError("call_exported: has no derivative of its own", fix="call it by exported.call(...)")
 
     def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, body: Body) -> Any:
+        if body.spread:
+            return b.inline(self.expand, xs, {"body": body})
         types = tuple(x.type for x in xs)
 
         def make(prefix: str) -> tuple[str, Any]:

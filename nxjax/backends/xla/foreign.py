@@ -168,6 +168,13 @@ def functions(data: bytes, prefix: str, in_types: Sequence[ArrayType], platform:
         return Functions(text, f"{prefix}_main", takes, gives)
 
 
+def is_spread(data: bytes) -> bool:
+    """Whether the module says somewhere what each of several devices computes."""
+    # The name of an operation stands in bytecode as it is, and only where it occurs is the module worth a look.
+    name = "sdy.manual_computation"
+    return b"manual_computation" in data and any(_name(op) == name for op in _operations(_module(data)))
+
+
 def _unsharded(module: Any) -> None:
     """Without annotations of shardings: what one device computes is the whole."""
     for op in list(_operations(module)):

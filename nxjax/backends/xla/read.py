@@ -137,6 +137,9 @@ class Reader:
             if op.operation.name == "func.func":
                 function = self.function(op.operation)
                 made.functions[function.name] = function
+            elif op.operation.name == "sdy.mesh":
+                said = re.findall(r'"([^"]*)"=(\d+)', str(op.operation.attributes["mesh"]))
+                made.meshes[op.operation.attributes["sym_name"].value] = tuple((n, int(size)) for n, size in said)
             elif not op.operation.name.startswith("sdy."):
                 raise LoweringError(
                     f"stablehlo: {op.operation.name} at the top of a module",

@@ -116,7 +116,8 @@ def from_stablehlo(
 
     It traces into ordinary nxjax ops: `jit`, `grad`, `vmap`, `quantize` and `compile` work on it. Dtypes are those of
     the module, exactly: 64-bit ones stay 64-bit, and nothing is promoted. Loops of a known number of steps become
-    `scan`, so that they have a gradient; sharding annotations are dropped.
+    `scan`, so that they have a gradient; manual computations on several devices become `shard_map`, and other sharding
+    annotations are dropped.
 
     Args:
         data: MLIR text, MLIR bytecode, or a portable artifact (what ``jax.export`` serializes, in

@@ -11,9 +11,7 @@ _HOST = "it exchanges data with the host while the program runs"
 _FIX = "export the function as it runs on one device; nx.jit shards it again"
 _WHY: Final[dict[str, tuple[str, str | None]]] = {
     **dict.fromkeys(
-        ("all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "cross-replica-sum",
-         "partition_id", "reduce_scatter", "replica_id"),
-        (_DEVICES, _FIX),
+        ("collective_broadcast", "cross-replica-sum"), (_DEVICES, _FIX),
     ),
     **dict.fromkeys(("infeed", "outfeed", "recv", "send"), (_HOST, "give and return the data as arrays")),
     **dict.fromkeys(("async_start", "async_done"), ("it belongs to a schedule that a compiler has made", None)),
@@ -34,7 +32,7 @@ def _refusal(why: str, fix: str | None) -> Any:
 for _name, (_why, _fix) in _WHY.items():
     rule(f"stablehlo.{_name}")(_refusal(_why, _fix))
 rule("chlo.scan")(_refusal("its body has state that no loop here carries", "export with the loop written out"))
-for _name in ("manual_computation", "all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute",
+for _name in ("all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute",
               "reduce_scatter"):  # fmt: skip
     rule(f"sdy.{_name}")(_refusal(_DEVICES, _FIX))
 

@@ -6,7 +6,8 @@ in the files beside this one, which `rules` imports; this file names no operatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, final
 
 import numpy as np
@@ -16,7 +17,9 @@ from nxjax.interop.stablehlo.recover import recovered
 from nxjax.lower.stablehlo.module import Block, Function, Module, Opaque, Operation, Splat, TupleOf, Value
 from nxjax.ops.base import constant
 from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.core import EVAL, Array, use
+from nxjax.trace.mesh import AbstractMesh
 from nxjax.trace.program import Program, run
 from nxjax.trace.scope import current_source, replaying
 from nxjax.trace.stage import stage
@@ -55,6 +58,7 @@ class Importer:
 
     Attributes:
         seed: of what `stablehlo.rng` draws; None refuses it.
+        around: the mesh of the manual computation that is being walked.
     """
 
     def __init__(self, module: Module, seed: int | None = None) -> None:
@@ -62,7 +66,8 @@ class Importer:
         self.seed = seed
         self.draws = 0
         self.depth = 0
-        self._programs: dict[str, Program] = {}
+        self.around: AbstractMesh | None = None
+        self._programs: dict[tuple[str, Any], Program] = {}
         self._open: set[str] = set()
 
     def function(self, name: str) -> Function:
@@ -73,7 +78,9 @@ class Importer:
 
     def program(self, name: str) -> Program:
         """The program of a function of arrays."""
-        found = self._programs.get(name)
+        # Collectives in it mean the axes that are in scope where it is called.
+        key = (name, axes_in_scope() if self.around is not None else None)
+        found = self._programs.get(key)
         if found is None:
             function = self.function(name)
             types = [v.type for v in function.body.arguments]
@@ -81,9 +88,26 @@ class Importer:
             with use(EVAL):
                 flat: Any = lambda *xs: self.run(function, xs)
                 plain = stage(flat, types, name, function.names)  # pyright: ignore[reportArgumentType]
-            found = self._programs[name] = recovered(plain, name)
+            found = self._programs[key] = recovered(plain, name)
             self.leave(name)
         return found
+
+    def mesh(self, name: str) -> AbstractMesh:
+        """A mesh of the module."""
+        found = self.module.meshes.get(name)
+        if not found:
+            raise ProgramError(f"stablehlo: there is no mesh {name!r}", got=", ".join(self.module.meshes))
+        names, sizes = zip(*found, strict=True)
+        return AbstractMesh(sizes, names)
+
+    @contextmanager
+    def spread(self, mesh: AbstractMesh) -> Iterator[None]:
+        """``with importer.spread(mesh):`` what is walked is one device's part."""
+        before, self.around = self.around, mesh
+        try:
+            yield
+        finally:
+            self.around = before
 
     def enter(self, name: str) -> None:
         if name in self._open:

@@ -94,7 +94,8 @@ class Function:
 @final
 @dataclass(eq=False)
 class Module:
-    """Functions by name, in the module's order."""
+    """Functions by name, in the module's order, and the axes of its meshes of devices with their sizes."""
 
     name: str
     functions: dict[str, Function] = field(default_factory=dict[str, Function])
+    meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict[str, tuple[tuple[str, int], ...]])
