@@ -259,6 +259,26 @@ def _close(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
     return np.allclose(x, y, rtol=1e-3, atol=tolerance, equal_nan=True)
 
 
+def _check_mean(loss: Callable[..., Sequence[Any]], types: Sequence[ArrayType], params: int) -> None:
+    """Refuse a loss that every sample given twice doubles: parts of a batch cannot be averaged then."""
+    draw = np.random.default_rng(0)
+    given = [_random(draw, t, 1) for t in types]
+    twice = [x if i < params else np.concatenate([x, x]) for i, x in enumerate(given)]
+    with np.errstate(all="ignore"):
+        try:
+            one, two = (float(loss(*map(asarray, xs))[0]) for xs in (given, twice))
+        except Exception:
+            # It takes no other number of samples, so that it cannot be told.
+            return
+    if np.isfinite(one) and np.isfinite(two) and abs(one) > 1e-6 and abs(two - 2 * one) < 1e-3 * abs(one):
+        raise ParameterError(
+            "pipeline: the loss is a sum over samples, micro-batches are averaged",
+            got="twice the loss for twice the samples",
+            expected="a mean over the samples of a batch",
+            fix="take the mean, and multiply the result by the batch size if the sum is wanted",
+        )
+
+
 def make(function: Callable[..., Any], inputs: Sequence[Any], setting: Setting, execution: str) -> CompiledModel:
     """``function`` compiled for the IPUs of ``setting``.
 
@@ -397,6 +417,10 @@ class PipelinedTraining:
         stages: int | None = None,
         replicas: int = 1,
     ) -> None:
+        if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ParameterError("pipeline: micro_batches", got=repr(micro_batches), expected="an int, at least 1")
+        if recompute not in ("auto", True, False):
+            raise ParameterError("pipeline: recompute", got=repr(recompute), expected="'auto', True, False")
         leaves, self._params = tree.flatten(params)
         data, self._batch = tree.flatten(tuple(batch))
         self._count = len(leaves)
@@ -415,6 +439,8 @@ class PipelinedTraining:
             return [asarray(loss(p, *b))]
 
         program = stage(flat, [*types, *parts], getattr(loss, "__name__", "loss"))
+        if micro_batches > 1:
+            _check_mean(flat, [*types, *parts], self._count)
         self.setting = setting
         self.pipeline = Pipeline(
             program,

@@ -147,6 +147,25 @@ def test_training_in_stages(options):
             ipu.pipeline(loss, WS, X, T, micro_batches=3)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [({"micro_batches": 0}, "micro_batches"), ({"micro_batches": 2.0}, "micro_batches"),
+     ({"micro_batches": 2, "recompute": "yes"}, "recompute"), ({"micro_batches": 2, "schedule": "zb"}, "schedule")],
+)  # fmt: skip
+def test_wrong_pipelines(wrong, words: str):
+    with GraphCoreManager(num_ipus=2) as ipu, pytest.raises(ParameterError, match=words):
+        ipu.pipeline(loss, WS, X, T, **wrong)
+
+
+def test_a_loss_that_is_a_sum_is_not_averaged():
+    total = lambda ws, x, t: ((x @ ws[0] - t) ** 2).sum()
+    with GraphCoreManager(num_ipus=2) as ipu:
+        with pytest.raises(ParameterError, match="mean over the samples"):
+            ipu.pipeline(total, WS, X, T, micro_batches=2)
+        value, _ = ipu.pipeline(total, WS, X, T, micro_batches=1).value_and_grad(WS, X, T)
+        np.testing.assert_allclose(float(value), float(total(WS, X, T)), rtol=1e-4)
+
+
 def test_batch_search(small):
     small(40_000)
     with GraphCoreManager() as ipu:
