@@ -14,6 +14,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError, UnsupportedOpsError
 from nxjax.kernels.ipu.chip import System
+from nxjax.kernels.ipu.spec import CTYPES
 from nxjax.lower.ipu import wide
 from nxjax.lower.ipu.builder import Builder, Options, Unsupported, no_dtype
 from nxjax.lower.ipu.fuse import Fuser
@@ -63,11 +64,14 @@ class _Lowering:
         self.b = Builder(system, options, self.run)
         self.fuser = Fuser(self.b)
         self.refused: dict[Any, tuple[str, Unsupported, Any]] = {}
+        # Quantized ops by their lines: what their expansions ask for is not what the user wrote.
+        self.quantized: dict[str, Equation] = {}
 
     def lower(self, program: Program, donate: Sequence[int], name: str) -> IpuProgram:
         b = self.b
         program = in_order(dead_code_eliminated(inlined(program)))
-        if any(isinstance(e.op, Quantized) for e in program.equations):
+        self.quantized = {str(e.source): e for e in program.equations if isinstance(e.op, Quantized)}
+        if self.quantized:
             # What quantized ops compute from weights is computed now.
             program = dead_code_eliminated(narrow(program))
         inputs = [self._input(v, i) for i, v in enumerate(program.inputs)]
@@ -179,6 +183,9 @@ class _Lowering:
             return stand_in.view() if dtype is not None else stand_in
 
     def _refuse(self, what: str, error: Unsupported, source: Any) -> None:
+        whole = self.quantized.get(str(source))
+        if whole is not None and "float64" in error.reason:
+            what, error = whole.op.name, _of_quantized(whole)
         self.refused.setdefault((what, error.reason, str(source)), (what, error, source))
 
     def _apply(self, e: Equation, args: Sequence[Value]) -> Sequence[Value]:
@@ -217,9 +224,11 @@ class _Lowering:
                 [a.type for a in e.inputs],
                 op.name,
             )
+            if isinstance(op, Quantized):
+                self.quantized[str(e.source or self.b.source)] = e
             return self._values(program, args)
         for a in (*e.inputs, *e.outputs):
-            if a.type.dtype.name in ("float64", "bfloat16", "int64", "uint64", "complex64", "complex128"):
+            if not is_key(a.type) and a.type.dtype.name not in CTYPES:
                 raise Unsupported(*no_dtype(a.type.dtype))
         raise Unsupported("there is no rule for it")
 
@@ -313,6 +322,17 @@ class _Lowering:
         )
         error.rows = tuple(rows)
         return error
+
+
+def _of_quantized(e: Equation) -> Unsupported:
+    """Why tiles do not run a quantized op, in its user's terms."""
+    grid = e.params.get("x_grid")
+    if grid is not None and grid.dtype.itemsize > 1:
+        return Unsupported("sums of 16-bit activations take more than 32 bits", 'quantize with "int8"')
+    return Unsupported(
+        "scales of weights that are inputs take float64, which tiles have not",
+        "make the weights constants: constants=(0,) of nx.compile; train quantized weights on another device",
+    )
 
 
 def _matched(

@@ -34,6 +34,17 @@ def test_dtypes_without_tile_memory(dtype):
         lower(nx.make_jaxpr(lambda x: x)(x), TINY)
 
 
+@pytest.mark.parametrize(("preset", "words"), [("int8", "weights constants"), ("int16x8", '"int8"'), ("fp8", "float8")])
+def test_quantized_programs_that_tiles_have_not(preset: str, words: str):
+    """They say what to do about the quantization, not about the integers that it is made of."""
+    params, x = {"w": normal(4, 3), "b": normal(3)}, normal(2, 4)
+    q = nx.quantize(lambda p, x: x @ p["w"] + p["b"], preset, calibrate=[(params, x)])
+    with pytest.raises(UnsupportedOpsError) as caught:
+        lower(nx.make_jaxpr(q)(params, x), TINY)
+    assert words in str(caught.value)
+    assert preset == "fp8" or [what for what, *_ in caught.value.rows] == ["qdot"]
+
+
 def test_what_is_donated_stays_in_its_place():
     program = check(lambda p, x: (p - x, nx.sum(x)), X, X * 2, donate=(0,))
     assert program.aliases == {0: 0}
