@@ -14,7 +14,7 @@ from nxjax.deploy.deviation import measured
 from nxjax.deploy.report import Report
 from nxjax.deploy.spread import input_names, output_names, spread
 from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject, stored_inputs
-from nxjax.errors import ExecutionError, LoweringError, PlacementError, UnsupportedOpsError
+from nxjax.errors import ExecutionError, LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Placement
 from nxjax.quant.function import Quantized
@@ -139,7 +139,8 @@ def explain(
     unroll: int = UNROLL,
     **options: object,
 ) -> Callable[..., Report]:
-    """As `compile`, giving the report alone. Ops that no target could take are rows of it, not an error.
+    """As `compile`, giving the report alone. What `compile` refuses is in it and no error: ops that no target could
+    take as rows, a program that does not fit in memory as notes.
 
     >>> import nxjax as nx, nxjax.numpy as np
     >>> report = explain(lambda x: np.sort(x * 2), target="ethos-u55")(np.ones((1, 4)))
@@ -161,6 +162,11 @@ def explain(
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.
             notes = [f"the artifact cannot be written: {error.what}", *([str(error.got)] if error.got else [])]
+            return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(form), notes=notes)
+        except MemoryLimitError as error:
+            # Its size is what is wrong with the program, not an op.
+            notes = [f"does not fit: {error.what}", f"got {error.got}, expected {error.expected}"]
+            notes += [f"fix: {error.fix}"] if error.fix else []
             return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(form), notes=notes)
         return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes, build.analysis)
 

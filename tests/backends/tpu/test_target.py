@@ -86,6 +86,9 @@ def test_what_does_not_fit_names_the_largest_values_with_the_users_line():
         nx.compile(lambda a, b: a @ b, target="tpu-v5e")(x, x)
     assert caught.value.required > caught.value.available > 2**33
     assert any("test_target.py" in text for _, text in caught.value.buffers)
+    report = nx.explain(lambda a, b: a @ b, target="tpu-v5e")(x, x)
+    assert [r.op for r in report.rows] == ["dot_general"]
+    assert "does not fit" in str(report) and "20,000,000,000 bytes: argument 0" in str(report)
 
 
 def test_a_slice_holds_what_a_chip_does_not():
