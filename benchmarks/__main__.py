@@ -8,7 +8,7 @@ import sys
 
 from benchmarks.runner import Figure, keep
 
-NAMES = ("imports", "eager", "calls", "transformer", "memory", "quantization", "checkpoints", "ipu")
+NAMES = ("imports", "eager", "calls", "transformer", "memory", "quantization", "checkpoints", "ipu", "distributed")
 
 
 def main() -> int:
