@@ -10,7 +10,8 @@ import numpy as np
 
 from nxjax.kernels.ipu.linalg import Cholesky, Lu, TriangularSolve
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.mapping import parts
+from nxjax.lower.ipu.program import Boxes, Edge, Group, NDArray, Piece, Shape, View
 from nxjax.lower.ipu.rules import portable
 from nxjax.lower.ipu.rules.rows import by_rows, fits
 from nxjax.lower.ipu.rules.table import Rule
@@ -36,13 +37,45 @@ def cholesky(b: Builder, e: Equation, x: View) -> View:
 def triangular_solve(b: Builder, e: Equation, a: View, x: View) -> View:
     p = e.params
     n = a.shape[-1]
-    k = x.shape[-1] if p["left_side"] else x.shape[-2]
-    if not x.size or x.dtype != np.float32 or not _small(b, n * n, 2 * n * k):
+    left = bool(p["left_side"])
+    k = x.shape[-1] if left else x.shape[-2]
+    free = b.tiles // math.prod(x.shape[:-2]) if x.size else 1
+    if not x.size or x.dtype != np.float32 or not _small(b, n * n, 2 * n * -(-k // (free or 1))):
         return portable.triangular_solve(b, e, a, x)
-    codelet = TriangularSolve(p["left_side"], p["lower"], p["transpose_a"], p["unit_diagonal"])
-    ins = {"a": _batch(b, a), "b": _batch(b, x)}
-    y = by_rows(b, codelet, ins, {"y": (x.shape[-2:], x.dtype)}, {"n": n, "k": k})["y"]
+    codelet = TriangularSolve(left, p["lower"], p["transpose_a"], p["unit_diagonal"])
+    matrices, sides = _batch(b, a), _batch(b, x)
+    if free > 1 and k > 1:
+        return b.reshaped(_by_sides(b, codelet, matrices, sides, parts(k, free)), x.shape)
+    y = by_rows(b, codelet, {"a": matrices, "b": sides}, {"y": (x.shape[-2:], x.dtype)}, {"n": n, "k": k})["y"]
     return b.reshaped(y, x.shape)
+
+
+def _by_sides(b: Builder, codelet: TriangularSolve, a: View, x: View, split: list[tuple[int, int, int]]) -> View:
+    """Right-hand sides know nothing of each other: every tile has the matrix and some of them."""
+    count, n = a.shape[:2]
+    axis = 2 if codelet.left else 1
+    y = b.variable(x.shape, x.dtype, ())
+    groups: list[Group] = []
+    tile = b.first
+    for start, length, many in split:
+        batch = np.repeat(np.arange(count), many)
+        first = np.tile(start + length * np.arange(many), count)
+        sizes = (1, n, length) if codelet.left else (1, length, n)
+
+        def box(v: View, batch: NDArray = batch, first: NDArray = first, sizes: Shape = sizes) -> Boxes:
+            return Boxes(v.offset + batch * v.strides[0] + first * v.strides[axis], sizes, v.strides)
+
+        edges = {
+            "a": Edge(a.variable, Boxes(a.offset + batch * a.strides[0], (1, n, n), a.strides)),
+            "b": Edge(x.variable, box(x)),
+            "y": Edge(y, box(y.view())),
+        }
+        tiles = np.arange(tile, tile + len(batch), dtype=np.int32)
+        tile += len(batch)
+        groups.append(Group(codelet, tiles, edges, {"n": n, "k": length}))
+    y.pieces = tuple(Piece(g.edges["y"].boxes, g.tiles) for g in groups)
+    b.execute(groups)
+    return y.view()
 
 
 def lu(b: Builder, e: Equation, x: View) -> tuple[View, ...]:

@@ -103,9 +103,18 @@ def take(b: Builder, table: View, index: View) -> View:
     if not rows:
         return b.constant(np.zeros(shape, table.dtype))
     by_group, by_row, by_column = _table_splits(b, groups, rows, width, itemsize, False)
+    # All of one length but for the last: a row's part is its number over that length.
+    by_row = parts(rows, _count(by_row), by_row[0][1])
     used = _count(by_group) * _count(by_column) * _count(by_row)
     bytes_each = by_group[0][1] * by_row[0][1] * by_column[0][1] * itemsize
-    more = b.tiles // used if bytes_each <= REPEATED else 1
+    more = b.tiles // used
+    if bytes_each > REPEATED and more > 1:
+        # Sent to further tiles only if that takes less time than it saves there.
+        box = (by_group[0][1], by_row[0][1], by_column[0][1])
+        sizes = {"table": box, "index": (box[0], count), "y": (box[0], count, box[2])}
+        alone = Take(table.dtype.name).cycles(sizes, {"groups": box[0], "rows": box[1], "first": 0}, b.chip)
+        if b.chip.sync_cycles + bytes_each / b.chip.exchange_bytes > alone * (1 - 1 / more):
+            more = 1
     by_count = parts(count, _most(1, _least(more, count // LOOKUPS)))
     cuts = _count(by_row)
     y = b.variable((cuts, *shape) if cuts > 1 else shape, table.dtype, ())
