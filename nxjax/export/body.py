@@ -234,6 +234,10 @@ class CallExported(Op):
             )
         return tuple(run(program, xs))
 
+    def called(self, *, body: Body) -> Program | None:
+        """What is computed, for those who look inside; None where it is known to XLA alone."""
+        return None if body.dynamic else body.program(body.in_types)
+
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, body: Body) -> tuple[Any, Any]:
         raise LoweringError("call_exported: has no derivative of its own", fix="call it by exported.call(...)")
 

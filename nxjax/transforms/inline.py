@@ -18,7 +18,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
 
-CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call"))
+CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call", "call_exported"))
 
 
 def inlined(program: Program, unroll: int = 0, calls: frozenset[str] = CALLS) -> Program:
@@ -79,7 +79,7 @@ class _Inliner:
             env.update(zip(e.outputs, found, strict=True))
         return [atom(a) for a in p.outputs]
 
-    def _opened(self, e: Equation, inputs: Sequence[Atom], scope: str) -> list[Atom]:
+    def _opened(self, e: Equation, inputs: Sequence[Atom], scope: str) -> list[Atom] | None:
         if e.op.name == "scan":
             return self._unrolled(e, inputs, scope, **e.params)
         if e.op.name == "cond":
@@ -87,9 +87,10 @@ class _Inliner:
             assert isinstance(index, Literal)
             branches: Sequence[Program] = e.params["branches"]
             return self._call(branches[int(index.value.numpy())], inputs[1:], scope)  # pyright: ignore
-        # An op may make the program that it runs from those it holds.
+        # An op may make the program that it runs from what it holds; None: it cannot, and stays as it is.
         made = getattr(e.op, "called", None)
-        return self._call(e.params["program"] if made is None else made(**e.params), inputs, scope)
+        program: Program | None = e.params["program"] if made is None else made(**e.params)
+        return None if program is None else self._call(program, inputs, scope)
 
     def _call(self, p: Program, inputs: Sequence[Atom], scope: str) -> list[Atom]:
         env: dict[Var, Atom] = dict(zip(p.inputs, inputs, strict=True))

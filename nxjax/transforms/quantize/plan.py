@@ -45,7 +45,7 @@ LONGEST: Final = 512
 MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
 # The same for a mask before it is added to values that differ among themselves.
 ADDED: Final = 64.0
-JIT: Final = frozenset(("jit", "bucketed"))
+JIT: Final = frozenset(("jit", "bucketed", "call_exported"))
 
 
 @final
@@ -272,7 +272,8 @@ def running_sum(x: Array, axis: int, reverse: bool) -> Array:
 def _computes(program: Program) -> bool:
     """Whether a program, or one it holds, has a product: what is worth looking into."""
     return any(
-        is_product(e) or e.op is dot_product_attention or any(map(_computes, e.programs())) for e in program.equations
+        is_product(e) or e.op is dot_product_attention or any(map(_computes, e.programs()))
+        for e in inlined(program, 0, JIT).equations
     )
 
 
