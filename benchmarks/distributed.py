@@ -1,7 +1,7 @@
 """Training steps over several CPU devices, and single collectives, beside JAX on as many of the same process.
 
 The same programs through both libraries' `jit`, interleaved; state and batch lie on the devices. Where a step is much
-larger than a call, both wait for the same compiler's code and the ratio is about one; the small ones show what a call costs.
+larger than a call, both wait for the same compiler's code and the ratio is about one; small ones show a call's cost.
 """
 
 from __future__ import annotations

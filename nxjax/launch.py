@@ -61,8 +61,8 @@ def wait(group: Sequence[subprocess.Popen[bytes]], grace: float = 60.0) -> list[
     """
     end: float | None = None
     try:
-        while any(p.poll() is None for p in group):
-            if end is None and any(p.returncode for p in group):
+        while None in (codes := [p.poll() for p in group]):
+            if end is None and any(codes):
                 end = time.monotonic() + grace
             if end is not None and time.monotonic() > end:
                 break

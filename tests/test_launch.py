@@ -1,0 +1,70 @@
+"""`nxjax.launch`: what the processes are told, what it gives back, and that it leaves none behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nxjax import launch
+from nxjax.errors import ParameterError
+
+PY = sys.executable
+
+
+def test_every_process_is_told_who_it_is(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; e = os.environ; "
+        "open(sys.argv[1] + '/' + e['NXJAX_PROCESS_ID'], 'w').write("
+        "e['NXJAX_COORDINATOR_ADDRESS'] + ' ' + e['NXJAX_NUM_PROCESSES'])"
+    )
+    assert launch.launch([PY, "-c", code, str(tmp_path)], 3) == 0
+    said = {p.name: p.read_text().split() for p in tmp_path.iterdir()}
+    assert sorted(said) == ["0", "1", "2"]
+    assert len({a for a, _ in said.values()}) == 1
+    assert {n for _, n in said.values()} == {"3"}
+
+
+@pytest.mark.parametrize(("how", "code"), [("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])
+def test_one_that_fails_ends_the_others(how: str, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+    program = f"import os, time\nif os.environ['NXJAX_PROCESS_ID'] == '1': {how}\ntime.sleep(1000)"
+    assert launch.launch([PY, "-c", program], 2, grace=0.2) in (code, 128 + signal.SIGTERM, 137)
+    err = capfd.readouterr().err
+    assert ("1 ended with 7" if code == 7 else "1 was ended by SIGKILL") in err
+    assert "0 was ended by SIGTERM" in err
+
+
+def test_restarts_go_on_until_all_end_well(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = (
+        "import os, pathlib, sys\n"
+        "p = pathlib.Path(sys.argv[1]) / os.environ['NXJAX_PROCESS_ID']\n"
+        "n = len(p.read_text()) if p.exists() else 0\n"
+        "p.write_text('x' * (n + 1))\n"
+        "sys.exit(3 if n < 2 else 0)"
+    )
+    assert launch.launch([PY, "-c", program, str(tmp_path)], 2, restarts=1) == 3
+    assert launch.launch([PY, "-c", program, str(tmp_path)], 2, restarts=1) == 0
+    assert "process 0 ended with 3, 1 ended with 3; attempt 2 of 2" in capfd.readouterr().err
+
+
+def test_a_launcher_that_is_ended_ends_its_processes(tmp_path: Path) -> None:
+    program = tmp_path / "wait.py"
+    program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(1000)")
+    job = subprocess.Popen([PY, "-m", "nxjax.launch", "-n", "2", str(program)], stdout=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    pids = [int(job.stdout.readline()) for _ in range(2)]
+    job.terminate()
+    assert job.wait(120) == 130
+    job.stdout.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_number_that_cannot_be() -> None:
+    with pytest.raises(ParameterError, match="processes"):
+        launch.start([PY], 0)
