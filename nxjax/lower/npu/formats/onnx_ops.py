@@ -13,19 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.formats.onnx_build import NCHW, Builder, Layout, identity
+from nxjax.lower.npu.formats.onnx_moves import MOVES
+from nxjax.lower.npu.formats.onnx_parts import Emit, element, given, operand, pads
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 
-Emit = Callable[[Builder, Node], None]
-
 CLIPS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
-
-
-def given(n: Node, i: int) -> Tensor:
-    t = n.inputs[i]
-    assert t is not None
-    return t
 
 
 # Activations.
@@ -102,11 +96,6 @@ def bias(b: Builder, n: Node) -> list[str]:
     kept = scale.astype(np.float32).tolist()
     grid = Grid(dtypes.int32, tuple(kept), 0, 0) if scale.ndim else Grid(dtypes.int32, kept)
     return [b.dequantize(b.constant(t.data, np.int32, b.names[t]), grid, (0,))]
-
-
-def pads(padding: Any) -> list[int]:
-    """((low, high), ...) as ONNX has it: all lows, then all highs."""
-    return [int(low) for low, _ in padding] + [int(high) for _, high in padding]
 
 
 def _convolution(b: Builder, n: Node, weights: Layout, groups: int) -> None:
@@ -214,13 +203,6 @@ def nary(kind: str) -> Emit:
         finish(b, n, b.op(kind, [operand(b, t, layout) for t in n.operands]), layout)
 
     return emit
-
-
-def operand(b: Builder, t: Tensor, layout: Layout) -> str:
-    """An operand that broadcasts: constants follow the layout, others are held in it or in their own order."""
-    if t.constant or len(t.shape) == len(layout):
-        return b.real(t, layout)
-    return b.real(t)
 
 
 def unary(*kinds: str, **attrs: str) -> Emit:
@@ -356,15 +338,11 @@ def table(b: Builder, n: Node) -> None:
         raise b.refuse("a table of stored integers in a float file", "write it with style='qdq'")
     layout = b.agree([x], len(x.shape))
     values = b.scratch(f"{b.names[y]}_table", np.asarray(n.attrs["values"], y.dtype).reshape(256), y.grid)
-    index = b.op("Cast", [b.stored(x, layout)], "cast", to=_element(b, dtypes.int32))
+    index = b.op("Cast", [b.stored(x, layout)], "cast", to=element(b, dtypes.int32))
     offset = 128 - b.stored_dtype(x)[1]
     if offset:
         index = b.op("Add", [index, b.constant(offset, np.int32, "first")], "index")
     b.result(y, b.op("Gather", [b.real(values), index], axis=0), layout)
-
-
-def _element(b: Builder, dtype: Any) -> int:
-    return int(b.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 def cast(b: Builder, n: Node) -> None:
@@ -374,14 +352,14 @@ def cast(b: Builder, n: Node) -> None:
     if x.grid is not None:
         if b.grid(x) is None or n.output.grid is not None:
             raise b.refuse("a cast of stored integers in a float file, or to a grid", "write it with style='qdq'")
-        value = b.op("Cast", [b.stored(x, layout)], "stored", to=_element(b, dtypes.int32))
+        value = b.op("Cast", [b.stored(x, layout)], "stored", to=element(b, dtypes.int32))
         offset = b.stored_dtype(x)[1]
         if offset:
             value = b.op("Sub", [value, b.constant(offset, np.int32, "first")], "signed")
         if n.output.dtype != dtypes.int32:
-            value = b.op("Cast", [value], to=_element(b, n.output.dtype))
+            value = b.op("Cast", [value], to=element(b, n.output.dtype))
         return b.result(n.output, value, layout)
-    b.result(n.output, b.op("Cast", [b.real(x, layout)], to=_element(b, n.output.dtype)), layout)
+    b.result(n.output, b.op("Cast", [b.real(x, layout)], to=element(b, n.output.dtype)), layout)
 
 
 def convert(b: Builder, n: Node) -> None:
@@ -464,7 +442,7 @@ def arg(kind: str) -> Emit:
         axis = int(n.attrs["axis"]) % len(x.shape)
         layout = b.agree([x], len(x.shape))
         value = b.op(kind, [b.real(x, layout)], axis=layout.index(axis), keepdims=0)
-        b.result(n.output, b.op("Cast", [value], "cast", to=_element(b, n.output.dtype)), without(layout, {axis}))
+        b.result(n.output, b.op("Cast", [value], "cast", to=element(b, n.output.dtype)), without(layout, {axis}))
 
     return emit
 
@@ -482,142 +460,8 @@ def cumsum(b: Builder, n: Node) -> None:
     b.result(n.output, value, layout)
 
 
-# Data movement.
-
-
-def reshape(b: Builder, n: Node) -> None:
-    """A layout that moves only dimensions of size 1 has the same memory order: no transpose needed there."""
-    x = given(n, 0)
-    layout = identity(len(x.shape))
-    if not x.constant:
-        ordered = [k for k in b.layouts(x) if (long := [a for a in k if x.shape[a] != 1]) == sorted(long)]
-        layout = ordered[0] if ordered else layout
-    b.result(n.output, b.op("Reshape", [b.real(x, layout), b.constant(n.output.shape)]))
-
-
-def transpose(b: Builder, n: Node) -> None:
-    """Nothing is written: the result is held where the operand is, its dimensions under other names."""
-    x, y = given(n, 0), n.output
-    perm = [int(p) for p in n.attrs["permutation"]]
-    if x.constant or b.grid(x) != b.grid(y):
-        return b.result(y, b.op("Transpose", [b.real(x)], perm=perm))
-    for layout in b.layouts(x):
-        b.hold(y, b.stored(x, layout), tuple(perm.index(a) for a in layout))
-    return None
-
-
-def concatenation(b: Builder, n: Node) -> None:
-    rank = len(n.output.shape)
-    layout = b.agree(n.operands, rank)
-    axis = layout.index(int(n.attrs["axis"]) % rank)
-    b.result(n.output, b.op("Concat", [b.real(t, layout) for t in n.operands], axis=axis), layout)
-
-
-def split(b: Builder, n: Node) -> None:
-    x = given(n, 0)
-    layout = b.agree([x], len(x.shape))
-    axis = layout.index(int(n.attrs["axis"]) % len(x.shape))
-    sizes = [int(size) for size in n.attrs["sizes"]]
-    if b.opset >= 13:
-        values = b.ops("Split", [b.real(x, layout), b.constant(sizes)], len(n.outputs), axis=axis)
-    else:
-        values = b.ops("Split", [b.real(x, layout)], len(n.outputs), axis=axis, split=sizes)
-    for t, value in zip(n.outputs, values, strict=True):
-        b.result(t, value, layout)
-
-
-def _slices(b: Builder, n: Node, begin: Any, end: Any, steps: Any) -> None:
-    x = given(n, 0)
-    layout = b.agree([x], len(x.shape))
-    rows = [b.constant([int(part[a]) for a in layout]) for part in (begin, end, identity(len(layout)), steps)]
-    rows[2] = b.constant(list(identity(len(layout))))
-    b.result(n.output, b.op("Slice", [b.real(x, layout), *rows]), layout)
-
-
-def slice_(b: Builder, n: Node) -> None:
-    begin = n.attrs["begin"]
-    end = [p + s for p, s in zip(begin, n.attrs["size"], strict=True)]
-    _slices(b, n, begin, end, [1] * len(end))
-
-
-def strided_slice(b: Builder, n: Node) -> None:
-    _slices(b, n, n.attrs["begin"], n.attrs["end"], n.attrs["strides"])
-
-
-def reverse(b: Builder, n: Node) -> None:
-    shape = given(n, 0).shape
-    turned = {int(a) % len(shape) for a in n.attrs["axes"]}
-    begin = [s - 1 if a in turned else 0 for a, s in enumerate(shape)]
-    # Going down, the end lies before the first element; ONNX says so with a number below -size.
-    end = [-s - 1 if a in turned else s for a, s in enumerate(shape)]
-    _slices(b, n, begin, end, [-1 if a in turned else 1 for a in range(len(shape))])
-
-
-def pad(b: Builder, n: Node) -> None:
-    x = given(n, 0)
-    layout = b.agree([x], len(x.shape))
-    padding = [n.attrs["padding"][a] for a in layout]
-    value = n.attrs.get("value") or 0
-    dtype = dtypes.float32 if x.grid is not None else x.dtype
-    if b.opset < 11:
-        value = b.op("Pad", [b.real(x, layout)], pads=pads(padding), value=float(value))
-        return b.result(n.output, value, layout)
-    inputs = [b.real(x, layout), b.constant(pads(padding)), b.constant(value, dtype, "fill")]
-    return b.result(n.output, b.op("Pad", inputs), layout)
-
-
-def broadcast_to(b: Builder, n: Node) -> None:
-    x, shape = given(n, 0), n.output.shape
-    layout = b.agree([x], len(shape))
-    b.result(n.output, b.op("Expand", [operand(b, x, layout), b.constant([shape[a] for a in layout])]), layout)
-
-
-def tile(b: Builder, n: Node) -> None:
-    x = given(n, 0)
-    layout = b.agree([x], len(x.shape))
-    counts = b.constant([int(n.attrs["multiples"][a]) for a in layout])
-    b.result(n.output, b.op("Tile", [b.real(x, layout), counts]), layout)
-
-
-def gather(b: Builder, n: Node) -> None:
-    x, indices = given(n, 0), given(n, 1)
-    b.result(n.output, b.op("Gather", [b.real(x), b.real(indices)], axis=int(n.attrs["axis"]) % len(x.shape)))
-
-
-def one_hot(b: Builder, n: Node) -> None:
-    """A comparison with 0, 1, ...: indices outside give zeros, which OneHot would wrap around."""
-    x, y = given(n, 0), n.output
-    axis = int(n.attrs["axis"]) % len(y.shape)
-    shape = [1 if i == axis else s for i, s in enumerate(y.shape)]
-    places = [y.shape[axis] if i == axis else 1 for i in range(len(y.shape))]
-    at = b.op("Reshape", [b.real(x), b.constant(shape)], "column")
-    same = b.op("Equal", [at, b.constant(np.arange(y.shape[axis]).reshape(places), x.dtype, "places")], "equal")
-    real = dtypes.float32 if y.grid is not None else y.dtype
-    b.result(y, b.op("Cast", [same], to=_element(b, real)))
-
-
-def resize(mode: str) -> Emit:
-    def emit(b: Builder, n: Node) -> None:
-        x, y = given(n, 0), n.output
-        align, half = bool(n.attrs.get("align_corners")), bool(n.attrs.get("half_pixel_centers"))
-        if b.opset < 11:
-            if align or half:
-                raise b.refuse("resizing with aligned corners or half pixels before opset 11")
-            scales = b.constant([y.shape[a] / x.shape[a] for a in NCHW], np.float32, "scales")
-            return b.result(y, b.op("Resize", [b.real(x, NCHW), scales], mode=mode), NCHW)
-        attrs: dict[str, Any] = {
-            "mode": mode,
-            "coordinate_transformation_mode": "align_corners" if align else "half_pixel" if half else "asymmetric",
-        }
-        if mode == "nearest":
-            attrs["nearest_mode"] = "round_prefer_ceil" if align or half else "floor"
-        sizes = b.constant([y.shape[a] for a in NCHW])
-        return b.result(y, b.op("Resize", [b.real(x, NCHW), "", "", sizes], **attrs), NCHW)
-
-    return emit
-
-
 EMIT: Final[dict[str, Emit]] = {
+    **MOVES,
     "conv_2d": conv_2d,
     "depthwise_conv_2d": depthwise_conv_2d,
     "transpose_conv": transpose_conv,
@@ -676,22 +520,8 @@ EMIT: Final[dict[str, Emit]] = {
     "prelu": nary("PRelu"),
     "gelu": gelu,
     "table": table,
-    "reshape": reshape,
-    "transpose": transpose,
-    "concatenation": concatenation,
-    "split": split,
-    "slice": slice_,
-    "strided_slice": strided_slice,
-    "pad": pad,
-    "broadcast_to": broadcast_to,
-    "tile": tile,
-    "reverse": reverse,
-    "gather": gather,
-    "one_hot": one_hot,
     "select": select,
     "cumsum": since(11, cumsum),
-    "resize_bilinear": resize("linear"),
-    "resize_nearest": resize("nearest"),
     "quantize": convert,
     "dequantize": convert,
     "cast": cast,
