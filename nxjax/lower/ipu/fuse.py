@@ -97,7 +97,7 @@ class Fuser:
         order = _ancestors(roots)
         parts = _parts(order)
         for part in parts:
-            if len(part) > MOST_NODES or len(_leaves(part)) > MOST_LEAVES:
+            if _too_large(part):
                 # Halve it: what the first half computes for the second is a result of its own.
                 self._halve(part)
         groups: list[Group] = []
@@ -123,7 +123,7 @@ class Fuser:
         rest = [x for x in part if x.view is None]
         if rest and len(rest) < len(part):
             again = _ancestors([rest[-1]])
-            if len(again) > MOST_NODES or len(_leaves(again)) > MOST_LEAVES:
+            if _too_large(again):
                 self._halve(again)
 
     def _write(self, part: list[Lazy], roots: set[Lazy]) -> tuple[list[Group], list[tuple[Lazy, View]]]:
@@ -214,6 +214,11 @@ def _parts(order: Sequence[Lazy]) -> list[list[Lazy]]:
         of[y] = part
     position = {y: i for i, y in enumerate(order)}
     return [sorted(p, key=position.__getitem__) for p in parts.values()]
+
+
+def _too_large(part: Sequence[Lazy]) -> bool:
+    """Whether a part is more than one vertex should do. What one op takes, one vertex takes."""
+    return len(part) > 1 and (len(part) > MOST_NODES or len(_leaves(part)) > MOST_LEAVES)
 
 
 def _leaves(part: Sequence[Lazy]) -> list[View]:

@@ -21,7 +21,7 @@ from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.arithmetic import add, div, max, min, mul
 from nxjax.ops.base import constant, like
 from nxjax.ops.bitwise import and_
-from nxjax.ops.compare import ge, le
+from nxjax.ops.compare import eq, ge, le
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, default_fill
@@ -46,6 +46,8 @@ SHARE: Final = 4
 REPEATED: Final = 16384
 # A vertex looks up at least so many rows.
 LOOKUPS: Final = 8
+# One op chooses among so many parts of a table.
+CHOICES: Final = 16
 
 Splits = list[list[tuple[int, int, int]]]
 
@@ -150,8 +152,13 @@ def take(b: Builder, table: View, index: View) -> View:
     partial = [View(y, i * math.prod(shape), shape, ys) for i in range(cuts)]
 
     def choose(where: Array, *cases: Array) -> Array:
-        which = div(where, like(where, each))
-        return select_n(broadcast_in_dim(which, shape=shape, broadcast_dimensions=(0, 1)), *cases)
+        which = broadcast_in_dim(div(where, like(where, each)), shape=shape, broadcast_dimensions=(0, 1))
+        if len(cases) <= CHOICES:
+            return select_n(which, *cases)
+        chosen = cases[0]
+        for i, case in enumerate(cases[1:], 1):
+            chosen = select_n(eq(which, like(which, i)), chosen, case)
+        return chosen
 
     return b.inline(choose, [index, *partial])
 

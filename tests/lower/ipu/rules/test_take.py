@@ -17,6 +17,18 @@ def test_tables_cut_by_rows_of_any_number(rows: int):
     check(lambda t, i: t[i], normal(rows), integers(-rows, rows, (30,)), system=CRAMPED)
 
 
+def test_tables_cut_into_many_parts():
+    found = check(
+        lambda t, i, j: t[i, j], normal(2997, 3), integers(0, 2997, (37,)), integers(0, 3, (37,)), system=CRAMPED
+    )
+    assert max(v.shape[0] for v in found.variables() if len(v.shape) == 4) > 16
+
+
+def test_a_choice_of_many():
+    xs = [normal(5) + i for i in range(40)]
+    check(lambda i, *xs: nx.lax.select_n(i + 1, *(x * 2 for x in xs)), integers(0, 39, (5,)), *xs)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.integers(400, 1200), st.integers(1, 40))
 def test_places_outside_of_long_tables(rows: int, count: int):
