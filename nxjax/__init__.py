@@ -54,7 +54,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("NamedSharding", "P", "make_mesh", "set_mesh"), "nxjax.sharding"),
     **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
     **dict.fromkeys(
-        ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "device_put", "device_get",
+        ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "default_device", "device_put", "device_get",
          "block_until_ready", "ensure_compile_time_eval", "clear_caches", "disable_jit", "enable_x64", "process_index", "process_count", "process_indices"),
         "nxjax.runtime",
     ),

@@ -464,6 +464,7 @@ from nxjax.quant.function import quantize as quantize
 from nxjax.runtime import block_until_ready as block_until_ready
 from nxjax.runtime import clear_caches as clear_caches
 from nxjax.runtime import default_backend as default_backend
+from nxjax.runtime import default_device as default_device
 from nxjax.runtime import device_count as device_count
 from nxjax.runtime import device_get as device_get
 from nxjax.runtime import device_put as device_put

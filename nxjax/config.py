@@ -27,6 +27,8 @@ class Config:
         executor: name of the executor that `jit` uses; empty means the best one available.
         cache_dir: folder of the on-disk executable cache; empty switches it off.
         check: run `Program.check()` after every staging and every pass.
+        default_device: where `jit` computes of arguments that were put nowhere; see `nx.default_device`. None: on the
+            first device.
         disable_jit: `jit` calls the function eagerly.
         num_cpu_devices: how many devices the CPU is; 0: as ``XLA_FLAGS`` says, else one. Set before the first use.
         platforms: the platforms that `jit` runs on by default, such as "tpu,cpu": the first that is here; empty: cpu.
@@ -35,7 +37,7 @@ class Config:
     """
 
     __slots__ = (
-        "cache_dir", "check", "disable_jit", "enable_x64", "executor", "ipu_model", "num_cpu_devices",
+        "cache_dir", "check", "default_device", "disable_jit", "enable_x64", "executor", "ipu_model", "num_cpu_devices",
         "platforms", "traceback_filtering",
     )  # fmt: skip
 
@@ -45,6 +47,7 @@ class Config:
         default_cache = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "nxjax")
         self.cache_dir = os.environ.get("NXJAX_CACHE_DIR", default_cache)
         self.check = _flag("NXJAX_CHECK", False)
+        self.default_device: Any = None
         self.disable_jit = _flag("NXJAX_DISABLE_JIT", False)
         self.num_cpu_devices = int(os.environ.get("NXJAX_NUM_CPU_DEVICES") or 0)
         self.platforms = os.environ.get("NXJAX_PLATFORMS", "")
@@ -63,6 +66,8 @@ class Config:
             value = ""
         if attribute == "num_cpu_devices" and (not isinstance(value, int) or value < 0):
             raise ParameterError("config: num_cpu_devices", got=repr(value), expected="a number of devices, or 0")
+        if attribute == "default_device" and not (value is None or hasattr(value, "platform")):
+            raise ParameterError("config: default_device", got=repr(value), expected="one of nx.devices(), or None")
         setattr(self, attribute, value)
 
     @contextmanager

@@ -61,6 +61,27 @@ def default_backend() -> str:
     return registry.default().platform
 
 
+@contextmanager
+def default_device(device: Any) -> Iterator[None]:
+    """In ``with nx.default_device(device):`` `jit` computes there what was put nowhere, and its results stay there.
+
+    Eager operations on one CPU device are NumPy's, wherever it is counted.
+
+    Args:
+        device: one of `devices`, a platform's name for its first, or None for the usual one.
+
+    Raises:
+        ParameterError: no device.
+
+    >>> import nxjax as nx
+    >>> with nx.default_device(nx.devices("cpu")[-1]):
+    ...     nx.jit(nx.sin)(0.0).device == nx.devices("cpu")[-1]
+    True
+    """
+    with config.using(default_device=None if device is None else placing.device_of(device, "default_device")):
+        yield
+
+
 def process_index(backend: str | None = None) -> int:
     """The number of this process among those that `nx.distributed.initialize` has joined; 0 where it is alone."""
     return _process_index()

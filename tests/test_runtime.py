@@ -90,3 +90,20 @@ def test_dtypes():
     assert dtypes.itemsize_bits("int4") == 4
     assert float(dtypes.finfo("bfloat16").eps) == 2.0**-7
     assert dtypes.iinfo("int8").max == 127
+
+
+def test_default_device_is_where_jit_computes_what_was_put_nowhere():
+    first, *_, last = nx.devices("cpu")
+    f = nx.jit(lambda x: x + 1.0)
+    x = nx.ones(3)
+    assert f(x).device == first
+    with nx.default_device(last):
+        assert f(x).device == last and x.device == last
+        assert f(nx.device_put(x, first)).device == first
+        with nx.default_device("cpu"):
+            assert f(x).device == first
+    assert f(x).device == first and nx.config.default_device is None
+    with pytest.raises(nx.errors.ParameterError, match="default_device"), nx.default_device(3):
+        pass
+    with pytest.raises(nx.errors.ParameterError, match="default_device"):
+        nx.config.update("jax_default_device", "tpu")

@@ -118,7 +118,8 @@ class Dispatcher:
 
     def is_placed(self, program: Program, device: Any = None) -> bool:
         """Whether a call takes place elsewhere than on the default device: because of the program, or of ``device``."""
-        return placing.is_placed(program) or (device is not None and placing.is_elsewhere(device))
+        elsewhere = placing.is_moved() if device is None else placing.is_elsewhere(device)
+        return elsewhere or placing.is_placed(program)
 
     def default_sharding(self) -> Sharding:
         """Where results are that were put nowhere."""

@@ -14,6 +14,7 @@ import numpy as np
 from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable, Placement
 from nxjax.backends.reference.quiet import quiet
+from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.lower.stablehlo.sharding import partitioning, program_layouts
 from nxjax.trace.array import DeviceArray, PlacedArray
@@ -40,6 +41,11 @@ def sharding_of(x: DeviceArray) -> Sharding:
 
 
 def default_device() -> Device:
+    """Where goes what was put nowhere: as `nx.default_device` says, else the first device of this process."""
+    return config.default_device or first_device()
+
+
+def first_device() -> Device:
     """The first device of this process."""
     here = process_index()
     return next(d for d in registry.default().devices() if d.process_index == here)
@@ -72,7 +78,12 @@ def is_elsewhere(device: Any) -> bool:
     place = getattr(device, "device", device)
     if not isinstance(place, Device):
         place = next(iter(registry.for_device(place).devices()), None)
-    return place is not None and place.backend.places and place != default_device()
+    return place is not None and place.backend.places and place != first_device()
+
+
+def is_moved() -> bool:
+    """Whether `nx.default_device` names another device than the first."""
+    return config.default_device is not None and config.default_device != first_device()
 
 
 # --- deciding ---

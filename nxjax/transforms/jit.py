@@ -322,7 +322,8 @@ class Jitted:
         leaves, treedef = tree.flatten((args, kwargs) if statics is None else self.dynamic(args, kwargs))
         values = [x if isinstance(x, Array) else as_value(x, "jit") for x in leaves]
         types = tuple([x.type for x in values])
-        key = (treedef, types, statics, axes_in_scope(), current_mesh(), config.enable_x64, config.executor)
+        places = (current_mesh(), config.default_device)
+        key = (treedef, types, statics, axes_in_scope(), places, config.enable_x64, config.executor)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, key[1], statics)
