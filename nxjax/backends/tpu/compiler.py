@@ -89,6 +89,7 @@ class Compiled:
         cost: the compiler's own static estimates: "flops", "bytes accessed", "optimal_seconds", ...
         seconds: that it took to compile.
         version: the compiler's words about itself.
+        switched_off: options that had to be, since jaxlib cannot read what they lead to.
     """
 
     executable: bytes
@@ -97,6 +98,7 @@ class Compiled:
     cost: dict[str, float] = field(repr=False)
     seconds: float
     version: str
+    switched_off: tuple[str, ...] = ()
 
 
 def available() -> tuple[bool, str]:
@@ -162,7 +164,8 @@ def compile_texts(
                 m["peak_memory"],
             )  # fmt: skip
             binary, hlo = (place / f"{name}.bin").read_bytes(), (place / f"{name}.hlo").read_text()
-            found.append(Compiled(binary, hlo, memory, said["cost"], said["seconds"], answer["version"]))
+            aside = tuple(said["switched_off"])
+            found.append(Compiled(binary, hlo, memory, said["cost"], said["seconds"], answer["version"], aside))
         return found
 
 
@@ -222,7 +225,7 @@ def _asked(
         )
     except subprocess.TimeoutExpired:
         raise ExecutionError(
-            f"{topology}: the compiler took longer than {timeout:.0f} seconds",
+            f"{topology}: the compiler took longer than {timeout:g} seconds",
             fix="compile a smaller part, or allow more with timeout=",
         ) from None
     if done.returncode or not (place / "answer.json").exists():

@@ -83,6 +83,11 @@ class TpuTarget(ProgramTarget):
             f"compiled for {self.topology} by {compiler.available()[1]}; no TPU was used, and times are the compiler's "
             "static estimates",
         ]
+        if analysis.compiled.switched_off:
+            found.append(
+                "compiled again without collectives on sparse cores, whose instructions this jaxlib does not read: "
+                + ", ".join(analysis.compiled.switched_off)
+            )
         if analysis.optimal_seconds is None:
             found.append("the compiler has no estimate for some of its own kernels here, and so none for the whole")
         if "f32" in analysis.products:

@@ -166,3 +166,11 @@ def test_what_the_compiler_refuses_is_a_note_of_a_report():
         nx.compile(jnp.tanh, target="tpu-v5e", **options)(X)
     report = nx.explain(jnp.tanh, target="tpu-v5e", **options)(X)
     assert report.analysis is None and any("No such compile option" in n for n in report.notes)
+
+
+def test_collectives_of_v7x_are_read():
+    mesh = AbstractMesh((2, 8), ("a", "b"))
+    f = nx.shard_map(lambda x: nx.lax.psum(x, "b"), mesh=mesh, in_specs=P("a", "b"), out_specs=P("a"))
+    made = nx.compile(f, target="tpu-v7x:2x2x2")(S((256, 1024), "float32"))
+    assert made.analysis.collectives["all-reduce"][0] == 1
+    assert any("sparse cores" in note for note in made.report.notes) == bool(made.analysis.compiled.switched_off)
