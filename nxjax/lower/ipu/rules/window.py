@@ -130,6 +130,9 @@ def select_and_gather_add(b: Builder, e: Equation, t: View, x: View) -> View:
 
 # Window dimensions of the codelets.
 SPATIAL: Final = 3
+# Cycles that a window's place takes written as elementwise work, and of each element of a tile: as the model counts it.
+TAP: Final = 3500
+TAP_EACH: Final = 12
 
 
 def _pooled(e: Equation) -> list[int] | None:
@@ -186,14 +189,29 @@ def _attributes(e: Equation, moving: Sequence[int], box: Any, out: Any, order: S
     return found
 
 
+def _alone(
+    b: Builder, codelet: SelectAndScatterAdd, e: Equation, source: View, order: Any, moving: Any, boxes: Any
+) -> int:
+    """Cycles of the busiest vertex, if vertices take whole windows."""
+    _, sizes, _ = boxes[0]
+    outs = tuple(source.shape[d] if d in moving else sizes[d] for d in range(len(sizes)))
+    attributes = _attributes(e, moving, sizes, outs, order)
+    return codelet.cycles({"source": _five(order, moving, outs, 1)}, attributes, b.chip)
+
+
 def select_and_scatter_add(b: Builder, e: Equation, source: View, x: View) -> View:
     moving = _pooled(e)
     n = math.prod(x.shape[d] for d in moving or ())
     good = moving and x.size and source.size and fits(b, 3 * 4 * n) and x.dtype.name in ("float32", "float16")
     if not good or not moving:
         return b.inline(e.op.expand, [source, x], **e.params)
-    order, boxes = _boxes(b, x.shape, moving)
+    order, made = _boxes(b, x.shape, moving)
+    boxes = list(made)
     codelet = SelectAndScatterAdd(e.params["select_prim"] == "ge", x.dtype.name)
+    taps = math.prod(e.params["window_dimensions"])
+    if _alone(b, codelet, e, source, order, moving, boxes) > taps * (TAP + TAP_EACH * x.size / b.tiles):
+        # A few tiles would work, and hold all of it: elementwise work on every tile is faster.
+        return b.inline(e.op.expand, [source, x], **e.params)
     y = b.variable(x.shape, codelet.out, ())
     ys = row_major(x.shape)
     groups: list[Group] = []
