@@ -262,10 +262,13 @@ def refused(said: str, topology: Topology) -> NxError:
     if said.startswith("RESOURCE_EXHAUSTED"):
         return _too_large(said, topology)
     what = said.split("\n\nSuspected Python Code")[0].strip()
+    fix = "compile parts of the function to find the op, or compute that part on the host"
+    if "No such compile option" in what:
+        fix = "leave it out of compiler_options, or write the name that this version of libtpu has for it"
     return LoweringError(
         f"{topology}: the compiler refused the program",
         got=what[:2000],
-        fix="compile parts of the function to find the op, or compute that part on the host",
+        fix=fix,
     )
 
 
