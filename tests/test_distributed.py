@@ -49,6 +49,7 @@ def start(count: int, body: str) -> list[subprocess.Popen[str]]:
         "NXJAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
         "NXJAX_NUM_PROCESSES": str(count),
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "http_proxy": "http://127.0.0.1:9",  # that of the network is not for these processes
     }
     code = HEAD + textwrap.dedent(body)
     return [

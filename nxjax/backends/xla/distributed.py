@@ -299,6 +299,7 @@ def join(
         members = Group(None, num_processes, process_id, service, collective_timeout)
         host, _, port = coordinator_address.rpartition(":")
         relay = Relay(host.strip("[]"), int(port), members.coordinator_lost)
+        _without_proxy()
         raw = members.raw = jaxlib.get_distributed_runtime_client(
             relay.address,
             process_id,
@@ -332,6 +333,14 @@ def join(
     atexit.register(_at_exit, shutdown_timeout)
     if num_processes > 1:
         members.watch(heartbeat_timeout)
+
+
+def _without_proxy() -> None:
+    """gRPC would look for the relay, on this machine's loopback, at the proxy that the environment names for HTTP."""
+    name = "no_grpc_proxy"  # in small letters only, as gRPC reads it
+    known = os.environ.get(name) or os.environ.get("no_proxy") or ""
+    if "127.0.0.1" not in known.split(","):
+        os.environ[name] = ",".join(filter(None, (known, "127.0.0.1")))
 
 
 def leave(timeout: float) -> None:
