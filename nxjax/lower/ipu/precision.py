@@ -25,10 +25,11 @@ from nxjax.transforms.inline import inlined
 # What is about the bits of a float32 is done on float32.
 ON_BITS: Final = frozenset(("bitcast_convert_type", "nextafter", "random_unwrap", "random_wrap"))
 _LARGEST: Final = float(np.finfo(np.float16).max)
+_SMALLEST: Final = float(np.finfo(np.float16).smallest_subnormal)
 
 
 def in_half(program: Program) -> Program:
-    """``program`` with float16 in place of float32 everywhere; finite constants stay finite.
+    """``program`` with float16 in place of float32 everywhere; finite constants stay finite, and others than zero stay so.
 
     Raises:
         LoweringError: it holds quantized ops, whose scales half precision cannot hold.
@@ -78,9 +79,10 @@ def _as(x: Array, dtype: dtypes.DType) -> Array:
 def _constant(x: np.ndarray[Any, Any]) -> Array:
     if x.dtype != np.float32:
         return wrap(x)
-    # -1e9 in a mask means "very small", not "minus infinity", whose differences are no numbers.
-    finite = np.where(np.isfinite(x), np.clip(x, -_LARGEST, _LARGEST), x)
-    return wrap(finite.astype(np.float16))
+    # -1e9 in a mask means "very small", not "minus infinity", whose differences are no numbers; 1e-8 under a root means
+    # "not zero".
+    finite = np.where(np.isfinite(x), np.clip(x, -_LARGEST, _LARGEST), x).astype(np.float16)
+    return wrap(np.where((finite == 0) & (x != 0), np.copysign(_SMALLEST, x), finite).astype(np.float16))
 
 
 def _param(v: Any) -> Any:

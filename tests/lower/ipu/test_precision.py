@@ -56,6 +56,12 @@ def test_random_bits_are_those_of_float32():
     np.testing.assert_allclose(got.numpy(), np.asarray(f(key)), atol=1e-3)
 
 
+def test_what_keeps_a_division_from_zero_still_does():
+    f = lambda x: x / (nx.sqrt(x * x) + 1e-8)
+    (got,) = run(in_half(nx.make_jaxpr(f)(X)), np.zeros_like(X, np.float16))
+    assert (got == 0).all()
+
+
 def test_quantized_programs_are_refused():
     q = nx.quantize(lambda x: x @ np.ones((6, 3), np.float32), "int8", calibrate=[(X,)])
     with pytest.raises(LoweringError, match="half precision"):
