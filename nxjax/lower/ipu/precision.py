@@ -29,7 +29,7 @@ _SMALLEST: Final = float(np.finfo(np.float16).smallest_subnormal)
 
 
 def in_half(program: Program) -> Program:
-    """``program`` with float16 in place of float32 everywhere; finite constants stay finite, and others than zero stay so.
+    """``program`` with float16 in place of float32 everywhere; constants stay finite, and other than zero.
 
     Raises:
         LoweringError: it holds quantized ops, whose scales half precision cannot hold.
