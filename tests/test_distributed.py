@@ -164,6 +164,21 @@ def test_an_error_in_one_process_is_told_to_the_others() -> None:
     assert said[0] == ["28.0", "process 1 ended with ValueError: bad batch", "4.0"]
 
 
+def test_different_programs_are_an_error() -> None:
+    """Their collectives would find each other: a sum here and a maximum there."""
+    body = """
+        def largest(x): return x.max()
+        try:
+            nx.jit(largest)(x) if me else total(x)
+            nx.block_until_ready(total(x))
+        except (ExecutionError, ProcessLostError) as error:
+            say(type(error).__name__, error.what, error.got)
+        """
+    out = finish(start(2, body))
+    text = " ".join(" ".join(lines) for lines in out)
+    assert "do not run the same program" in text and "'largest'" in text
+
+
 def test_barriers() -> None:
     said = finish(
         start(

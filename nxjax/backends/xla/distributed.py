@@ -12,7 +12,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import hashlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -30,6 +32,8 @@ from nxjax.trace.mesh import install_process_index
 
 _PREFIX: Final = "nxjax/"
 _SAME: Final = "let all processes make the same calls in the same order"
+_NAME: Final = re.compile(r"^module @(\w+)", re.MULTILINE)
+_CONSTANTS: Final = re.compile(r"dense<[^>]*>")
 T = TypeVar("T")
 _PATIENCE: Final = 2.0  # seconds that a result may take after a process that it needs has left
 
@@ -53,6 +57,7 @@ class Group:
         self._watcher: threading.Thread | None = None
         self._asking: set[threading.Thread] = set()
         self._barriers: dict[str, int] = {}
+        self._programs = 0
 
     # --- who is alive ---
 
@@ -202,6 +207,35 @@ class Group:
                 fix=_SAME,
             )
 
+    def agree(self, text: str) -> None:
+        """Before a program of several processes runs here for the first time: that others run the same one.
+
+        Collectives of different programs would find each other, and give numbers that nobody asked for. Programs are
+        known by their number among all that processes ran together; constants may differ, as data does. Whoever comes
+        last sees what the others have said and raises, so that no one's collectives are ever complete.
+
+        Args:
+            text: the program; empty if it ran here before.
+        """
+        self._programs += 1
+        if not text:
+            return
+        name = _NAME.search(text)
+        said = f"{hashlib.sha256(_CONSTANTS.sub('', text).encode()).hexdigest()} {name[1] if name else 'program'}"
+        folder = f"{_PREFIX}programs/{self._programs}"
+        what = f"program {self._programs} of all processes"
+        self.ask(lambda: self.raw.key_value_set(f"{folder}/{self.process}", said), what)
+        found = _numbered(self.ask(lambda: self.raw.key_value_dir_get(folder), what))
+        others = {p: s for p, s in found.items() if s.partition(" ")[0] != said.partition(" ")[0]}
+        if others:
+            process, other = next(iter(others.items()))
+            raise ExecutionError(
+                "jit: the processes do not run the same program",
+                got=f"{said.partition(' ')[2]!r} in process {self.process}, {other.partition(' ')[2]!r} in {process}",
+                expected="every process makes the same calls on arrays of several processes, in the same order",
+                fix="branch on nx.process_index() only around what a process does by itself",
+            )
+
     # --- leaving ---
 
     def leave(self, timeout: float, together: bool) -> None:
@@ -325,6 +359,7 @@ def join(
             expected=f"all processes at {coordinator_address} within {initialization_timeout} seconds",
         ) from None
     executable.joined_timeout[:] = [collective_timeout]
+    executable.together[:] = [members.agree] if num_processes > 1 else []
     buffers.waiting[:] = [members.wait]
     install_process_index(lambda: process_id)
     _group.append(members)

@@ -65,6 +65,8 @@ def compile_options(c: Client, placement: Placement | None) -> Any:
 
 # Seconds that a collective waits for other processes; set when this process has joined some.
 joined_timeout: list[int] = []
+# Called before a program that all processes run together: with its text the first time, later with nothing.
+together: list[Callable[[str], None]] = []
 
 
 def parse(text: str) -> Any:
@@ -205,8 +207,21 @@ class PlacedExecutable(_Compiled):
     """
 
     __slots__ = (
-        "_bytes", "_callbacks", "_client", "_donate", "_execute", "_handlers", "_several", "_smallest",
-        "input_shardings", "out_types", "output_shardings", "placement", "stablehlo",
+        "_bytes",
+        "_callbacks",
+        "_client",
+        "_donate",
+        "_execute",
+        "_handlers",
+        "_said",
+        "_several",
+        "_shared",
+        "_smallest",
+        "input_shardings",
+        "out_types",
+        "output_shardings",
+        "placement",
+        "stablehlo",
     )  # fmt: skip
 
     def __init__(
@@ -228,6 +243,8 @@ class PlacedExecutable(_Compiled):
         self._client = c
         self._callbacks = tuple(callbacks)  # the compiled code holds their addresses
         self._several = len(placement.devices) > 1
+        self._shared = len({d.process_index for d in placement.devices}) > 1
+        self._said = False
         ins: list[Any] = raw.get_parameter_shardings() or [] if None in placement.ins and self._several else []
         outs: list[Any] = raw.get_output_shardings() or [] if None in placement.outs and self._several else []
         self.input_shardings = self._answers(placement.ins, ins, in_types)
@@ -262,6 +279,9 @@ class PlacedExecutable(_Compiled):
         if self._several and self._client.platform == "cpu":
             with _one_at_a_time:
                 _finish_last()
+                if self._shared and together:
+                    together[0]("" if self._said else self.stablehlo)
+                    self._said = True
                 raws = run(self._execute, buffers, bool(self._callbacks)).consume_with_handlers(self._handlers)
                 _last[:] = raws[self._smallest : self._smallest + 1]
         else:
