@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.errors import LoweringError
 from nxjax.interop.stablehlo.bits import mulhi, order_bits
 from nxjax.interop.stablehlo.walk import Operation, Scope, refused, result, rule
 from nxjax.ops import (
@@ -128,7 +129,11 @@ def binary(name: str, x: Array, y: Array) -> Array:
     if name == "power" and x.dtype in dtypes.INTEGER:
         return integer_power(x, y)
     if name == "remainder" and x.dtype in dtypes.COMPLEX:
-        raise NotImplementedError
+        raise LoweringError(
+            "from_stablehlo: stablehlo.remainder has no meaning for complex numbers",
+            got=x.type,
+            expected="integers or real floats",
+        )
     return _BINARY[name](x, y)
 
 

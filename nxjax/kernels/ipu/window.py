@@ -183,7 +183,7 @@ class ReduceWindow(Written):
 
 
 def _cycles(out: tuple[int, ...], attributes: Mapping[str, Any], dtype: str, each: int, chip: Chip) -> int:
-    """poplibs' pooling vertices: a vector's load and step per tap, 12 cycles around a tap's run of channels."""
+    """A count of instructions, no published figure: a vector's load and step per tap, 12 around a tap's channels."""
     *rows, channels = out
     lanes = {"float32": 2, "float16": 4}.get(dtype, 1)
     taps = int(np.prod(_numbers(attributes, "kd kh kw", 0)))

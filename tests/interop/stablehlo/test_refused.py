@@ -58,3 +58,10 @@ def test_sharding_annotations_are_dropped():
     }}"""
     x = floats(4)
     assert from_stablehlo(text, trusted=True)(x).tolist() == (2 * x).tolist()
+
+
+def test_a_remainder_of_complex_numbers_has_no_meaning():
+    text = "%0 = stablehlo.remainder %arg0, %arg0 : tensor<2xcomplex<f32>>\n return %0 : tensor<2xcomplex<f32>>"
+    kind = "tensor<2xcomplex<f32>>"
+    with pytest.raises(LoweringError, match="complex numbers"):
+        from_stablehlo(main(text, [kind], [kind]), trusted=True)
