@@ -167,8 +167,9 @@ def convolution(
 def depthwise(positions: Count, channels: Count, kernel: Count, halves: bool, chip: Chip) -> Count:
     """Cycles of a tile whose outputs each sum ``kernel`` products of their own channel, on the vector unit.
 
-    Source: poplibs' vertical multiply-accumulate vertex (``getConvPartialVerticalMac...``): 61 + 14 + 25 cycles once,
-    per group of channels that fill 64 bits two cycles of a worker per element of the kernel, and 7 + 5 around them.
+    After poplibs' vertical multiply-accumulate vertex (``getConvPartialVerticalMac...``), which is for halves: 61 + 14 +
+    25 cycles once, per group of channels that fill 64 bits two cycles of a worker per element of the kernel, and 7 + 5
+    around them. Floats, for which poplibs has no such vertex, are counted likewise with half as many to a group.
     """
     lanes = 4 if halves else 2
     vectors = -(-np.asarray(positions) * -(-np.asarray(channels) // lanes) // chip.workers)

@@ -110,7 +110,7 @@ class Take(Written):
     def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
         lookups = int(np.prod(sizes["index"]))
         words = -(-int(np.prod(sizes["y"])) // max(1, lookups) * np.dtype(self.dtype).itemsize // 4)
-        # poplibs' MultiSlice copies words: about two cycles each, and 25 a row.
+        # A count of instructions, no published figure: about two cycles a word, and 25 a row.
         return chip.workers * (30 + -(-lookups // chip.workers) * (25 + 2 * words)) + 11
 
     def code_bytes(self, chip: Chip) -> int:
