@@ -168,7 +168,7 @@ def depthwise(positions: Count, channels: Count, kernel: Count, halves: bool, ch
     """Cycles of a tile whose outputs each sum ``kernel`` products of their own channel, on the vector unit.
 
     After poplibs' vertical multiply-accumulate vertex (``getConvPartialVerticalMac...``), which is for halves: 61 + 14
-    + 25 cycles once, per group of channels that fill 64 bits two cycles of a worker per element of the kernel, and 7 + 5
+    + 25 cycles once, per group of channels that fill 64 bits two cycles of a worker per element of the kernel, and 12
     around them. Floats, for which poplibs has no such vertex, are counted likewise with half as many to a group.
     """
     lanes = 4 if halves else 2
