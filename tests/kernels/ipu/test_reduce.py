@@ -14,7 +14,7 @@ CASES = [
     (kind, dtype, out)
     for dtype in ("float32", "float16", "int32", "uint8", "bool")
     for kind in UFUNCS
-    for out in ({dtype, "float32"} if dtype == "float16" else {dtype})
+    for out in ((dtype, "float32") if dtype == "float16" else (dtype,))
     if (kind in ("add", "mul", "max", "min")) or not dtype.startswith("float")
     if not (dtype == "bool" and kind in ("add", "mul"))
 ]
