@@ -17,6 +17,7 @@ from nxjax.errors import ExecutionError, ParameterError
 
 _BUILT_IN: Final = {
     "reference": "nxjax.backends.reference.backend:ReferenceBackend",
+    "cpu": "nxjax.backends.cpu.backend:CpuBackend",
     "xla": "nxjax.backends.xla.backend:XlaBackend",
     "tpu": "nxjax.backends.xla.plugins:TpuBackend",
     "gpu": "nxjax.backends.xla.plugins:GpuBackend",

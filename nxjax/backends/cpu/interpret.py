@@ -1,0 +1,102 @@
+"""A `CpuProgram` step by step from Python: for profiles and for finding the step that is wrong. Same machine code."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.backends.cpu.engine import Engine
+from nxjax.kernels.cpu.base import Kernel
+from nxjax.lower.cpu.tape import Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
+from nxjax.trace.types import ArrayType
+
+NDArray = np.ndarray[Any, Any]
+_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+Watch = Callable[[Step, float], None]
+
+
+def empty(nbytes: int) -> NDArray:
+    """Bytes that begin at a multiple of 64."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+def run_kernel(address: int, kernel: Kernel, words: Sequence[int], lo: int = 0, hi: int | None = None) -> None:
+    """Machine code at ``address`` on items ``lo`` to ``hi`` (by default all)."""
+    array = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words] or [0], np.uint64)
+    scratch = empty(kernel.scratch)
+    _TYPE(address)(array.ctypes.data, lo, kernel.items if hi is None else hi, scratch.ctypes.data)
+
+
+@final
+class Interpreter:
+    """Runs one program; ``watch`` is told each step and the seconds it took."""
+
+    def __init__(self, program: CpuProgram, engine: Engine, watch: Watch | None = None) -> None:
+        self.program = program
+        self.engine = engine
+        self.watch = watch
+        calls = list(program.calls())
+        found = engine.addresses([c.kernel for c in calls])
+        self._addresses = {c.kernel.symbol: a for c, a in zip(calls, found, strict=True)}
+
+    def __call__(self, xs: Sequence[NDArray]) -> list[NDArray]:
+        program = self.program
+        self._arena = empty(program.arena)
+        self._inputs = [np.ascontiguousarray(x) for x in xs]
+        self._outputs = [empty(b.nbytes) for b in program.outputs]
+        self._turns: dict[Counter, int] = {}
+        self._run(program.steps)
+        return [y.view(t.dtype).reshape(t.shape) for y, t in zip(self._outputs, program.out_types, strict=True)]
+
+    def _address(self, ref: Ref) -> int:
+        b = ref.buffer
+        if b.kind == "temp":
+            base = self._arena.ctypes.data + b.offset
+        else:
+            base = {"input": self._inputs, "output": self._outputs, "const": self.program.consts}[b.kind][
+                b.index
+            ].ctypes.data
+        return base + ref.offset + sum(self._turns[c] * stride for c, stride in ref.moves)
+
+    def _array(self, ref: Ref, type: ArrayType) -> NDArray:
+        raw = (ctypes.c_uint8 * (type.size * type.dtype.itemsize)).from_address(self._address(ref))
+        return np.frombuffer(raw, np.uint8).view(type.dtype).reshape(type.shape)
+
+    def _run(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            start = time.perf_counter()
+            self._step(step)
+            if self.watch is not None:
+                self.watch(step, time.perf_counter() - start)
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Call():
+                words = [*map(self._address, (*step.ins, *step.outs)), *step.integers]
+                run_kernel(self._addresses[step.kernel.symbol], step.kernel, words)
+            case Copy():
+                ctypes.memmove(self._address(step.target), self._address(step.source_ref), step.nbytes)
+            case Host():
+                ys = step.run([self._array(r, t).copy() for r, t in zip(step.ins, step.in_types, strict=True)])
+                for ref, type, y in zip(step.outs, step.out_types, ys, strict=True):
+                    self._array(ref, type)[...] = y
+            case Repeat():
+                for turn in range(step.counter.count):
+                    self._turns[step.counter] = turn
+                    self._run(step.body)
+            case While():
+                self._run(step.condition)
+                while ctypes.c_uint8.from_address(self._address(step.flag)).value:
+                    self._run(step.body)
+                    self._run(step.condition)
+            case Branch():
+                index = ctypes.c_int32.from_address(self._address(step.index)).value
+                self._run(step.branches[min(max(index, 0), len(step.branches) - 1)])
+            case _:
+                raise AssertionError(step)

@@ -1,0 +1,100 @@
+"""The contract of a CPU kernel: a meaning in NumPy, constraints, an emitter, a cost.
+
+The machine code of every kernel has one signature::
+
+    void name(ptr words, i64 lo, i64 hi, ptr scratch)
+
+``words`` are 8 bytes each: the addresses of the operands (inputs, then outputs), then integers that are known only when
+the program is planned. The kernel works on its items ``lo`` to ``hi`` out of ``items``. Items are independent: any cut
+of them into calls, in any order, by any number of threads, gives the same bits. ``scratch`` is memory of the thread
+that runs the call, 64-byte aligned, ``scratch`` bytes of it. Knows no program, buffer or thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.isa import Isa
+
+NDArray = np.ndarray[Any, Any]
+SIGNATURE = ("ptr", "i64", "i64", "ptr")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one whole run takes: floating-point (or integer) operations, bytes read and bytes written."""
+
+    flops: float
+    read: float
+    written: float
+
+
+class Kernel(ABC):
+    """Machine code for one loop nest. Immutable; everything that the code depends on is in `key`.
+
+    Attributes:
+        items: how many independent pieces of work there are.
+        grain: how many of them a thread takes at least (a few microseconds' worth).
+        scratch: bytes of memory that each running thread needs.
+    """
+
+    items: int
+    grain: int
+    scratch: int = 0
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """All that the machine code depends on but the instruction set; also what the kernel is called in texts."""
+
+    @property
+    def symbol(self) -> str:
+        """Its name in machine code: equal for kernels that share it."""
+        return "k" + hashlib.sha256(self.key.encode()).hexdigest()[:24]
+
+    @property
+    def title(self) -> str:
+        """A short name for tables and traces."""
+        return self.key.split("(")[0][:40]
+
+    @abstractmethod
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        """The outputs for inputs of the operands' shapes, by NumPy."""
+
+    @abstractmethod
+    def emit(self, module: Module, isa: Isa) -> None:
+        """Add the function `symbol` (and what it calls) to ``module``."""
+
+    @abstractmethod
+    def cost(self) -> Cost: ...
+
+    def function(self, module: Module) -> tuple[Function, Value, Value, Value, Value]:
+        """The function to write, added to ``module``, and its arguments: words, lo, hi, scratch."""
+        f = Function(self.symbol, SIGNATURE)
+        module.add(f)
+        words, lo, hi, scratch = f.arguments
+        return f, words, lo, hi, scratch
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def pointer(f: Function, words: Value, index: int) -> Value:
+    """Word ``index`` as an address."""
+    return f.load("ptr", f.at(words, index, 8), 8)
+
+
+def integer(f: Function, words: Value, index: int) -> Value:
+    """Word ``index`` as an ``i64``."""
+    return f.load("i64", f.at(words, index, 8), 8)

@@ -1,0 +1,562 @@
+"""LLVM IR as text, written function by function: values with operators, loops with carried values, branches.
+
+Text because it is the quickest way from Python to LLVM: no object per instruction is built twice. Emitters write in
+SSA form, so no pass has to run before code generation. Knows LLVM's language and no kernel, dtype or processor.
+
+Types are LLVM's own names: ``float``, ``i32``, ``<16 x float>``, ``ptr``. No instruction carries fast-math flags:
+what a kernel computes is what it says.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Final, final
+
+FLOATS: Final = ("half", "bfloat", "float", "double")
+
+
+@lru_cache(None)
+def element(type: str) -> str:
+    """The scalar type of a vector, or the type itself."""
+    return type[1:-1].split(" x ")[1] if type.startswith("<") else type
+
+
+@lru_cache(None)
+def lanes_of(type: str) -> int:
+    """How many elements a vector type has; 0 for a scalar type."""
+    return int(type[1:-1].split(" x ")[0]) if type.startswith("<") else 0
+
+
+@lru_cache(None)
+def vector(scalar: str, lanes: int) -> str:
+    """``lanes`` of ``scalar``; the scalar itself for 0."""
+    return f"<{lanes} x {scalar}>" if lanes else scalar
+
+
+@lru_cache(None)
+def with_element(type: str, scalar: str) -> str:
+    """``type`` with other elements and as many lanes."""
+    return vector(scalar, lanes_of(type))
+
+
+@lru_cache(None)
+def bits_of(scalar: str) -> int:
+    """Bits of a scalar type."""
+    known = {"half": 16, "bfloat": 16, "float": 32, "double": 64, "ptr": 64}
+    return known[scalar] if scalar in known else int(scalar[1:])
+
+
+@lru_cache(None)
+def is_float(type: str) -> bool:
+    return element(type) in FLOATS
+
+
+@lru_cache(4096)
+def number(scalar: str, value: float | int | bool) -> str:
+    """A constant as LLVM spells it; floats by their bits, so that nothing is rounded twice."""
+    if scalar == "float":
+        (single,) = struct.unpack("<f", struct.pack("<f", _clipped(value)))
+        return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"
+    if scalar == "double":
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if scalar == "half":
+        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+    if scalar == "bfloat":
+        (word,) = struct.unpack("<I", struct.pack("<f", _clipped(value)))
+        if word & 0xFFFF and value == value:
+            word += 0x7FFF + (word >> 16 & 1)  # to nearest even
+        return f"0xR{word >> 16:04X}"
+    if scalar == "i1":
+        return "true" if value else "false"
+    if scalar == "ptr":
+        return "null"
+    return str(int(value))
+
+
+def _clipped(value: float) -> float:
+    """``value``, or infinity where it is too large for float32."""
+    return value if abs(value) <= 3.4028235677973366e38 or value != value else float("inf") * (1 if value > 0 else -1)
+
+
+@final
+class Value:
+    """An SSA value or a constant, with the function that it lives in. Operators emit instructions.
+
+    A Python number beside a value becomes a constant of its type. ``/`` is for floats; integers have `sdiv`, `udiv`,
+    `srem`, `urem`. ``>>`` is arithmetic; `lshr` is not. Comparisons are ordered for floats (`ne`: unordered) and signed
+    for integers; ``u...`` names are unsigned.
+    """
+
+    __slots__ = ("f", "name", "type")
+
+    def __init__(self, f: Function, type: str, name: str) -> None:
+        self.f = f
+        self.type = type
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{self.type} {self.name}"
+
+    def _with(self, other: Value | float, floats: str, integers: str) -> Value:
+        return self.f.binary(floats if is_float(self.type) else integers, self, other)
+
+    def __add__(self, other: Value | float) -> Value:
+        return self._with(other, "fadd", "add")
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self._with(other, "fsub", "sub")
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self._with(other, "fmul", "mul")
+
+    def __radd__(self, other: float) -> Value:
+        return self.f.constant(self.type, other) + self
+
+    def __rsub__(self, other: float) -> Value:
+        return self.f.constant(self.type, other) - self
+
+    def __rmul__(self, other: float) -> Value:
+        return self.f.constant(self.type, other) * self
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self.f.binary("fdiv", self, other)
+
+    def __rtruediv__(self, other: float) -> Value:
+        return self.f.constant(self.type, other) / self
+
+    def __neg__(self) -> Value:
+        if is_float(self.type):
+            return self.f.emit(self.type, f"fneg {self.type} {self.name}")
+        return self.f.constant(self.type, 0) - self
+
+    def __and__(self, other: Value | int) -> Value:
+        return self.f.binary("and", self, other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self.f.binary("or", self, other)
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self.f.binary("xor", self, other)
+
+    def __invert__(self) -> Value:
+        return self.f.binary("xor", self, -1 if element(self.type) != "i1" else True)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self.f.binary("shl", self, other)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        return self.f.binary("ashr", self, other)
+
+    def lshr(self, other: Value | int) -> Value:
+        return self.f.binary("lshr", self, other)
+
+    def sdiv(self, other: Value | int) -> Value:
+        return self.f.binary("sdiv", self, other)
+
+    def udiv(self, other: Value | int) -> Value:
+        return self.f.binary("udiv", self, other)
+
+    def srem(self, other: Value | int) -> Value:
+        return self.f.binary("srem", self, other)
+
+    def urem(self, other: Value | int) -> Value:
+        return self.f.binary("urem", self, other)
+
+    def eq(self, other: Value | float) -> Value:
+        return self.f.compare("oeq", "eq", self, other)
+
+    def ne(self, other: Value | float) -> Value:
+        return self.f.compare("une", "ne", self, other)
+
+    def lt(self, other: Value | float) -> Value:
+        return self.f.compare("olt", "slt", self, other)
+
+    def le(self, other: Value | float) -> Value:
+        return self.f.compare("ole", "sle", self, other)
+
+    def gt(self, other: Value | float) -> Value:
+        return self.f.compare("ogt", "sgt", self, other)
+
+    def ge(self, other: Value | float) -> Value:
+        return self.f.compare("oge", "sge", self, other)
+
+    def ult(self, other: Value | int) -> Value:
+        return self.f.compare("ult", "ult", self, other)
+
+    def ule(self, other: Value | int) -> Value:
+        return self.f.compare("ule", "ule", self, other)
+
+    def ugt(self, other: Value | int) -> Value:
+        return self.f.compare("ugt", "ugt", self, other)
+
+    def uge(self, other: Value | int) -> Value:
+        return self.f.compare("uge", "uge", self, other)
+
+    def is_nan(self) -> Value:
+        return self.f.compare("uno", "ne", self, self)
+
+    def bitcast(self, type: str) -> Value:
+        return self if type == self.type else self.f.cast("bitcast", self, type)
+
+    def convert(self, type: str, *, signed: bool = True) -> Value:
+        """The number in another type: widened, narrowed (floats to nearest even, integers cut), or between the kinds.
+
+        Floats out of an integer's range give what the processor gives; clamp first where that matters.
+        """
+        return self.f.convert(self, type, signed)
+
+
+@final
+class Loop:
+    """A loop that is being written; see `Function.loop`."""
+
+    __slots__ = ("carried", "index", "nexts", "results")
+
+    def __init__(self, index: Value, carried: tuple[Value, ...]) -> None:
+        self.index = index
+        self.carried = carried
+        self.nexts: tuple[Value, ...] | None = None if carried else ()
+        self.results: tuple[Value, ...] = ()
+
+    def next(self, *values: Value) -> None:
+        """What the carried values are in the next turn."""
+        self.nexts = values
+
+
+@final
+class Function:
+    """One LLVM function under construction.
+
+    Args:
+        name: its symbol.
+        parameters: LLVM types in order; `arguments` are their values.
+        result: LLVM type, or ``void``.
+        attributes: of the function, such as ``alwaysinline``.
+        linkage: ``""`` for symbols others see, ``internal`` for helpers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Sequence[str],
+        result: str = "void",
+        attributes: str = "nounwind",
+        linkage: str = "",
+    ) -> None:
+        self.name = name
+        self.result = result
+        self.parameters = tuple(parameters)
+        self.arguments = tuple(Value(self, t, f"%a{i}") for i, t in enumerate(parameters))
+        self.declarations: dict[str, str] = {}
+        self.globals: dict[str, str] = {}
+        self._attributes = attributes
+        self._linkage = linkage
+        self._lines: list[str] = []
+        self._allocas: list[str] = []
+        self._count = 0
+        self._block = "entry"
+        self._closed = False
+
+    # --- text ---
+
+    @property
+    def text(self) -> str:
+        head = ", ".join(f"{t} %a{i}" for i, t in enumerate(self.parameters))
+        body = "\n".join(["entry:", *self._allocas, *self._lines])
+        return f"define {self._linkage} {self.result} @{self.name}({head}) {self._attributes} {{\n{body}\n}}\n"
+
+    def fresh(self, stem: str = "v") -> str:
+        self._count += 1
+        return f"%{stem}{self._count}"
+
+    def line(self, text: str) -> None:
+        """One instruction that has no value."""
+        self._lines.append("  " + text)
+
+    def emit(self, type: str, text: str) -> Value:
+        """One instruction, and its value of ``type``."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self._lines.append(f"  {name} = {text}")
+        return Value(self, type, name)
+
+    # --- values ---
+
+    def constant(self, type: str, value: float | int | bool) -> Value:
+        """A number in every lane of ``type``."""
+        scalar = element(type)
+        text = number(scalar, value)
+        return Value(self, type, f"splat ({scalar} {text})" if scalar != type else text)
+
+    def constants(self, scalar: str, values: Sequence[float | int]) -> Value:
+        """A vector of given numbers."""
+        inside = ", ".join(f"{scalar} {number(scalar, v)}" for v in values)
+        return Value(self, vector(scalar, len(values)), f"<{inside}>")
+
+    def poison(self, type: str) -> Value:
+        return Value(self, type, "poison")
+
+    def value(self, x: Value | float, type: str) -> Value:
+        return x if isinstance(x, Value) else self.constant(type, x)
+
+    def binary(self, op: str, x: Value, y: Value | float) -> Value:
+        y = self.value(y, x.type)
+        return self.emit(x.type, f"{op} {x.type} {x.name}, {y.name}")
+
+    def compare(self, floats: str, integers: str, x: Value, y: Value | float) -> Value:
+        y = self.value(y, x.type)
+        op = f"fcmp {floats}" if is_float(x.type) else f"icmp {integers}"
+        return self.emit(with_element(x.type, "i1"), f"{op} {x.type} {x.name}, {y.name}")
+
+    def select(self, condition: Value, x: Value | float, y: Value | float) -> Value:
+        """``x`` where ``condition`` (``i1`` in as many lanes), else ``y``."""
+        type = x.type if isinstance(x, Value) else y.type if isinstance(y, Value) else ""
+        x, y = self.value(x, type), self.value(y, type)
+        return self.emit(type, f"select {condition.type} {condition.name}, {type} {x.name}, {type} {y.name}")
+
+    def cast(self, op: str, x: Value, type: str) -> Value:
+        return self.emit(type, f"{op} {x.type} {x.name} to {type}")
+
+    def convert(self, x: Value, type: str, signed: bool = True) -> Value:
+        if type == x.type:
+            return x
+        a, b = element(x.type), element(type)
+        if is_float(a) and is_float(b):
+            if bits_of(a) == bits_of(b):  # half and bfloat: by way of float
+                return self.convert(self.convert(x, with_element(x.type, "float")), type)
+            return self.cast("fpext" if bits_of(a) < bits_of(b) else "fptrunc", x, type)
+        if is_float(a):
+            return self.cast("fptosi" if signed else "fptoui", x, type)
+        if is_float(b):
+            return self.cast("sitofp" if signed and a != "i1" else "uitofp", x, type)
+        if bits_of(a) < bits_of(b):
+            return self.cast("sext" if signed and a != "i1" else "zext", x, type)
+        return self.cast("trunc", x, type)
+
+    def splat(self, x: Value, lanes: int) -> Value:
+        """A scalar in every lane."""
+        if not lanes:
+            return x
+        type = vector(x.type, lanes)
+        if not x.name.startswith("%"):
+            return Value(self, type, f"splat ({x.type} {x.name})")
+        one = self.emit(type, f"insertelement {type} poison, {x.type} {x.name}, i64 0")
+        return self.emit(type, f"shufflevector {type} {one.name}, {type} poison, <{lanes} x i32> zeroinitializer")
+
+    def shuffle(self, x: Value, y: Value | None, mask: Sequence[int]) -> Value:
+        """Lanes of ``x`` and ``y`` (after those of ``x``) by number; -1: any."""
+        inside = ", ".join(f"i32 {'poison' if i < 0 else i}" for i in mask)
+        type = vector(element(x.type), len(mask))
+        other = y.name if y is not None else "poison"
+        return self.emit(type, f"shufflevector {x.type} {x.name}, {x.type} {other}, <{len(mask)} x i32> <{inside}>")
+
+    def extract(self, x: Value, lane: Value | int) -> Value:
+        lane = self.value(lane, "i64")
+        return self.emit(element(x.type), f"extractelement {x.type} {x.name}, i64 {lane.name}")
+
+    def insert(self, x: Value, y: Value, lane: Value | int) -> Value:
+        lane = self.value(lane, "i64")
+        return self.emit(x.type, f"insertelement {x.type} {x.name}, {y.type} {y.name}, i64 {lane.name}")
+
+    def intrinsic(self, name: str, type: str, *xs: Value, suffix: str | None = None) -> Value:
+        """A call of ``llvm.<name>``, overloaded by the type of its first argument unless ``suffix`` says."""
+        if suffix is None:
+            suffix = "." + mangled(xs[0].type)
+        return self.call(f"llvm.{name}{suffix}", type, *xs)
+
+    def call(self, name: str, result: str, *xs: Value, attributes: str = "") -> Value:
+        """A call of a function by symbol; declared in the module if it is not defined there."""
+        self.declarations[name] = f"declare {result} @{name}({', '.join(x.type for x in xs)}) {attributes}"
+        text = f"call {result} @{name}({', '.join(f'{x.type} {x.name}' for x in xs)})"
+        if result == "void":
+            self.line(text)
+            return Value(self, "void", "")
+        return self.emit(result, text)
+
+    def call_pointer(self, function: Value, result: str, *xs: Value) -> Value:
+        """A call through a pointer."""
+        text = f"call {result} {function.name}({', '.join(f'{x.type} {x.name}' for x in xs)})"
+        if result == "void":
+            self.line(text)
+            return Value(self, "void", "")
+        return self.emit(result, text)
+
+    def fma(self, x: Value, y: Value | float, z: Value | float) -> Value:
+        """``x * y + z``, rounded once where the processor can (LLVM's ``fmuladd``)."""
+        return self.intrinsic("fmuladd", x.type, x, self.value(y, x.type), self.value(z, x.type))
+
+    # --- memory ---
+
+    def alloca(self, type: str, count: int = 1, align: int = 64) -> Value:
+        """Room on the stack, for the whole call."""
+        name = self.fresh("s")
+        self._allocas.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
+        return Value(self, "ptr", name)
+
+    def at(self, pointer: Value, index: Value | int, size: int = 1) -> Value:
+        """The address ``index * size`` bytes after ``pointer``; ``index`` is an ``i64``."""
+        if not isinstance(index, Value):
+            if not index:
+                return pointer
+            return self.emit("ptr", f"getelementptr i8, ptr {pointer.name}, i64 {index * size}")
+        return self.emit("ptr", f"getelementptr [{size} x i8], ptr {pointer.name}, i64 {index.name}")
+
+    def load(self, type: str, pointer: Value, align: int | None = None) -> Value:
+        """Elements from memory, aligned as one element unless ``align`` says."""
+        return self.emit(type, f"load {type}, ptr {pointer.name}, align {align or _aligned(type)}")
+
+    def store(self, x: Value, pointer: Value, align: int | None = None, *, stream: bool = False) -> None:
+        """Elements to memory; ``stream``: past the caches (needs a vector's alignment)."""
+        hint = ", !nontemporal !{i32 1}" if stream else ""
+        self.line(f"store {x.type} {x.name}, ptr {pointer.name}, align {align or _aligned(x.type)}{hint}")
+
+    def load_masked(self, type: str, pointer: Value, mask: Value, other: Value | None = None) -> Value:
+        """Lanes of ``mask`` from memory, the rest from ``other`` (by default zero); the rest is not touched."""
+        filler = other or Value(self, type, "zeroinitializer")
+        name = f"llvm.masked.load.{mangled(type)}.p0"
+        self.declarations[name] = f"declare {type} @{name}(ptr, {mask.type}, {type})"
+        return self.emit(
+            type,
+            f"call {type} @{name}(ptr align {_aligned(type)} {pointer.name}, {mask.type} {mask.name}, "
+            f"{type} {filler.name})",
+        )
+
+    def store_masked(self, x: Value, pointer: Value, mask: Value) -> None:
+        """Lanes of ``mask`` to memory; the rest is not touched."""
+        name = f"llvm.masked.store.{mangled(x.type)}.p0"
+        self.declarations[name] = f"declare void @{name}({x.type}, ptr, {mask.type})"
+        self.line(
+            f"call void @{name}({x.type} {x.name}, ptr align {_aligned(x.type)} {pointer.name}, {mask.type} {mask.name})"
+        )
+
+    def lanes_below(self, count: Value, lanes: int) -> Value:
+        """A mask of the first ``count`` (an ``i64``) of ``lanes`` lanes."""
+        numbers = self.constants("i64", range(lanes))
+        return numbers.ult(self.splat(count, lanes))
+
+    # --- control ---
+
+    def label(self, name: str) -> None:
+        """Begin the block ``name`` (without %), falling into it from the block before."""
+        if not self._closed:
+            self.line(f"br label %{name}")
+        self._lines.append(f"{name}:")
+        self._block = name
+        self._closed = False
+
+    def branch(self, name: str) -> None:
+        self.line(f"br label %{name}")
+        self._closed = True
+
+    @property
+    def block(self) -> str:
+        """The name of the block that is being written."""
+        return self._block
+
+    def ret(self, x: Value | None = None) -> None:
+        self.line("ret void" if x is None else f"ret {x.type} {x.name}")
+        self._closed = True
+
+    @contextmanager
+    def loop(
+        self,
+        lo: Value | int,
+        hi: Value | int,
+        step: Value | int = 1,
+        carry: Sequence[Value] = (),
+        *,
+        unroll: int | None = None,
+    ) -> Iterator[Loop]:
+        """``for index in range(lo, hi, step)`` over ``i64``, with values carried from turn to turn.
+
+        Inside, ``loop.index`` and ``loop.carried`` are this turn's, and ``loop.next(...)`` says the next turn's; after
+        it, ``loop.results`` are the last ones (``carry`` where there was no turn). ``unroll`` is accepted by LLVM's
+        passes only: emitters that want copies of a body write them.
+        """
+        start, stop = self.value(lo, "i64"), self.value(hi, "i64")
+        stride = self.value(step, "i64")
+        number_ = self.fresh("l")[1:]
+        head, body, end = f"{number_}.head", f"{number_}.body", f"{number_}.end"
+        before = self._block
+        self.label(head)
+        index = Value(self, "i64", f"%{number_}.i")
+        carried = tuple(Value(self, c.type, f"%{number_}.c{i}") for i, c in enumerate(carry))
+        place = len(self._lines)
+        self._lines.append("")
+        self.line(f"%{number_}.more = icmp slt i64 {index.name}, {stop.name}")
+        self.line(f"br i1 %{number_}.more, label %{body}, label %{end}")
+        self._closed = True
+        self._lines.append(f"{body}:")
+        self._block, self._closed = body, False
+        loop = Loop(index, carried)
+        yield loop
+        if loop.nexts is None or len(loop.nexts) != len(carried):
+            raise AssertionError(f"{self.name}: a loop carries {len(carried)} values; next() says which follow")
+        self.line(f"%{number_}.next = add nsw i64 {index.name}, {stride.name}")
+        latch = self._block
+        self.line(f"br label %{head}")
+        phis = [f"  {index.name} = phi i64 [ {start.name}, %{before} ], [ %{number_}.next, %{latch} ]"]
+        for c, first, following in zip(carried, carry, loop.nexts, strict=True):
+            phis.append(f"  {c.name} = phi {c.type} [ {first.name}, %{before} ], [ {following.name}, %{latch} ]")
+        self._lines[place] = "\n".join(phis)
+        self._lines.append(f"{end}:")
+        self._block, self._closed = end, False
+        loop.results = carried
+
+    @contextmanager
+    def if_(self, condition: Value) -> Iterator[None]:
+        """What is written inside runs where ``condition`` (an ``i1``) holds."""
+        number_ = self.fresh("b")[1:]
+        self.line(f"br i1 {condition.name}, label %{number_}.then, label %{number_}.end")
+        self._closed = True
+        self._lines.append(f"{number_}.then:")
+        self._block, self._closed = f"{number_}.then", False
+        yield
+        if not self._closed:
+            self.line(f"br label %{number_}.end")
+        self._lines.append(f"{number_}.end:")
+        self._block, self._closed = f"{number_}.end", False
+
+    def phi(self, type: str, incoming: Sequence[tuple[Value, str]]) -> Value:
+        """A value by the block that one comes from."""
+        inside = ", ".join(f"[ {v.name}, %{block} ]" for v, block in incoming)
+        return self.emit(type, f"phi {type} {inside}")
+
+
+@final
+class Module:
+    """Functions that are compiled together."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Function] = {}
+        self.globals: dict[str, str] = {}
+
+    def add(self, function: Function) -> None:
+        self.functions[function.name] = function
+        self.globals.update(function.globals)
+
+    @property
+    def text(self) -> str:
+        declared: dict[str, str] = {}
+        for f in self.functions.values():
+            declared.update(f.declarations)
+        outside = [text for name, text in declared.items() if name not in self.functions]
+        return "\n".join([*self.globals.values(), *(f.text for f in self.functions.values()), *outside])
+
+
+@lru_cache(None)
+def mangled(type: str) -> str:
+    """A type in the name of an overloaded intrinsic."""
+    scalar = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}.get(
+        element(type), element(type)
+    )
+    lanes = lanes_of(type)
+    return f"v{lanes}{scalar}" if lanes else scalar
+
+
+@lru_cache(None)
+def _aligned(type: str) -> int:
+    return max(bits_of(element(type)) // 8, 1)

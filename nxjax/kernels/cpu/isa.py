@@ -1,0 +1,104 @@
+"""What the host's processor can do, as far as emitters choose by it. Knows no kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, final
+
+from nxjax.config import config
+from nxjax.errors import ParameterError
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """An instruction set that kernels are emitted for.
+
+    Attributes:
+        name: ``avx512``, ``avx2``, ``neon`` or ``portable``.
+        bits: width of the vectors that kernels use.
+        registers: how many vector registers there are.
+        fma: fused multiply-add exists; otherwise ``f.fma`` rounds twice.
+        vnni: products of four bytes are summed in 32 bits by one instruction (AVX512-VNNI or AVX-VNNI).
+        bf16: products of two bfloat16 are summed in float32 by one instruction.
+        f16c: float16 converts to float32 and back by an instruction.
+        cpu, features: what LLVM is told.
+    """
+
+    name: str
+    bits: int
+    registers: int
+    fma: bool
+    vnni: bool
+    bf16: bool
+    f16c: bool
+    cpu: str
+    features: str
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of ``itemsize`` bytes in a vector."""
+        return self.bits // (8 * itemsize)
+
+
+_AVX2: Final = ("avx2", "fma", "f16c", "bmi2")
+_AVX512: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+NAMES: Final = ("avx512", "avx2", "neon", "portable")
+
+
+@lru_cache(1)
+def host() -> tuple[str, dict[str, bool], str]:
+    """LLVM's name of the processor, its features, and the triple."""
+    import llvmlite.binding as llvm
+
+    features: Any = llvm.get_host_cpu_features()
+    return llvm.get_host_cpu_name(), dict(features), llvm.get_process_triple()
+
+
+def possible() -> tuple[str, ...]:
+    """The instruction sets that run here, best first."""
+    _, has, triple = host()
+    if triple.startswith(("aarch64", "arm64")):
+        return ("neon", "portable")
+    if not triple.startswith(("x86_64", "amd64")):
+        return ("portable",)
+    found = ["portable"]
+    if all(has.get(n) for n in _AVX2):
+        found.insert(0, "avx2")
+        if all(has.get(n) for n in _AVX512):
+            found.insert(0, "avx512")
+    return tuple(found)
+
+
+@lru_cache(None)
+def named(name: str) -> Isa:
+    """The instruction set called ``name``, as this processor has it.
+
+    Raises:
+        ParameterError: there is none of that name, or it does not run here.
+    """
+    if name not in possible():
+        raise ParameterError(
+            f"config: no instruction set {name!r} here",
+            got=repr(name),
+            expected=", ".join(possible()),
+            fix="leave NXJAX_CPU_ISA empty for the best one",
+        )
+    cpu, has, triple = host()
+    everything = ",".join(("+" if on else "-") + n for n, on in sorted(has.items()))
+    if name == "avx512":
+        vnni, bf16 = bool(has.get("avx512vnni")), bool(has.get("avx512bf16"))
+        # 512-bit vectors are asked for by type; LLVM would cut them in two otherwise.
+        return Isa(name, 512, 32, True, vnni, bf16, True, cpu, everything + ",-prefer-256-bit")
+    if name == "avx2":
+        off = ",".join(f"-{n}" for n in sorted(has) if n.startswith("avx512") or n == "evex512")
+        return Isa(name, 256, 16, True, bool(has.get("avxvnni")), False, True, cpu, f"{everything},{off}")
+    if name == "neon":
+        return Isa(name, 128, 32, True, bool(has.get("dotprod")), False, True, cpu, everything)
+    generic = "x86-64" if triple.startswith(("x86_64", "amd64")) else "generic"
+    return Isa(name, 128, 16, False, False, False, False, generic, "")
+
+
+def current() -> Isa:
+    """The instruction set that kernels are made for: ``config.cpu_isa``, or the best one here."""
+    return named(config.cpu_isa or possible()[0])

@@ -1,0 +1,165 @@
+"""Where rules write: values as views of buffers, fresh memory, kernel calls. Knows no op.
+
+A rule is found by the name of its op::
+
+    @rule("dot_general")
+    def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]: ...
+
+It gets the equation's operands as the builder holds them (ask `view` or `dense` for memory) and gives one value per
+result. A rule that cannot do a case raises `NoKernel` with the reason before it has added a step; the op then runs by
+its NumPy meaning, and the program's text says why.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.kernels.cpu.base import Kernel
+from nxjax.lower.cpu.tape import Buffer, Call, Counter, Host, Ref, Step
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation
+from nxjax.trace.types import ArrayType, Shape
+
+NDArray = np.ndarray[Any, Any]
+
+
+class NoKernel(Exception):
+    """A rule has no kernel for this case; the message is the reason."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements in memory: a place, a shape, and bytes from one element to the next along each dimension.
+
+    Strides may be 0 (repeated) or negative (reversed), so that broadcasts, transposes, slices and reversals cost
+    nothing. ``ref`` is the place of the first element.
+    """
+
+    ref: Ref
+    shape: Shape
+    strides: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def is_dense(self) -> bool:
+        """Row-major, with no gap."""
+        return self.size == 0 or all(
+            n == 1 or s == d
+            for n, s, d in zip(self.shape, self.strides, dense_strides(self.shape, self.dtype), strict=True)
+        )
+
+
+def dense_strides(shape: Shape, dtype: DType) -> tuple[int, ...]:
+    """Row-major strides in bytes."""
+    step, found = dtype.itemsize, []
+    for n in reversed(shape):
+        found.append(step)
+        step *= n
+    return tuple(reversed(found))
+
+
+Rule = Callable[..., Sequence[Any]]
+_rules: dict[str, Rule] = {}
+# Files of rules, imported when the first program is lowered.
+MODULES: Final[tuple[str, ...]] = ()
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for the ops of these names."""
+
+    def add(function: Rule) -> Rule:
+        for name in names:
+            if name in _rules:
+                raise AssertionError(f"two rules for {name}")
+            _rules[name] = function
+        return function
+
+    return add
+
+
+def rules() -> dict[str, Rule]:
+    """All rules by op name."""
+    for name in MODULES:
+        importlib.import_module(f"nxjax.lower.cpu.rules.{name}")
+    return _rules
+
+
+@final
+class Builder:
+    """Collects the steps of one program, or of one body of a loop."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.consts: list[NDArray] = []
+        self.equation: Equation | None = None
+
+    # --- memory ---
+
+    def new(self, type: ArrayType) -> View:
+        """Fresh memory for a value of ``type``: dense, not initialized."""
+        return dense_view(Buffer(type.size * type.dtype.itemsize, "temp"), type)
+
+    def const(self, array: NDArray) -> View:
+        """A constant's memory."""
+        array = np.ascontiguousarray(array)
+        self.consts.append(array)
+        buffer = Buffer(array.nbytes, "const", len(self.consts) - 1)
+        return View(Ref(buffer), array.shape, dense_strides(array.shape, array.dtype), array.dtype)
+
+    def view(self, x: Any) -> View:
+        """The memory of a value, with whatever strides it has; computes it if nobody has."""
+        if isinstance(x, View):
+            return x
+        return self.const(np.asarray(x))
+
+    def dense(self, x: Any) -> View:
+        """As `view`, row-major without gaps; copies if need be."""
+        v = self.view(x)
+        if not v.is_dense:
+            raise NoKernel("memory is not dense")
+        return v
+
+    # --- steps ---
+
+    def call(self, kernel: Kernel, ins: Sequence[View], outs: Sequence[View], integers: Sequence[int] = ()) -> None:
+        """Run ``kernel``. The shapes and strides of its operands are part of the kernel, only places are given here."""
+        self.steps.append(
+            Call(
+                kernel,
+                tuple(v.ref for v in ins),
+                tuple(v.ref for v in outs),
+                tuple(integers),
+                equation=self.equation,
+            )
+        )
+
+    def host(self, e: Equation, xs: Sequence[Any], why: str) -> list[View]:
+        """``e`` by its NumPy meaning."""
+        ins = [self.dense(x) for x in xs]
+        outs = [self.new(v.type) for v in e.outputs]
+        self.steps.append(
+            Host(
+                tuple(v.ref for v in ins),
+                tuple(v.ref for v in outs),
+                tuple(a.type for a in e.inputs),
+                tuple(v.type for v in e.outputs),
+                why,
+                equation=e,
+            )
+        )
+        return outs
+
+
+def dense_view(buffer: Buffer, type: ArrayType, moves: tuple[tuple[Counter, int], ...] = ()) -> View:
+    """A buffer as one dense array."""
+    return View(Ref(buffer, 0, moves), type.shape, dense_strides(type.shape, type.dtype), type.dtype)

@@ -1,0 +1,263 @@
+"""What a program becomes: buffers, and steps that run kernels on them; printable, with no address and no machine code.
+
+    Buffer   memory of an argument, a result, a constant or a temporary
+    Ref      a place in a buffer; inside loops it may move from turn to turn
+    Step     Call a kernel | Copy bytes | Host: run one op by its NumPy meaning | Repeat | While | Branch
+
+Steps run in order. Two steps share no state but memory. Temporaries lie in one arena at offsets that `memory.plan`
+chose; buffers that are never alive together overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import numpy as np
+
+from nxjax.errors import Source
+from nxjax.kernels.cpu.base import Kernel
+from nxjax.trace.program import Equation
+from nxjax.trace.types import ArrayType
+
+Kind = Literal["input", "output", "const", "temp"]
+ALIGN = 64  # bytes: a cache line, and the widest vector
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Contiguous bytes.
+
+    Attributes:
+        nbytes: its size; may be 0.
+        kind, index: whose memory it is: argument ``index``, result ``index``, constant ``index`` or the arena's.
+        offset: where a temporary lies in the arena; -1 before memory is planned.
+    """
+
+    nbytes: int
+    kind: Kind
+    index: int = -1
+    offset: int = -1
+
+    def __repr__(self) -> str:
+        return f"{self.kind}{self.index}" if self.kind != "temp" else f"temp@{self.offset}"
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Counter:
+    """The turn of a `Repeat`, by which `Ref`s inside it move."""
+
+    count: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """``offset`` bytes into a buffer, plus ``stride`` bytes per turn of each loop in ``moves``."""
+
+    buffer: Buffer
+    offset: int = 0
+    moves: tuple[tuple[Counter, int], ...] = ()
+
+    def __repr__(self) -> str:
+        moved = "".join(f"{stride:+}*turn" for _, stride in self.moves)
+        return f"{self.buffer!r}[{self.offset}{moved}]" if self.offset or moved else repr(self.buffer)
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One thing to do; ``equation`` is the user's, for errors, profiles and pictures."""
+
+    equation: Equation | None = field(default=None, kw_only=True)
+
+    @property
+    def source(self) -> Source | None:
+        return None if self.equation is None else self.equation.source
+
+    def reads(self) -> Sequence[Ref]:
+        return ()
+
+    def writes(self) -> Sequence[Ref]:
+        return ()
+
+    def bodies(self) -> Sequence[Sequence[Step]]:
+        return ()
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Call(Step):
+    """``kernel`` on all its items. ``words``: its operands' places, then its integers."""
+
+    kernel: Kernel
+    ins: tuple[Ref, ...]
+    outs: tuple[Ref, ...]
+    integers: tuple[int, ...] = ()
+
+    def reads(self) -> Sequence[Ref]:
+        return self.ins
+
+    def writes(self) -> Sequence[Ref]:
+        return self.outs
+
+    def __repr__(self) -> str:
+        numbers = f" {list(self.integers)}" if self.integers else ""
+        return f"{_list(self.outs)} = {self.kernel.key} ({self.kernel.items} items){numbers} {_list(self.ins)}"
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Copy(Step):
+    """``nbytes`` from one place to another; the places may be the same, not overlap otherwise."""
+
+    source_ref: Ref
+    target: Ref
+    nbytes: int
+
+    def reads(self) -> Sequence[Ref]:
+        return (self.source_ref,)
+
+    def writes(self) -> Sequence[Ref]:
+        return (self.target,)
+
+    def __repr__(self) -> str:
+        return f"{self.target!r} = copy {self.source_ref!r} ({self.nbytes} bytes)"
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Host(Step):
+    """One equation by its NumPy meaning, with the interpreter's lock held: what has no kernel (``why``)."""
+
+    ins: tuple[Ref, ...]
+    outs: tuple[Ref, ...]
+    in_types: tuple[ArrayType, ...]
+    out_types: tuple[ArrayType, ...]
+    why: str = ""
+
+    def reads(self) -> Sequence[Ref]:
+        return self.ins
+
+    def writes(self) -> Sequence[Ref]:
+        return self.outs
+
+    def run(self, xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
+        """The results for arguments of `in_types`; ``xs`` must not be kept."""
+        assert self.equation is not None
+        y = self.equation.op.eval(*xs, **self.equation.params)
+        return tuple(y) if self.equation.op.multi else (y,)
+
+    def __repr__(self) -> str:
+        name = "?" if self.equation is None else self.equation.op.name
+        return f"{_list(self.outs)} = host {name} {_list(self.ins)}" + (f"  # {self.why}" if self.why else "")
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Repeat(Step):
+    """``body``, ``counter.count`` times; its moving `Ref`s advance after each turn."""
+
+    counter: Counter
+    body: list[Step]
+
+    def bodies(self) -> Sequence[Sequence[Step]]:
+        return (self.body,)
+
+    def __repr__(self) -> str:
+        return f"repeat {self.counter.count}"
+
+
+@final
+@dataclass(eq=False, slots=True)
+class While(Step):
+    """``condition`` runs and leaves a bool at ``flag``; while it is true, ``body`` runs and it starts again."""
+
+    condition: list[Step]
+    flag: Ref
+    body: list[Step]
+
+    def reads(self) -> Sequence[Ref]:
+        return (self.flag,)
+
+    def bodies(self) -> Sequence[Sequence[Step]]:
+        return (self.condition, self.body)
+
+    def __repr__(self) -> str:
+        return f"while {self.flag!r}"
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Branch(Step):
+    """One of ``branches`` by the ``int32`` at ``index``, which is moved into range."""
+
+    index: Ref
+    branches: list[list[Step]]
+
+    def reads(self) -> Sequence[Ref]:
+        return (self.index,)
+
+    def bodies(self) -> Sequence[Sequence[Step]]:
+        return self.branches
+
+    def __repr__(self) -> str:
+        return f"branch on {self.index!r}"
+
+
+@final
+@dataclass(eq=False, slots=True)
+class CpuProgram:
+    """A program for the CPU, flat arguments to flat results.
+
+    Attributes:
+        inputs, outputs: a buffer per argument and result, dense and row-major. A result may be the very buffer of an
+            argument or constant (it is copied when it leaves) or of another result.
+        consts: constants that the lowering made, with their buffers' indices as positions.
+        steps: what to do.
+        arena: bytes that temporaries take.
+    """
+
+    in_types: tuple[ArrayType, ...]
+    out_types: tuple[ArrayType, ...]
+    inputs: list[Buffer]
+    outputs: list[Buffer]
+    consts: list[np.ndarray[Any, Any]]
+    steps: list[Step]
+    arena: int = 0
+    donated: tuple[int, ...] = ()
+
+    def calls(self) -> Iterator[Call]:
+        """Every kernel call, at any depth."""
+        yield from (s for s in walk(self.steps) if isinstance(s, Call))
+
+    def __str__(self) -> str:
+        lines = [f"cpu program: {_list(self.inputs)} -> {_list(self.outputs)}, arena {self.arena} bytes"]
+        for i, value in enumerate(self.consts):
+            lines.append(f"  const{i} = {value.dtype.name}{list(value.shape)}")
+        _print(self.steps, 1, lines)
+        return "\n".join(lines)
+
+
+def walk(steps: Sequence[Step]) -> Iterator[Step]:
+    """Steps in order, those inside loops and branches included."""
+    for step in steps:
+        yield step
+        for body in step.bodies():
+            yield from walk(body)
+
+
+def _list(items: Sequence[Any]) -> str:
+    return ", ".join(map(repr, items)) or "()"
+
+
+def _print(steps: Sequence[Step], depth: int, lines: list[str]) -> None:
+    for step in steps:
+        where = f"  # {step.source}" if step.source is not None else ""
+        lines.append("  " * depth + repr(step) + where)
+        for i, body in enumerate(step.bodies()):
+            if i:
+                lines.append("  " * depth + "or")
+            _print(body, depth + 1, lines)
