@@ -66,7 +66,7 @@ class Interpreter:
 
     def _array(self, ref: Ref, type: ArrayType) -> NDArray:
         raw = (ctypes.c_uint8 * (type.size * type.dtype.itemsize)).from_address(self._address(ref))
-        return np.frombuffer(raw, np.uint8).view(type.dtype).reshape(type.shape)
+        return np.ctypeslib.as_array(raw).view(type.dtype).reshape(type.shape)
 
     def _run(self, steps: Sequence[Step]) -> None:
         for step in steps:

@@ -10,7 +10,7 @@ what a kernel computes is what it says.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final, final
@@ -428,9 +428,8 @@ class Function:
         """Lanes of ``mask`` to memory; the rest is not touched."""
         name = f"llvm.masked.store.{mangled(x.type)}.p0"
         self.declarations[name] = f"declare void @{name}({x.type}, ptr, {mask.type})"
-        self.line(
-            f"call void @{name}({x.type} {x.name}, ptr align {_aligned(x.type)} {pointer.name}, {mask.type} {mask.name})"
-        )
+        place = f"ptr align {_aligned(x.type)} {pointer.name}"
+        self.line(f"call void @{name}({x.type} {x.name}, {place}, {mask.type} {mask.name})")
 
     def lanes_below(self, count: Value, lanes: int) -> Value:
         """A mask of the first ``count`` (an ``i64``) of ``lanes`` lanes."""
@@ -469,7 +468,7 @@ class Function:
         carry: Sequence[Value] = (),
         *,
         unroll: int | None = None,
-    ) -> Iterator[Loop]:
+    ) -> Generator[Loop]:
         """``for index in range(lo, hi, step)`` over ``i64``, with values carried from turn to turn.
 
         Inside, ``loop.index`` and ``loop.carried`` are this turn's, and ``loop.next(...)`` says the next turn's; after
@@ -507,7 +506,7 @@ class Function:
         loop.results = carried
 
     @contextmanager
-    def if_(self, condition: Value) -> Iterator[None]:
+    def if_(self, condition: Value) -> Generator[None]:
         """What is written inside runs where ``condition`` (an ``i1``) holds."""
         number_ = self.fresh("b")[1:]
         self.line(f"br i1 {condition.name}, label %{number_}.then, label %{number_}.end")

@@ -1,6 +1,7 @@
 """Runs a kernel's machine code on NumPy arrays, cut into items in several ways, between guard bytes."""
 
 import ctypes
+import itertools
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
     scratch, s = guarded(kernel.scratch)
     (address,) = e.addresses([kernel])
     cuts = [0, kernel.items] if cuts is None else [0, *cuts, kernel.items]
-    for lo, hi in zip(cuts, cuts[1:]):
+    for lo, hi in itertools.pairwise(cuts):
         _TYPE(address)(words.ctypes.data, lo, hi, scratch[s:].ctypes.data)
     for (raw, start), y in [*zip(raws, wanted, strict=True), ((scratch, s), np.empty(kernel.scratch, np.uint8))]:
         assert (raw[:start] == 0xA5).all(), "wrote before its memory"
