@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import final
 
+from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter
@@ -42,13 +43,22 @@ class CpuBackend(Backend):
     label = "hardware"
     priority = 5
 
+    def __init__(self) -> None:
+        self._device = Device("cpu", 0, self)
+
     def available(self) -> tuple[bool, str]:
         if importlib.util.find_spec("llvmlite") is None:
             return False, "llvmlite is not installed"
         return True, "LLVM"
 
     def devices(self) -> list[Device]:
-        return [Device("cpu", 0, self)]
+        """One; where more were asked for or other processes were joined, those of the executor that has several."""
+        several = registry.get("xla")
+        if several.available()[0]:
+            found = several.devices()
+            if len(found) > 1:
+                return found
+        return [self._device]
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
         return CpuExecutable(lower(program, donate))
