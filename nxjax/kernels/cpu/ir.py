@@ -450,6 +450,17 @@ class Function:
         self.line(f"br label %{name}")
         self._closed = True
 
+    def branch_if(self, condition: Value, yes: str, no: str) -> None:
+        """End the block: to ``yes`` where ``condition`` (an ``i1``) holds, else to ``no``."""
+        self.line(f"br i1 {condition.name}, label %{yes}, label %{no}")
+        self._closed = True
+
+    def switch(self, x: Value, cases: Sequence[tuple[int, str]], other: str) -> None:
+        """End the block: to the label of the case that ``x`` (an integer) equals, else to ``other``."""
+        inside = " ".join(f"{x.type} {n}, label %{name}" for n, name in cases)
+        self.line(f"switch {x.type} {x.name}, label %{other} [ {inside} ]")
+        self._closed = True
+
     @property
     def block(self) -> str:
         """The name of the block that is being written."""
