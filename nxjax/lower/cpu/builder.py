@@ -20,6 +20,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu.base import Kernel
+from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.tape import Buffer, Call, Counter, Host, Ref, Step
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
@@ -125,9 +126,12 @@ class Builder:
     def dense(self, x: Any) -> View:
         """As `view`, row-major without gaps; copies if need be."""
         v = self.view(x)
-        if not v.is_dense:
-            raise NoKernel("memory is not dense")
-        return v
+        if v.is_dense:
+            return v
+        out = dense_view(Buffer(v.size * v.dtype.itemsize, "temp"), ArrayType(v.shape, v.dtype))
+        kernel = Move(v.shape, v.strides, out.strides, v.dtype.itemsize)
+        self.call(kernel, [v], [out])
+        return out
 
     # --- steps ---
 
