@@ -43,6 +43,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("Artifact",), "nxjax.deploy.artifact"),
     **dict.fromkeys(("targets",), "nxjax.deploy.targets"),
     **dict.fromkeys(("calibrate",), "nxjax.quant.calibration"),
+    **dict.fromkeys(("profile", "cost"), "nxjax.profiling.measure"),
     **dict.fromkeys(("QArray",), "nxjax.transforms.quantize.qarray"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
     **dict.fromkeys(("Tensor",), "nxjax.tensor"),

@@ -459,6 +459,8 @@ from nxjax.numpy.statistics import quantile as quantile
 from nxjax.numpy.statistics import unwrap as unwrap
 from nxjax.numpy.ufuncs import ufunc as ufunc
 from nxjax.parallel import pmap as pmap
+from nxjax.profiling.measure import cost as cost
+from nxjax.profiling.measure import profile as profile
 from nxjax.quant.calibration import calibrate as calibrate
 from nxjax.quant.function import quantize as quantize
 from nxjax.runtime import block_until_ready as block_until_ready

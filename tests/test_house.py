@@ -39,7 +39,7 @@ VENDOR_ROOMS = {
     "libtpu": ("backends/xla", "backends/tpu"),
     "jax": ("trace/tree.py", "interop/jax.py"),
     "sklearn": ("demo",),
-    "matplotlib": ("demo", "quant", "deploy"),
+    "matplotlib": ("demo", "quant", "deploy", "profiling"),
     "tqdm": ("demo", "quant", "checkpoints"),
     "safetensors": ("quant",),
     **dict.fromkeys(

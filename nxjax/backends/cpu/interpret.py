@@ -16,7 +16,8 @@ from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-Watch = Callable[[Step, float], None]
+# A step, when it began (`time.perf_counter`), and the seconds it took.
+Watch = Callable[[Step, float, float], None]
 
 
 def empty(nbytes: int) -> NDArray:
@@ -35,7 +36,7 @@ def run_kernel(address: int, kernel: Kernel, words: Sequence[int], lo: int = 0, 
 
 @final
 class Interpreter:
-    """Runs one program; ``watch`` is told each step and the seconds it took."""
+    """Runs one program; ``watch`` is told of each step."""
 
     def __init__(self, program: CpuProgram, engine: Engine, watch: Watch | None = None) -> None:
         self.program = program
@@ -73,7 +74,7 @@ class Interpreter:
             start = time.perf_counter()
             self._step(step)
             if self.watch is not None:
-                self.watch(step, time.perf_counter() - start)
+                self.watch(step, start, time.perf_counter() - start)
 
     def _step(self, step: Step) -> None:
         match step:

@@ -1,0 +1,235 @@
+"""`nx.profile` and `nx.cost`: the program that `jit` compiles for the CPU, step by step, on the same machine code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.interpret import Interpreter, empty, run_kernel
+from nxjax.backends.reference.quiet import quiet
+from nxjax.errors import ParameterError
+from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.probe import StreamCopy
+from nxjax.lower.cpu.lower import lower
+from nxjax.lower.cpu.tape import Branch, Call, Copy, CpuProgram, Host, Repeat, Step, While, walk
+from nxjax.profiling.peaks import peaks
+from nxjax.profiling.rows import Profile, Row, Span
+from nxjax.trace import tree
+from nxjax.trace.array import DeviceArray, as_value
+from nxjax.transforms.jit import Jitted, Traced, jit
+
+
+def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profile]:
+    """A function that runs ``fun`` as `jit` compiles it for the CPU, and gives the time of every kernel.
+
+    Args:
+        fun: a pure function, or a jitted one (its static arguments stay static).
+        repeats: runs; the best one is kept, after one that is not counted.
+
+    Returns:
+        A callable of ``fun``'s arguments that gives a `Profile`: rows with time, bytes, FLOP, share of the roofline and
+        the user's source line; ``result``; ``table()``, ``save_trace(path)`` (Perfetto), ``roofline()`` (plot).
+
+    Raises:
+        ParameterError: ``repeats`` below 1.
+
+    Steps run one after another from Python, so gaps between them are not those of a jitted call; the time inside a
+    kernel is the same.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> p = nx.profile(lambda x: jnp.tanh(x).sum())(jnp.ones((64, 64)))
+    >>> p.measured, len(p.rows) > 0, float(p.result) > 0
+    (True, True, True)
+    """
+    if repeats < 1:
+        raise ParameterError("profile: repeats", got=repeats, expected="1 or more")
+
+    def run(*args: Any, **kwargs: Any) -> Profile:
+        traced, program, values = _lowered(fun, args, kwargs)
+        found = _profile(_name(fun), program, measured=True)
+        rows = _rows(program)
+        interpreter, spans = _watched(program, rows)
+        xs = [v.numpy() for v in values]
+        best: tuple[float, list[Span]] | None = None
+        ys: list[Any] = []
+        for repeat in range(repeats + 1):
+            spans.clear()
+            start = time.perf_counter()
+            with quiet():
+                ys = interpreter(xs)
+            if repeat and (best is None or time.perf_counter() - start < best[0]):
+                best = (time.perf_counter() - start, _from_zero(spans))
+        assert best is not None
+        found.spans = best[1]
+        found.seconds = max((s.start + s.seconds for s in found.spans), default=0.0)
+        for s in found.spans:
+            rows[s.row].calls += 1
+            rows[s.row].seconds += s.seconds
+        _count(program, rows)
+        found.rows = rows
+        out = [DeviceArray(y, t) for y, t in zip(ys, program.out_types, strict=True)]
+        found.result = tree.unflatten(traced.out_tree, out)
+        return found
+
+    return run
+
+
+def cost(fun: Callable[..., Any]) -> Callable[..., Profile]:
+    """As `profile`, estimated without running: every kernel at the machine's ceilings.
+
+    Args:
+        fun: a pure function, or a jitted one.
+
+    Returns:
+        A callable of ``fun``'s arguments (`nx.ShapeDtypeStruct`s will do) that gives a `Profile` whose ``measured`` is
+        False. A `while` loop is counted once, and of a branch the dearest one; ``notes`` say so.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> c = nx.cost(lambda x: x @ x)(nx.ShapeDtypeStruct((256, 256), "float32"))
+    >>> c.measured, c.flops >= 2 * 256**3
+    (False, True)
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Profile:
+        _, program, _ = _lowered(fun, args, kwargs, types=True)
+        found = _profile(_name(fun), program, measured=False)
+        rows = _rows(program)
+        _estimate(program, rows, found.notes)
+        _count(program, rows)
+        for r in rows:
+            r.seconds = found.peaks.seconds(r.flops, r.nbytes)
+        found.rows = rows
+        found.seconds = sum(r.seconds for r in rows)
+        return found
+
+    return run
+
+
+def _lowered(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], types: bool = False
+) -> tuple[Traced, CpuProgram, list[DeviceArray]]:
+    jitted: Jitted = fun if isinstance(fun, Jitted) else jit(fun)
+    traced = jitted.trace(*args, **kwargs)
+    opened, consts = traced.program.close_over()
+    leaves = [] if types else [as_value(x, "profile") for x in tree.leaves(traced.bind(args, kwargs))]
+    return traced, lower(opened), [*consts, *leaves]  # pyright: ignore[reportReturnType]
+
+
+def _name(fun: Callable[..., Any]) -> str:
+    return getattr(fun, "__name__", "function").replace("<lambda>", "lambda")
+
+
+def _profile(name: str, program: CpuProgram, measured: bool) -> Profile:
+    def total(types: Any) -> int:
+        return sum(t.size * t.dtype.itemsize for t in types)
+
+    return Profile(
+        name,
+        [],
+        [],
+        0.0,
+        program.arena,
+        total(program.in_types),
+        total(program.out_types),
+        peaks(1),
+        measured,
+    )
+
+
+def _leaves(program: CpuProgram) -> list[Step]:
+    """The steps that do something themselves, in program order."""
+    return [s for s in walk(program.steps) if isinstance(s, (Call, Copy, Host))]
+
+
+def _rows(program: CpuProgram) -> list[Row]:
+    rows: list[Row] = []
+    for s in _leaves(program):
+        e = s.equation
+        source = "" if e is None or e.source is None else str(e.source)
+        scope = "" if e is None else e.scope
+        if isinstance(s, Call):
+            rows.append(Row(s.kernel.title, s.kernel.key, source, scope))
+        elif isinstance(s, Host):
+            rows.append(Row(f"host {'?' if e is None else e.op.name}", s.why, source, scope))
+        else:
+            rows.append(Row("copy", "copy", source, scope))
+    return rows
+
+
+def _watched(program: CpuProgram, rows: list[Row]) -> tuple[Interpreter, list[Span]]:
+    spans: list[Span] = []
+    number = {id(s): i for i, s in enumerate(_leaves(program))}
+    overhead = _overhead()
+
+    def watch(step: Step, start: float, seconds: float) -> None:
+        i = number.get(id(step))
+        if i is not None:
+            spans.append(Span(i, start, max(seconds - overhead, 0.0)))
+
+    return Interpreter(program, engine(isa.current()), watch), spans
+
+
+def _overhead() -> float:
+    """Seconds that timing adds to a call of machine code."""
+    kernel = StreamCopy(1)
+    (address,) = engine(isa.current()).addresses([kernel])
+    source, target = empty(4096), empty(4096)
+    words = [source.ctypes.data, target.ctypes.data]
+    found = float("inf")
+    for _ in range(20):
+        start = time.perf_counter()
+        run_kernel(address, kernel, words, 0, 0)
+        found = min(found, time.perf_counter() - start)
+    return found
+
+
+def _from_zero(spans: list[Span]) -> list[Span]:
+    first = min((s.start for s in spans), default=0.0)
+    return [Span(s.row, s.start - first, s.seconds) for s in spans]
+
+
+def _count(program: CpuProgram, rows: list[Row]) -> None:
+    """Operations and bytes: a kernel's own, times its calls."""
+    for s, r in zip(_leaves(program), rows, strict=True):
+        if isinstance(s, Call):
+            c = s.kernel.cost()
+            r.flops, r.read, r.written = c.flops * r.calls, c.read * r.calls, c.written * r.calls
+        elif isinstance(s, Copy):
+            r.read = r.written = float(s.nbytes * r.calls)
+        elif isinstance(s, Host):
+            r.read = float(r.calls * sum(t.size * t.dtype.itemsize for t in s.in_types))
+            r.written = float(r.calls * sum(t.size * t.dtype.itemsize for t in s.out_types))
+
+
+def _estimate(program: CpuProgram, rows: list[Row], notes: list[str]) -> None:
+    """How often each step runs."""
+    number = {id(s): i for i, s in enumerate(_leaves(program))}
+
+    def add(steps: list[Step], times: int) -> None:
+        for s in steps:
+            match s:
+                case Repeat():
+                    add(s.body, times * s.counter.count)
+                case While():
+                    notes.append(f"a while loop is counted once{_at(s)}")
+                    add(s.condition, times)
+                    add(s.body, times)
+                case Branch():
+                    notes.append(f"of a choice the dearest branch is counted{_at(s)}")
+                    add(max(s.branches, key=_weight), times)
+                case _:
+                    rows[number[id(s)]].calls += times
+
+    add(program.steps, 1)
+
+
+def _at(step: Step) -> str:
+    return "" if step.source is None else f": {step.source}"
+
+
+def _weight(steps: list[Step]) -> float:
+    """About how dear steps are: bytes and operations of their kernels."""
+    costs = [s.kernel.cost() for s in walk(steps) if isinstance(s, Call)]
+    return sum(c.flops + c.read + c.written for c in costs) + sum(isinstance(s, Host) for s in walk(steps))
