@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, final
+from pathlib import Path
+from typing import Any, final
 
 from nxjax.backends import cache
 from nxjax.errors import LoweringError
+from nxjax.kernels import cpu as kernels
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 
-_VERSION: Final = "1"
+
+def _emitters() -> str:
+    """Which emitters wrote the code: a kernel's key names all that its code depends on but they."""
+    folder = Path(kernels.__file__).parent
+    files = sorted((p.name, p.stat()) for p in folder.glob("*.py"))
+    return cache.key_of(*(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in files))
 
 
 @final
@@ -31,7 +38,7 @@ class Engine:
         self._llvm: Any = llvm
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._version = f"{_VERSION} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features}"
+        self._version = f"{_emitters()} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features}"
         self._machine: Any = llvm.Target.from_default_triple().create_target_machine(
             cpu=isa.cpu, features=isa.features, opt=2, jit=True, codemodel="jitdefault"
         )

@@ -87,8 +87,8 @@ class PeakFma(Kernel):
         total = loop.results[0]
         for c in loop.results[1:]:
             total = total + c
-        scalar_sum = f.intrinsic("vector.reduce.fadd", scalar, f.constant(scalar, 0), total, suffix="." + mangled(kind))
-        f.store(scalar_sum, pointer(f, words, 1))
+        sum_ = f.intrinsic("vector.reduce.fadd", scalar, f.constant(scalar, 0), total, suffix="." + mangled(kind))
+        f.store(sum_, pointer(f, words, 1))
         f.ret()
 
     def operations(self, isa: Isa) -> float:
