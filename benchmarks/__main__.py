@@ -8,7 +8,7 @@ import sys
 
 from benchmarks.runner import Figure, keep
 
-NAMES = ("imports", "eager", "calls", "transformer", "memory", "quantization", "checkpoints", "ipu", "distributed")
+NAMES = ("imports", "eager", "calls", "transformer", "memory", "quantization", "checkpoints", "ipu", "distributed", "cpu")
 
 
 def main() -> int:
