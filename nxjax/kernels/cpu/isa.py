@@ -40,6 +40,11 @@ class Isa:
         """Elements of ``itemsize`` bytes in a vector."""
         return self.bits // (8 * itemsize)
 
+    @property
+    def x86(self) -> bool:
+        """Whether LLVM's intrinsics for x86 exist."""
+        return host()[2].startswith(("x86_64", "amd64"))
+
 
 _AVX2: Final = ("avx2", "fma", "f16c", "bmi2")
 _AVX512: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
@@ -72,12 +77,12 @@ def possible() -> tuple[str, ...]:
 
 @lru_cache(None)
 def named(name: str) -> Isa:
-    """The instruction set called ``name``, as this processor has it.
+    """The instruction set called ``name``, as this processor has it; ``avx512-base`` leaves out VNNI and bf16.
 
     Raises:
         ParameterError: there is none of that name, or it does not run here.
     """
-    if name not in possible():
+    if name.removesuffix("-base" if name == "avx512-base" else "") not in possible():
         raise ParameterError(
             f"config: no instruction set {name!r} here",
             got=repr(name),
@@ -86,6 +91,9 @@ def named(name: str) -> Isa:
         )
     cpu, has, triple = host()
     everything = ",".join(("+" if on else "-") + n for n, on in sorted(has.items()))
+    if name == "avx512-base":
+        off = "".join(f",-{n}" for n in sorted(has) if n in ("avx512vnni", "avxvnni", "avx512bf16"))
+        return Isa(name, 512, 32, True, False, False, True, cpu, f"{everything},-prefer-256-bit{off}")
     if name == "avx512":
         vnni, bf16 = bool(has.get("avx512vnni")), bool(has.get("avx512bf16"))
         # 512-bit vectors are asked for by type; LLVM would cut them in two otherwise.
