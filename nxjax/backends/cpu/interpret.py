@@ -53,7 +53,7 @@ class Interpreter:
         self._outputs = [empty(b.nbytes) for b in program.outputs]
         self._turns: dict[Counter, int] = {}
         self._run(program.steps)
-        return [y.view(t.dtype).reshape(t.shape) for y, t in zip(self._outputs, program.out_types, strict=True)]
+        return [_shaped(y, t) for y, t in zip(self._outputs, program.out_types, strict=True)]
 
     def _address(self, ref: Ref) -> int:
         b = ref.buffer
@@ -66,7 +66,10 @@ class Interpreter:
         return base + ref.offset + sum(self._turns[c] * stride for c, stride in ref.moves)
 
     def _array(self, ref: Ref, type: ArrayType) -> NDArray:
-        raw = (ctypes.c_uint8 * (type.size * type.dtype.itemsize)).from_address(self._address(ref))
+        nbytes = type.size * type.dtype.itemsize
+        if not nbytes:  # no elements, or elements without bytes (float0)
+            return np.zeros(type.shape, type.dtype)
+        raw = (ctypes.c_uint8 * nbytes).from_address(self._address(ref))
         return np.ctypeslib.as_array(raw).view(type.dtype).reshape(type.shape)
 
     def _run(self, steps: Sequence[Step]) -> None:
@@ -101,3 +104,8 @@ class Interpreter:
                 self._run(step.branches[min(max(index, 0), len(step.branches) - 1)])
             case _:
                 raise AssertionError(step)
+
+
+def _shaped(data: NDArray, type: ArrayType) -> NDArray:
+    """Bytes as an array of ``type``."""
+    return data.view(type.dtype).reshape(type.shape) if data.size else np.zeros(type.shape, type.dtype)
