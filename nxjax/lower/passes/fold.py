@@ -67,7 +67,9 @@ def _repeats(data: NDArray, axis: int) -> bool:
     return bool(np.all(data[(*before, slice(1, 2))] == first) and np.all(data == first))
 
 
-def evaluated(op: Op, xs: Sequence[Known], params: dict[str, Any], types: Sequence[ArrayType]) -> list[Known] | None:
+def evaluated(
+    op: Op, xs: Sequence[Known], params: dict[str, Any], types: Sequence[ArrayType], largest: int = LARGEST
+) -> list[Known] | None:
     """The results of ``op``, or None if they are better left alone."""
     if op.effect or op.name in KEPT or not op.has("eval"):
         return None
@@ -75,20 +77,20 @@ def evaluated(op: Op, xs: Sequence[Known], params: dict[str, Any], types: Sequen
         return [_broadcast(xs[0], **params)]
     if isinstance(op, Elementwise):
         common = np.broadcast_shapes(*(x.data.shape for x in xs))
-        if _too_large(math.prod(common), xs):
+        if _too_large(math.prod(common), xs, largest):
             return None
         with np.errstate(all="ignore"):
             y = np.asarray(op.eval(*(np.broadcast_to(x.data, common) for x in xs), **params))
         return [Known(y, types[0].shape)]
-    if any(_too_large(t.size, xs) for t in types):
+    if any(_too_large(t.size, xs, largest) for t in types):
         return None
     with np.errstate(all="ignore"):
         result: Any = op.eval(*(x.full for x in xs), **params)
     return [compact(np.asarray(y)) for y in (result if op.multi else (result,))]
 
 
-def _too_large(size: int, xs: Sequence[Known]) -> bool:
-    return size > LARGEST and size > sum(x.data.size for x in xs)
+def _too_large(size: int, xs: Sequence[Known], largest: int) -> bool:
+    return size > largest and size > sum(x.data.size for x in xs)
 
 
 def _broadcast(x: Known, shape: Shape, broadcast_dimensions: Sequence[int]) -> Known:
@@ -99,8 +101,10 @@ def _broadcast(x: Known, shape: Shape, broadcast_dimensions: Sequence[int]) -> K
     return Known(x.data.transpose(order).reshape(sizes), shape)
 
 
-def folded(program: Program, keep: Collection[str] = ()) -> Program:
+def folded(program: Program, keep: Collection[str] = (), largest: int = LARGEST) -> Program:
     """``program`` with every equation that only reads constants computed; ops named in ``keep`` are left.
+
+    Results of more than ``largest`` elements, and than all operands together, are left too.
 
     Kept with ``program``.
 
@@ -109,10 +113,10 @@ def folded(program: Program, keep: Collection[str] = ()) -> Program:
     >>> [e.op.name for e in folded(p).equations]
     ['add']
     """
-    return program.derive(("folded", frozenset(keep)), lambda: _folded(program, frozenset(keep)))
+    return program.derive(("folded", frozenset(keep), largest), lambda: _folded(program, frozenset(keep), largest))
 
 
-def _folded(program: Program, keep: frozenset[str]) -> Program:
+def _folded(program: Program, keep: frozenset[str], largest: int) -> Program:
     values: dict[Var, Known] = {
         v: known(x.numpy())  # pyright: ignore[reportAttributeAccessIssue]
         for v, x in zip(program.consts, program.values, strict=True)
@@ -128,7 +132,7 @@ def _folded(program: Program, keep: frozenset[str]) -> Program:
         ready = [x for x in xs if x is not None]
         found = None
         if len(ready) == len(xs) and e.op.name not in keep:
-            found = evaluated(e.op, ready, e.params, [v.type for v in e.outputs])
+            found = evaluated(e.op, ready, e.params, [v.type for v in e.outputs], largest)
         if found is None:
             left.append(e)
             continue

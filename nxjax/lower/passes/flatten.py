@@ -1,0 +1,212 @@
+"""One flat program: calls written out, composites as the ops they are made of, choices that are known made.
+
+A derivative rule has done its work when a program is lowered, so what is left of such a call is its program. What a
+device matches whole, it names. Programs held by loops and choices stay where they are; `lower.passes.simplify` goes
+into them. Expansions are staged once per op, operand types and parameters, whatever the number of equal layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any, Final, final
+
+from nxjax.ops.identity import optimization_barrier
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.trace.core import Array, Op
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.cond import choose
+from nxjax.transforms.inline import CALLS
+
+# What gives its operand back; on one device a layout is one of them.
+IDENTITIES: Final = frozenset(("copy", "name", "stop_gradient", "sharding_constraint"))
+_OPENED: Final = CALLS | {"custom_linear_solve", "custom_root"}
+
+
+def flattened(program: Program, whole: Collection[str] = ()) -> Program:
+    """``program`` with calls and composites written out, but for ops named in ``whole``. Kept with ``program``.
+
+    Equations keep the user's source line and scope; those of a composite get its.
+
+    >>> import nxjax as nx
+    >>> p = nx.make_jaxpr(nx.jit(lambda x: nx.nn.relu(x) + 1.0))(0.5)
+    >>> [e.op.name for e in flattened(p).equations]
+    ['max', 'add']
+    """
+    kept = frozenset(whole)
+    return program.derive(("flat", kept), lambda: _Flattener(program, kept).result())
+
+
+@final
+class _Flattener:
+    def __init__(self, program: Program, whole: frozenset[str]) -> None:
+        self.program = program
+        self.whole = whole
+        self.consts = list(program.consts)
+        self.values = list(program.values)
+        self.equations: list[Equation] = []
+        self.captured: dict[int, Var] = {}
+        self.changed = False
+
+    def result(self) -> Program:
+        p = self.program
+        env: dict[Var, Atom] = {}
+        self._equations(p, env, "", None)
+        if not self.changed:
+            return p
+        outputs = [env.get(a, a) if isinstance(a, Var) else a for a in p.outputs]
+        return Program(p.inputs, self.equations, outputs, self.consts, self.values, p.name)
+
+    def _equations(self, p: Program, env: dict[Var, Atom], scope: str, caller: Equation | None) -> None:
+        """Add the equations of ``p``; ``env`` says what its inputs are and gets what its variables become.
+
+        ``caller`` is the composite that ``p`` is the expansion of, whose line and scope everything gets.
+        """
+        at_top = p is self.program
+        for e in p.equations:
+            inputs = tuple([env.get(a, a) if isinstance(a, Var) else a for a in e.inputs])
+            source = e.source if caller is None else caller.source
+            within = _joined(scope, e.scope) if caller is None else scope
+            if e.op.name in IDENTITIES:
+                env[e.outputs[0]] = inputs[0]
+                self.changed = True
+                continue
+            opened = self._opened(e, inputs, within, source)
+            if opened is not None:
+                env.update(zip(e.outputs, opened, strict=True))
+                self.changed = True
+                continue
+            if at_top:
+                same = inputs == e.inputs and within == e.scope
+                self.equations.append(e if same else Equation(e.op, inputs, e.outputs, e.params, e.source, within))
+                continue
+            outputs = tuple([Var(v.type) for v in e.outputs])
+            env.update(zip(e.outputs, outputs, strict=True))
+            self.equations.append(Equation(e.op, inputs, outputs, e.params, source, within))
+
+    def _opened(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
+        """The results of an equation by those it stands for; None: it stays."""
+        name, params = e.op.name, e.params
+        if name in self.whole:
+            return None
+        if name in _OPENED:
+            if name == "custom_linear_solve":
+                # The program that solves, its constants, and the right-hand side.
+                counts: tuple[int, ...] = params["counts"]
+                start = sum(counts[:2])
+                given = [*inputs[start : start + counts[2]], *inputs[sum(counts) :]]
+                return self._call(params["programs"][2], given, scope)
+            if name == "custom_root":
+                return self._call(params["solve"], inputs[params["counts"][0] :], scope)
+            made = getattr(e.op, "called", None)
+            program: Program | None = params["program"] if made is None else made(**params)
+            if program is None:
+                return None
+            if name == "checkpoint" and params["differentiated"] and params["prevent_cse"] and inputs:
+                # What is computed again must not be found to be known already.
+                inputs = self._emit(optimization_barrier, inputs, scope, source, [a.type for a in inputs], {})
+            return self._call(program, inputs, scope)
+        if name == "cond":
+            index = inputs[0]
+            if index.type.shape:
+                return self._expanded(e, inputs, scope, source, _every_branch)
+            if isinstance(index, Literal):
+                branches: Sequence[Program] = params["branches"]
+                at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+                return self._call(branches[min(max(at, 0), len(branches) - 1)], inputs[1:], scope)
+            return None
+        if name == "scan" and params["length"] == 1:
+            return self._one_turn(e, inputs, scope, source)
+        if e.op.has("expand") and not e.op.effect:
+            return self._expanded(e, inputs, scope, source, e.op.expand)
+        return None
+
+    def _call(self, p: Program, inputs: Sequence[Atom], scope: str, caller: Equation | None = None) -> list[Atom]:
+        env: dict[Var, Atom] = dict(zip(p.inputs, inputs, strict=True))
+        env.update((v, self._const(v, x)) for v, x in zip(p.consts, p.values, strict=True))
+        self._equations(p, env, scope, caller)
+        return [env[a] if isinstance(a, Var) else a for a in p.outputs]
+
+    def _expanded(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any, expand: Any) -> list[Atom]:
+        p = expansion(e.op, [a.type for a in inputs], e.params, expand)
+        return self._call(
+            p, inputs, scope, e.replaced(tuple(inputs), e.outputs) if source is e.source else _at(e, source)
+        )
+
+    def _one_turn(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom]:
+        """A scan of one step: its body, on the only slices there are."""
+        whole = e.params["num_consts"] + e.params["num_carry"]
+        slices: list[Atom] = []
+        for x in inputs[whole:]:
+            shape = x.type.shape[1:]
+            slices += self._emit(reshape, [x], scope, source, [x.type.with_shape(shape)], {"shape": shape})
+        out = self._call(e.params["body"], [*inputs[:whole], *slices], scope)
+        carries = e.params["num_carry"]
+        for i, y in enumerate(out[carries:], carries):
+            shape = (1, *y.type.shape)
+            params = {"shape": shape, "broadcast_dimensions": tuple(range(1, len(shape)))}
+            out[i] = self._emit(broadcast_in_dim, [y], scope, source, [y.type.with_shape(shape)], params)[0]
+        return out
+
+    def _emit(
+        self,
+        op: Op,
+        inputs: Sequence[Atom],
+        scope: str,
+        source: Any,
+        types: Sequence[ArrayType],
+        params: dict[str, Any],
+    ) -> list[Atom]:
+        outputs = tuple([Var(t) for t in types])
+        self.equations.append(Equation(op, tuple(inputs), outputs, params, source, scope))
+        return list(outputs)
+
+    def _const(self, v: Var, value: Array) -> Var:
+        """A const of the flat program; one per array, however often its program is called."""
+        found = self.captured.get(id(value))
+        if found is None:
+            found = self.captured[id(value)] = Var(v.type)
+            self.consts.append(found)
+            self.values.append(value)  # also keeps id(value) from being reused
+        return found
+
+
+def _at(e: Equation, source: Any) -> Equation:
+    return Equation(e.op, e.inputs, e.outputs, e.params, source, e.scope)
+
+
+def _joined(outer: str, inner: str) -> str:
+    """The scope of an equation in a call: that of the call, unless tracing has already put it in front."""
+    if outer and inner and not inner.startswith(outer):
+        return f"{outer}/{inner}"
+    return inner or outer
+
+
+def _every_branch(index: Array, *xs: Array, branches: tuple[Program, ...]) -> tuple[Array, ...]:
+    """A choice made for each element: all branches, and of each result the elements that were chosen."""
+    columns = zip(*(branch(*xs) for branch in branches), strict=True)
+    return tuple(choose(index, column) for column in columns)
+
+
+def expansion(op: Op, types: Sequence[ArrayType], params: dict[str, Any], expand: Any = None) -> Program:
+    """The program of ``op.expand`` (or of ``expand``) for operands of ``types``; staged once for equal ones."""
+    expand = op.expand if expand is None else expand
+    try:
+        return _expansion(op, tuple(types), tuple(params.items()), expand)
+    except TypeError:  # parameters that do not hash
+        return _staged(op, types, params, expand)
+
+
+@lru_cache(4096)
+def _expansion(op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...], expand: Any) -> Program:
+    return _staged(op, types, dict(params), expand)
+
+
+def _staged(op: Op, types: Sequence[ArrayType], params: dict[str, Any], expand: Any) -> Program:
+    def flat(*xs: Array) -> Sequence[Array]:
+        y = expand(*xs, **params)
+        return y if op.multi else [y]
+
+    return stage(flat, types, op.name)

@@ -1,0 +1,92 @@
+"""Loops and choices that do less: what leaves them, and that they mean the same."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.lower.passes.simplify import simplified
+from nxjax.trace.evaluate import evaluate
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+W = np.linspace(0, 1, 9, dtype=np.float32).reshape(3, 3)
+
+
+def simple(function, *args):
+    opened, consts = nx.make_jaxpr(function)(*args).close_over()
+    result = simplified(opened).check()
+    values = [x.numpy() for x in consts] + [np.asarray(x) for x in nx.tree.leaves(args)]
+    for got, expected in zip(evaluate(result, values), evaluate(opened, values), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    return result
+
+
+def loop_of(program, name="scan"):
+    (e,) = (e for e in program.equations if e.op.name == name)
+    return e
+
+
+def test_what_does_not_change_is_computed_before_the_loop():
+    p = simple(lambda w, xs: nx.lax.scan(lambda c, x: (c @ nx.sin(w) + x, None), xs[0], xs)[0], W, X)
+    body = loop_of(p).params["body"]
+    assert [e.op.name for e in body.equations] == ["dot_general", "add"]
+    assert "sin" in [e.op.name for e in p.equations]
+    p = simple(lambda w: nx.lax.while_loop(lambda c: c.sum() < nx.cos(w).sum(), lambda c: c + nx.sin(w), w * 0), W + 1)
+    loop = loop_of(p, "while")
+    assert {"sin", "cos"} <= {e.op.name for e in p.equations}
+    assert [e.op.name for e in loop.params["body"].equations] == ["add"]
+
+
+def test_cheap_views_stay_inside():
+    p = simple(lambda w, xs: nx.lax.scan(lambda c, x: (c * x + w[0, 0], None), xs[0], xs)[0], W, X)
+    names = [e.op.name for e in loop_of(p).params["body"].equations]
+    assert "broadcast_in_dim" in names
+    assert all(a.type.size <= 3 for a in loop_of(p).inputs[: loop_of(p).params["num_consts"]])
+
+
+def test_carries_that_do_not_change_or_are_not_read_leave():
+    def body(c, x):
+        h, count, w = c
+        return (h @ w + x, count + 1, w), (h, h * 2)
+
+    p = simple(lambda w, xs: nx.lax.scan(body, (xs[0], 0, w), xs)[1][0], W, X)
+    loop = loop_of(p)
+    assert loop.params["num_carry"] == 1 and len(loop.outputs) == 2 - 1 + 1
+    p = simple(lambda w, xs: nx.lax.scan(body, (xs[0], 0, w), xs)[0], W, X)
+    assert loop_of(p).params["num_carry"] == 2 and len(loop_of(p).outputs) == 2
+    # i decides, the second carry is not asked for, the third is fixed.
+    p = simple(
+        lambda w: nx.lax.while_loop(
+            lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * w, c[2], c[3] + c[2]), (0, w, w, w)
+        )[2:],
+        W,
+    )
+    loop = loop_of(p, "while")
+    assert len(loop.outputs) == 2 and loop.params["body_nconsts"] == 1
+
+
+def test_effects_in_bodies_stay():
+    seen = []
+
+    def body(c, x):
+        nx.debug.callback(lambda v: seen.append(float(v)), c)
+        return c + 1, None
+
+    p = simple(lambda xs: (nx.lax.scan(body, 0.0, xs), xs)[1], X)
+    assert loop_of(p).params["body"].effect and seen == [0.0, 1.0, 2.0, 3.0] * 2
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_branches_lose_what_nobody_reads(read):
+    table = np.arange(3, dtype=np.float32)
+    f = lambda p, x, y: nx.lax.cond(p, lambda a, b: (a * table, nx.sin(b)), lambda a, b: (a + table, b), x, y)[read]
+    for p in (True, False):
+        e = loop_of(simple(f, p, X, X + 1), "cond")
+        assert len(e.outputs) == 1
+        assert not any(b.consts for b in e.params["branches"])
+        assert len(e.inputs) == 1 + (1 if read else 3)
+
+
+def test_loops_of_no_turns():
+    empty = X[:0]
+    simple(lambda w, xs: nx.lax.scan(lambda c, x: (c @ nx.sin(w) + x, c), w[0], xs), W, empty)
+    simple(lambda w: nx.lax.while_loop(lambda c: c.sum() < -1e9, lambda c: c + nx.sin(w), w), W)

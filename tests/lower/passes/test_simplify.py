@@ -1,0 +1,158 @@
+"""Simplified programs: what is left, and that no bit of a result differs."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nxjax as nx
+from nxjax.lower.passes.simplify import simplified
+from nxjax.testing import random_program
+from nxjax.trace.evaluate import evaluate
+
+SPECIAL = np.array([0.0, -0.0, 1.5, -2.5, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3e38], np.float32)
+
+
+def bits(y):
+    y = np.asarray(y)
+    nan = y != y
+    return np.where(nan, np.zeros_like(y), y).tobytes(), nan.tobytes(), y.shape, y.dtype
+
+
+def simple(function, *args):
+    """Names of the equations that are left; results are compared bit by bit."""
+    opened, consts = nx.make_jaxpr(function)(*args).close_over()
+    result = simplified(opened).check()
+    values = [x.numpy() for x in consts] + [np.asarray(x) for x in nx.tree.leaves(args)]
+    with np.errstate(all="ignore"):
+        for got, expected in zip(evaluate(result, values), evaluate(opened, values), strict=True):
+            assert bits(got) == bits(expected)
+    return [e.op.name for e in result.equations]
+
+
+FLOATS = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
+NOTHING_LEFT = {
+    "x * 1": lambda x: x * 1,
+    "1 * x": lambda x: 1 * x,
+    "x / 1": lambda x: x / 1,
+    "x - 0.0": lambda x: x - 0.0,
+    "x + -0.0": lambda x: x + -0.0,
+    "-(-x)": lambda x: nx.negative(nx.negative(x)),
+    "max(x, x)": lambda x: nx.lax.max(x, x),
+    "x ** 1": lambda x: x**1,
+    "wide and back": lambda x: x.astype("float64").astype(x.dtype),
+    "reshape and back": lambda x: x.reshape(5, 2).reshape(10),
+    "transposed twice": lambda x: x.reshape(5, 2).T.T.reshape(10),
+    "reversed twice": lambda x: x[::-1][::-1],
+    "all of it": lambda x: nx.lax.dynamic_slice(x, (np.int32(3),), (10,)),
+    "with nothing": lambda x: nx.concatenate([x[:0], x, x[:0]]),
+    "select known": lambda x: nx.where(True, x, x + 1),
+    "select of equals": lambda x: nx.where(x > 0, x, x),
+    "largest of one": lambda x: x.reshape(10, 1).max(1),
+}
+
+
+def special(dtype):
+    with np.errstate(all="ignore"):
+        return nx.array(SPECIAL.astype(dtype), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", list(NOTHING_LEFT))
+def test_identities(name, dtype):
+    assert simple(NOTHING_LEFT[name], special(dtype)) == []
+
+
+KEPT = {
+    "x + 0.0": lambda x: x + 0.0,
+    "0.0 - x": lambda x: 0.0 - x,
+    "x * 0": lambda x: x * 0,
+    "x - x": lambda x: x - x,
+    "x == x": lambda x: x == x,
+    "narrow and back": lambda x: x.astype(np.float16).astype(np.float32),
+    "sum of one": lambda x: x.reshape(10, 1).sum(1),
+    "x / 3": lambda x: x / 3,
+}
+
+
+@pytest.mark.parametrize("name", list(KEPT))
+def test_what_would_change_a_bit_stays(name):
+    assert simple(KEPT[name], SPECIAL)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("divisor", [2.0, 0.25, -8.0, 2.0**-126, 2.0**127, 2.0**-130, 2.0**-149])
+def test_division_by_a_power_of_two_is_multiplication(dtype, divisor):
+    with np.errstate(all="ignore"):
+        names = simple(lambda x: x / nx.array(divisor, dtype), special(dtype))
+    far = dtype is np.float32 and not 2.0**-125 <= divisor <= 2.0**125 and divisor > 0
+    assert ("mul" in names) == (not far)
+
+
+INTEGERS = {
+    "x + 0": lambda x: x + 0,
+    "x * 1": lambda x: x * 1,
+    "x | 0": lambda x: x | 0,
+    "x & -1": lambda x: x & ~np.int32(0),
+    "x ^ 0": lambda x: x ^ 0,
+    "x << 0": lambda x: x << 0,
+    "~~x": lambda x: ~~x,
+    "x & x": lambda x: x & x,
+    "sum of one": lambda x: x.reshape(7, 1).sum(1),
+}
+
+
+@pytest.mark.parametrize("name", list(INTEGERS))
+def test_integer_identities(name):
+    x = np.array([0, 1, -1, 5, 2**31 - 1, -(2**31), 7], np.int32)
+    assert simple(INTEGERS[name], x) == []
+    assert simple(lambda v: INTEGERS[name](v) * 0, x) == ["broadcast_in_dim"]
+
+
+def test_chains_of_shapes_are_one():
+    x = SPECIAL.reshape(5, 2)
+    assert simple(lambda v: nx.broadcast_to(nx.broadcast_to(v.reshape(1, 5, 2), (3, 5, 2)), (4, 3, 5, 2)), x) == [
+        "broadcast_in_dim"
+    ]
+    assert simple(lambda v: v.reshape(1, 5, 2).transpose(2, 0, 1).transpose(1, 2, 0).reshape(10), x) == ["reshape"]
+    assert simple(lambda v: v.reshape(2, 5).reshape(10).reshape(5, 2).T, x) == ["transpose"]
+
+
+def test_exact_conversions_are_one():
+    x = np.arange(-3, 4).astype(np.int8)
+    assert simple(lambda v: v.astype(np.int32).astype(np.float32), x) == ["convert_element_type"]
+    y = special(ml_dtypes.bfloat16)
+    assert simple(lambda v: v.astype(np.float32).astype("float64"), y) == ["convert_element_type"]
+    # 300 does not survive int8.
+    assert len(simple(lambda v: v.astype(np.int8).astype(np.float32), np.array([300, 1], np.int32))) == 2
+
+
+def test_equal_expressions_are_computed_once():
+    assert simple(lambda x: nx.sin(x + 1.5) * nx.sin(x + 1.5), SPECIAL).count("sin") == 1
+    assert simple(lambda x: nx.sin(x * 0.0) + nx.sin(x * -0.0), SPECIAL).count("sin") == 2
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1, 5])
+def test_a_known_choice_is_made(index):
+    names = simple(lambda x: nx.lax.switch(index, [nx.sin, nx.cos], x), SPECIAL[:4])
+    assert names == ["cos" if index > 0 else "sin"]
+
+
+def test_effects_and_barriers_are_not_merged():
+    seen = []
+
+    def f(x):
+        nx.debug.callback(seen.append, x)
+        nx.debug.callback(seen.append, x)
+        return x * 2
+
+    assert simple(f, SPECIAL).count("debug_callback") == 2 and len(seen) == 4
+    g = nx.value_and_grad(lambda x: nx.checkpoint(lambda v: nx.sin(nx.sin(v)))(x).sum())
+    assert simple(g, SPECIAL[:4]).count("sin") == 3
+
+
+@given(st.data())
+def test_random_programs_keep_their_bits(data):
+    program = random_program(lambda n: data.draw(st.integers(0, n - 1)), 10)
+    simple(program, *program.args)
