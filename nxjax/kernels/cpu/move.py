@@ -25,11 +25,12 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.ir import Function, Module, Value, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 
 ITEM: Final = 16 << 10  # bytes that an item moves, about
 STREAM: Final = 16 << 20  # results larger than this go past the caches
+LINE: Final = 64  # bytes
 SQUARE: Final = 64  # elements along a side of a block of tiles: whole cache lines on both sides even for bytes
 SMALL: Final = 3  # strides up to this many elements are read by whole vectors
 
@@ -81,6 +82,7 @@ def essential(
 
 def split(axis: Axis, block: int, multiple: int = 1) -> tuple[Level, int]:
     """A loop over blocks of about ``block`` elements, all of one size; and that size."""
+    multiple = multiple if axis.size % multiple == 0 else 1
     count = max(1, round(axis.size / block))
     block = min(-(-axis.size // count // multiple) * multiple, axis.size)
     return Level(axis, -(-axis.size // block), block, axis.size - block), block
@@ -106,6 +108,7 @@ class Move(Kernel):
         self.size = size
         self.nbytes = math.prod(shape) * size
         self._axes, self._element = essential(shape, source, target, size) if self.nbytes else ((), size)
+        self._streams = self.nbytes >= STREAM
         self._levels, self._body, self._moved = self._plan()
         # The outermost loops are the items; the others run inside one.
         inside = len(self._levels)
@@ -130,7 +133,7 @@ class Move(Kernel):
 
     # --- what is done ---
 
-    def _plan(self) -> tuple[list[Level], Callable[[_Writer, Value, Value], None], int]:
+    def _plan(self) -> tuple[list[Level], _Body, int]:
         """The loops in order, what is done in the innermost of them, and the bytes that it moves."""
         size = self._element
         if not self._axes:
@@ -158,26 +161,29 @@ class Move(Kernel):
             (block * size),
         )
 
-    def _tiled(
-        self, others: list[Axis], p: Axis, q: Axis, side: int
-    ) -> tuple[list[Level], Callable[[_Writer, Value, Value], None], int]:
+    def _tiled(self, others: list[Axis], p: Axis, q: Axis, side: int) -> tuple[list[Level], _Body, int]:
         """Blocks of tiles; ``p`` runs along the source, ``q`` along the target."""
-        over_p, block_p = split(p, SQUARE, side if p.size % side == 0 else 1)
-        over_q, block_q = split(q, SQUARE, side if q.size % side == 0 else 1)
+        size, past = self._element, self._streams
+        # Past the caches: a cache line of each row of the source, long rows of the target.
+        over_p, block_p = split(p, max(16, LINE // size) if past else SQUARE, side)
+        over_q, block_q = split(q, max(256, 1024 // size) if past else SQUARE, side)
         block = (Axis(block_p, p.source, p.target), Axis(block_q, q.source, q.target))
-        body: Callable[[_Writer, Value, Value], None] = lambda w, s, t: w.block(s, t, *block, side)
-        return [*map(whole, others), over_p, over_q], body, block_p * block_q * self._element
+        body: _Body = lambda w, s, t: w.block(s, t, *block, side)
+        if past:
+            self.scratch = block_p * (block_q * self._element + LINE)
+        # Along the source's rows first: the target's are long.
+        return [*map(whole, others), over_q, over_p], body, block_p * block_q * self._element
 
     # --- code ---
 
     def emit(self, module: Module, isa: Isa) -> None:
-        f, words, lo, hi, _ = self.function(module)
+        f, words, lo, hi, scratch = self.function(module)
         if not self.nbytes:
             f.ret()
             return
         source, target = pointer(f, words, 0), pointer(f, words, 1)
-        streams = self.nbytes >= STREAM and isa.name in ("avx512", "avx2")
-        writer = _Writer(f, isa, self._element, streams)
+        streams = self._streams and isa.name in ("avx512", "avx2")
+        writer = _Writer(f, isa, self._element, streams, scratch)
         with f.loop(lo, hi) as item:
             rest, s, t = item.index, source, target
             for level in reversed(self._levels[: self._outside]):
@@ -209,12 +215,16 @@ def _begin(f: Function, level: Level, turn: Value, s: Value, t: Value) -> tuple[
     return (f.at(s, start * axis.source) if axis.source else s), f.at(t, start * axis.target)
 
 
+_Body = Callable[["_Writer", Value, Value], None]
+
+
 @final
 class _Writer:
     """Writes the innermost work: elements of ``size`` bytes, from ``s`` to ``t``."""
 
-    def __init__(self, f: Function, isa: Isa, size: int, streams: bool) -> None:
+    def __init__(self, f: Function, isa: Isa, size: int, streams: bool, scratch: Value) -> None:
         self.f = f
+        self.scratch = scratch
         self.isa = isa
         self.size = size
         self.streams = streams
@@ -226,41 +236,41 @@ class _Writer:
         f = self.f
         width = min(self.bytes, 1 << nbytes.bit_length() - 1)
         type = vector("i8", width)
-
-        def vectors(stream: bool) -> None:
-            def move(at: Value | int) -> None:
-                x = f.load(type, f.at(s, at), 1)
-                f.store(x, f.at(t, at), width if stream else 1, stream=stream)
-
-            group = 4 * width
-            whole = nbytes // group * group
-            if whole == group:
-                whole = 0
-            if whole:
-                with f.loop(0, whole, group) as loop:
-                    # All loads first: nothing says that the store of one does not change the next.
-                    ats = [loop.index + i * width for i in range(4)]
-                    loaded = [f.load(type, f.at(s, at), 1) for at in ats]
-                    for x, at in zip(loaded, ats, strict=True):
-                        f.store(x, f.at(t, at), width if stream else 1, stream=stream)
-            for at in range(whole, nbytes - width + 1, width):
-                move(at)
-            if nbytes % width:
-                f.store(f.load(type, f.at(s, nbytes - width), 1), f.at(t, nbytes - width), 1)
-
-        if self.streams and nbytes >= 4 * self.bytes:
-            self._either(t, vectors)
+        if self.streams and nbytes >= 16 * LINE:
+            self._stream(s, t, nbytes)
+            return
+        group = 4 * width
+        whole = nbytes // group * group
+        if whole > group:
+            with f.loop(0, whole, group) as loop:
+                # All loads first: nothing says that the store of one does not change the next.
+                ats = [loop.index + i * width for i in range(4)]
+                for x, at in [(f.load(type, f.at(s, at), 1), at) for at in ats]:
+                    f.store(x, f.at(t, at), 1)
         else:
-            vectors(False)
+            whole = 0
+        last = [nbytes - width] if nbytes % width else []
+        for at in [*range(whole, nbytes - width + 1, width), *last]:
+            f.store(f.load(type, f.at(s, at), 1), f.at(t, at), 1)
 
-    def _either(self, t: Value, write: Callable[[bool], None]) -> None:
-        """``write`` with streaming stores where the target is aligned for them, without elsewhere."""
-        f = self.f
-        aligned = (f.cast("ptrtoint", t, "i64") & (self.bytes - 1)).eq(0)
-        with f.if_(aligned):
-            write(True)
-        with f.if_(~aligned):
-            write(False)
+    def _stream(self, s: Value, t: Value, nbytes: int) -> None:
+        """Contiguous bytes past the caches: whole cache lines, and two vectors over the parts of lines at the ends."""
+        f, step = self.f, self.bytes
+        type = vector("i8", step)
+        head = (f.constant("i64", 0) - f.cast("ptrtoint", t, "i64")) & (LINE - 1)
+
+        def line(at: int) -> None:
+            for k in range(at, at + LINE, step):
+                f.store(f.load(type, f.at(s, k), 1), f.at(t, k), 1)
+
+        with f.loop(head, nbytes - LINE + 1, LINE) as loop:
+            a, b = f.at(s, loop.index), f.at(t, loop.index)
+            for x, at in [(f.load(type, f.at(a, at), 1), at) for at in range(0, LINE, step)]:
+                f.store(x, f.at(b, at), step, stream=True)
+        with f.if_(head.ne(0)):
+            line(0)
+        with f.if_(head.ne(nbytes % LINE)):
+            line(nbytes - LINE)
 
     def fill(self, s: Value, t: Value, count: int) -> None:
         """One element, ``count`` times."""
@@ -277,29 +287,38 @@ class _Writer:
             f.store(wide, f.at(t, count - lanes, self.size), 1)
 
     def block(self, s: Value, t: Value, p: Axis, q: Axis, side: int) -> None:
-        """``p.size`` x ``q.size`` elements in tiles; ``p`` is contiguous in the source, ``q`` in the target."""
-        f = self.f
-        over_p, over_q = (Level(a, -(-a.size // side), side, a.size - side) for a in (p, q))
-        # A streaming store must fill its cache line at once, and all rows of the target begin alike.
-        fits = side * self.size == self.bytes and q.size % side == 0 and p.target % self.bytes == 0
+        """``p.size`` x ``q.size`` elements in tiles; ``p`` is contiguous in the source, ``q`` in the target.
 
-        def tiles(stream: bool) -> None:
+        Past the caches, a block is put together in scratch first and leaves by whole lines: its rows begin anywhere.
+        """
+        f = self.f
+        side = min(side, self.bytes // self.size)
+        if not self.streams:
+            self._tiles(s, t, p, q, side)
+            return
+        row = q.size * self.size
+        pitch = row + LINE  # rows a power of two apart would share few places of the cache
+        self._tiles(s, self.scratch, Axis(p.size, p.source, pitch), q, side)
+        with f.loop(0, p.size) as loop:
+            self.run(f.at(self.scratch, loop.index * pitch), f.at(t, loop.index * p.target), row)
+
+    def _tiles(self, s: Value, t: Value, p: Axis, q: Axis, side: int) -> None:
+        """Tiles of ``side`` rows of the source, each as long as a vector if there is room."""
+        f = self.f
+        lanes = self.bytes // self.size
+        wide = lanes if p.size >= lanes else side
+        over_p = Level(p, -(-p.size // wide), wide, p.size - wide)
+        over_q = Level(q, -(-q.size // side), side, q.size - side)
+        type = vector(self.element, wide)
+        with f.loop(0, over_q.count) as j:
+            a, b = _begin(f, over_q, j.index, s, t)
             with f.loop(0, over_p.count) as i:
-                sp, tp = _begin(f, over_p, i.index, s, t)
-                with f.loop(0, over_q.count) as j:
-                    self._tile(*_begin(f, over_q, j.index, sp, tp), p, q, side, stream)
-
-        if self.streams and fits:
-            self._either(t, tiles)
-        else:
-            tiles(False)
-
-    def _tile(self, s: Value, t: Value, p: Axis, q: Axis, side: int, stream: bool) -> None:
-        f = self.f
-        type = vector(self.element, side)
-        rows = [f.load(type, f.at(s, i * q.source), 1) for i in range(side)]
-        for i, row in enumerate(transposed(f, rows)):
-            f.store(row, f.at(t, i * p.target), self.bytes if stream else 1, stream=stream)
+                c, d = _begin(f, over_p, i.index, a, b)
+                rows = [f.load(type, f.at(c, k * q.source), 1) for k in range(side)]
+                for k, column in enumerate(transposed(f, rows)):
+                    for group in range(0, wide, side):
+                        part = f.shuffle(column, None, range(group, group + side)) if wide > side else column
+                        f.store(part, f.at(d, (group + k) * p.target), 1)
 
     def line(self, s: Value, t: Value, axis: Axis) -> None:
         """One loop, by vectors if the strides allow it."""
@@ -356,18 +375,17 @@ class _Writer:
 
 
 def transposed(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """The columns of a square of vectors.
+    """The columns of squares that lie side by side in ``rows``: of ``side`` rows, and as many lanes each.
 
-    In step k, rows i and i + 2^k swap blocks of 2^k lanes: after all steps, lane j of row i has become lane i of row j.
+    A perfect shuffle takes row i and row i + side/2 to rows 2i and 2i + 1, lanes interleaved: the number of an element,
+    (row, lane) in binary, is rotated by one bit. After log2(side) of them row and lane have changed places.
     """
-    side, rows = len(rows), list(rows)
-    step = 1
-    while step < side:
-        low = [j if not j & step else side + (j ^ step) for j in range(side)]
-        high = [j ^ step if not j & step else side + j for j in range(side)]
-        for i in range(side):
-            if not i & step:
-                a, b = rows[i], rows[i + step]
-                rows[i], rows[i + step] = f.shuffle(a, b, low), f.shuffle(a, b, high)
-        step *= 2
-    return rows
+    side, lanes = len(rows), lanes_of(rows[0].type)
+    half = side // 2
+    for _ in range(side.bit_length() - 1):
+        masks = [
+            [g + first + i // 2 + (i % 2) * lanes for g in range(0, lanes, side) for i in range(side)]
+            for first in (0, half)
+        ]
+        rows = [f.shuffle(a, b, mask) for a, b in zip(rows[:half], rows[half:], strict=True) for mask in masks]
+    return list(rows)
