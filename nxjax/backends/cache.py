@@ -19,6 +19,8 @@ from nxjax.config import config
 
 _SUFFIX: Final = ".nxc"
 _BOUND: Final = 512 * 2**20  # bytes
+# Bytes that this process has stored since it last looked at how large the folder is.
+_stored = 0
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -70,7 +72,11 @@ def store(key: str, payload: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         return
-    _prune(folder)
+    global _stored
+    _stored += len(payload)
+    if _stored > _BOUND // 16:  # looking at all files takes longer than writing one
+        _stored = 0
+        _prune(folder)
 
 
 def discard(key: str) -> None:

@@ -44,16 +44,27 @@ class Engine:
         )
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
         self._addresses: dict[str, int] = {}
+        # Which file of the cache a symbol's code came from.
+        self._files: dict[str, str] = {}
         self._lock = threading.RLock()
+        # How many modules this process has compiled; one that finds everything in the cache leaves it at zero.
+        self.compilations = 0
 
     def addresses(self, kernels: Iterable[Kernel]) -> list[int]:
         """Where the code of each kernel begins; compiles those that are new, all in one module."""
         wanted = list(kernels)
+        symbols = [k.symbol for k in wanted]
+        unique = dict(zip(symbols, wanted, strict=True))
         with self._lock:
-            new = {k.symbol: k for k in wanted if k.symbol not in self._addresses}
-            if new:
-                self._load(self._object(list(new.values())), list(new))
-            return [self._addresses[k.symbol] for k in wanted]
+            if any(s not in self._addresses for s in unique):
+                # Another process may have met the same kernels in other programs first, and so in other files.
+                listing = cache.key_of("cpu-program", self._version, *unique)
+                self._load_listed(listing)
+                new = {s: k for s, k in unique.items() if s not in self._addresses}
+                if new:
+                    self._load_file(self._compiled(new))
+                    cache.store(listing, "\n".join(dict.fromkeys(self._files[s] for s in unique)).encode())
+            return [self._addresses[s] for s in symbols]
 
     def texts(self, kernels: Sequence[Kernel]) -> str:
         """The LLVM IR of kernels."""
@@ -77,13 +88,30 @@ class Engine:
             self._load(data, symbols)
             return [self._addresses[s] for s in symbols]
 
-    def _object(self, kernels: list[Kernel]) -> bytes:
-        key = cache.key_of("cpu", self._version, *(k.key for k in kernels))
+    def _load_listed(self, listing: str) -> None:
+        """Load the files that an earlier process found a program's kernels in, as far as they are still there."""
+        for key in (cache.load(listing) or b"").decode().split():
+            data = cache.load(key)
+            if data is not None:
+                self._load_file((key, data))
+
+    def _compiled(self, kernels: dict[str, Kernel]) -> tuple[str, bytes]:
+        """A file of the cache with the code of ``kernels``: a line of symbols, then the object."""
+        key = cache.key_of("cpu", self._version, *kernels)
         data = cache.load(key)
         if data is None:
-            data = self._emitted(self.texts(kernels))
+            head = " ".join(kernels).encode() + b"\n"
+            data = head + self._emitted(self.texts(list(kernels.values())))
             cache.store(key, data)
-        return data
+        return key, data
+
+    def _load_file(self, file: tuple[str, bytes]) -> None:
+        key, data = file
+        head, _, code = data.partition(b"\n")
+        symbols = head.decode().split()
+        if any(s not in self._addresses for s in symbols):
+            self._load(code, symbols)
+            self._files.update(dict.fromkeys(symbols, key))
 
     def _parsed(self, text: str) -> Any:
         try:
@@ -92,6 +120,7 @@ class Engine:
             raise LoweringError("cpu: LLVM refused a kernel", got=str(error)[:2000]) from None
 
     def _emitted(self, text: str) -> bytes:
+        self.compilations += 1
         return self._machine.emit_object(self._parsed(text))
 
     def _load(self, data: bytes, symbols: Sequence[str]) -> None:

@@ -1,0 +1,87 @@
+"""Machine code is made once, per process and per machine."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nxjax.backends.cpu.engine import Engine, engine
+from nxjax.config import config
+from nxjax.errors import LoweringError
+from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
+
+FIRST, SECOND, THIRD = StreamCopy(1), StreamCopy(1, False), PeakFma(1, np.dtype(np.float32))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with config.using(cache_dir=str(tmp_path)):
+        yield tmp_path
+
+
+def made():
+    return Engine(isa.current())
+
+
+def test_equal_kernels_share_code(folder):
+    e = made()
+    assert len(set(e.addresses([FIRST, StreamCopy(7), FIRST]))) == 1
+    assert e.compilations == 1
+
+
+def test_what_is_stored_is_not_compiled_again(folder):
+    made().addresses([FIRST, SECOND])
+    e = made()
+    e.addresses([FIRST, SECOND])
+    assert e.compilations == 0
+
+
+def test_kernels_are_found_wherever_they_were_stored(folder):
+    first = made()
+    first.addresses([FIRST])
+    first.addresses([SECOND, FIRST, THIRD])  # in two files
+    assert first.compilations == 2
+    e = made()
+    e.addresses([SECOND, FIRST, THIRD])
+    assert e.compilations == 0
+
+
+def test_damaged_files_are_made_anew(folder):
+    made().addresses([FIRST])
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-7])
+    e = made()
+    assert e.addresses([FIRST])[0]
+    assert e.compilations == 1
+
+
+def test_instruction_sets_do_not_share_code(folder):
+    if isa.current().name == "portable":
+        pytest.skip("this machine has one instruction set")
+    made().addresses([FIRST])
+    e = Engine(isa.named("portable"))
+    e.addresses([FIRST])
+    assert e.compilations == 1
+
+
+def test_text_that_is_no_code_is_refused():
+    with pytest.raises(LoweringError, match="LLVM refused"):
+        engine(isa.current()).module("define void @f() { nonsense }", ["f"])
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    code = (
+        "import numpy as np, nxjax as nx\n"
+        "f = nx.jit(lambda x: nx.numpy.tanh(x).sum() + (x @ x).max())\n"
+        "f(np.ones((8, 8), np.float32))\n"
+        "from nxjax.backends.cpu.engine import engine\n"
+        "from nxjax.kernels.cpu import isa\n"
+        "print(engine(isa.current()).compilations)\n"
+    )
+    env = {**os.environ, "NXJAX_CACHE_DIR": str(tmp_path), "NXJAX_EXECUTOR": "cpu"}
+    runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True) for _ in range(2)]
+    assert all(r.returncode == 0 for r in runs), runs[0].stderr + runs[1].stderr
+    assert int(runs[1].stdout) == 0
