@@ -73,7 +73,7 @@ def store(key: str, payload: bytes) -> None:
             os.unlink(temporary)
         return
     global _stored
-    _stored += len(payload)
+    _stored += 32 + len(payload)
     if _stored > _BOUND // 16:  # looking at all files takes longer than writing one
         _stored = 0
         _prune(folder)
