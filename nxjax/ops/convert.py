@@ -49,6 +49,8 @@ class ConvertElementType(Elementwise):
             if info.bits == 64:
                 exact = np.where(wide >= float(info.max), np.array(info.max, exact.dtype), exact)
             return np.asarray(exact.astype(dtype))
+        if x.dtype in (dtypes.int4, dtypes.uint4) and dtype in (dtypes.int4, dtypes.uint4):
+            x = x.astype(np.int8)  # ml_dtypes has no cast between its two
         return np.asarray(x.astype(dtype))
 
     def jvp(

@@ -1,0 +1,333 @@
+"""Arithmetic, comparison, choice, rounding and conversion of real numbers, as the ops' `eval` has them bit for bit.
+
+Divisions of integers are guarded: x86 traps on a division by 0 and of the smallest number by -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.ir import Value, bits_of, element, with_element
+from nxjax.kernels.cpu.ops import DType, Site, op
+from nxjax.trace import dtypes
+
+FLOAT = dtypes.FLOAT
+INTEGER = dtypes.INTEGER
+REAL = FLOAT | INTEGER
+ALL = REAL | dtypes.BOOL
+
+
+def is_unsigned(dtype: DType) -> bool:
+    return dtype in dtypes.UNSIGNED or dtype == dtypes.bool_
+
+
+@op("neg", REAL)
+def neg(s: Site) -> Value:
+    return -s.xs[0]
+
+
+@op("add", ALL)
+def add(s: Site) -> Value:
+    x, y = s.xs
+    return x | y if s.dtype == dtypes.bool_ else x + y
+
+
+@op("sub", REAL)
+def sub(s: Site) -> Value:
+    x, y = s.xs
+    return x - y
+
+
+@op("mul", ALL)
+def mul(s: Site) -> Value:
+    x, y = s.xs
+    return x & y if s.dtype == dtypes.bool_ else x * y
+
+
+@op("square", REAL)
+def square(s: Site) -> Value:
+    (x,) = s.xs
+    return x * x
+
+
+@op("div", REAL)
+def div(s: Site) -> Value:
+    x, y = s.xs
+    if s.dtype in FLOAT:
+        return x / y
+    by_zero = y.eq(0)
+    if s.dtype in dtypes.UNSIGNED:
+        return s.f.select(by_zero, int(dtypes.integer_info(s.dtype).max), x.udiv(s.f.select(by_zero, 1, y)))
+    # x / -1 is -x, which wraps where a division would trap.
+    negated = y.eq(-1)
+    quotient = x.sdiv(s.f.select(by_zero | negated, 1, y))
+    return s.f.select(by_zero, -1, s.f.select(negated, -x, quotient))
+
+
+@op("rem", REAL, exact=True)
+def rem(s: Site) -> Value:
+    """The remainder of integers. Of floats, C's ``fmod`` (in float for narrow formats), which is exact."""
+    x, y = s.xs
+    if s.dtype in FLOAT:
+        return s.f.binary("frem", x, y)
+    by_zero = y.eq(0)
+    if s.dtype in dtypes.UNSIGNED:
+        return s.f.select(by_zero, x, x.urem(s.f.select(by_zero, 1, y)))
+    # x mod -1 is 0, as x mod 1 is.
+    trivial = by_zero | y.eq(-1)
+    return s.f.select(by_zero, x, x.srem(s.f.select(trivial, 1, y)))
+
+
+def _power_by_squaring(s: Site, x: Value, n: int) -> Value | None:
+    result: Value | None = None
+    while n:
+        if n & 1:
+            result = x if result is None else s.settle(result * x)
+        n >>= 1
+        if n:
+            x = s.settle(x * x)
+    return result
+
+
+def _long_power(params: Mapping[str, Any], ins: Sequence[DType], out: DType) -> str:
+    return "a power of more than 1,000" if abs(int(params["y"])) > 1000 else ""
+
+
+@op("integer_pow", REAL, refuses=_long_power)
+def integer_pow(s: Site) -> Value:
+    """By squaring, each product rounded; the reciprocal for negative powers."""
+    (x,) = s.xs
+    n = int(s.params["y"])
+    power = _power_by_squaring(s, x, abs(n)) or s.constant(1)
+    return 1.0 / power if n < 0 else power
+
+
+@op("max", ALL, exact=True)
+def max_(s: Site) -> Value:
+    return _extremum(s, s.dtype, s.xs[0], s.xs[1], largest=True)
+
+
+@op("min", ALL, exact=True)
+def min_(s: Site) -> Value:
+    return _extremum(s, s.dtype, s.xs[0], s.xs[1], largest=False)
+
+
+def _extremum(s: Site, dtype: DType, x: Value, y: Value, largest: bool) -> Value:
+    """The larger or smaller; NaN if either is. Of two zeros the second (of float16 the first), as NumPy has it."""
+    f = s.f
+    if dtype == dtypes.bool_:
+        return x | y if largest else x & y
+    if dtype in FLOAT:
+        if dtype == dtypes.float16:
+            wins = x.ge(y) if largest else x.le(y)
+        else:
+            wins = x.gt(y) if largest else x.lt(y)
+        return f.select(x.is_nan(), x, f.select(wins, x, y))
+    name = ("u" if dtype in dtypes.UNSIGNED else "s") + ("max" if largest else "min")
+    return f.intrinsic(name, x.type, x, y)
+
+
+@op("clamp", ALL, exact=True)
+def clamp(s: Site) -> Value:
+    low, x, high = s.xs
+    return _extremum(s, s.out, _extremum(s, s.out, x, low, largest=True), high, largest=False)
+
+
+@op("abs", REAL, exact=True)
+def abs_(s: Site) -> Value:
+    (x,) = s.xs
+    if s.dtype in FLOAT:
+        return s.f.intrinsic("fabs", x.type, x)
+    if s.dtype in dtypes.UNSIGNED:
+        return x
+    y = s.f.select(x.lt(0), -x, x)
+    return convert.settle(s.f, s.isa, s.dtype, y)
+
+
+@op("sign", REAL, exact=True)
+def sign(s: Site) -> Value:
+    (x,) = s.xs
+    f = s.f
+    if s.dtype in FLOAT:
+        # Zeros keep their sign in ml_dtypes' formats, and lose it in NumPy's.
+        rest = x if s.dtype.isbuiltin != 1 else x + 0.0
+        return f.select(x.gt(0.0), 1.0, f.select(x.lt(0.0), -1.0, rest))
+    if s.dtype in dtypes.UNSIGNED:
+        return x.ne(0).convert(x.type, signed=False)
+    return f.select(x.gt(0), 1, f.select(x.lt(0), -1, x))
+
+
+@op("sqrt", FLOAT)
+def sqrt(s: Site) -> Value:
+    (x,) = s.xs
+    return s.f.intrinsic("sqrt", x.type, x)
+
+
+@op("rsqrt", FLOAT)
+def rsqrt(s: Site) -> Value:
+    (x,) = s.xs
+    return 1.0 / s.settle(s.f.intrinsic("sqrt", x.type, x))
+
+
+# --- comparison and choice ---
+
+
+def _compare(name: str, allowed: frozenset[DType] = ALL) -> None:
+    @op(name, allowed, exact=True)
+    def _(s: Site) -> Value:
+        x, y = s.xs
+        unsigned = is_unsigned(s.dtype) and name not in ("eq", "ne")
+        return getattr(x, "u" + name if unsigned else name)(y)
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _compare(_name)
+
+
+@op("select_n", dtypes.NUMERIC | {dtypes.key}, exact=True)
+def select_n(s: Site) -> Value:
+    """``cases[which]``; an integer outside of the cases takes the nearest one."""
+    which, *cases = s.xs
+    if len(cases) == 1:
+        return cases[0]
+    if len(cases) == 2:
+        return s.f.select(which if s.dtype == dtypes.bool_ else which.ne(0), cases[1], cases[0])
+    y = cases[0]
+    for i, case in enumerate(cases[1:], 1):
+        y = s.f.select(which.ge(i), case, y)
+    return y
+
+
+# --- rounding ---
+
+
+@op("floor", FLOAT, exact=True)
+def floor(s: Site) -> Value:
+    return rounded(s, "floor", s.xs[0])
+
+
+@op("ceil", FLOAT, exact=True)
+def ceil(s: Site) -> Value:
+    return rounded(s, "ceil", s.xs[0])
+
+
+@op("round", FLOAT, exact=True)
+def round_(s: Site) -> Value:
+    (x,) = s.xs
+    f = s.f
+    if s.params["rounding_method"] == 1:
+        return rounded(s, "roundeven", x)
+    whole = rounded(s, "trunc", x)
+    away = f.select(x.lt(0.0), f.constant(x.type, -1.0), f.constant(x.type, 1.0))
+    rest = f.intrinsic("fabs", x.type, x - whole)
+    return whole + f.select(rest.ge(0.5), away, 0.0)
+
+
+def rounded(s: Site, how: str, x: Value) -> Value:
+    """``floor``, ``ceil``, ``trunc`` or ``roundeven`` of a float; the sign of zero is that of ``x``."""
+    f = s.f
+    if s.isa.name != "portable":
+        return f.intrinsic(how, x.type, x)
+    # Without an instruction LLVM would call a function of C for each element. Numbers of this size have no fraction;
+    # adding and subtracting it rounds smaller ones to nearest even.
+    whole = 2.0**23 if element(x.type) == "float" else 2.0**52
+    size = f.intrinsic("fabs", x.type, x)
+    near = (size + whole) - whole
+    near = f.intrinsic("copysign", x.type, near, x)
+    if how == "floor":
+        near = near - f.select(near.gt(x), f.constant(x.type, 1.0), 0.0)
+    elif how == "ceil":
+        near = near + f.select(near.lt(x), f.constant(x.type, 1.0), 0.0)
+    elif how == "trunc":
+        over = f.intrinsic("fabs", x.type, near).gt(size)
+        step = f.intrinsic("copysign", x.type, f.constant(x.type, 1.0), x)
+        near = near - f.select(over, step, 0.0)
+    near = f.intrinsic("copysign", x.type, near, x)
+    return f.select(size.lt(whole), near, x)
+
+
+@op("is_finite", FLOAT, exact=True)
+def is_finite(s: Site) -> Value:
+    (x,) = s.xs
+    return s.f.intrinsic("fabs", x.type, x).lt(float("inf"))
+
+
+def _wide_exponent(params: Mapping[str, Any], ins: Sequence[DType], out: DType) -> str:
+    return "float64 with more than 11 bits of exponent" if params["exponent_bits"] > 11 else ""
+
+
+@op("reduce_precision", FLOAT, refuses=_wide_exponent)
+def reduce_precision(s: Site) -> Value:
+    """In float64: rounded at the last kept bit of the word, too large to infinity, too small to zero."""
+    (x,) = s.xs
+    f = s.f
+    exponent_bits, mantissa_bits = int(s.params["exponent_bits"]), int(s.params["mantissa_bits"])
+    wide = x.convert(with_element(x.type, "double"))
+    i64 = with_element(x.type, "i64")
+    bits = wide.bitcast(i64) & 0x7FFFFFFFFFFFFFFF
+    cut = 52 - mantissa_bits
+    if cut > 0:
+        # Without stored bits the last kept one is the leading one: a half always rounds up to the even 2.
+        odd = bits.lshr(cut) & 1 if mantissa_bits else 1
+        bits = (bits + odd + ((1 << (cut - 1)) - 1)) & -(1 << cut)
+    size = bits.bitcast(wide.type)
+    bias = 2 ** (exponent_bits - 1) - 1
+    largest = (2 - 2.0**-mantissa_bits) * 2.0**bias
+    y = f.select(size.gt(largest), float("inf"), size)
+    y = f.select(size.lt(2.0 ** (1 - bias)), 0.0, y)
+    y = f.intrinsic("copysign", wide.type, y, wide)
+    # A comparison with NaN is false: infinities and NaN stay as they are.
+    finite = f.intrinsic("fabs", wide.type, wide).lt(float("inf"))
+    return f.select(finite, y, wide).convert(x.type)
+
+
+@op("nextafter", FLOAT, exact=True)
+def nextafter(s: Site) -> Value:
+    """Adjacent floats of one sign are adjacent words; zero steps to the smallest number of the sign of ``y``."""
+    x, y = s.xs
+    f = s.f
+    a, b = (convert.to_memory(f, s.isa, s.dtype, v) for v in (x, y))
+    scalar = convert.word_of(s.dtype)
+    word = with_element(x.type, scalar)
+    a, b = a.bitcast(word), b.bitcast(word)
+    top = 1 << (bits_of(scalar) - 1)
+    away = x.lt(y).ne(a.lt(0))
+    stepped = f.select(away, a + 1, a - 1)
+    smallest = f.select(y.lt(0.0), f.constant(word, top | 1), f.constant(word, 1))
+    raw = f.select(x.eq(0.0), smallest, stepped)
+    if s.dtype in convert.UNSIGNED_ZERO:
+        raw = f.select(raw.eq(-top), 0, raw)
+    raw = raw.bitcast(convert.memory_type(s.dtype, s.lanes))
+    stepped = convert.from_memory(f, s.isa, s.dtype, raw)
+    result = f.select(x.eq(y), y, stepped)
+    return f.select(x.is_nan() | y.is_nan(), float("nan"), result)
+
+
+# --- conversion ---
+
+
+@op("convert_element_type", ALL, refuses=lambda p, ins, out: "" if out in ALL else "complex numbers", exact=True)
+def convert_element_type(s: Site) -> Value:
+    return convert.convert(s.f, s.isa, s.xs[0], s.dtype, s.out)
+
+
+def _other_width(params: Mapping[str, Any], ins: Sequence[DType], out: DType) -> str:
+    return (
+        "" if dtypes.bit_width(ins[0]) == dtypes.bit_width(out) else "another width: elements are added or taken away"
+    )
+
+
+@op("bitcast_convert_type", dtypes.NUMERIC, refuses=_other_width, exact=True)
+def bitcast_convert_type(s: Site) -> Value:
+    (x,) = s.xs
+    if s.dtype == s.out:
+        return x
+    raw = convert.to_memory(s.f, s.isa, s.dtype, x)
+    return convert.from_memory(s.f, s.isa, s.out, raw.bitcast(convert.memory_type(s.out, s.lanes)))
+
+
+@op("copy", dtypes.NUMERIC | {dtypes.key}, exact=True)
+def copy(s: Site) -> Value:
+    return s.xs[0]
