@@ -1,0 +1,84 @@
+"""Inside a nest whose lanes run along the last kept dimension: elementwise loops, and reductions of columns.
+
+A tile is as many columns as a vector has lanes; its reduced loops run inside, with vectors as accumulators. What is
+left of the columns after the last whole tile is done under a mask, or column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nxjax.kernels.cpu.ir import Value
+from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
+
+
+def write(w: Writer, scope: Scope, block: Value | None) -> None:
+    """The tiles of the lanes' dimension, or of one block of it."""
+    nest, f, lanes = w.nest, w.f, w.lanes
+    n = nest.sizes[nest.lane]
+    first: Value | int = 0
+    end: Value | int = n
+    if block is not None:
+        first = block * nest.block
+        after = first + nest.block
+        end = after if n % nest.block == 0 else f.select(after.lt(n), after, n)
+    if lanes == 1:
+        with f.loop(first, end) as loop:
+            tile(w, scope, Here(0, loop.index))
+        return
+    # Whole tiles end here; only the dimension's last block has something left.
+    whole: Value | int = end
+    if n % lanes:
+        whole = n - n % lanes
+        if block is not None:
+            end_ = f.value(end, "i64")
+            whole = f.select(end_.lt(whole), end_, whole)
+    if not isinstance(whole, int) or whole:
+        with f.loop(first, whole, lanes) as loop:
+            tile(w, scope, Here(lanes, loop.index))
+    if n % lanes:
+        start = n - n % lanes
+        if w.masks():
+            if block is None:
+                tile(w, scope, Here(lanes, start, w.mask(n % lanes)))
+            else:
+                with f.if_(f.value(end, "i64").eq(n)):
+                    tile(w, scope, Here(lanes, start, w.mask(n % lanes)))
+        else:
+            with f.loop(whole, end) as loop:
+                tile(w, scope, Here(0, loop.index))
+
+
+def tile(w: Writer, scope: Scope, here: Here) -> None:
+    """Everything for some columns."""
+    nest, facts = w.nest, w.facts
+    scope = scope.copy()
+    scope.index[nest.lane] = w.f.value(here.at, "i64")
+    for i in range(len(facts.depth)):
+        if i not in scope.values and not facts.full[i] and not facts.level[i]:
+            w.make(scope, i, here)
+
+    def run(number: int, scope: Scope, made: list[int]) -> None:
+        sums = w.reductions(number)
+        starts = [w.start(i, here.lanes if facts.wide[i] else 0) for i in sums]
+        for i, total in zip(sums, _loops(w, scope, number, made, nest.kept, starts, here), strict=True):
+            w.finished(scope, i, total)
+
+    w.passes(scope, here, run)
+
+
+def _loops(
+    w: Writer, scope: Scope, number: int, made: list[int], dim: int, totals: Sequence[Value], here: Here
+) -> Sequence[Value]:
+    """The reduced loops from ``dim`` on."""
+    nest, f = w.nest, w.f
+    if dim == len(nest.sizes):
+        w.inside(scope, number, made, None, here)
+        return [w.added(i, t, scope, None) for i, t in zip(w.reductions(number), totals, strict=True)]
+    size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
+    with f.loop(0, size, 1, totals) as loop:
+        inner = w.moved(scope, dim, loop.index)
+        if dim + 1 < len(nest.sizes):
+            w.inside(inner, number, made, dim + 1, here)
+        loop.next(*_loops(w, inner, number, made, dim + 1, loop.carried, here))
+    return loop.results

@@ -1,0 +1,505 @@
+"""The machine code of a nest: its loops, and in what scope each value is made.
+
+A value is made in the loop of the last dimension along which it varies (`Facts.depth`), once for all that runs inside;
+as a scalar if it does not vary along the lanes, and spread over them where a vector needs it. A `Scope` holds what is
+known at one place of the loops: values, and the address of every operand for the indices so far.
+
+    dealt items -> other kept loops -> columns: tiles of the lanes' dimension -> passes: reduced loops -> vectors
+                                    -> rows:                                     passes: reduced loops -> vectors
+
+Knows no dtype's representation (`convert`) and no op (`ops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from nxjax.kernels.cpu import convert, ops
+from nxjax.kernels.cpu.base import pointer
+from nxjax.kernels.cpu.expression import Constant, Node
+from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, lanes_of, mangled, vector
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.nest import DEAR, Iota, Nest, Output, Reduction
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+
+SAVED: Final = 192 << 10  # bytes of a row's values that are kept for the next pass rather than computed again
+CHUNK: Final = 128  # vectors that are summed one after the other before their sum joins the others
+
+
+def emit(nest: Nest, module: Module, isa: Isa) -> None:
+    """Add the function of ``nest``."""
+    f, words, lo, hi, scratch = nest.function(module)
+    places = [pointer(f, words, i) for i in range(len(nest.inputs) + len(nest.outputs))]
+    offset = 0
+    for slot in saved(nest):
+        places.append(f.at(scratch, offset))
+        offset += slot_bytes(nest, slot)
+    w = Writer(nest, f, isa)
+    top = Scope({}, {}, places, [None] * len(nest.sizes))
+    w.make_depth(top, 0)
+    with f.loop(lo, hi) as loop:
+        item, scope = loop.index, top
+        block: Value | None = None
+        if nest.blocks > 1:
+            block, item = item.urem(nest.blocks), item.udiv(nest.blocks)
+        for d in reversed(range(nest.dealt)):
+            index = item.urem(nest.sizes[d]) if d else item
+            item = item.udiv(nest.sizes[d]) if d else item
+            scope = w.moved(scope, d, index)
+        for d in range(nest.dealt):
+            w.make_depth(scope, d + 1)
+        w.kept(scope, nest.dealt, block)
+    if any(y.stream for y in nest.outputs):
+        f.line("fence seq_cst")  # stores past the caches are seen by whoever is told that this is done
+    f.ret()
+
+
+# --- values that are kept from one pass to the next ---
+
+
+def saved(nest: Nest) -> list[int]:
+    """Values of the whole space that later passes read back from scratch memory: those that are dear to make."""
+    facts = nest.facts
+    if nest.sweeps == 1:
+        return []
+    uses: dict[int, set[int]] = {}
+    for p in range(facts.passes):
+        for i in needed(nest, p, ()):
+            uses.setdefault(i, set()).add(p)
+    n, found, room = len(nest.inputs), list[int](), SAVED
+    covered: set[int] = set()
+    for i in reversed(range(n, n + len(nest.nodes))):
+        node = nest.nodes[i - n]
+        if isinstance(node, Node) and len(uses.get(i, ())) > 1 and i not in covered:
+            below = _below(nest, i)
+            if sum(DEAR.get(m.op.name, 0) for k in below if isinstance(m := nest.nodes[k - n], Node)) >= 8:
+                size = slot_bytes(nest, i)
+                if size <= room:
+                    room -= size
+                    found.append(i)
+                    covered |= below
+    return found
+
+
+def _below(nest: Nest, index: int) -> set[int]:
+    """The nodes of the whole space from which a value is made, itself included."""
+    n, facts, found, todo = len(nest.inputs), nest.facts, set[int](), [index]
+    while todo:
+        i = todo.pop()
+        if i >= n and i not in found and facts.full[i]:
+            found.add(i)
+            node = nest.nodes[i - n]
+            todo += node.args if isinstance(node, Node) else ()
+    return found
+
+
+def slot_bytes(nest: Nest, index: int) -> int:
+    size = nest.dtype_of(index).itemsize * (1 if nest.rows else TILE)
+    for n in nest.sizes[nest.kept :]:
+        size *= n
+    return -(-size // 64) * 64
+
+
+def scratch_of(nest: Nest) -> int:
+    return sum(slot_bytes(nest, i) for i in saved(nest))
+
+
+def needed(nest: Nest, number: int, have: Sequence[int]) -> list[int]:
+    """The values of the whole space that pass ``number`` makes, in order; ``have`` are read back, not made."""
+    facts, n = nest.facts, len(nest.inputs)
+    todo = [m.arg for i, m in enumerate(nest.nodes, n) if isinstance(m, Reduction) and facts.level[m.arg] == number]
+    todo += [y.value for y in nest.outputs if nest.inside(y) and facts.level[y.value] == number]
+    found: set[int] = set()
+    while todo:
+        i = todo.pop()
+        if i in found or not facts.full[i]:
+            continue
+        found.add(i)
+        if i >= n and not (i in have and facts.level[i] < number):
+            node = nest.nodes[i - n]
+            todo += node.args if isinstance(node, Node) else ()
+    return sorted(found)
+
+
+# --- how wide ---
+
+TILE: Final = 64  # columns at most that go together where there are several passes
+
+
+def register_bytes(nest: Nest) -> int:
+    """Of the largest element among the vectors."""
+    found = [1]
+    for i, wide in enumerate(nest.facts.wide):
+        if wide:
+            found.append(bits_of(convert.register_type(nest.dtype_of(i))) // 8)
+    return max(found)
+
+
+def widths(nest: Nest, isa: Isa) -> tuple[int, int]:
+    """Lanes of one register, and of the vectors that the code is written in: some registers, independent chains."""
+    one = max(isa.lanes(register_bytes(nest)), 1)
+    count = sum(isinstance(m, Reduction) for m in nest.nodes)
+    if nest.columns and nest.sweeps == 1 and nest.weight <= 8:
+        many = max(isa.registers // 2 // max(count, 1), 1)
+    else:
+        many = 4 if nest.weight <= 10 else 2 if nest.weight <= 100 else 1
+    many = 1 << (many.bit_length() - 1)
+    n = nest.sizes[nest.lane] if nest.sizes else 1
+    lanes = one * many
+    if nest.columns and nest.sweeps > 1:
+        lanes = min(lanes, TILE)
+    while lanes > 1 and lanes >= 2 * n:
+        lanes //= 2
+    return min(one, lanes), lanes
+
+
+@final
+@dataclass(slots=True)
+class Scope:
+    """What is known at one place of the loops.
+
+    Attributes:
+        values: by number.
+        spread: scalars among them, in all lanes of a register.
+        places: the address of each input, output and saved value, for the indices so far (none along the lanes).
+        index: of each dimension whose loop is around.
+    """
+
+    values: dict[int, Value]
+    spread: dict[int, Value]
+    places: list[Value]
+    index: list[Value | None]
+
+    def copy(self) -> Scope:
+        return Scope(dict(self.values), dict(self.spread), list(self.places), list(self.index))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Which elements along the lanes are worked on: ``lanes`` from number ``at`` (0: one, as scalars), of those
+    the lanes of ``mask``."""
+
+    lanes: int
+    at: Value | int
+    mask: Value | None = None
+
+
+@final
+class Writer:
+    """Writes one nest."""
+
+    def __init__(self, nest: Nest, f: Function, isa: Isa) -> None:
+        self.nest = nest
+        self.f = f
+        self.isa = isa
+        self.facts = nest.facts
+        self.count = len(nest.inputs)
+        self.register, self.lanes = widths(nest, isa)
+        self.saved = saved(nest)
+        self.strides = [
+            *(x.strides for x in nest.inputs),
+            *(y.strides for y in nest.outputs),
+            *(self._slot_strides(i) for i in self.saved),
+        ]
+
+    def _slot_strides(self, index: int) -> tuple[int, ...]:
+        nest, found = self.nest, list[int]()
+        step = nest.dtype_of(index).itemsize * (1 if nest.rows else TILE)
+        for n in reversed(nest.sizes[nest.kept :]):
+            found.append(step)
+            step *= n
+        strides = [*([0] * nest.kept), *reversed(found)]
+        if not nest.rows:
+            strides[nest.lane] = nest.dtype_of(index).itemsize
+        return tuple(strides)
+
+    # --- scopes ---
+
+    def moved(self, scope: Scope, dim: int, index: Value) -> Scope:
+        """The scope inside the loop of ``dim``."""
+        inner = scope.copy()
+        inner.index[dim] = index
+        for k, strides in enumerate(self.strides):
+            if strides[dim] and dim != self.nest.lane:
+                inner.places[k] = self.f.at(scope.places[k], index * strides[dim])
+        return inner
+
+    def make_depth(self, scope: Scope, depth: int) -> None:
+        """Make the scalars that vary along dimension ``depth - 1`` and none after it, and need no reduction."""
+        facts = self.facts
+        for i in range(len(facts.depth)):
+            if facts.depth[i] == depth and not (facts.level[i] or facts.wide[i] or facts.full[i]):
+                self.make(scope, i, Here(0, 0))
+
+    def make(self, scope: Scope, i: int, here: Here) -> None:
+        """Make value ``i``."""
+        if i >= self.count and isinstance(self.nest.nodes[i - self.count], Constant | Reduction):
+            return
+        wide = self.facts.wide[i]
+        scope.values[i] = y = self._made(scope, i, here if wide else Here(0, here.at))
+        if not wide and self.lanes > 1 and any(self._spreads(u) for u in self.facts.users[i]):
+            scope.spread[i] = self.f.splat(y, self.register)
+
+    def _spreads(self, user: int) -> bool:
+        return self.facts.wide[user] or isinstance(self.nest.nodes[user - self.count], Reduction)
+
+    def value(self, scope: Scope, i: int, lanes: int) -> Value:
+        """Value ``i`` in as many lanes."""
+        if i >= self.count and isinstance(node := self.nest.nodes[i - self.count], Constant):
+            return convert.constant(self.f, node.dtype, node.array, lanes)
+        y = scope.values[i]
+        have = lanes_of(y.type)
+        if have == lanes:
+            return y
+        assert not have, "a vector where a scalar is"
+        one = scope.spread.get(i)
+        if one is None or lanes < self.register:
+            return self.f.splat(y, lanes)
+        return self.f.shuffle(one, None, [k % self.register for k in range(lanes)]) if lanes != self.register else one
+
+    def _made(self, scope: Scope, i: int, here: Here) -> Value:
+        nest, f = self.nest, self.f
+        if i < self.count:
+            return self.load(nest.inputs[i].dtype, scope.places[i], nest.inputs[i].strides, here)
+        node = nest.nodes[i - self.count]
+        if isinstance(node, Iota):
+            return self._iota(scope, node, here)
+        assert isinstance(node, Node)
+        xs = [self.value(scope, a, here.lanes) for a in node.args]
+        if not node.args:
+            return ops.emit(f, self.isa, node.op.name, dict(node.params), [], node.dtype, [])
+        ins = [nest.dtype_of(a) for a in node.args]
+        return ops.emit(f, self.isa, node.op.name, dict(node.params), ins, node.dtype, xs)
+
+    def _iota(self, scope: Scope, node: Iota, here: Here) -> Value:
+        f, nest = self.f, self.nest
+        ends = [node.offset + sum(s * (n - 1) for s, n in zip(node.steps, nest.sizes, strict=True) if s * k > 0)
+                for k in (1, -1)]  # fmt: skip
+        small = min(ends) >= -(2**31) and max(ends) < 2**31
+        type, dtype = ("i32", dtypes.int32) if small else ("i64", dtypes.int64)
+        base = f.value(node.offset, "i64")
+        for d, step in enumerate(node.steps):
+            index = here.at if d == nest.lane else scope.index[d]
+            if step and nest.sizes[d] != 1:
+                assert index is not None
+                base = base + f.value(index, "i64") * step
+        number = base.convert(type)
+        if here.lanes:
+            step = node.steps[nest.lane] if nest.lane >= 0 else 0
+            number = f.splat(number, here.lanes) + f.constants(type, [k * step for k in range(here.lanes)])
+        if node.dtype == dtype:
+            return number
+        return ops.emit(f, self.isa, "convert_element_type", {"dtype": node.dtype}, [dtype], node.dtype, [number])
+
+    # --- memory ---
+
+    def load(self, dtype: DType, place: Value, strides: Sequence[int], here: Here) -> Value:
+        """Elements as registers hold them; ``place`` is that of element 0 along the lanes."""
+        f, lane = self.f, self.nest.lane
+        stride = strides[lane] if lane >= 0 and here.lanes else 0
+        if not here.lanes:
+            return convert.load(f, self.isa, dtype, self._place(place, strides, here))
+        type = convert.memory_type(dtype, here.lanes)
+        if stride == dtype.itemsize:
+            p = f.at(place, here.at, stride)
+            raw = f.load(type, p) if here.mask is None else f.load_masked(type, p, here.mask)
+        elif stride == -dtype.itemsize and here.mask is None:
+            last = f.value(here.at, "i64") + (here.lanes - 1)
+            raw = f.shuffle(f.load(type, f.at(place, last * stride)), None, range(here.lanes)[::-1])
+        else:
+            pointers, mask = self._pointers(place, stride, here)
+            filler = Value(f, type, "zeroinitializer")
+            name = f"llvm.masked.gather.{mangled(type)}.v{here.lanes}p0"
+            f.declarations[name] = f"declare {type} @{name}({pointers.type}, {mask.type}, {type})"
+            align = f"align {max(bits_of(convert.memory_type(dtype)) // 8, 1)} "
+            given = f"{pointers.type} {align}{pointers.name}, {mask.type} {mask.name}, {type} {filler.name}"
+            raw = f.emit(type, f"call {type} @{name}({given})")
+        return convert.from_memory(f, self.isa, dtype, raw)
+
+    def store(self, out: Output, x: Value, place: Value, here: Here) -> None:
+        f, nest, dtype = self.f, self.nest, self.nest.dtype_of(out.value)
+        lanes = lanes_of(x.type)
+        raw = convert.to_memory(f, self.isa, dtype, x)
+        if not lanes:
+            f.store(raw, self._place(place, out.strides, here))
+            return
+        stride = out.strides[nest.lane]
+        if stride == dtype.itemsize:
+            p = f.at(place, here.at, stride)
+            if here.mask is not None:
+                f.store_masked(raw, p, here.mask)
+            elif out.stream and lanes * dtype.itemsize % (self.isa.bits // 8) == 0:
+                f.store(raw, p, self.isa.bits // 8, stream=True)
+            else:
+                f.store(raw, p)
+            return
+        pointers, mask = self._pointers(place, stride, here)
+        name = f"llvm.masked.scatter.{mangled(raw.type)}.v{lanes}p0"
+        f.declarations[name] = f"declare void @{name}({raw.type}, {pointers.type}, {mask.type})"
+        align = f"align {max(bits_of(convert.memory_type(dtype)) // 8, 1)} "
+        f.line(
+            f"call void @{name}({raw.type} {raw.name}, {pointers.type} {align}{pointers.name}, {mask.type} {mask.name})"
+        )
+
+    def _place(self, place: Value, strides: Sequence[int], here: Here) -> Value:
+        """Of the one element that scalars work on."""
+        lane = self.nest.lane
+        if lane < 0 or not strides[lane]:
+            return place
+        return self.f.at(place, self.f.value(here.at, "i64") * strides[lane])
+
+    def _pointers(self, place: Value, stride: int, here: Here) -> tuple[Value, Value]:
+        f = self.f
+        first = f.at(place, f.value(here.at, "i64") * stride)
+        steps = f.constants("i64", [k * stride for k in range(here.lanes)])
+        type = vector("ptr", here.lanes)
+        pointers = f.emit(type, f"getelementptr i8, ptr {first.name}, {steps.type} {steps.name}")
+        return pointers, here.mask or f.constant(vector("i1", here.lanes), True)
+
+    def masks(self) -> bool:
+        """Remainders along the lanes are done with masks; otherwise element by element."""
+        if self.isa.name.startswith("avx512"):
+            return True
+        if self.isa.name != "avx2":
+            return False
+        lane = self.nest.lane
+        sizes = [x.dtype.itemsize for x in self.nest.inputs if x.strides[lane]]
+        sizes += [self.nest.dtype_of(y.value).itemsize for y in self.nest.outputs if y.strides[lane]]
+        return all(s in (4, 8) for s in sizes)
+
+    def mask(self, left: Value | int) -> Value:
+        """The first ``left`` lanes."""
+        f, lanes = self.f, self.lanes
+        type = "i8" if self.isa.name.startswith("avx512") and lanes <= 128 else "i16" if lanes > 64 else "i32"
+        numbers = f.constants(type, range(lanes))
+        return numbers.ult(f.splat(f.value(left, "i64").convert(type), lanes))
+
+    # --- loops ---
+
+    def kept(self, scope: Scope, dim: int, block: Value | None) -> None:
+        """The kept loops from ``dim`` on, and what is inside."""
+        nest, f = self.nest, self.f
+        end = nest.kept if nest.rows else nest.kept - 1
+        if dim < end:
+            with f.loop(0, nest.sizes[dim]) as loop:
+                inner = self.moved(scope, dim, loop.index)
+                self.make_depth(inner, dim + 1)
+                self.kept(inner, dim + 1, block)
+        elif nest.rows:
+            from nxjax.kernels.cpu.rows import write
+
+            write(self, scope)
+        else:
+            from nxjax.kernels.cpu.columns import write
+
+            write(self, scope, block)
+
+    def passes(self, scope: Scope, here: Here, run: Callable[[int, Scope, list[int]], None]) -> None:
+        """Every pass, what is made of its reductions, and at last the outputs of the kept dimensions."""
+        nest, facts = self.nest, self.facts
+        for p in range(facts.passes):
+            made = needed(nest, p, self.saved)
+            sums = self.reductions(p)
+            if made or sums or any(nest.inside(y) and facts.level[y.value] == p for y in nest.outputs):
+                run(p, scope, made)
+            for i in range(len(facts.depth)):
+                if facts.level[i] == p + 1 and not facts.full[i]:
+                    self.make(scope, i, here)
+        for k, out in enumerate(nest.outputs):
+            if not nest.inside(out):
+                lanes = here.lanes if facts.wide[out.value] or (not nest.rows and out.strides[nest.lane]) else 0
+                self.store(out, self.value(scope, out.value, lanes), scope.places[self.count + k], here)
+
+    def reductions(self, number: int) -> list[int]:
+        """Those whose argument is made in pass ``number``."""
+        nodes = enumerate(self.nest.nodes, self.count)
+        return [i for i, m in nodes if isinstance(m, Reduction) and self.facts.level[m.arg] == number]
+
+    def reduction(self, index: int) -> Reduction:
+        node = self.nest.nodes[index - self.count]
+        assert isinstance(node, Reduction)
+        return node
+
+    def inside(self, scope: Scope, number: int, made: Sequence[int], depth: int | None, here: Here) -> None:
+        """Make those of ``made`` whose depth it is (None: what is left), or read them back; then save and store."""
+        nest, facts = self.nest, self.facts
+        first = self.count + len(nest.outputs)
+        for i in made:
+            if i in scope.values or (depth is not None and facts.depth[i] != depth):
+                continue
+            if i in self.saved and facts.level[i] < number:
+                k = first + self.saved.index(i)
+                scope.values[i] = self.load(nest.dtype_of(i), scope.places[k], self.strides[k], self._slot(here))
+                continue
+            self.make(scope, i, here)
+            if i in self.saved:
+                k = first + self.saved.index(i)
+                out = Output(i, self.strides[k])
+                self.store(out, self.value(scope, i, here.lanes), scope.places[k], self._slot(here))
+        if depth is None:
+            for k, out in enumerate(nest.outputs, self.count):
+                if nest.inside(out) and facts.level[out.value] == number:
+                    self.store(out, self.value(scope, out.value, here.lanes), scope.places[k], here)
+
+    def _slot(self, here: Here) -> Here:
+        """Where saved values lie: those of columns begin with their tile."""
+        return here if self.nest.rows else Here(here.lanes, 0, here.mask)
+
+    # --- reductions ---
+
+    def start(self, index: int, lanes: int) -> Value:
+        r = self.reduction(index)
+        return convert.constant(self.f, r.accumulator, Constant(r.start, r.accumulator).array, lanes)
+
+    def combine(self, index: int, x: Value, y: Value) -> Value:
+        r = self.reduction(index)
+        return ops.emit(self.f, self.isa, r.op, {}, [r.accumulator] * 2, r.accumulator, [x, y])
+
+    def added(self, index: int, total: Value, scope: Scope, mask: Value | None) -> Value:
+        """``total`` with this turn's element or vector."""
+        r, lanes = self.reduction(index), lanes_of(total.type)
+        x, dtype = self.value(scope, r.arg, lanes), self.nest.dtype_of(r.arg)
+        if dtype != r.accumulator:
+            x = ops.emit(
+                self.f, self.isa, "convert_element_type", {"dtype": r.accumulator}, [dtype], r.accumulator, [x]
+            )
+        y = self.combine(index, total, x)
+        return y if mask is None else self.f.select(mask, y, total)
+
+    def finished(self, scope: Scope, index: int, total: Value) -> None:
+        """The result of a reduction becomes a value."""
+        r = self.reduction(index)
+        if r.dtype != r.accumulator:
+            params = {"dtype": r.dtype}
+            total = ops.emit(self.f, self.isa, "convert_element_type", params, [r.accumulator], r.dtype, [total])
+        scope.values[index] = total
+        if not lanes_of(total.type) and self.lanes > 1 and any(self._spreads(u) for u in self.facts.users[index]):
+            scope.spread[index] = self.f.splat(total, self.register)
+
+    def limit(self, scope: Scope) -> Value | int:
+        """How many elements the first reduced dimension has here."""
+        nest = self.nest
+        size = nest.sizes[nest.kept]
+        if not nest.total or nest.total % size == 0:
+            return size
+        index = scope.index[0]
+        assert index is not None
+        left = self.f.value(nest.total, "i64") - index * size
+        return self.f.select(left.lt(size), left, size)
+
+
+def folded(w: Writer, index: int, total: Value) -> Value:
+    """One element out of a vector of accumulators, by halves."""
+    f = w.f
+    lanes = lanes_of(total.type)
+    while lanes > 1:
+        half = lanes // 2
+        low = f.shuffle(total, None, range(half)) if half > 1 else f.extract(total, 0)
+        high = f.shuffle(total, None, range(half, lanes)) if half > 1 else f.extract(total, 1)
+        total = w.combine(index, low, high)
+        lanes = half
+    return total

@@ -1,0 +1,91 @@
+"""Inside a nest whose lanes run along the last reduced dimension: rows that are reduced to numbers.
+
+Lane i of an accumulator takes the elements i, i + V, i + 2V, ... of a row; a long row is summed in chunks, whose sums
+are added; at the end the lanes are folded in halves. So a sum's error grows with the number of vectors in a chunk plus
+the number of chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nxjax.kernels.cpu.ir import Value
+from nxjax.kernels.cpu.nest_emit import CHUNK, Here, Scope, Writer, folded
+
+
+def write(w: Writer, scope: Scope) -> None:
+    """All passes over one row."""
+    lanes = w.lanes if w.lanes > 1 else 0
+    one = Here(0, 0)
+
+    def run(number: int, scope: Scope, made: list[int]) -> None:
+        sums = w.reductions(number)
+        # Accumulators: vectors, and scalars for what is left of a row where there are no masks.
+        starts = [w.start(i, lanes) for i in sums]
+        extra = [w.start(i, 0) for i in sums] if lanes and not w.masks() else []
+        found = list(_loops(w, scope, number, made, w.nest.kept, [*starts, *extra]))
+        for k, i in enumerate(sums):
+            total = folded(w, i, found[k]) if lanes else found[k]
+            w.finished(scope, i, w.combine(i, total, found[len(sums) + k]) if extra else total)
+
+    w.passes(scope, one, run)
+
+
+def _loops(w: Writer, scope: Scope, number: int, made: list[int], dim: int, totals: Sequence[Value]) -> Sequence[Value]:
+    """The reduced loops from ``dim`` on."""
+    nest, f = w.nest, w.f
+    size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
+    if dim == nest.lane:
+        return _row(w, scope, number, made, size, totals)
+    with f.loop(0, size, 1, totals) as loop:
+        inner = w.moved(scope, dim, loop.index)
+        w.inside(inner, number, made, dim + 1, Here(0, 0))
+        loop.next(*_loops(w, inner, number, made, dim + 1, loop.carried))
+    return loop.results
+
+
+def _row(
+    w: Writer, scope: Scope, number: int, made: list[int], n: Value | int, totals: Sequence[Value]
+) -> Sequence[Value]:
+    """The elements of one row: whole vectors, then what is left."""
+    f, sums = w.f, w.reductions(number)
+    lanes = w.lanes
+
+    def turn(here: Here, totals: Sequence[Value]) -> list[Value]:
+        inner = scope.copy()
+        inner.index[w.nest.lane] = f.value(here.at, "i64")
+        w.inside(inner, number, made, None, here)
+        return [w.added(i, t, inner, here.mask) for i, t in zip(sums, totals, strict=True)]
+
+    def vectors(lo: Value | int, hi: Value | int, carry: Sequence[Value]) -> Sequence[Value]:
+        with f.loop(lo, hi, max(lanes, 1), carry) as loop:
+            loop.next(*turn(Here(lanes if lanes > 1 else 0, loop.index), loop.carried))
+        return loop.results
+
+    if lanes == 1:
+        return vectors(0, n, totals)
+    count = len(sums)
+    main, extra = list(totals[:count]), list(totals[count:])
+    whole = n - n % lanes if isinstance(n, int) else n - (n & (lanes - 1))
+    if isinstance(n, int) and n > 2 * CHUNK * lanes and sums:
+        with f.loop(0, whole, CHUNK * lanes, main) as loop:
+            after = loop.index + CHUNK * lanes
+            some = vectors(loop.index, f.select(after.lt(whole), after, whole), [w.start(i, lanes) for i in sums])
+            loop.next(*(w.combine(i, a, b) for i, a, b in zip(sums, loop.carried, some, strict=True)))
+        main = list(loop.results)
+    elif not isinstance(whole, int) or whole:
+        main = list(vectors(0, whole, main))
+    if isinstance(n, int) and n == whole:
+        return [*main, *extra]
+    if w.masks():
+        left = n - whole
+        if isinstance(left, int):
+            main = turn(Here(lanes, whole, w.mask(left)), main)
+        else:
+            with f.loop(whole, n, lanes, main) as loop:  # one turn, or none
+                loop.next(*turn(Here(lanes, loop.index, w.mask(left)), loop.carried))
+            main = list(loop.results)
+        return main
+    with f.loop(whole, n, 1, extra) as loop:
+        loop.next(*turn(Here(0, loop.index), loop.carried))
+    return [*main, *loop.results]
