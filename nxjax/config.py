@@ -7,7 +7,7 @@ exception that JAX programs need: ``enable_x64`` moves the *default* dtypes to 6
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -16,6 +16,15 @@ from nxjax.errors import ParameterError
 
 def _flag(name: str, default: bool) -> bool:
     return os.environ.get(name, "1" if default else "0").lower() not in ("0", "false", "no", "")
+
+
+# Per setting, who has to know when it changes.
+_watchers: dict[str, list[Callable[[Any], None]]] = {}
+
+
+def watch(name: str, told: Callable[[Any], None]) -> None:
+    """``told`` is called with each new value of a setting, before it is set; what it raises refuses the value."""
+    _watchers.setdefault(name, []).append(told)
 
 
 @final
@@ -60,6 +69,11 @@ class Config:
         self.cpu_pool_bytes = int(os.environ.get("NXJAX_CPU_POOL_BYTES") or 2**30)
         self.traceback_filtering = _flag("NXJAX_TRACEBACK_FILTERING", True)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        for told in _watchers.get(name, ()):
+            told(value)
+        object.__setattr__(self, name, value)
+
     def update(self, name: str, value: Any) -> None:
         """Set one setting; JAX's ``jax_`` prefix is accepted.
 
@@ -77,7 +91,7 @@ class Config:
         setattr(self, attribute, value)
 
     @contextmanager
-    def using(self, **values: Any) -> Iterator[None]:
+    def using(self, **values: Any) -> Generator[None]:
         """Change settings inside a ``with`` block."""
         before = {name: getattr(self, name) for name in values}
         try:

@@ -210,7 +210,10 @@ def sharding_of(x: DeviceArray) -> Sharding:
 
 
 def clear_caches() -> None:
-    """Forget compiled executables that no function holds. Each jitted function has its own `clear_cache`."""
+    """Forget compiled executables that no function holds, and give back memory that is kept for later results.
+
+    Each jitted function has its own `clear_cache`.
+    """
     from nxjax.backends.dispatch import compiler
 
     compiler.clear()

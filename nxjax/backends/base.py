@@ -156,6 +156,9 @@ class Executable(ABC):
     def memory_analysis(self) -> Any:
         return None
 
+    def shortcut(self, jitted: Any, call: Any) -> None:
+        """Told, now and then, that a jitted function runs this again; see `transforms.jit_stages.Executable`."""
+
     # Where arguments and results are, flat; empty where the executor knows one place only.
     input_shardings: tuple[Sharding, ...] = ()
     output_shardings: tuple[Sharding, ...] = ()
@@ -238,3 +241,6 @@ class Backend(ABC):
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
         """See `Device.memory_stats`."""
         return None
+
+    def clear(self) -> None:  # noqa: B027 - nothing to give back is the usual case
+        """Give back memory that is kept for later calls, as far as nothing holds it."""

@@ -143,8 +143,10 @@ class Dispatcher:
         return placement.devices[0].backend.lower_placed(program, donate, placement)
 
     def clear(self) -> None:
-        """Forget executables that no program holds."""
+        """Forget executables that no program holds, and give back memory that is kept for later calls."""
         self._by_content.clear()
+        for backend in registry.made():
+            backend.clear()
 
 
 compiler = Dispatcher()

@@ -28,6 +28,9 @@ _PLUGINS: Final = "nxjax.backends.xla.plugins"
 ALIASES: Final = {"cuda": "gpu", "rocm": "gpu"}
 
 
+_made: dict[str, Backend] = {}
+
+
 @lru_cache(1)
 def _paths() -> dict[str, str]:
     return {**{e.name: e.value for e in entry_points(group="nxjax.backends")}, **_BUILT_IN}
@@ -53,7 +56,14 @@ def get(name: str) -> Backend:
     if path is None:
         raise ParameterError(f"backends: no backend {name!r}", expected=", ".join(names()))
     module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)()
+    found: Backend = getattr(importlib.import_module(module), attribute)()
+    _made[name] = found
+    return found
+
+
+def made() -> list[Backend]:
+    """The built-in backends that anybody has asked for so far."""
+    return list(_made.values())
 
 
 @lru_cache(None)

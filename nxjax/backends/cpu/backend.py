@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
-from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
-from nxjax.backends.reference.quiet import quiet
-from nxjax.kernels.cpu import isa
+from nxjax.backends.cpu.executable import CpuExecutable
+from nxjax.backends.cpu.native import runtime
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import CpuProgram
-from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program
-
-
-@final
-class CpuExecutable(Executable):
-    """A program compiled by nxjax for the host CPU."""
-
-    def __init__(self, program: CpuProgram) -> None:
-        self.program = program
-        self._run = Interpreter(program, engine(isa.current()))
-
-    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
-        with quiet():
-            ys = self._run([x.numpy() for x in args])
-        return [DeviceArray(y, t) for y, t in zip(ys, self.program.out_types, strict=True)]
-
-    @property
-    def text(self) -> str:
-        return str(self.program)
 
 
 @final
@@ -65,3 +42,22 @@ class CpuBackend(Backend):
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return str(lower(program, donate))
+
+    def memory_stats(self, device: Device) -> dict[str, Any] | None:
+        """What arrays, and programs that run, hold; what is kept for the next ones; how often that served."""
+        counts = runtime.runtime().statistics()
+        return {
+            "bytes_in_use": counts["in_use"],
+            "peak_bytes_in_use": counts["peak"],
+            "num_allocs": counts["blocks"],
+            "pool_bytes": counts["kept"],
+            "pool_limit": counts["limit"],
+            "pool_hits": counts["hits"],
+            "pool_misses": counts["misses"],
+            "accounting": "runtime",
+        }
+
+    def clear(self) -> None:
+        found = runtime.loaded()
+        if found is not None:
+            found.trim(0)

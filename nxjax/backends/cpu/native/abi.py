@@ -10,16 +10,16 @@ at once, for the same tape too, and by Python code that a tape itself calls. Arg
 
 - ``ins``: an array of addresses, one for each argument of the program: dense, row-major, aligned to its element (not
   more), not written to, except where the tape says that a result is made in an argument's memory (`Tape.results`).
-- ``outs``: an array of addresses, one for each result; read where `Tape.results` says ``new`` only. Of `acquire`: 64-byte
-  aligned, at least the result's bytes.
+- ``outs``: an array of addresses, one for each result; read where `Tape.results` says ``new`` only. Of `acquire`:
+  64-byte aligned, at least the result's bytes.
 
-Status of ``run``: `OK`; `RAISED`: an exception is set in this thread, as a function of CPython's gives NULL (a Host step
-failed, or Ctrl-C: KeyboardInterrupt); `NO_MEMORY`: no exception is set, `memory.out_of_memory` makes it. In the last two
-cases what results hold is undefined; the caller releases them.
+Status of ``run``: `OK`; `RAISED`: an exception is set in this thread, as a function of CPython's gives NULL (a Host
+step failed, or Ctrl-C: KeyboardInterrupt); `NO_MEMORY`: no exception is set, `runtime.out_of_memory` makes it. In the
+last two cases what results hold is undefined; the caller releases them.
 
 Memory: ``ptr acquire(i64 nbytes)``, null when there is none; ``i64 release(ptr)``: 0, or a negative number where the
-address is none that is in use (see `pool`); null is released in peace. Both need no lock of the interpreter's and may be
-called with it.
+address is none that is in use (see `pool`); null is released in peace. Both need no lock of the interpreter's and may
+be called with it.
 
 Threads: ``i64 parallel_for(ptr kernel, ptr words, i64 items, i64 chunk, i64 scratch_bytes, ptr scratch, ptr context)``
 runs a kernel (`kernels.cpu.base`) on ``items`` in pieces of ``chunk``; ``scratch`` is the calling thread's, the others
@@ -42,7 +42,7 @@ class Addresses(NamedTuple):
         run: ``i64 (ptr tape, ptr ins, ptr outs)``.
         acquire: ``ptr (i64 nbytes)``.
         release: ``i64 (ptr)``.
-        parallel_for: ``i64 (ptr kernel, ptr words, i64 items, i64 chunk, i64 scratch_bytes, ptr scratch, ptr context)``.
+        parallel_for: as above.
         copy: a kernel; words: from, to, number of bytes; its items are blocks of `COPY_BLOCK` bytes.
     """
 

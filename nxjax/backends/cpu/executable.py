@@ -1,0 +1,97 @@
+"""A compiled program of this backend: machine code, its tape, and where arguments and results lie."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.backends.base import Executable
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.memory import Block, CpuBuffer
+from nxjax.backends.cpu.native.abi import NO_MEMORY
+from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
+from nxjax.backends.cpu.native.tape import Tape
+from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.tape import CpuProgram
+from nxjax.trace.array import DeviceArray
+
+NDArray = np.ndarray[Any, Any]
+
+
+@final
+class CpuExecutable(Executable):
+    """A program compiled by nxjax for the host CPU. May be called by several threads at once."""
+
+    def __init__(self, program: CpuProgram) -> None:
+        self.program = program
+        self._runtime = runtime()
+        self.tape = Tape(program, engine(isa.current()), self._runtime)
+        self._ins = ctypes.c_void_p * len(program.inputs)
+        self._outs = ctypes.c_void_p * len(program.outputs)
+
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        tape = self.tape
+        held: list[Any] = []
+        ins, outs = self._ins(), self._outs()
+        owned: dict[int, Block] = {}
+        for i, x in enumerate(args):
+            if i in tape.overwritten:
+                owned[i] = block = _own(x)
+                ins[i] = block.address
+            else:
+                ins[i] = _address(x, held)
+        blocks = [Block(r.nbytes) if r.kind == "new" else None for r in tape.results]
+        for i, block in enumerate(blocks):
+            outs[i] = block and block.address
+        status = self._runtime.run(tape.address, ins, outs)
+        if status == NO_MEMORY:
+            raise out_of_memory(self.program.arena)
+        results: list[DeviceArray] = []
+        for r, block, type in zip(tape.results, blocks, self.program.out_types, strict=True):
+            if r.kind == "result":
+                results.append(results[r.index].retyped(type))
+            elif r.kind == "const":
+                results.append(DeviceArray(_constant(tape.constants[r.index], type), type))
+            elif block is None and r.index not in owned:
+                results.append(args[r.index].retyped(type))
+            else:
+                results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
+        return results
+
+    @property
+    def text(self) -> str:
+        return str(self.program)
+
+
+def _address(x: DeviceArray, held: list[Any]) -> int:
+    """Where the elements of an argument are; ``held`` gets what keeps them there."""
+    buffer = x.buffer
+    if type(buffer) is CpuBuffer:
+        held.append(buffer.block)
+        return buffer.block.address
+    data = x.numpy()
+    if not (data.flags.c_contiguous and data.flags.aligned):
+        data = np.array(data, order="C")
+    held.append(data)
+    return data.__array_interface__["data"][0]
+
+
+def _own(x: DeviceArray) -> Block:
+    """Memory with the elements of a donated argument that may be written over: its own if nobody else sees it."""
+    buffer = x.buffer
+    if type(buffer) is CpuBuffer and not buffer.block.is_shared:
+        return buffer.block
+    data = x.numpy()
+    block = Block(data.nbytes)
+    if data.nbytes:
+        ctypes.memmove(block.address, np.ascontiguousarray(data).ctypes.data, data.nbytes)
+    return block
+
+
+def _constant(data: NDArray, type: Any) -> NDArray:
+    view = data.view(type.dtype).reshape(type.shape)
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,74 @@
+"""Arrays in the pool's memory: a block of it, and a result in one; seen by NumPy without a copy.
+
+A block goes back to the pool when nothing refers to it any more: no array, and no NumPy view. Knows no program.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
+from nxjax.trace.types import ArrayType
+
+NDArray = np.ndarray[Any, Any]
+
+
+@final
+class Block:
+    """Memory of the pool, 64-byte aligned; returned to it by its end.
+
+    Args:
+        nbytes: how much; a block is never without an address.
+
+    Raises:
+        MemoryLimitError: the system gives no more.
+    """
+
+    __slots__ = ("_release", "address", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        r = runtime()
+        self._release = r.release
+        self.nbytes = nbytes
+        self.address = r.acquire(nbytes) or 0
+        if not self.address:
+            raise out_of_memory(nbytes)
+
+    def __del__(self) -> None:
+        self._release(self.address)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        # Read-only: arrays are immutable. A view has this object for its base, so it keeps the memory.
+        return {"data": (self.address, True), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether anything but one buffer (and the caller) refers to it: then it must not be written to."""
+        return sys.getrefcount(self) > 3
+
+
+@final
+class CpuBuffer:
+    """An array in a block."""
+
+    __slots__ = ("block", "type")
+
+    def __init__(self, block: Block, type: ArrayType) -> None:
+        self.block = block
+        self.type = type
+
+    def wait(self) -> None:
+        """Until it is computed, which it is."""
+
+    def to_numpy(self) -> NDArray:
+        """A read-only view, which keeps the memory."""
+        t = self.type
+        if not self.block.nbytes or not t.size * t.dtype.itemsize:
+            empty = np.zeros(t.shape, t.dtype)
+            empty.flags.writeable = False
+            return empty
+        return np.asarray(self.block)[: t.size * t.dtype.itemsize].view(t.dtype).reshape(t.shape)

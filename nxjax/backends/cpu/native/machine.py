@@ -1,0 +1,308 @@
+"""The machine that runs tapes: one native function steps through a table of instructions that `tape` has written.
+
+What changes during a run lies in its *frame*: the words of the kernels (addresses and integers), of which those that
+hold addresses of arguments and results are written at the start of each run, and those that move in loops as the loops
+go. A tape keeps the frame of its last run for the next one; two runs at once have one each.
+
+An instruction is `INSTRUCTION` bytes: what it is, then what it needs::
+
+    CALL      kernel, words, items                     the whole kernel, on this thread
+    PARALLEL  kernel, words, items, chunk, scratch     by `threads`
+    COPY      words (from, to), bytes
+    HOST      callable, words                          Python: callable(address of the words)
+    REPEAT    count, counter, end                      go to the end if there is no turn
+    AGAIN     count, counter, start, moves, n          advance what moves; from the start if there are turns left
+    TEST      words (flag), end                        go to the end if the flag is 0
+    JUMP      to
+    SELECT    words (index), n, table                  go to the case, the index being moved into range
+    END
+
+Every instruction has a weight, its time in nanoseconds as estimated: when enough have gone by, the clock is read, and
+every 50 ms the main thread asks CPython for signals. Knows CPython's interface and no program.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.backends.cpu.native.abi import COPY_BLOCK, NO_MEMORY, OK, RAISED
+from nxjax.backends.cpu.native.sync import System, fetch, load, null, put, store, swap_if, word
+from nxjax.kernels.cpu.ir import Function, Module, Value
+
+OPCODES: Final = ("end", "call", "parallel", "copy", "host", "repeat", "again", "test", "jump", "select")
+# Of an instruction: what, three operands that all have, and the rest.
+OP, CODE, WORDS, COUNT, TARGET, MOVES, EXTRA, WEIGHT = range(0, 64, 8)
+INSTRUCTION: Final = 64
+# Of a move: the word (bytes into the frame), bytes per turn, bytes of all turns.
+MOVE: Final = 24
+# Of a relocation: the word, which address (bytes into the array of addresses), bytes added to it.
+RELOCATION: Final = 24
+
+# Of a tape.
+(
+    T_CODE,  # instructions
+    T_IMAGE,  # what a new frame's words are
+    T_WORDS,  # bytes of words
+    T_FRAME,  # bytes of a frame
+    T_BLOCK,  # bytes of scratch and temporaries
+    T_INSIDE,  # where they lie in the frame; 0: in a block of their own, taken for each run
+    T_IN,  # relocations by arguments: table, how many
+    T_INS,
+    T_OUT,  # by results
+    T_OUTS,
+    T_TEMP,  # by the block
+    T_TEMPS,
+    T_KEPT,  # the frame that is kept, or null
+    T_LONG,  # 1: give the interpreter's lock back while it runs
+) = range(0, 14 * 8, 8)
+TAPE: Final = 14 * 8
+
+# Of a frame: the block that temporaries' words point to, nanoseconds until the clock is read, when to ask for signals,
+# the thread state while the interpreter's lock is given back (else null).
+F_BLOCK, F_LEFT, F_NEXT, F_THREAD = 0, 8, 16, 24
+FRAME_HEADER: Final = 64
+
+_LOOK: Final = 200_000  # ns of work between two looks at the clock
+_SIGNALS: Final = 50_000_000  # ns between two questions for signals
+_MAIN: Final = "@nx_main_thread"
+
+
+def emit(module: Module, system: System) -> None:
+    """Add ``nx_run``, ``nx_copy`` and ``nx_main``."""
+    module.globals[_MAIN] = f"{_MAIN} = internal global i64 0, align 8"
+    _main(module)
+    _poll(module, system)
+    _copy(module)
+    _relocate(module)
+    _steps(module)
+    _run(module)
+
+
+def _function(module: Module, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
+    f = Function(name, parameters, result, linkage="" if seen else "internal")
+    module.add(f)
+    return f
+
+
+def _main(module: Module) -> None:
+    """``void nx_main(i64 thread)``: which thread Python's signals belong to."""
+    f = _function(module, "nx_main", ["i64"], "void", seen=True)
+    store(f, f.arguments[0], Value(f, "ptr", _MAIN))
+    f.ret()
+
+
+def _lock_taken(f: Function, context: Value) -> Value:
+    """Hold the interpreter's lock; gives the thread state if it was given back (else null)."""
+    state = word(f, context, F_THREAD, "ptr")
+    with f.if_(state.ne(0)):
+        f.call("PyEval_RestoreThread", "void", state)
+    return state
+
+
+def _lock_given(f: Function, context: Value, state: Value) -> None:
+    """Undo `_lock_taken`."""
+    with f.if_(state.ne(0)):
+        put(f, f.call("PyEval_SaveThread", "ptr"), context, F_THREAD)
+
+
+def _poll(module: Module, system: System) -> None:
+    """``i64 nx_poll(ptr context)``: ask for signals if it is time to; `RAISED` if a handler has raised."""
+    f = _function(module, "nx_poll", ["ptr"], "i64")
+    (context,) = f.arguments
+    put(f, _LOOK, context, F_LEFT)
+    main = load(f, Value(f, "ptr", _MAIN))
+    with f.if_(main.ne(f.call("PyThread_get_thread_ident", "i64"))):
+        f.ret(f.constant("i64", OK))
+    if system.clock >= 0:
+        time = f.alloca("i64", 2, 8)
+        f.call("clock_gettime", "i32", f.constant("i32", system.clock), time)
+        now = word(f, time, 0) * 1_000_000_000 + word(f, time, 8)
+        due = word(f, context, F_NEXT)
+        with f.if_(due.eq(0)):
+            put(f, now + _SIGNALS, context, F_NEXT)
+            f.ret(f.constant("i64", OK))
+        with f.if_(now.lt(due)):
+            f.ret(f.constant("i64", OK))
+        put(f, now + _SIGNALS, context, F_NEXT)
+    state = _lock_taken(f, context)
+    raised = f.call("PyErr_CheckSignals", "i32")
+    _lock_given(f, context, state)
+    f.ret(f.select(raised.ne(0), f.constant("i64", RAISED), OK))
+
+
+def _copy(module: Module) -> None:
+    """A kernel: words are from, to, bytes; an item is a block of `COPY_BLOCK` bytes."""
+    f = _function(module, "nx_copy", ["ptr", "i64", "i64", "ptr"], "void", seen=True)
+    words, lo, hi, _ = f.arguments
+    start = lo * COPY_BLOCK
+    stop = f.intrinsic("smin", "i64", hi * COPY_BLOCK, word(f, words, 16))
+    source, target = word(f, words, 0, "ptr"), word(f, words, 8, "ptr")
+    f.call("memmove", "ptr", f.at(target, start), f.at(source, start), stop - start)
+    f.ret()
+
+
+def _relocate(module: Module) -> None:
+    """Write addresses to words of a frame: those that ``table`` names, from an array of addresses."""
+    f = _function(module, "nx_relocate", ["ptr", "ptr", "i64", "ptr"], "void")
+    frame, table, count, addresses = f.arguments
+    with f.loop(0, count) as turn:
+        entry = f.at(table, turn.index, RELOCATION)
+        address = f.load("i64", f.at(addresses, word(f, entry, 8)), 8) + word(f, entry, 16)
+        f.store(address, f.at(frame, word(f, entry, 0)), 8)
+    f.ret()
+
+
+def _steps(module: Module) -> None:
+    """``i64 nx_steps(ptr frame, ptr code, ptr scratch)``: the instructions, until one ends or fails."""
+    f = _function(module, "nx_steps", ["ptr", "ptr", "ptr"], "i64")
+    frame, code, scratch = f.arguments
+    place = f.alloca("ptr", align=8)
+    f.store(code, place, 8)
+
+    def goto(target: Value) -> None:
+        f.store(target, place, 8)
+        f.branch("turn")
+
+    f.label("turn")
+    here = f.load("ptr", place, 8)
+    following = f.at(here, INSTRUCTION)
+    kernel, count = word(f, here, CODE, "ptr"), word(f, here, COUNT)
+    target = word(f, here, TARGET, "ptr")
+    words = f.at(frame, word(f, here, WORDS))
+    left = word(f, frame, F_LEFT) - word(f, here, WEIGHT)
+    put(f, left, frame, F_LEFT)
+    f.branch_if(left.lt(0), "look", "go")
+    f.label("look")
+    f.branch_if(f.call("nx_poll", "i64", frame).ne(0), "raised", "go")
+    f.label("go")
+    f.switch(word(f, here, OP), list(enumerate(OPCODES)), "end")
+
+    f.label("call")
+    f.call_pointer(kernel, "void", words, f.constant("i64", 0), count, scratch)
+    goto(following)
+
+    f.label("parallel")
+    chunk, bytes_ = word(f, here, TARGET), word(f, here, EXTRA)
+    status = f.call("nx_parallel_for", "i64", kernel, words, count, chunk, bytes_, scratch, frame)
+    f.store(following, place, 8)
+    f.branch_if(status.ne(0), "raised", "turn")
+
+    f.label("copy")
+    f.call("memmove", "ptr", word(f, words, 8, "ptr"), word(f, words, 0, "ptr"), count)
+    goto(following)
+
+    f.label("host")
+    state = _lock_taken(f, frame)
+    arguments = f.call("PyTuple_New", "ptr", f.constant("i64", 1))
+    f.branch_if(arguments.eq(0), "host.failed", "host.packed")
+    f.label("host.packed")
+    number = f.call("PyLong_FromVoidPtr", "ptr", words)
+    f.call("PyTuple_SetItem", "i32", arguments, f.constant("i64", 0), number)  # the tuple has the number now
+    f.branch_if(number.eq(0), "host.dropped", "host.ready")
+    f.label("host.ready")
+    result = f.call("PyObject_Call", "ptr", kernel, arguments, null(f))
+    f.branch_if(result.eq(0), "host.dropped", "host.done")
+    f.label("host.done")
+    f.call("Py_DecRef", "void", result)
+    f.call("Py_DecRef", "void", arguments)
+    _lock_given(f, frame, state)
+    goto(following)
+    f.label("host.dropped")
+    f.call("Py_DecRef", "void", arguments)
+    f.branch("host.failed")
+    f.label("host.failed")
+    _lock_given(f, frame, state)
+    f.branch("raised")
+
+    f.label("repeat")
+    f.store(count, words, 8)
+    goto(f.select(count.eq(0), target, following))
+
+    f.label("again")
+    turns = f.load("i64", words, 8) - 1
+    f.store(turns, words, 8)
+    over = turns.eq(0)
+    with f.loop(0, word(f, here, MOVES)) as turn:
+        move = f.at(kernel, turn.index, MOVE)
+        moved = f.at(frame, word(f, move, 0))
+        back = f.select(over, word(f, move, 16), 0)
+        f.store(f.load("i64", moved, 8) + word(f, move, 8) - back, moved, 8)
+    goto(f.select(over, following, target))
+
+    f.label("test")
+    flag = f.load("i8", f.load("ptr", words, 8), 1)
+    goto(f.select(flag.eq(0), target, following))
+
+    f.label("jump")
+    goto(target)
+
+    f.label("select")
+    index = f.load("i32", f.load("ptr", words, 8), 4)
+    most = count - 1
+    case = f.intrinsic("smax", "i64", f.intrinsic("smin", "i64", index.convert("i64"), most), f.constant("i64", 0))
+    goto(f.load("ptr", f.at(kernel, case, 8), 8))
+
+    f.label("end")
+    f.ret(f.constant("i64", OK))
+    f.label("raised")
+    f.ret(f.constant("i64", RAISED))
+
+
+def _run(module: Module) -> None:
+    """See `abi`."""
+    f = _function(module, "nx_run", ["ptr", "ptr", "ptr"], "i64", seen=True)
+    tape, ins, outs = f.arguments
+    kept = f.at(tape, T_KEPT)
+    old = fetch(f, "xchg", kept, null(f))
+    before = f.block
+    f.branch_if(old.eq(0), "new", "framed")
+    f.label("new")
+    made = f.call("nx_acquire", "ptr", word(f, tape, T_FRAME))
+    f.branch_if(made.eq(0), "none", "fresh")
+    f.label("fresh")
+    f.call("memcpy", "ptr", f.at(made, FRAME_HEADER), word(f, tape, T_IMAGE, "ptr"), word(f, tape, T_WORDS))
+    put(f, null(f), made, F_BLOCK)
+    f.label("framed")
+    frame = f.phi("ptr", [(old, before), (made, "fresh")])
+    inside = word(f, tape, T_INSIDE)
+    f.branch_if(inside.eq(0), "own", "within")
+    f.label("own")
+    taken = f.call("nx_acquire", "ptr", word(f, tape, T_BLOCK))
+    f.branch_if(taken.eq(0), "no.block", "based")
+    f.label("within")
+    part = f.at(frame, inside)
+    f.label("based")
+    block = f.phi("ptr", [(taken, "own"), (part, "within")])
+
+    with f.if_(block.ne(word(f, frame, F_BLOCK, "ptr"))):
+        put(f, block, frame, F_BLOCK)
+        temps = word(f, tape, T_TEMP, "ptr")
+        f.call("nx_relocate", "void", frame, temps, word(f, tape, T_TEMPS), f.at(frame, F_BLOCK))
+    f.call("nx_relocate", "void", frame, word(f, tape, T_IN, "ptr"), word(f, tape, T_INS), ins)
+    f.call("nx_relocate", "void", frame, word(f, tape, T_OUT, "ptr"), word(f, tape, T_OUTS), outs)
+    put(f, _LOOK, frame, F_LEFT)
+    put(f, 0, frame, F_NEXT)
+    put(f, null(f), frame, F_THREAD)
+    with f.if_(word(f, tape, T_LONG).ne(0)):
+        put(f, f.call("PyEval_SaveThread", "ptr"), frame, F_THREAD)
+    status = f.call("nx_steps", "i64", frame, word(f, tape, T_CODE, "ptr"), block)
+    _lock_taken(f, frame)
+    with f.if_(inside.eq(0)):
+        f.call("nx_release", "i64", block)
+    # The words of a run that failed may have moved: its frame is not kept.
+    with f.if_(status.ne(OK)):
+        f.call("nx_release", "i64", frame)
+        f.ret(status)
+    _keep(f, kept, frame)
+    f.ret(status)
+
+    f.label("no.block")
+    _keep(f, kept, frame)
+    f.label("none")
+    f.ret(f.constant("i64", NO_MEMORY))
+
+
+def _keep(f: Function, kept: Value, frame: Value) -> None:
+    """Leave a frame for the next run, unless another has been left."""
+    with f.if_(~swap_if(f, kept, null(f), frame)):
+        f.call("nx_release", "i64", frame)

@@ -1,0 +1,159 @@
+"""The native runtime of this process, compiled or loaded once, and its face for Python.
+
+One for the whole process, whatever instruction set kernels are made for: memory and threads are shared. Follows the
+settings ``num_threads`` and ``cpu_pool_bytes`` when they change, and forks: a child has its own threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.native import machine, pool, threads
+from nxjax.backends.cpu.native.abi import Addresses
+from nxjax.backends.cpu.native.sync import SYSTEM, System
+from nxjax.config import config, watch
+from nxjax.errors import MemoryLimitError, ParameterError
+from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.ir import Module
+
+_SYMBOLS: Final[tuple[str, ...]] = (
+    "nx_run", "nx_acquire", "nx_release", "nx_parallel_for", "nx_copy",
+    "nx_trim", "nx_pool_statistics", "nx_pool_limit", "nx_pool_lock", "nx_pool_unlock",
+    "nx_threads_set", "nx_threads_reset", "nx_threads_statistics", "nx_main",
+)  # fmt: skip
+# Turns that a helper waits awake for the next region, where it has a processor of its own: some 20 to 50 us.
+_SPINS: Final = 1000
+
+_I64, _PTR = ctypes.c_int64, ctypes.c_void_p
+
+
+def text(system: System = SYSTEM) -> str:
+    """The runtime in LLVM's language."""
+    module = Module()
+    pool.emit(module, system)
+    threads.emit(module, system)
+    machine.emit(module, system)
+    return module.text
+
+
+@final
+class Runtime:
+    """The loaded code.
+
+    Attributes:
+        addresses: for other machine code, see `abi`.
+        acquire: memory of at least so many bytes: its address, or None.
+        release: give it back; 0, or negative for an address that is none in use.
+        trim: give free memory back to the system until at most so many bytes are kept; how many blocks went.
+        run: status of a tape's run for (tape, addresses of arguments, of results); raises what the run raised.
+    """
+
+    def __init__(self) -> None:
+        found: dict[str, int] = dict(zip(_SYMBOLS, engine(isa.current()).module(text(), _SYMBOLS), strict=True))
+        self._at = found
+        self.addresses = Addresses(*(found[s] for s in _SYMBOLS[:5]))
+        self.run: Callable[[int, Any, Any], int] = ctypes.PYFUNCTYPE(_I64, _PTR, _PTR, _PTR)(found["nx_run"])
+        # PYFUNCTYPE keeps the interpreter's lock: these take less time than to give it back.
+        self.acquire: Callable[[int], int | None] = ctypes.PYFUNCTYPE(_PTR, _I64)(found["nx_acquire"])
+        self.release: Callable[[int], int] = ctypes.PYFUNCTYPE(_I64, _PTR)(found["nx_release"])
+        self.trim: Callable[[int], int] = ctypes.PYFUNCTYPE(_I64, _I64)(found["nx_trim"])
+        self._set_limit = self._procedure("nx_pool_limit", _I64)
+        self._set_threads = self._procedure("nx_threads_set", _I64, _I64)
+        self._main = self._procedure("nx_main", _I64)
+        self._lock = self._procedure("nx_pool_lock")
+        self._unlock = self._procedure("nx_pool_unlock")
+        self._reset = self._procedure("nx_threads_reset")
+        self._reset()
+        self._main(threading.main_thread().ident or 0)
+        self.set_threads(config.num_threads)
+        self.set_limit(config.cpu_pool_bytes)
+        watch("num_threads", self.set_threads)
+        watch("cpu_pool_bytes", self.set_limit)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._lock, after_in_parent=self._unlock, after_in_child=self._after_fork)
+
+    def _procedure(self, name: str, *types: Any) -> Callable[..., None]:
+        return ctypes.PYFUNCTYPE(None, *types)(self._at[name])
+
+    def _after_fork(self) -> None:
+        self._unlock()
+        self._reset()
+        self._main(threading.get_ident())
+
+    # --- settings ---
+
+    def set_threads(self, count: int) -> None:
+        """Use ``count`` threads from the next parallel region on; 0: as many as the process has processors.
+
+        Raises:
+            ParameterError: a negative number.
+        """
+        if count < 0:
+            raise ParameterError("config: num_threads", got=repr(count), expected="a number of threads, or 0")
+        here = processors()
+        # More helpers than processors would only keep each other from working while they wait awake.
+        self._set_threads(count or here, _SPINS if (count or here) <= here else 0)
+
+    def set_limit(self, nbytes: int) -> None:
+        """Keep at most ``nbytes`` of free memory.
+
+        Raises:
+            ParameterError: a negative number.
+        """
+        if nbytes < 0:
+            raise ParameterError("config: cpu_pool_bytes", got=repr(nbytes), expected="a number of bytes, at least 0")
+        self._set_limit(nbytes)
+
+    # --- questions ---
+
+    def statistics(self) -> dict[str, int]:
+        """Counts of the pool (`pool.STATISTICS`)."""
+        words = (ctypes.c_int64 * len(pool.STATISTICS))()
+        self._procedure("nx_pool_statistics", _PTR)(ctypes.addressof(words))
+        return dict(zip(pool.STATISTICS, words, strict=True))
+
+    def thread_statistics(self) -> dict[str, int]:
+        """``threads`` that are wanted, ``helpers`` that exist, ``regions`` that they have worked on."""
+        words = (ctypes.c_int64 * 3)()
+        self._procedure("nx_threads_statistics", _PTR)(ctypes.addressof(words))
+        return dict(zip(("threads", "helpers", "regions"), words, strict=True))
+
+
+def processors() -> int:
+    """How many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def out_of_memory(nbytes: int) -> MemoryLimitError:
+    """The error for memory that the system does not give."""
+    in_use = runtime().statistics()["in_use"]
+    return MemoryLimitError(
+        "cpu: out of memory",
+        got=f"{nbytes:,} bytes were asked for, {in_use:,} are in use",
+        fix="use smaller arrays, drop those that are not needed any more, or donate arguments to jit (donate_argnums)",
+    )
+
+
+_runtime: list[Runtime] = []
+_lock = threading.Lock()
+
+
+def runtime() -> Runtime:
+    """The runtime of this process."""
+    if not _runtime:
+        with _lock:
+            if not _runtime:
+                _runtime.append(Runtime())
+    return _runtime[0]
+
+
+def loaded() -> Runtime | None:
+    """The runtime if anything has needed it yet."""
+    return _runtime[0] if _runtime else None

@@ -1,0 +1,347 @@
+"""`CpuProgram` -> the tables that the machine runs; see `machine` for what they mean.
+
+Written once per executable. Every word that a kernel, copy, flag or Python call reads has its place in the frame:
+constants' addresses and integers are in the frame's image, the others are named by relocations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.native import machine as m
+from nxjax.backends.cpu.native.abi import COPY_BLOCK
+from nxjax.backends.cpu.native.runtime import Runtime
+from nxjax.backends.reference.quiet import quiet
+from nxjax.kernels.cpu.base import Kernel
+from nxjax.lower.cpu.tape import ALIGN, Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
+from nxjax.trace.types import ArrayType
+
+NDArray = np.ndarray[Any, Any]
+
+# Times by which the machine decides, in nanoseconds; estimates of what one thread does in one.
+_FLOPS_PER_NS: Final = 8.0
+_BYTES_PER_NS: Final = 8.0
+_STEP_NS: Final = 10
+_HOST_NS: Final = 20_000
+# A kernel that takes longer is worth the helpers' time, a program that takes longer the interpreter's lock.
+PARALLEL_NS: Final = 12_000
+LONG_NS: Final = 20_000
+# At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
+_CHUNKS: Final = 512
+# Scratch and temporaries up to this size stay with the frame between runs.
+_INSIDE: Final = 64 * 1024
+
+
+class Result(NamedTuple):
+    """Where result i of a run is.
+
+    ``kind``: ``new``: at ``outs[i]``, ``nbytes`` of it; ``input``: it is argument ``index``, as it was or, where the
+    argument was donated, written over; ``const``: it is constant ``index``; ``result``: it is result ``index``.
+    """
+
+    kind: str
+    index: int
+    nbytes: int
+
+
+@final
+class Tape:
+    """The tables of one program, and what they keep alive.
+
+    Attributes:
+        address: of the tape, for ``run``.
+        results: where each result is.
+        overwritten: arguments whose memory the tape writes to (they were donated).
+        nanoseconds: estimated time of a run; infinite where loops run until a condition says.
+        constants: the program's, 64-byte aligned.
+    """
+
+    def __init__(self, program: CpuProgram, engine: Engine, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.constants = [_aligned(c) for c in program.consts]
+        self.results = _results(program)
+        self.overwritten = tuple(sorted({b.index for b in _written(program.steps) if b.kind == "input"}))
+        writer = _Writer(program, engine, runtime, self.constants)
+        writer.steps(program.steps)
+        writer.emit("end")
+        self.nanoseconds = writer.time
+        self._writer = writer  # holds the tables
+        self._table = writer.table()
+        self.address = self._table.ctypes.data
+
+    def __del__(self) -> None:
+        frame = int(self._table[m.T_KEPT // 8]) if hasattr(self, "_table") else 0
+        if frame:
+            self._runtime.release(frame)
+
+
+def _results(program: CpuProgram) -> tuple[Result, ...]:
+    found: list[Result] = []
+    seen: dict[Any, int] = {}
+    for i, b in enumerate(program.outputs):
+        if b.kind == "output":
+            found.append(Result("result", seen[b], b.nbytes) if b in seen else Result("new", i, b.nbytes))
+            seen.setdefault(b, i)
+        else:
+            found.append(Result(b.kind, b.index, b.nbytes))
+    return tuple(found)
+
+
+def _written(steps: Sequence[Step]) -> Any:
+    for step in steps:
+        yield from (r.buffer for r in step.writes())
+        for body in step.bodies():
+            yield from _written(body)
+
+
+def _aligned(array: NDArray) -> NDArray:
+    """The array, dense and at a multiple of `ALIGN`."""
+    array = np.ascontiguousarray(array)
+    if not array.ctypes.data % ALIGN:
+        return array
+    raw = np.empty(array.nbytes + ALIGN, np.uint8)
+    start = -raw.ctypes.data % ALIGN
+    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def time_of(kernel: Kernel) -> float:
+    """Nanoseconds of one thread for a kernel, by its cost."""
+    cost = kernel.cost()
+    return max(cost.flops / _FLOPS_PER_NS, (cost.read + cost.written) / _BYTES_PER_NS)
+
+
+def chunk_of(kernel: Kernel) -> int:
+    """How many items a thread takes at once: by the number of items and the grain only."""
+    grain = max(kernel.grain, 1)
+    return grain * max(1, -(-kernel.items // (grain * _CHUNKS)))
+
+
+@final
+class _Writer:
+    """Collects instructions, words and relocations."""
+
+    def __init__(self, program: CpuProgram, engine: Engine, runtime: Runtime, constants: list[NDArray]) -> None:
+        kernels = [c.kernel for c in program.calls()]
+        at = engine.addresses(kernels)
+        self._kernels = {k.symbol: a for k, a in zip(kernels, at, strict=True)}
+        self._runtime = runtime
+        self._constants = constants
+        self._code: list[list[int]] = []
+        self._words: list[int] = []
+        self._moving: dict[Counter, list[tuple[int, int]]] = {}
+        self._relocations: dict[str, list[tuple[int, int, int]]] = {"input": [], "output": [], "temp": []}
+        # Instructions' fields that hold the number of an instruction, until addresses are known.
+        self._jumps: list[tuple[int, int, int]] = []
+        self._cases: list[tuple[int, list[int]]] = []
+        self._kept: list[Any] = []
+        scratch = max((k.scratch for k in kernels), default=0)
+        self._scratch = -(-scratch // ALIGN) * ALIGN
+        self._arena = program.arena
+        self.time = 0.0
+
+    # --- words ---
+
+    def _word(self, value: int) -> int:
+        """A new word; its place in bytes from the frame's beginning."""
+        self._words.append(value)
+        return m.FRAME_HEADER + 8 * (len(self._words) - 1)
+
+    def _ref(self, ref: Ref) -> int:
+        b = ref.buffer
+        if b.kind == "const":
+            place = self._word(self._constants[b.index].ctypes.data + ref.offset)
+        else:
+            place = self._word(0)
+            if b.kind == "temp":
+                self._relocations["temp"].append((place, 0, self._scratch + b.offset + ref.offset))
+            else:
+                self._relocations[b.kind].append((place, 8 * b.index, ref.offset))
+        for counter, stride in ref.moves:
+            self._moving[counter].append((place, stride))
+        return place
+
+    def _refs(self, refs: Sequence[Ref], integers: Sequence[int] = ()) -> int:
+        places = [*map(self._ref, refs), *map(self._word, integers)]
+        return places[0] if places else m.FRAME_HEADER
+
+    # --- instructions ---
+
+    def emit(self, op: str, *, code: int = 0, words: int = 0, count: int = 0, target: int = 0, moves: int = 0,
+             extra: int = 0, weight: float = _STEP_NS) -> int:  # fmt: skip
+        """One instruction; its number."""
+        self._code.append([m.OPCODES.index(op), code, words, count, target, moves, extra, min(int(weight), 2**40)])
+        return len(self._code) - 1
+
+    def _goes(self, instruction: int, to: int) -> None:
+        self._jumps.append((instruction, m.TARGET // 8, to))
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self._step(step)
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Call():
+                self._call(step)
+            case Copy():
+                self._copy(step)
+            case Host():
+                words = self._refs((*step.ins, *step.outs))
+                call = _host(step)
+                self._kept.append(call)
+                self.emit("host", code=id(call), words=words, weight=_HOST_NS)
+            case Repeat():
+                self._repeat(step)
+            case While():
+                self._while(step)
+            case Branch():
+                self._branch(step)
+            case _:
+                raise AssertionError(step)
+
+    def _call(self, step: Call) -> None:
+        kernel = step.kernel
+        if not kernel.items:
+            return
+        words = self._refs((*step.ins, *step.outs), step.integers)
+        self._kernel(
+            self._kernels[kernel.symbol], words, kernel.items, chunk_of(kernel), kernel.scratch, time_of(kernel)
+        )
+
+    def _kernel(self, code: int, words: int, items: int, chunk: int, scratch: int, time: float) -> None:
+        self.time += time + _STEP_NS
+        weight = time + _STEP_NS
+        if time > PARALLEL_NS and items > chunk:
+            self.emit("parallel", code=code, words=words, count=items, target=chunk, extra=scratch, weight=weight)
+        else:
+            self.emit("call", code=code, words=words, count=items, weight=weight)
+
+    def _copy(self, step: Copy) -> None:
+        if not step.nbytes:
+            return
+        refs = (step.source_ref, step.target)
+        time = 2 * step.nbytes / _BYTES_PER_NS
+        if time <= PARALLEL_NS:
+            self.time += time + _STEP_NS
+            self.emit("copy", words=self._refs(refs), count=step.nbytes, weight=time + _STEP_NS)
+            return
+        blocks = -(-step.nbytes // COPY_BLOCK)
+        chunk = max(1, -(-blocks // _CHUNKS))
+        self._kernel(self._runtime.addresses.copy, self._refs(refs, (step.nbytes,)), blocks, chunk, 0, time)
+
+    def _repeat(self, step: Repeat) -> None:
+        count = step.counter.count
+        if count <= 0:
+            return
+        self._moving[step.counter] = []
+        counter = self._word(0)
+        head = self.emit("repeat", words=counter, count=count)
+        before = self.time
+        self.steps(step.body)
+        moves = [n for place, stride in self._moving.pop(step.counter) for n in (place, stride, stride * count)]
+        table = self._table(moves)
+        last = self.emit("again", code=table, words=counter, count=count, moves=len(moves) // 3)
+        self._goes(last, head + 1)
+        self._goes(head, last + 1)
+        self.time = before + (self.time - before + _STEP_NS) * count
+
+    def _while(self, step: While) -> None:
+        start = len(self._code)
+        self.steps(step.condition)
+        test = self.emit("test", words=self._ref(step.flag))
+        self.steps(step.body)
+        self._goes(self.emit("jump"), start)
+        self._goes(test, len(self._code))
+        self.time = math.inf
+
+    def _branch(self, step: Branch) -> None:
+        select = self.emit("select", words=self._ref(step.index), count=len(step.branches))
+        starts: list[int] = []
+        ends: list[int] = []
+        times: list[float] = []
+        before = self.time
+        for branch in step.branches:
+            starts.append(len(self._code))
+            self.time = 0.0
+            self.steps(branch)
+            times.append(self.time)
+            ends.append(self.emit("jump"))
+        for end in ends:
+            self._goes(end, len(self._code))
+        self._cases.append((select, starts))
+        self.time = before + max(times)
+
+    # --- tables ---
+
+    def _table(self, words: Sequence[int]) -> int:
+        """The address of a table of words; 0 for an empty one."""
+        if not words:
+            return 0
+        array = np.array(words, np.int64)
+        self._kept.append(array)
+        return array.ctypes.data
+
+    def table(self) -> NDArray:
+        """The tape: everything is written."""
+        code = np.array(self._code, np.int64)
+        self._kept.append(code)
+        base = code.ctypes.data
+        for instruction, field, to in self._jumps:
+            code[instruction, field] = base + to * m.INSTRUCTION
+        for instruction, starts in self._cases:
+            code[instruction, m.CODE // 8] = self._table([base + s * m.INSTRUCTION for s in starts])
+        words = m.FRAME_HEADER + 8 * len(self._words)
+        block = self._scratch + self._arena
+        inside = -(-words // ALIGN) * ALIGN
+        within = block <= _INSIDE
+        tape = np.zeros(m.TAPE // 8, np.int64)
+        values = {
+            m.T_CODE: base,
+            m.T_IMAGE: self._table(self._words or [0]),
+            m.T_WORDS: 8 * len(self._words),
+            m.T_FRAME: inside + (block if within else 0),
+            m.T_BLOCK: block,
+            m.T_INSIDE: inside if within else 0,
+            m.T_LONG: int(self.time > LONG_NS),
+        }
+        for kind, table, count in (("input", m.T_IN, m.T_INS), ("output", m.T_OUT, m.T_OUTS),
+                                   ("temp", m.T_TEMP, m.T_TEMPS)):  # fmt: skip
+            entries = self._relocations[kind]
+            values[table] = self._table([n for entry in entries for n in entry])
+            values[count] = len(entries)
+        for offset, value in values.items():
+            tape[offset // 8] = value
+        return tape
+
+
+def _host(step: Host) -> Callable[[int], None]:
+    """What the machine calls for an equation without kernel: its NumPy meaning, on the memory that the words name."""
+    count = len(step.ins) + len(step.outs)
+
+    def run(address: int) -> None:
+        places = (ctypes.c_uint64 * count).from_address(address)
+        ins, outs = places[: len(step.ins)], places[len(step.ins) :]
+        # Copies: an op may give its argument back, whose memory is the next step's.
+        with quiet():
+            ys = step.run([_array(p, t).copy() for p, t in zip(ins, step.in_types, strict=True)])
+        for place, type, y in zip(outs, step.out_types, ys, strict=True):
+            _array(place, type)[...] = y
+
+    return run
+
+
+def _array(address: int, type: ArrayType) -> NDArray:
+    """The memory at ``address`` as an array."""
+    nbytes = type.size * type.dtype.itemsize
+    if not nbytes:
+        return np.zeros(type.shape, type.dtype)
+    raw = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.ctypeslib.as_array(raw).view(type.dtype).reshape(type.shape)

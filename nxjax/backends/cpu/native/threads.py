@@ -1,0 +1,329 @@
+"""Threads: a kernel's items in chunks, taken by whoever is free, the caller among them.
+
+Chunks depend on the number of items and the chunk's size only; who takes which does not matter to a kernel, whose items
+are independent. One region at a time has the helpers: a caller that finds them taken does its work alone, so callers
+never wait for each other.
+
+    caller    describe the region; open the gate; wake helpers; take chunks; close the gate; wait until it is empty
+    helper    wait for a new region; enter by the gate if it is open; wake two more; take chunks; leave by the gate
+
+The gate counts who is inside. A helper that wakes late finds it closed and nobody has waited for it: more threads than
+processors cost little. Helpers wait awake for a while (not where there are more of them than processors), then sleep
+on a condition variable of their own. Plain POSIX, no system call of one system's; where there are no POSIX threads,
+the caller does everything.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Final
+
+from nxjax.backends.cpu.native.sync import (
+    PTHREAD_BYTES,
+    System,
+    fetch,
+    forever,
+    load,
+    null,
+    pause,
+    put,
+    store,
+    swap_if,
+    word,
+)
+from nxjax.kernels.cpu.ir import Function, Module, Value
+
+MOST: Final = 255  # helpers
+
+# State. What several threads write lies on cache lines of its own.
+_BUSY, _GATE, _NEXT, _SEQUENCE = 0, 64, 128, 192
+# The region: kernel, words, items, chunk, bytes of scratch, helpers that may take part, number of chunks.
+_KERNEL, _WORDS, _ITEMS, _CHUNK, _SCRATCH, _HELPERS, _CHUNKS = range(256, 256 + 56, 8)
+# Settings and counts: threads wanted, turns that a helper waits awake, helpers that exist, regions so far.
+_WANTED, _SPINS, _STARTED, _REGIONS = range(320, 352, 8)
+_EMPTY_LOCK, _EMPTY = 384, 384 + PTHREAD_BYTES  # the caller sleeps here until the gate is empty
+_SLOTS: Final = 640
+# A helper's slot: the last region it has seen, whether it sleeps, its scratch (address, bytes), its number.
+_SEEN, _SLEEPS, _OWN, _OWN_BYTES, _NUMBER, _LOCK, _WAKE = 0, 8, 16, 24, 32, 64, 64 + PTHREAD_BYTES
+_SLOT: Final = 64 + 2 * PTHREAD_BYTES
+_STATE: Final = "@nx_threads"
+_OPEN: Final = 1 << 32
+
+_SET_MASK: Final = int(getattr(signal, "SIG_SETMASK", 2))
+_FAULTS: Final = tuple(int(getattr(signal, n)) for n in ("SIGILL", "SIGBUS", "SIGFPE", "SIGSEGV") if hasattr(signal, n))
+
+
+def emit(module: Module, system: System) -> None:
+    """Add ``nx_parallel_for``, ``nx_threads_set``, ``nx_threads_reset`` and ``nx_threads_statistics``.
+
+    Needs ``nx_acquire``, ``nx_release`` (`pool`) and ``nx_poll`` (`machine`).
+    """
+    size = _SLOTS + _SLOT * MOST
+    module.globals[_STATE] = f"{_STATE} = internal global [{size} x i8] zeroinitializer, align 64"
+    _serial(module)
+    _set(module, system)
+    _statistics(module)
+    if system.threads:
+        for write in (_wake, _chunks, _helper, _start, _close):
+            write(module, system)
+    _reset(module, system)
+    _parallel_for(module, system)
+
+
+def _state(f: Function) -> Value:
+    return Value(f, "ptr", _STATE)
+
+
+def _slot(f: Function, number: Value) -> Value:
+    """The slot of helper ``number``, from 1."""
+    return f.at(f.at(_state(f), _SLOTS - _SLOT), number, _SLOT)
+
+
+def _function(module: Module, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
+    f = Function(name, parameters, result, linkage="" if seen else "internal")
+    module.add(f)
+    return f
+
+
+def _serial(module: Module) -> None:
+    """All chunks on this thread, with a look at signals between two of them."""
+    f = _function(module, "nx_serial", ["ptr", "ptr", "i64", "i64", "ptr", "ptr"], "i64")
+    kernel, words, items, chunk, scratch, context = f.arguments
+    with f.if_(context.eq(0)):
+        f.call_pointer(kernel, "void", words, f.constant("i64", 0), items, scratch)
+        f.ret(f.constant("i64", 0))
+    with f.loop(0, items, chunk) as turn:
+        hi = f.intrinsic("smin", "i64", turn.index + chunk, items)
+        f.call_pointer(kernel, "void", words, turn.index, hi, scratch)
+        status = f.call("nx_poll", "i64", context)
+        with f.if_(status.ne(0)):
+            f.ret(status)
+    f.ret(f.constant("i64", 0))
+
+
+def _wake(module: Module, _: System) -> None:
+    """Wake the two helpers below ``number`` (0: the caller) in the tree of those that may take part."""
+    f = _function(module, "nx_wake", ["i64"], "void")
+    (number,) = f.arguments
+    most = load(f, f.at(_state(f), _HELPERS))
+    for child in (number * 2 + 1, number * 2 + 2):
+        with f.if_(child.ule(most)):
+            slot = _slot(f, child)
+            with f.if_(load(f, f.at(slot, _SLEEPS)).ne(0)):
+                f.call("pthread_mutex_lock", "i32", f.at(slot, _LOCK))
+                f.call("pthread_cond_signal", "i32", f.at(slot, _WAKE))
+                f.call("pthread_mutex_unlock", "i32", f.at(slot, _LOCK))
+    f.ret()
+
+
+def _chunks(module: Module, _: System) -> None:
+    """Take chunks of the region until there is none; the caller (with its ``context``) looks at signals."""
+    f = _function(module, "nx_chunks", ["ptr", "ptr"], "i64")
+    scratch, context = f.arguments
+    state = _state(f)
+    kernel, words = word(f, state, _KERNEL, "ptr"), word(f, state, _WORDS, "ptr")
+    items, chunk, chunks = word(f, state, _ITEMS), word(f, state, _CHUNK), word(f, state, _CHUNKS)
+    with forever(f) as (turn, after):
+        i = fetch(f, "add", f.at(state, _NEXT), 1)
+        some = f.fresh("t")[1:]
+        f.branch_if(i.ult(chunks), some, after)
+        f.label(some)
+        lo = i * chunk
+        f.call_pointer(kernel, "void", words, lo, f.intrinsic("smin", "i64", lo + chunk, items), scratch)
+        watched = f.fresh("t")[1:]
+        f.branch_if(context.eq(0), turn, watched)
+        f.label(watched)
+        status = f.call("nx_poll", "i64", context)
+        with f.if_(status.ne(0)):
+            store(f, chunks, f.at(state, _NEXT))  # nobody takes another
+            f.ret(status)
+    f.ret(f.constant("i64", 0))
+
+
+def _helper(module: Module, system: System) -> None:
+    """What a helper does, for ever."""
+    f = _function(module, "nx_helper", ["ptr"], "ptr", seen=True)
+    (slot,) = f.arguments
+    state = _state(f)
+    sequence, gate = f.at(state, _SEQUENCE), f.at(state, _GATE)
+    seen, lock_, wake = f.at(slot, _SEEN), f.at(slot, _LOCK), f.at(slot, _WAKE)
+    number = word(f, slot, _NUMBER)
+
+    f.label("wait")
+    with f.loop(0, load(f, f.at(state, _SPINS))):
+        with f.if_(load(f, sequence).ne(f.load("i64", seen, 8))):
+            f.branch("look")
+        pause(f, system)
+    f.label("sleep")
+    f.call("pthread_mutex_lock", "i32", lock_)
+    # A caller first counts the region, then asks who sleeps; this is the other way round, so one of the two sees it.
+    store(f, 1, f.at(slot, _SLEEPS))
+    f.label("asleep")
+    f.branch_if(load(f, sequence).eq(f.load("i64", seen, 8)), "more", "awake")
+    f.label("more")
+    f.call("pthread_cond_wait", "i32", wake, lock_)
+    f.branch("asleep")
+    f.label("awake")
+    store(f, 0, f.at(slot, _SLEEPS))
+    f.call("pthread_mutex_unlock", "i32", lock_)
+
+    f.label("look")
+    f.store(load(f, sequence), seen, 8)
+    f.branch_if(number.ule(load(f, f.at(state, _HELPERS))), "enter", "sleep")
+    f.label("enter")
+    now = load(f, gate)
+    f.branch_if((now & _OPEN).ne(0), "try", "wait")
+    f.label("try")
+    f.branch_if(swap_if(f, gate, now, now + 1), "inside", "enter")
+
+    f.label("inside")
+    f.call("nx_wake", "void", number)
+    needed = word(f, state, _SCRATCH)
+    f.branch_if(needed.ugt(word(f, slot, _OWN_BYTES)), "grow", "work")
+    f.label("grow")
+    f.call("nx_release", "i64", word(f, slot, _OWN, "ptr"))
+    memory = f.call("nx_acquire", "ptr", needed)
+    put(f, memory, slot, _OWN)
+    put(f, f.select(memory.eq(0), f.constant("i64", 0), needed), slot, _OWN_BYTES)
+    f.branch_if(memory.eq(0), "leave", "work")  # without memory the others do it
+    f.label("work")
+    f.call("nx_chunks", "i64", word(f, slot, _OWN, "ptr"), null(f))
+    f.label("leave")
+    left = fetch(f, "sub", gate, 1)
+    f.branch_if(left.eq(1), "last", "wait")
+    f.label("last")
+    f.call("pthread_mutex_lock", "i32", f.at(state, _EMPTY_LOCK))
+    f.call("pthread_cond_signal", "i32", f.at(state, _EMPTY))
+    f.call("pthread_mutex_unlock", "i32", f.at(state, _EMPTY_LOCK))
+    f.branch("wait")
+
+
+def _start(module: Module, _: System) -> None:
+    """Bring the helpers to ``count``, as far as the system gives threads; gives how many there are.
+
+    Only the owner of the region calls this. Helpers take no signals but those of their own faults: the others are for
+    the threads that Python knows.
+    """
+    f = _function(module, "nx_start", ["i64"], "i64")
+    (count,) = f.arguments
+    state = _state(f)
+    with f.if_(load(f, f.at(state, _STARTED)).uge(count)):
+        f.ret(count)
+    every, before, thread = f.alloca("i8", 128), f.alloca("i8", 128), f.alloca("i64", align=8)
+    f.call("sigfillset", "i32", every)
+    for fault in _FAULTS:
+        f.call("sigdelset", "i32", every, f.constant("i32", fault))
+    f.call("pthread_sigmask", "i32", f.constant("i32", _SET_MASK), every, before)
+    f.label("turn")
+    have = load(f, f.at(state, _STARTED))
+    f.branch_if(have.ult(count), "one", "done")
+    f.label("one")
+    slot = _slot(f, have + 1)
+    put(f, load(f, f.at(state, _SEQUENCE)), slot, _SEEN)
+    put(f, have + 1, slot, _NUMBER)
+    store(f, 0, f.at(slot, _SLEEPS))
+    f.call("pthread_mutex_init", "i32", f.at(slot, _LOCK), null(f))
+    f.call("pthread_cond_init", "i32", f.at(slot, _WAKE), null(f))
+    code = Value(f, "ptr", "@nx_helper")
+    failed = f.call("pthread_create", "i32", thread, null(f), code, slot)
+    f.branch_if(failed.ne(0), "done", "made")
+    f.label("made")
+    f.call("pthread_detach", "i32", f.load("i64", thread, 8))
+    store(f, have + 1, f.at(state, _STARTED))
+    f.branch("turn")
+    f.label("done")
+    f.call("pthread_sigmask", "i32", f.constant("i32", _SET_MASK), before, null(f))
+    f.ret(f.intrinsic("umin", "i64", load(f, f.at(state, _STARTED)), count))
+
+
+def _close(module: Module, system: System) -> None:
+    """Close the gate and wait until nobody is inside."""
+    f = _function(module, "nx_close", [], "void")
+    state = _state(f)
+    gate = f.at(state, _GATE)
+    fetch(f, "and", gate, _OPEN - 1)
+    with f.loop(0, load(f, f.at(state, _SPINS))):
+        with f.if_(load(f, gate).eq(0)):
+            f.ret()
+        pause(f, system)
+    f.call("pthread_mutex_lock", "i32", f.at(state, _EMPTY_LOCK))
+    f.label("turn")
+    f.branch_if(load(f, gate).eq(0), "done", "more")
+    f.label("more")
+    f.call("pthread_cond_wait", "i32", f.at(state, _EMPTY), f.at(state, _EMPTY_LOCK))
+    f.branch("turn")
+    f.label("done")
+    f.call("pthread_mutex_unlock", "i32", f.at(state, _EMPTY_LOCK))
+    f.ret()
+
+
+def _parallel_for(module: Module, system: System) -> None:
+    """See `abi`."""
+    f = _function(module, "nx_parallel_for", ["ptr", "ptr", "i64", "i64", "i64", "ptr", "ptr"], "i64", seen=True)
+    kernel, words, items, chunk, scratch_bytes, scratch, context = f.arguments
+    state = _state(f)
+    busy = f.at(state, _BUSY)
+    if system.threads:
+        chunks = (items + chunk - 1).udiv(chunk)
+        wanted = load(f, f.at(state, _WANTED))
+        helpers = f.intrinsic("umin", "i64", wanted, chunks) - 1
+        f.branch_if(helpers.gt(0), "several", "alone")
+        f.label("several")
+        f.branch_if(load(f, busy).eq(0), "free", "alone")
+        f.label("free")
+        f.branch_if(fetch(f, "xchg", busy, 1).eq(0), "mine", "alone")
+        f.label("mine")
+        have = f.call("nx_start", "i64", helpers)
+        for x, offset in ((kernel, _KERNEL), (words, _WORDS), (items, _ITEMS), (chunk, _CHUNK),
+                          (scratch_bytes, _SCRATCH), (chunks, _CHUNKS)):  # fmt: skip
+            put(f, x, state, offset)
+        store(f, have, f.at(state, _HELPERS))
+        store(f, 0, f.at(state, _NEXT))
+        store(f, _OPEN, f.at(state, _GATE))
+        fetch(f, "add", f.at(state, _SEQUENCE), 1)
+        f.call("nx_wake", "void", f.constant("i64", 0))
+        status = f.call("nx_chunks", "i64", scratch, context)
+        f.call("nx_close", "void")
+        put(f, word(f, state, _REGIONS) + 1, state, _REGIONS)
+        store(f, 0, busy)
+        f.ret(status)
+    f.label("alone")
+    f.ret(f.call("nx_serial", "i64", kernel, words, items, chunk, scratch, context))
+
+
+def _set(module: Module, _: System) -> None:
+    """``void nx_threads_set(i64 threads, i64 spins)``: from the next region on."""
+    f = _function(module, "nx_threads_set", ["i64", "i64"], "void", seen=True)
+    threads, spins = f.arguments
+    store(f, f.intrinsic("umin", "i64", threads, f.constant("i64", MOST + 1)), f.at(_state(f), _WANTED))
+    store(f, spins, f.at(_state(f), _SPINS))
+    f.ret()
+
+
+def _reset(module: Module, system: System) -> None:
+    """``void nx_threads_reset()``: as if no helper had ever been; at the start, and in a forked child.
+
+    The helpers' scratch goes back to the pool: whoever used it is in the parent.
+    """
+    f = _function(module, "nx_threads_reset", [], "void", seen=True)
+    state = _state(f)
+    if system.threads:
+        with f.loop(1, load(f, f.at(state, _STARTED)) + 1) as turn:
+            slot = _slot(f, turn.index)
+            f.call("nx_release", "i64", word(f, slot, _OWN, "ptr"))
+            put(f, null(f), slot, _OWN)
+            put(f, 0, slot, _OWN_BYTES)
+        f.call("pthread_mutex_init", "i32", f.at(state, _EMPTY_LOCK), null(f))
+        f.call("pthread_cond_init", "i32", f.at(state, _EMPTY), null(f))
+    for offset in (_STARTED, _GATE, _BUSY):
+        store(f, 0, f.at(state, offset))
+    f.ret()
+
+
+def _statistics(module: Module) -> None:
+    """``void nx_threads_statistics(ptr out)``: threads wanted, helpers that exist, regions so far."""
+    f = _function(module, "nx_threads_statistics", ["ptr"], "void", seen=True)
+    (out,) = f.arguments
+    for i, offset in enumerate((_WANTED, _STARTED, _REGIONS)):
+        put(f, load(f, f.at(_state(f), offset)), out, 8 * i)
+    f.ret()
