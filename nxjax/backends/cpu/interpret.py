@@ -53,7 +53,8 @@ class Interpreter:
         self._outputs = [empty(b.nbytes) for b in program.outputs]
         self._turns: dict[Counter, int] = {}
         self._run(program.steps)
-        return [_shaped(y, t) for y, t in zip(self._outputs, program.out_types, strict=True)]
+        # A result may be an argument's, a constant's or another result's memory.
+        return [self._array(Ref(b), t).copy() for b, t in zip(program.outputs, program.out_types, strict=True)]
 
     def _address(self, ref: Ref) -> int:
         b = ref.buffer
@@ -104,8 +105,3 @@ class Interpreter:
                 self._run(step.branches[min(max(index, 0), len(step.branches) - 1)])
             case _:
                 raise AssertionError(step)
-
-
-def _shaped(data: NDArray, type: ArrayType) -> NDArray:
-    """Bytes as an array of ``type``."""
-    return data.view(type.dtype).reshape(type.shape) if data.size else np.zeros(type.shape, type.dtype)

@@ -93,7 +93,6 @@ def whole(axis: Axis) -> Level:
     return Level(axis, axis.size, 1, axis.size - 1)
 
 
-@final
 class Move(Kernel):
     """Copies a view of ``shape`` with strides ``source`` (bytes; may be 0 or negative) to strides ``target``.
 
@@ -186,7 +185,7 @@ class Move(Kernel):
         if not self.nbytes:
             f.ret()
             return
-        source, target = pointer(f, words, 0), pointer(f, words, 1)
+        source, target = self.places(f, words)
         streams = self._streams and isa.name in ("avx512", "avx2")
         writer = _Writer(f, isa, self._element, streams, scratch)
         with f.loop(lo, hi) as item:
@@ -198,6 +197,10 @@ class Move(Kernel):
         if streams:
             f.call("llvm.x86.sse.sfence", "void")
         f.ret()
+
+    def places(self, f: Function, words: Value) -> tuple[Value, Value]:
+        """Where the first elements of source and target are."""
+        return pointer(f, words, 0), pointer(f, words, 1)
 
     def _inside(self, f: Function, writer: _Writer, levels: list[Level], s: Value, t: Value) -> None:
         if not levels:

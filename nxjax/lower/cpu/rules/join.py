@@ -1,0 +1,76 @@
+"""concatenate, split and pad: each piece is moved to its place; a split only looks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from nxjax.lower.cpu.builder import Builder, View, rule
+from nxjax.lower.cpu.rules.slicing import move, part
+from nxjax.trace.program import Equation
+
+FEW = 4096  # bytes below which a result is filled at once, not border by border
+
+
+def _along(axis: int, at: int, ndim: int) -> list[int]:
+    return [at if d == axis else 0 for d in range(ndim)]
+
+
+@rule("concatenate")
+def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
+    if len(xs) == 1:
+        return (xs[0],)
+    axis: int = e.params["dimension"]
+    out = b.new(e.outputs[0].type)
+    at = 0
+    for x in xs:
+        v = b.view(x)
+        move(b, v, part(out, _along(axis, at, len(v.shape)), v.shape))
+        at += v.shape[axis]
+    return (out,)
+
+
+@rule("split")
+def split(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    axis: int = e.params["axis"]
+    v = b.view(x)
+    starts = [0, *itertools.accumulate(e.params["sizes"])]
+    return [part(v, _along(axis, at, len(v.shape)), y.type.shape) for at, y in zip(starts[:-1], e.outputs, strict=True)]
+
+
+def _kept(n: int, size: int, low: int, step: int) -> tuple[int, int]:
+    """Which of ``n`` elements, ``step`` apart and the first at ``low``, lie inside ``size``: the first and how many."""
+    first = max(0, -(low // step))
+    return first, max(0, min(n, -((low - size) // step)) - first)
+
+
+@rule("pad")
+def pad(b: Builder, e: Equation, x: Any, value: Any) -> Sequence[Any]:
+    config: Sequence[tuple[int, int, int]] = e.params["padding_config"]
+    v, filler, out = b.view(x), b.view(value), b.new(e.outputs[0].type)
+    steps = [interior + 1 for _, _, interior in config]
+    kept = [
+        _kept(n, size, low, step) for n, size, (low, _, _), step in zip(v.shape, out.shape, config, steps, strict=True)
+    ]
+    firsts, counts = [first for first, _ in kept], tuple(count for _, count in kept)
+    places = [low + first * step for (low, _, _), first, step in zip(config, firsts, steps, strict=True)]
+
+    def fill(target: View) -> None:
+        move(b, replace(filler, shape=target.shape, strides=(0,) * len(target.shape)), target)
+
+    spread = any(step > 1 and count > 1 for step, count in zip(steps, counts, strict=True))
+    if 0 in counts or spread or out.size * out.dtype.itemsize <= FEW:
+        if counts != out.shape:
+            fill(out)
+    else:
+        # Along each dimension what lies before and after, no wider than the operand along those that are done.
+        for d, (at, count, size) in enumerate(zip(places, counts, out.shape, strict=True)):
+            starts, shape = [*places[:d], *(0 for _ in places[d:])], [*counts[:d], *out.shape[d:]]
+            for begin, length in ((0, at), (at + count, size - at - count)):
+                starts[d], shape[d] = begin, length
+                fill(part(out, starts, tuple(shape)))
+    if 0 not in counts:
+        move(b, part(v, firsts, counts), part(out, places, counts, steps))
+    return (out,)

@@ -1,0 +1,53 @@
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nxjax.ops.slicing import concatenate, pad, split
+from nxjax.trace import dtypes
+from tests.lower.cpu.rules.equal import ISAS, numbers, same, tape
+
+DTYPES = [np.bool_, ml_dtypes.int4, np.int16, ml_dtypes.bfloat16, np.float32, dtypes.key, np.complex128]
+
+
+@pytest.mark.parametrize("name", ISAS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_concatenate(name, data):
+    shape = data.draw(st.lists(st.sampled_from([0, 1, 2, 5, 17]), min_size=1, max_size=3))
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    dtype = data.draw(st.sampled_from(DTYPES))
+    sizes = data.draw(st.lists(st.sampled_from([0, 1, 2, 3, 40]), min_size=1, max_size=4))
+    xs = [numbers((*shape[:axis], n, *shape[axis + 1 :]), dtype, i) for i, n in enumerate(sizes)]
+    same(concatenate, *xs, name=name, dimension=axis)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_split(data):
+    sizes = tuple(data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=4)))
+    same(split, numbers((3, sum(sizes), 2), np.float32), sizes=sizes, axis=1)
+    same(split, numbers((sum(sizes),), np.int8), sizes=sizes, axis=0)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_pad(name, data):
+    shape = data.draw(st.lists(st.sampled_from([0, 1, 2, 5, 17]), max_size=3))
+    dtype = data.draw(st.sampled_from(DTYPES))
+    config = []
+    for n in shape:
+        interior = data.draw(st.integers(0, 2))
+        low, high = data.draw(st.integers(-4, 5)), data.draw(st.integers(-4, 5))
+        spread = n + max(n - 1, 0) * interior
+        config.append((low, max(high, -spread - low), interior))
+    same(pad, numbers(shape, dtype), numbers((), dtype, 1), name=name, padding_config=tuple(config))
+
+
+def test_large_borders_are_written_once():
+    x = numbers((30, 40, 50), np.float32)
+    (y,) = same(pad, x, np.float32(3), padding_config=((1, 2, 0), (0, 4, 0), (3, 0, 0)))
+    steps = tape(pad, x, np.float32(3), padding_config=((1, 2, 0), (0, 4, 0), (3, 0, 0))).steps
+    assert sum(s.kernel.nbytes for s in steps if hasattr(s, "kernel")) == y.nbytes
