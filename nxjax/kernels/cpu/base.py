@@ -44,11 +44,14 @@ class Kernel(ABC):
         items: how many independent pieces of work there are.
         grain: how many of them a thread takes at least (a few microseconds' worth).
         scratch: bytes of memory that each running thread needs.
+        inplace: pairs (output, input) that may be one place: the same number of bytes in the same order, of which each
+            item reads all that lies where it writes before it writes there, and no other item reads any.
     """
 
     items: int
     grain: int
     scratch: int = 0
+    inplace: tuple[tuple[int, int], ...] = ()
 
     @property
     @abstractmethod

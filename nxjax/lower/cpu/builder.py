@@ -72,7 +72,7 @@ def dense_strides(shape: Shape, dtype: DType) -> tuple[int, ...]:
 Rule = Callable[..., Sequence[Any]]
 _rules: dict[str, Rule] = {}
 # Files of rules, imported when the first program is lowered.
-MODULES: Final[tuple[str, ...]] = ()
+MODULES: Final[tuple[str, ...]] = ("conv", "join", "slicing", "control", "effects")
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -1,36 +1,62 @@
-"""Program -> `CpuProgram`: equations in order through the rules, then the memory plan."""
+"""Program -> `CpuProgram`: simplified, then equation by equation through the rules, then the memory plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from nxjax.lower.cpu.builder import Builder, NoKernel, dense_view, rules
+import numpy as np
+
+from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_view, rules
 from nxjax.lower.cpu.memory import planned
-from nxjax.lower.cpu.tape import Buffer, Copy, CpuProgram
-from nxjax.lower.passes.dce import dead_code_eliminated
-from nxjax.trace.program import Literal, Program, Var
+from nxjax.lower.cpu.tape import Buffer, Copy, CpuProgram, Ref
+from nxjax.lower.passes.flatten import expansion
+from nxjax.lower.passes.simplify import simplified
+from nxjax.trace.program import Equation, Literal, Program, Var
+
+
+def prepared(program: Program) -> Program:
+    """What is lowered for ``program``: without calls, composites that no rule takes whole, and needless work."""
+    return simplified(program, frozenset(rules()))
 
 
 def lower(program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
     """The steps that compute ``program``, which has no consts."""
-    program = dead_code_eliminated(program)
+    ready = prepared(program)
     b = Builder()
     inputs = [Buffer(v.type.size * v.type.dtype.itemsize, "input", i) for i, v in enumerate(program.inputs)]
-    env: dict[Var, Any] = {v: dense_view(x, v.type) for v, x in zip(program.inputs, inputs, strict=True)}
-    lower_equations(b, program, env)
-    outputs: list[Buffer] = []
-    for i, atom in enumerate(program.outputs):
-        x = b.dense(atom.value.numpy() if isinstance(atom, Literal) else env[atom])  # pyright: ignore[reportAttributeAccessIssue]
-        out = Buffer(x.size * x.dtype.itemsize, "output", i)
-        b.steps.append(Copy(x.ref, dense_view(out, atom.type).ref, out.nbytes))
-        outputs.append(out)
+    env: dict[Var, Any] = {v: dense_view(x, v.type) for v, x in zip(ready.inputs, inputs, strict=True)}
+    env.update((v, x.numpy()) for v, x in zip(ready.consts, ready.values, strict=True))  # pyright: ignore
+    lower_equations(b, ready, env)
+    b.equation = None
+    outputs = _results(b, [a.value.numpy() if isinstance(a, Literal) else env[a] for a in ready.outputs])  # pyright: ignore
     return planned(CpuProgram(program.in_types, program.out_types, inputs, outputs, b.consts, b.steps, donated=donate))
 
 
+def _results(b: Builder, values: Sequence[Any]) -> list[Buffer]:
+    """A buffer for each result: an argument's, a constant's or an equal result's own, else one that is copied to."""
+    outputs: list[Buffer] = []
+    known: dict[Any, Buffer] = {}
+    for i, x in enumerate(map(b.dense, values)):
+        if x.ref.buffer.kind in ("input", "const") and _is_all(x):
+            outputs.append(x.ref.buffer)
+            continue
+        key = (x.ref, x.size * x.dtype.itemsize)
+        if key not in known:
+            known[key] = out = Buffer(key[1], "output", i)
+            b.steps.append(Copy(x.ref, Ref(out), out.nbytes))
+        outputs.append(known[key])
+    return outputs
+
+
+def _is_all(x: View) -> bool:
+    return not x.ref.offset and not x.ref.moves and x.ref.buffer.nbytes == x.size * x.dtype.itemsize
+
+
 def lower_equations(b: Builder, program: Program, env: dict[Var, Any]) -> None:
-    """Add the steps of every equation; ``env`` has the inputs' values and gets all others."""
+    """Add the steps of every equation; ``env`` has the values of inputs and consts and gets all others."""
     known = rules()
+    around = b.equation
     for e, dead in zip(program.equations, program.last_use, strict=True):
         xs = [env[a] if isinstance(a, Var) else a.value.numpy() for a in e.inputs]  # pyright: ignore[reportAttributeAccessIssue]
         b.equation = e
@@ -41,7 +67,25 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any]) -> None:
                 raise NoKernel("no rule")
             ys = found(b, e, *xs)
         except NoKernel as why:
-            ys = b.host(e, xs, str(why))
+            ys = _otherwise(b, e, xs, str(why))
         env.update(zip(e.outputs, ys, strict=True))
         for v in dead:
             env.pop(v, None)
+    b.equation = around
+
+
+def _otherwise(b: Builder, e: Equation, xs: Sequence[Any], why: str) -> Sequence[Any]:
+    """``e`` in the ops that it is made of, or by its NumPy meaning."""
+    if e.op.has("expand") and e.op.name in rules() and not e.op.effect:
+        p = simplified(expansion(e.op, [a.type for a in e.inputs], e.params), frozenset(rules()))
+        if not any(inner.op is e.op for inner in p.equations):
+            return inline(b, p, xs)
+    return b.host(e, xs, why)
+
+
+def inline(b: Builder, program: Program, xs: Sequence[Any]) -> list[Any]:
+    """The results of ``program`` on values."""
+    env: dict[Var, Any] = dict(zip(program.inputs, xs, strict=True))
+    env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))  # pyright: ignore
+    lower_equations(b, program, env)
+    return [np.asarray(a.value.numpy()) if isinstance(a, Literal) else env[a] for a in program.outputs]  # pyright: ignore

@@ -1,17 +1,16 @@
-"""Where temporaries lie: one arena, in which buffers that are never alive together overlap."""
+"""The memory plan of a program: copies that need not be are gone, and every temporary has its place in one arena."""
 
 from __future__ import annotations
 
-from nxjax.lower.cpu.tape import ALIGN, CpuProgram, walk
+from nxjax.lower.cpu.memory_copies import onto_donated, without_copies
+from nxjax.lower.cpu.memory_offsets import assigned
+from nxjax.lower.cpu.memory_uses import Uses
+from nxjax.lower.cpu.tape import CpuProgram
 
 
 def planned(program: CpuProgram) -> CpuProgram:
-    """Give every temporary its offset in the arena; sets ``program.arena``."""
-    top = 0
-    for step in walk(program.steps):
-        for ref in (*step.reads(), *step.writes()):
-            if ref.buffer.kind == "temp" and ref.buffer.offset < 0:
-                ref.buffer.offset = top
-                top += -(-ref.buffer.nbytes // ALIGN) * ALIGN
-    program.arena = top
+    """Take out copies, and give every temporary its offset in the arena; sets ``program.arena``."""
+    without_copies(program.steps)
+    onto_donated(program)
+    program.arena = assigned(Uses(program.steps))
     return program

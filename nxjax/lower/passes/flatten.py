@@ -89,8 +89,6 @@ class _Flattener:
     def _opened(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
         """The results of an equation by those it stands for; None: it stays."""
         name, params = e.op.name, e.params
-        if name in self.whole:
-            return None
         if name in _OPENED:
             if name == "custom_linear_solve":
                 # The program that solves, its constants, and the right-hand side.
@@ -119,7 +117,7 @@ class _Flattener:
             return None
         if name == "scan" and params["length"] == 1:
             return self._one_turn(e, inputs, scope, source)
-        if e.op.has("expand") and not e.op.effect:
+        if e.op.has("expand") and not e.op.effect and name not in self.whole:
             return self._expanded(e, inputs, scope, source, e.op.expand)
         return None
 

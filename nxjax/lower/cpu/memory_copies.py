@@ -1,0 +1,155 @@
+"""Copies that need not be: values are made where they are wanted, and updated where they are.
+
+A rule copies whenever it wants a value somewhere: a result into the memory of the result, a carry into the memory of
+the carry, an array into memory of its own before a part of it is overwritten. Here the value's own memory becomes that
+of its copy, if nothing that is still needed lies there:
+
+    forward    all that is made in ``s``, before ``t = copy s``, is made in ``t``
+    backward   after ``t = copy s``, when ``s`` is not read again, ``t`` is ``s``
+    in place   ``t = kernel s`` where the kernel reads each element before it writes it: ``s`` is made in ``t``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nxjax.lower.cpu.memory_uses import Path, Use, Uses
+from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, Step
+
+
+def without_copies(steps: list[Step]) -> None:
+    """Change ``steps`` so that as few copies as possible are left."""
+    uses = Uses(steps)
+    for path, step in uses.steps:
+        if isinstance(step, Copy) and not _goes_forward(uses, path, step, step.source_ref, step.target):
+            _goes_backward(uses, path, step)
+    for path, step in uses.steps:
+        if isinstance(step, Call):
+            for k, j in step.kernel.inplace:
+                if _same_size(step.outs[k], step.ins[j].buffer):
+                    _goes_forward(uses, path, step, step.ins[j], step.outs[k])
+    _drop_empty(steps)
+
+
+def _same_size(ref: Ref, buffer: Buffer) -> bool:
+    """Whether the memory at ``ref`` that one turn writes is as large as ``buffer``."""
+    if ref.moves:
+        return abs(ref.moves[-1][1]) == buffer.nbytes
+    return not ref.offset and ref.buffer.nbytes == buffer.nbytes
+
+
+def _is_whole(ref: Ref) -> bool:
+    return not ref.offset and not ref.moves
+
+
+def _levels(uses: Sequence[Use], within: Path) -> list[int] | None:
+    """The index of each use in the list of steps ``within``; None if there are uses outside of it."""
+    n = len(within)
+    found = [u.path[n] for u in uses if u.path[:n] == within]
+    return found if len(found) == len(uses) else None
+
+
+def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target: Ref) -> bool:
+    """Make what is at ``source`` at ``target``, to which ``step`` takes it."""
+    s, t = source.buffer, target.buffer
+    if s.kind != "temp" or s is t or not _is_whole(source):
+        return False
+    if isinstance(step, Copy) and step.nbytes != s.nbytes:
+        return False
+    within, here = path[:-1], path[-1]
+    mine = uses.of[s]
+    levels = _levels(mine, within)
+    if levels is None:
+        return False
+    first, last = min(levels), max(levels)
+    if any(u.writes and u.path > path for u in mine):
+        return False
+    if isinstance(step, Call) and last > here:
+        return False
+    n = len(within)
+    for u in uses.of[t]:
+        if u.path[:n] != within or u.step is step:
+            continue
+        level = u.path[n]
+        if not first <= level <= last:
+            continue
+        if level > here and not u.writes:
+            continue  # reads the new value, which is there
+        if level == first and not u.writes and _may_overwrite(u, mine, s, target):
+            continue
+        return False
+    # The step itself may read the target for another operand.
+    if isinstance(step, Call) and sum(r.buffer is t for r in step.ins):
+        return False
+    if isinstance(step, Call) and sum(r.buffer is s for r in step.ins) > 1:
+        return False
+    uses.move(s, target)
+    return True
+
+
+def _may_overwrite(reader: Use, mine: Sequence[Use], s: Buffer, target: Ref) -> bool:
+    """Whether the step that reads ``target`` and begins to write ``s`` may do so when they are one place."""
+    step = reader.step
+    if not any(u.step is step and u.writes for u in mine) or any(u.path < reader.path for u in mine):
+        return False
+    if isinstance(step, Copy):
+        return step.source_ref == target and step.nbytes == s.nbytes and _is_whole(step.target)
+    if not isinstance(step, Call):
+        return False
+    reading = [j for j, r in enumerate(step.ins) if r.buffer is target.buffer]
+    writing = [k for k, r in enumerate(step.outs) if r.buffer is s]
+    if len(reading) != 1 or len(writing) != 1:
+        return False
+    (j,), (k,) = reading, writing
+    return (k, j) in step.kernel.inplace and step.ins[j] == target and _is_whole(step.outs[k])
+
+
+def _goes_backward(uses: Uses, path: Path, step: Copy) -> bool:
+    """Leave the target of ``step`` where its source is, which nobody reads afterwards."""
+    s, t = step.source_ref.buffer, step.target.buffer
+    if t.kind != "temp" or s.kind != "temp" or s is t or not _is_whole(step.target) or step.nbytes != t.nbytes:
+        return False
+    within = path[:-1]
+    theirs, mine = _levels(uses.of[s], within), _levels(uses.of[t], within)
+    if theirs is None or mine is None or max(theirs) > path[-1] or min(mine) < path[-1]:
+        return False
+    uses.move(t, step.source_ref)
+    return True
+
+
+def onto_donated(program: CpuProgram) -> None:
+    """Put results into the memory of donated arguments of the same size that are not read after they are begun."""
+    free = [program.inputs[j] for j in program.donated if program.inputs[j] not in program.outputs]
+    if not free:
+        return
+    uses = Uses(program.steps)
+    for i, out in enumerate(program.outputs):
+        if out.kind != "output" or not out.nbytes or out not in uses.of or program.outputs.index(out) != i:
+            continue
+        found = next((x for x in free if x.nbytes == out.nbytes and _is_dead(uses, x, out)), None)
+        if found is None:
+            continue
+        free.remove(found)
+        uses.move(out, Ref(found))
+        program.outputs = [found if o is out else o for o in program.outputs]
+    _drop_empty(program.steps)
+
+
+def _is_dead(uses: Uses, x: Buffer, out: Buffer) -> bool:
+    """Whether ``out`` may lie where ``x`` does, which nobody writes."""
+    readers, mine = uses.of.get(x, []), uses.of[out]
+    if not readers:
+        return True
+    last, first = readers[-1].path[0], mine[0].path[0]
+    if last != first:
+        return last < first
+    return len(readers[-1].path) == 1 and _may_overwrite(readers[-1], mine, out, Ref(x))
+
+
+def _drop_empty(steps: list[Step]) -> None:
+    """Take out copies of nothing, and of a place to itself."""
+    steps[:] = [s for s in steps if not (isinstance(s, Copy) and (s.source_ref == s.target or not s.nbytes))]
+    for step in steps:
+        for body in step.bodies():
+            if isinstance(body, list):
+                _drop_empty(body)

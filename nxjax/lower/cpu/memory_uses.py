@@ -1,0 +1,83 @@
+"""Which steps read and write which buffers, and where those steps stand: what the memory passes ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Host, Ref, Step, While
+
+# Where a step stands: its index in the program, then for each body around it the body's number and the index in it.
+# Tuples are ordered as steps run, but for branches, of which one runs.
+Path = tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One step that reads or writes a buffer."""
+
+    path: Path
+    step: Step
+    writes: bool
+
+
+@final
+class Uses:
+    """Uses of each buffer, in the order of paths; follows buffers that are moved into others."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.of: dict[Buffer, list[Use]] = {}
+        self.steps: list[tuple[Path, Step]] = []
+        for path, step in placed(steps):
+            self.steps.append((path, step))
+            for ref in step.reads():
+                self._add(ref, Use(path, step, False))
+            for ref in step.writes():
+                self._add(ref, Use(path, step, True))
+
+    def _add(self, ref: Ref, use: Use) -> None:
+        found = self.of.get(ref.buffer)
+        if found is None:
+            self.of[ref.buffer] = [use]
+        else:
+            found.append(use)
+
+    def move(self, buffer: Buffer, to: Ref) -> None:
+        """Every use of ``buffer`` becomes one of the memory at ``to``, byte by byte."""
+        uses = self.of.pop(buffer, [])
+
+        def moved(ref: Ref) -> Ref:
+            if ref.buffer is not buffer:
+                return ref
+            return Ref(to.buffer, to.offset + ref.offset, (*to.moves, *ref.moves))
+
+        for step in {id(u.step): u.step for u in uses}.values():
+            replace(step, moved)
+        self.of[to.buffer] = sorted([*self.of.get(to.buffer, ()), *uses], key=lambda u: u.path)
+
+
+def placed(steps: Sequence[Step], prefix: Path = ()) -> Iterator[tuple[Path, Step]]:
+    """Every step with its path, those inside loops and branches included."""
+    for i, step in enumerate(steps):
+        path = (*prefix, i)
+        yield path, step
+        for number, body in enumerate(step.bodies()):
+            yield from placed(body, (*path, number))
+
+
+def replace(step: Step, by: Callable[[Ref], Ref]) -> None:
+    """Change the places that a step itself names."""
+    match step:
+        case Call() | Host():
+            step.ins = tuple(map(by, step.ins))
+            step.outs = tuple(map(by, step.outs))
+        case Copy():
+            step.source_ref, step.target = by(step.source_ref), by(step.target)
+        case While():
+            step.flag = by(step.flag)
+        case Branch():
+            step.index = by(step.index)
+        case _:
+            pass

@@ -1,0 +1,140 @@
+"""Loops and choices as steps: `scan` (Repeat), `while` (While), `cond` (Branch).
+
+A carry has one place, which each turn overwrites when everything it gives has been computed; slices of xs and rows of
+ys are places that move from turn to turn, so that nothing is sliced or stacked. All of it is written as plain copies;
+the memory plan takes out those that need not be (see `lower.cpu.memory_copies`). Held programs have no consts
+(`lower.passes.loops.lifted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu.builder import Builder, View, rule
+from nxjax.lower.cpu.lower import inline
+from nxjax.lower.cpu.tape import Branch, Buffer, Copy, Counter, Ref, Repeat, Step, While
+from nxjax.trace.program import Equation, Program
+from nxjax.trace.types import ArrayType
+
+
+@contextmanager
+def _body(b: Builder) -> Generator[list[Step]]:
+    """A list of steps of its own, to which everything inside is added."""
+    outside, b.steps = b.steps, []
+    yield b.steps
+    b.steps = outside
+
+
+def _given(b: Builder, x: Any) -> Any:
+    """An operand as bodies may read it: in memory before the loop begins; a single number as it is."""
+    return x if isinstance(x, np.ndarray) and not x.shape else b.view(x)
+
+
+def _write(b: Builder, x: View, target: View) -> None:
+    """The elements of ``x`` to the dense place ``target``."""
+    if x.is_dense:
+        b.steps.append(Copy(x.ref, target.ref, x.size * x.dtype.itemsize, equation=b.equation))
+    elif x.size:
+        b.call(Move(x.shape, x.strides, target.strides, x.dtype.itemsize), [x], [target])
+
+
+def _carried(b: Builder, inits: Sequence[Any], types: Sequence[ArrayType]) -> list[View]:
+    """A place for each carry, with its first value."""
+    places = [b.new(t) for t in types]
+    for x, place in zip(inits, places, strict=True):
+        _write(b, b.view(x), place)
+    return places
+
+
+def _carry_on(b: Builder, values: Sequence[Any], places: Sequence[View]) -> None:
+    """The next value of each carry to its place, when none of the old ones is read any more."""
+    mine = {p.ref.buffer for p in places}
+    ready: list[View] = []
+    for x, place in zip(values, places, strict=True):
+        view = b.view(x)
+        if view.ref.buffer in mine and not (view.ref == place.ref and view.is_dense):
+            # It is (a part of) another carry, which may be overwritten first.
+            kept = b.new(ArrayType(view.shape, view.dtype))
+            _write(b, view, kept)
+            view = kept
+        ready.append(view)
+    for view, place in zip(ready, places, strict=True):
+        _write(b, view, place)
+
+
+@rule("scan")
+def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
+    """``length`` turns of the body."""
+    p = e.params
+    body: Program = p["body"]
+    length, reverse = p["length"], p["reverse"]
+    first, whole = p["num_consts"], p["num_consts"] + p["num_carry"]
+    consts = [_given(b, x) for x in xs[:first]]
+    sequences = [b.view(x) for x in xs[whole:]]
+    carries = _carried(b, xs[first:whole], body.in_types[first:whole])
+    stacked = [b.new(v.type) for v in e.outputs[p["num_carry"] :]]
+    if not length:
+        return [*carries, *stacked]
+    counter = Counter(length)
+    with _body(b) as steps:
+        rows = [_row(x, counter, reverse) for x in sequences]
+        out = inline(b, body, [*consts, *carries, *rows])
+        b.equation = e
+        for y, column in zip(out[p["num_carry"] :], stacked, strict=True):
+            _write(b, b.view(y), _row(column, counter, reverse))
+        _carry_on(b, out[: p["num_carry"]], carries)
+    b.steps.append(Repeat(counter, steps, equation=e))
+    return [*carries, *stacked]
+
+
+def _row(x: View, counter: Counter, reverse: bool) -> View:
+    """The slice of ``x`` of each turn."""
+    stride = x.strides[0]
+    start = stride * (counter.count - 1) if reverse else 0
+    ref = Ref(x.ref.buffer, x.ref.offset + start, (*x.ref.moves, (counter, -stride if reverse else stride)))
+    return View(ref, x.shape[1:], x.strides[1:], x.dtype)
+
+
+@rule("while")
+def while_(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
+    """The body, as long as the condition says."""
+    p = e.params
+    n, m = p["cond_nconsts"], p["body_nconsts"]
+    cond_consts = [_given(b, x) for x in xs[:n]]
+    body_consts = [_given(b, x) for x in xs[n : n + m]]
+    body: Program = p["body"]
+    carries = _carried(b, xs[n + m :], body.out_types)
+    flag = View(Ref(Buffer(1, "temp")), (), (), np.dtype(np.bool_))
+    with _body(b) as condition:
+        (more,) = inline(b, p["cond"], [*cond_consts, *carries])
+        b.equation = e
+        _write(b, b.view(more), flag)
+    with _body(b) as steps:
+        out = inline(b, body, [*body_consts, *carries])
+        b.equation = e
+        _carry_on(b, out, carries)
+    b.steps.append(While(condition, flag.ref, steps, equation=e))
+    return carries
+
+
+@rule("cond")
+def cond(b: Builder, e: Equation, which: Any, *xs: Any) -> Sequence[Any]:
+    """One of the branches."""
+    index = b.dense(which)
+    given = [_given(b, x) for x in xs]
+    results = [b.new(v.type) for v in e.outputs]
+    branches: list[list[Step]] = []
+    for branch in e.params["branches"]:
+        with _body(b) as steps:
+            out = inline(b, branch, given)
+            b.equation = e
+            for y, place in zip(out, results, strict=True):
+                _write(b, b.view(y), place)
+        branches.append(steps)
+    b.steps.append(Branch(index.ref, branches, equation=e))
+    return results
