@@ -1,0 +1,531 @@
+"""Direct convolution: a block of output pixels times a block of output channels in registers, no matrix of windows.
+
+Channels are last in the result's memory. For each tap of the window and each input feature, one element of every pixel
+is repeated over a vector and multiplied with vectors of weights, whose lanes are output channels::
+
+    for tap in window:                          # up to three spatial dimensions
+        for c in input features:
+            for v in vectors:   w[v] = weights[tap, c, v]
+            for i in pixels:    acc[i, v] += x[pixel i + tap, c] * w[v]
+
+A pixel whose tap lies in the padding reads zeros. Every size and stride is an integer among the words, so that one
+piece of machine code serves all convolutions of one dtype, block and epilogue: 1x1, strided, dilated, grouped, and the
+gradients of all of them. An item is a run of pixel blocks of one block of channels: the weights of a block stay in the
+cache while the pixels pass by.
+
+Knows no program and no dimension numbers; what they come down to is a `Problem`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.expression import Expression, identity
+from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.isa import Isa
+
+DType = np.dtype[Any]
+# What products are made of: floats, integers that wrap, or pairs of int16 summed in int32.
+Kind = Literal["f32", "f64", "i32", "i64", "pairs"]
+SCALAR: Final[dict[Kind, str]] = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64", "pairs": "i32"}
+WORK: Final[dict[Kind, DType]] = {
+    "f32": np.dtype("float32"),
+    "f64": np.dtype("float64"),
+    "i32": np.dtype("int32"),
+    "i64": np.dtype("int64"),
+    "pairs": np.dtype("int32"),
+}
+# Bytes of input that a run of pixel blocks may span: with a block of weights it stays in the second-level cache.
+_RUN_BYTES: Final = 192 << 10
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A spatial dimension; strides are in bytes.
+
+    Output ``o`` sees, by tap ``k``, input ``o * step + k * dilation - low``, which is zero outside of [0, size).
+    """
+
+    size: int
+    outputs: int
+    taps: int
+    step: int
+    dilation: int
+    low: int
+    x: int
+    w: int
+    y: int
+
+    @property
+    def padded(self) -> bool:
+        """Whether some tap of some output lies outside."""
+        last = (self.outputs - 1) * self.step + (self.taps - 1) * self.dilation - self.low
+        return self.outputs > 0 and self.taps > 0 and (self.low > 0 or last >= self.size)
+
+
+NONE: Final = Axis(1, 1, 1, 1, 1, 0, 0, 0, 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An operand of the epilogue: bytes per element of the batch, spatial dimensions and group.
+
+    ``channels``: its channels lie one after the other; otherwise it has one value for all of them.
+    """
+
+    dtype: DType
+    n: int
+    axes: tuple[int, int, int]
+    group: int
+    channels: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A convolution in memory; strides are in bytes.
+
+    Attributes:
+        batch, groups: how many.
+        inputs: features that are summed per group; of "pairs", pairs of them.
+        outputs: channels per group, one after the other in the result.
+        axes: three spatial dimensions, `NONE` where there are fewer.
+        x_n, x_c, x_group, y_n, y_group: of the input and the result.
+        w_c, w_block, w_group: of the weights: per input feature, per block of output channels, per group.
+    """
+
+    batch: int
+    groups: int
+    inputs: int
+    outputs: int
+    axes: tuple[Axis, Axis, Axis]
+    x_n: int
+    x_c: int
+    x_group: int
+    w_c: int
+    w_block: int
+    w_group: int
+    y_n: int
+    y_group: int
+
+    @property
+    def pixels(self) -> int:
+        return self.batch * math.prod(a.outputs for a in self.axes)
+
+    @property
+    def taps(self) -> int:
+        return math.prod(a.taps for a in self.axes)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What is held in registers: ``pixels`` times ``vectors`` of ``lanes`` channels."""
+
+    pixels: int
+    vectors: int
+    lanes: int
+
+    @property
+    def channels(self) -> int:
+        return self.vectors * self.lanes
+
+
+def lanes_for(kind: Kind, isa: Isa) -> int:
+    """Output channels in a vector."""
+    return isa.lanes(WORK[kind].itemsize)
+
+
+def vectors_for(kind: Kind, isa: Isa, outputs: int) -> int:
+    """How many vectors of channels a block has: as few lanes as possible stay empty, then as many vectors."""
+    lanes = lanes_for(kind, isa)
+    most = 3 if isa.registers >= 32 else 2
+    # Three vectors leave fewer pixels for each weight that is read; two are taken where both fit.
+    order = [v for v in (2, 3, 1) if v <= most]
+    return min(order, key=lambda v: -(-outputs // (v * lanes)) * v)
+
+
+def block_for(kind: Kind, isa: Isa, outputs: int, pixels: int) -> Block:
+    """The block for so many output channels per group and pixels."""
+    vectors = vectors_for(kind, isa, outputs)
+    # Registers: the block, the weights of one feature, one repeated element (and a product, without fma).
+    spare = vectors + (2 if kind in ("pairs", "i32", "i64") or not isa.fma else 1)
+    most = min((isa.registers - spare) // vectors, 14)
+    if pixels <= most:
+        return Block(max(pixels, 1), vectors, lanes_for(kind, isa))
+    # Of the larger sizes, the one that leaves the fewest places of the last block empty.
+    choices = range(most, max(most * 2 // 3, 1) - 1, -2 if most > 6 else -1)
+    best = min(choices, key=lambda p: (-(-pixels // p) * (p + 0.35), -p))
+    return Block(best, vectors, lanes_for(kind, isa))
+
+
+@final
+class Conv(Kernel):
+    """``y = epilogue(sum of x * w, *extras)``; operands: x, w, the extras, then y.
+
+    Args:
+        problem: sizes and strides, which the machine code does not depend on.
+        kind: how products are made.
+        block: what is held in registers.
+        dtype: of the sum that the epilogue gets (rounded or wrapped to it).
+        epilogue: from the sum and the extras to the result.
+        extras: operands of the epilogue.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        kind: Kind,
+        block: Block,
+        dtype: DType,
+        epilogue: Expression | None = None,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        self.problem = problem
+        self.kind: Kind = kind
+        self.block = block
+        self.dtype = dtype
+        self.epilogue = epilogue or identity(dtype)
+        self.extras = tuple(extras)
+        size = 4 if kind == "pairs" else WORK[kind].itemsize
+        self._size = size
+        # Where features do not lie one after the other there is no row of zeros to read instead of padding.
+        self.unit = problem.x_c == size
+        assert self.unit or not any(a.padded for a in problem.axes)
+        self.scratch = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
+        self.tiles = -(-problem.pixels // block.pixels)
+        self.blocks = problem.groups * -(-problem.outputs // block.channels)
+        per_tile = block.pixels * problem.inputs * size * math.prod(a.step for a in problem.axes)
+        self.run = max(1, min(self.tiles, _RUN_BYTES // max(per_tile, 1), -(-self.tiles // 8)))
+        self.items = -(-self.tiles // self.run) * self.blocks if problem.outputs else 0
+        work = self.run * block.pixels * block.channels * problem.taps * problem.inputs
+        self.grain = max(1, (1 << 18) // max(work, 1))
+
+    @property
+    def key(self) -> str:
+        extras = ",".join(f"{e.dtype.name}{'c' if e.channels else ''}" for e in self.extras)
+        b = self.block
+        return (
+            f"conv({self.kind}{'' if self.unit else ' strided'} {b.pixels}x{b.vectors}x{b.lanes} {self.dtype.name} "
+            f"{self.epilogue.key} [{extras}])"
+        )
+
+    @property
+    def title(self) -> str:
+        return "conv" if self.epilogue.is_identity else f"conv+{self.epilogue}"[:40]
+
+    @property
+    def out_dtype(self) -> DType:
+        return self.epilogue.out_dtypes[0]
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        """The words after the operands' places."""
+        p = self.problem
+        found = [p.pixels, self.tiles, self.run, p.groups, -(-p.outputs // self.block.channels), p.inputs, p.outputs]
+        found += [p.x_n, p.x_c, p.x_group, p.w_c, p.w_block, p.w_group, p.y_n, p.y_group]
+        for a in p.axes:
+            found += [a.size, a.outputs, a.taps, a.step, a.dilation, a.low, a.x, a.w, a.y]
+        for e in self.extras:
+            found += [e.n, *e.axes, e.group]
+        return tuple(found)
+
+    def cost(self) -> Cost:
+        p = self.problem
+        size = WORK[self.kind].itemsize if self.kind != "pairs" else 2
+        features = p.inputs * (2 if self.kind == "pairs" else 1)
+        x = p.batch * p.groups * features * math.prod(a.size for a in p.axes) * size
+        w = p.groups * p.outputs * features * p.taps * size
+        y = p.pixels * p.groups * p.outputs
+        extra = sum(e.dtype.itemsize * (y if any((e.n, *e.axes)) else p.outputs) for e in self.extras)
+        return Cost(2.0 * y * features * p.taps, x + w + extra, y * self.out_dtype.itemsize)
+
+    # --- meaning ---
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        """The result [batch, spatial..., groups * outputs], if that is how it lies in memory."""
+        p = self.problem
+        x, w, *extras = xs
+        outs = [a.outputs for a in p.axes]
+        two = 2 if self.kind == "pairs" else 1
+        work: Any = np.int64 if self.kind == "pairs" else WORK[self.kind]
+        total = np.zeros((p.batch, *outs, p.groups, p.outputs), work)
+        at = lambda v, offset, dtype: np.asarray(v).reshape(-1).view(np.uint8)[
+            np.asarray(offset)[..., None] + np.arange(dtype.itemsize)
+        ].copy().view(dtype)[..., 0]  # fmt: skip
+        size, narrow = (2, np.dtype("int16")) if two == 2 else (self._size, WORK[self.kind])
+        n, g = np.arange(p.batch), np.arange(p.groups)
+        channel = np.arange(p.outputs)
+        features = np.arange(p.inputs * two)
+        o = [np.arange(k) for k in outs]
+        for tap in np.ndindex(*(a.taps for a in p.axes)):
+            places = [i * a.step + k * a.dilation - a.low for i, k, a in zip(o, tap, p.axes, strict=True)]
+            grid = np.ix_(n, *places, g, features)
+            valid = np.True_
+            for i, a in zip(grid[1:4], p.axes, strict=True):
+                valid = valid & (i >= 0) & (i < a.size)
+            strides = (p.x_n, *(a.x for a in p.axes), p.x_group)
+            offset = sum(i * s for i, s in zip(grid[:-1], strides, strict=True))
+            offset = offset + grid[-1] // two * p.x_c + grid[-1] % two * size
+            left = np.where(valid, at(x, np.where(valid, offset, 0), narrow), 0).astype(work)
+            c, k = np.ix_(features, channel)
+            block = k // self.block.channels * p.w_block + k % self.block.channels * size * two
+            where = c // two * p.w_c + c % two * size + block
+            where = where + sum(a.w * i for a, i in zip(p.axes, tap, strict=True))
+            right = at(w, where + g[:, None, None] * p.w_group, narrow).astype(work)
+            total += np.einsum("abcdgf,gfk->abcdgk", left, right)
+        y = total.astype(self.dtype)
+        values = []
+        for e, v in zip(self.extras, extras, strict=True):
+            strides = (e.n, *e.axes, e.group, e.dtype.itemsize if e.channels else 0)
+            offset = sum(i * s for i, s in zip(np.ix_(n, *o, g, channel), strides, strict=True))
+            values.append(np.broadcast_to(at(v, offset, e.dtype), y.shape))
+        (y,) = self.epilogue.meaning(y, *values)
+        return [y.reshape(p.batch, *outs, p.groups * p.outputs)]
+
+    # --- machine code ---
+
+    def emit(self, module: Module, isa: Isa) -> None:
+        _Writer(self, module, isa).write()
+
+
+class _Writer:
+    """Writes one function; holds the words that are read once, before the loops."""
+
+    def __init__(self, kernel: Conv, module: Module, isa: Isa) -> None:
+        self.k = kernel
+        self.isa = isa
+        self.f, self.words, self.lo, self.hi, self.scratch = kernel.function(module)
+        self.wide = 16 if kernel.block.pixels > 8 else 8
+        self.scalar = SCALAR[kernel.kind]
+        self.acc_type = vector(self.scalar, kernel.block.lanes)
+
+    def write(self) -> None:
+        f, k, words = self.f, self.k, self.words
+        extras = len(k.extras)
+        self.x, self.w = pointer(f, words, 0), pointer(f, words, 1)
+        self.e = [pointer(f, words, 2 + i) for i in range(extras)]
+        self.y = pointer(f, words, 2 + extras)
+        numbers = iter(integer(f, words, 3 + extras + i) for i in range(len(k.integers)))
+        take = lambda n: [next(numbers) for _ in range(n)]
+        self.pixels, tiles, run, groups, blocks, self.inputs, outputs = take(7)
+        self.x_n, self.x_c, x_group, self.w_c, w_block, w_group, self.y_n, y_group = take(8)
+        self.axes = [Words(*take(9)) for _ in range(3)]
+        extra_words = [take(5) for _ in k.extras]
+        self.extra_strides = [e[:4] for e in extra_words]
+        # Reciprocals: a quotient of whole numbers below 2^31, taken in the middle between them, is never rounded over.
+        self.reciprocal = [1.0 / a.outputs.convert("double") for a in self.axes]
+        b = k.block
+        self.acc = f.alloca(self.acc_type, b.pixels * b.vectors)
+        self.out_places = f.alloca("i64", self.wide)
+        self.extra_places = [f.alloca("i64", self.wide) for _ in k.extras]
+        self.in_places = f.alloca("i64", self.wide)
+        if k.unit:
+            with f.loop(0, self.inputs * k._size, 64) as zero:
+                f.store(f.constant("<16 x i32>", 0), f.at(self.scratch, zero.index))
+        item_size = k.out_dtype.itemsize
+        per_run = groups * blocks
+        with f.loop(self.lo, self.hi) as item:
+            chunk, rest = item.index.udiv(per_run), item.index.urem(per_run)
+            group, block = rest.udiv(blocks), rest.urem(blocks)
+            channel = block * b.channels
+            self.left = outputs - channel
+            self.x_at = f.at(self.x, group * x_group)
+            self.w_at = f.at(self.w, group * w_group + block * w_block)
+            self.y_at = f.at(self.y, group * y_group + channel * item_size)
+            self.e_at = [
+                f.at(p, group * s[4] + (channel * e.dtype.itemsize if e.channels else 0))
+                for p, s, e in zip(self.e, extra_words, k.extras, strict=True)
+            ]
+            first = chunk * run
+            last = f.intrinsic("smin", "i64", first + run, tiles)
+            with f.loop(first, last) as tile:
+                self._tile(tile.index * b.pixels)
+        f.ret()
+
+    def _tile(self, first: Value) -> None:
+        """The pixels from ``first`` on, for one block of channels."""
+        f, k = self.f, self.k
+        wide = self.wide
+        ints, longs, doubles = f"<{wide} x i32>", f"<{wide} x i64>", f"<{wide} x double>"
+        splat = lambda v: f.splat(v, wide)
+        short = lambda v: splat(v.convert("i32"))
+        last = short(self.pixels - 1)
+        index = f.intrinsic("smin", ints, f.constants("i32", range(wide)) + short(first), last)
+        place: list[Value] = []
+        for axis, inverse in zip(self.axes[::-1], self.reciprocal[::-1], strict=True):
+            middle = index.convert(doubles) + 0.5
+            quotient = (middle * splat(inverse)).convert(ints)
+            place.insert(0, index - quotient * short(axis.outputs))
+            index = quotient
+        long = lambda v: v.convert(longs)
+        inputs = [i * short(a.step) - short(a.low) for i, a in zip(place, self.axes, strict=True)]
+
+        def places(base: Value, n: Value, strides: Sequence[Value], at: Sequence[Value]) -> Value:
+            total = splat(f.cast("ptrtoint", base, "i64")) + long(index) * splat(n)
+            for i, s in zip(at, strides, strict=True):
+                total = total + long(i) * splat(s)
+            return total
+
+        start = places(self.x_at, self.x_n, [a.x for a in self.axes], inputs)
+        f.store(places(self.y_at, self.y_n, [a.y for a in self.axes], place), self.out_places)
+        for base, s, at in zip(self.e_at, self.extra_strides, self.extra_places, strict=True):
+            f.store(places(base, s[0], s[1:], place), at)
+        self._sum(start, inputs)
+        count = f.intrinsic("smin", "i64", self.pixels - first, f.constant("i64", k.block.pixels))
+        full = self.left.ge(k.block.channels)
+        with f.if_(full), f.loop(0, count) as i:
+            self._finish(i.index, None)
+        with f.if_(~full):
+            masks: list[Value] = []
+            for v in range(k.block.vectors):
+                there = f.intrinsic("smax", "i64", self.left - v * k.block.lanes, f.constant("i64", 0))
+                masks.append(f.lanes_below(there, k.block.lanes))
+            with f.loop(0, count) as i:
+                self._finish(i.index, masks)
+
+    def _sum(self, start: Value, inputs: Sequence[Value]) -> None:
+        """All taps and features into the accumulators in memory."""
+        f, b = self.f, self.k.block
+        wide = self.wide
+        splat = lambda v: f.splat(v, wide)
+        zero = f.constant(self.acc_type, 0)
+        d, h, w = self.axes
+        taps = d.taps * h.taps * w.taps
+        none = f.constant("i64", 0)
+        with f.loop(0, taps, carry=[none, none, none, *[zero] * (b.pixels * b.vectors)]) as tap:
+            td, th, tw, *acc = tap.carried
+            steps = [t * a.dilation for t, a in zip((td, th, tw), self.axes, strict=True)]
+            ahead = steps[0] * d.x + steps[1] * h.x + steps[2] * w.x
+            places = start + splat(ahead)
+            if self.k.unit:
+                inside: Value | None = None
+                for i, s, a in zip(inputs, steps, self.axes, strict=True):
+                    fits = (i + splat(s.convert("i32"))).ult(splat(a.size.convert("i32")))
+                    inside = fits if inside is None else inside & fits
+                assert inside is not None
+                places = f.select(inside, places, splat(f.cast("ptrtoint", self.scratch, "i64")))
+            f.store(places, self.in_places)
+            rows = [f.load("ptr", f.at(self.in_places, i, 8), 8) for i in range(b.pixels)]
+            weights = f.at(self.w_at, td * d.w + th * h.w + tw * w.w)
+            acc = self._features(rows, weights, acc)
+            # The next tap: the innermost dimension first.
+            end_w = (tw + 1).eq(w.taps)
+            next_h = f.select(end_w, th + 1, th)
+            end_h = next_h.eq(h.taps)
+            tap.next(f.select(end_h, td + 1, td), f.select(end_h, 0, next_h), f.select(end_w, 0, tw + 1), *acc)
+        for i, value in enumerate(tap.results[3:]):
+            f.store(value, f.at(self.acc, i * b.lanes * self._acc_bytes), 64)
+
+    @property
+    def _acc_bytes(self) -> int:
+        return WORK[self.k.kind].itemsize
+
+    def _features(self, rows: Sequence[Value], weights: Value, acc: Sequence[Value]) -> Sequence[Value]:
+        """One tap: products of all features, added to ``acc``."""
+        f, k = self.f, self.k
+        unroll = 4 if k.unit else 1
+        whole = self.inputs & -unroll
+        step = self.w_c
+        with f.loop(0, whole, unroll, carry=[weights, *acc]) as c:
+            at, *now = c.carried
+            for u in range(unroll):
+                now = self._products(rows, c.index, u, at, now)
+                at = f.at(at, step)
+            c.next(at, *now)
+        at, *now = c.results
+        if unroll == 1:
+            return now
+        with f.loop(whole, self.inputs, carry=[at, *now]) as c:
+            at, *now = c.carried
+            c.next(f.at(at, step), *self._products(rows, c.index, 0, at, now))
+        return c.results[1:]
+
+    def _products(
+        self, rows: Sequence[Value], index: Value, ahead: int, at: Value, acc: Sequence[Value]
+    ) -> list[Value]:
+        f, b, size = self.f, self.k.block, self.k._size
+        bytes_ = b.lanes * self._acc_bytes
+        w = [
+            f.load(self.acc_type, f.at(at, v * bytes_), 2 if self.k.kind == "pairs" else None) for v in range(b.vectors)
+        ]
+        found: list[Value] = []
+        offset = None if self.k.unit else index * self.x_c
+        for i, row in enumerate(rows):
+            place = f.at(f.at(row, index, size), ahead * size) if offset is None else f.at(row, offset)
+            x = f.splat(f.load(self.scalar, place, 2 if self.k.kind == "pairs" else None), b.lanes)
+            for v in range(b.vectors):
+                found.append(multiply_add(f, self.isa, self.k.kind, x, w[v], acc[i * b.vectors + v]))
+        return found
+
+    def _finish(self, i: Value, masks: Sequence[Value] | None) -> None:
+        """Pixel ``i`` of the block: epilogue and store."""
+        f, k, isa = self.f, self.k, self.isa
+        b = k.block
+        y = f.load("ptr", f.at(self.out_places, i, 8), 8)
+        e_at = [f.load("ptr", f.at(p, i, 8), 8) for p in self.extra_places]
+        size = b.vectors * b.lanes * self._acc_bytes
+        for v in range(b.vectors):
+            acc = f.load(self.acc_type, f.at(f.at(self.acc, i, size), v * b.lanes * self._acc_bytes))
+            values = [convert.convert(f, isa, acc, WORK[k.kind], k.dtype)]
+            for e, at in zip(k.extras, e_at, strict=True):
+                values.append(self._extra(e, at, v, masks))
+            (result,) = k.epilogue.emit(f, isa, values)
+            raw = convert.to_memory(f, isa, k.out_dtype, result)
+            place = f.at(y, v * b.lanes * k.out_dtype.itemsize)
+            if masks is None:
+                f.store(raw, place)
+            else:
+                f.store_masked(raw, place, masks[v])
+
+    def _extra(self, e: Extra, at: Value, v: int, masks: Sequence[Value] | None) -> Value:
+        f, lanes = self.f, self.k.block.lanes
+        if not e.channels:
+            one = convert.from_memory(f, self.isa, e.dtype, f.load(convert.memory_type(e.dtype), at))
+            return f.splat(one, lanes)
+        place = f.at(at, v * lanes * e.dtype.itemsize)
+        type = convert.memory_type(e.dtype, lanes)
+        raw = f.load(type, place) if masks is None else f.load_masked(type, place, masks[v])
+        return convert.from_memory(f, self.isa, e.dtype, raw)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An `Axis` as the machine code reads it."""
+
+    size: Value
+    outputs: Value
+    taps: Value
+    step: Value
+    dilation: Value
+    low: Value
+    x: Value
+    w: Value
+    y: Value
+
+
+def multiply_add(f: Function, isa: Isa, kind: Kind, x: Value, w: Value, acc: Value) -> Value:
+    """``acc + x * w``; of "pairs", both products of 16-bit halves are added. Integers wrap."""
+    if kind in ("f32", "f64"):
+        return f.fma(x, w, acc)
+    if kind != "pairs":
+        return acc + x * w
+    lanes = int(acc.type[1:].split(" ")[0])
+    halves = vector("i16", 2 * lanes)
+    if isa.vnni and isa.name == "avx512":
+        return f.call("llvm.x86.avx512.vpdpwssd.512", acc.type, acc, x.bitcast(halves), w.bitcast(halves))
+    name = {512: "avx512.pmaddw.d.512", 256: "avx2.pmadd.wd", 128: "sse2.pmadd.wd"}[isa.bits]
+    if isa.x86:
+        return acc + f.call(f"llvm.x86.{name}", acc.type, x.bitcast(halves), w.bitcast(halves))
+    low = (x << 16 >> 16) * (w << 16 >> 16)
+    return acc + low + (x >> 16) * (w >> 16)

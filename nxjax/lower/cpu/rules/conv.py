@@ -1,0 +1,267 @@
+"""Convolutions: which kernel, and what has to be moved or converted before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.conv import NONE, WORK, Axis, Conv, Extra, Kind, Problem, block_for, lanes_for, vectors_for
+from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.nest import Input, Nest, Output
+from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
+from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
+from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, setup, simplified
+from nxjax.ops.arithmetic import add
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dot import working_dtype
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation
+
+# Sums of so many terms are cut: each part is summed for itself, in the cache, and then added.
+_PART_BYTES: Final = 384 << 10
+_SHORT: Final = 8  # fewer input features than this do not make a loop
+
+
+def kind_of(dtype: DType, out: DType, depth: int) -> Kind:
+    """How products of ``dtype`` are summed for a result of ``out``."""
+    if dtype in dtypes.COMPLEX or dtype == dtypes.bool_ or out in dtypes.COMPLEX:
+        raise NoKernel("complex numbers and booleans are convolved by NumPy")
+    if dtype in dtypes.INTEGER and out in dtypes.INTEGER:
+        if dtypes.bit_width(out) > 32:
+            return "i64"
+        short = dtype == dtypes.int16 or dtypes.bit_width(dtype) <= 8
+        return "pairs" if short else "i32"
+    return "f64" if working_dtype(dtype, out, depth) == dtypes.float64 else "f32"
+
+
+@rule("conv_general_dilated")
+def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequence[Any]:
+    type = e.outputs[0].type
+    numbers = e.params["dimension_numbers"]
+    depth = math.prod(e.inputs[1].type.shape[i] for i in numbers.rhs_spec[1:])
+    kind = kind_of(e.inputs[0].type.dtype, type.dtype, depth)
+    if len(numbers.lhs_spec) > 5:
+        raise NoKernel("more than three spatial dimensions")
+    y = channels_last(type.shape, type.dtype, numbers.out_spec[1])
+    if not type.size:
+        return [y]
+    x, w = b.view(lhs), b.view(rhs)
+    work = np.dtype("int16") if kind == "pairs" else WORK[kind]
+    x, w = (converted(b, v, work, spec[1]) for v, spec in ((x, numbers.lhs_spec), (w, numbers.rhs_spec)))
+    if kind == "pairs" and x.shape[numbers.lhs_spec[1]] > 1 and x.strides[numbers.lhs_spec[1]] != work.itemsize:
+        x = moved(b, x, numbers.lhs_spec[1])
+    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count", "batch_group_count")
+    given = {k: e.params[k] for k in names}
+    phases = [simplified(s) for s in setup(x, w, y, tuple(numbers), **given)]
+    if type.dtype != WORK[kind] and kind != "pairs" and any(map(_is_long, phases)):
+        # Parts of a long sum are added in the dtype that products are summed in.
+        y = channels_last(type.shape, WORK[kind], numbers.out_spec[1])
+        for s in setup(x, w, y, tuple(numbers), **given):
+            one(b, simplified(s), x, w, y, kind, WORK[kind])
+        return [converted(b, y, type.dtype, numbers.out_spec[1])]
+    for s in phases:
+        one(b, s, x, w, y, kind, type.dtype)
+    return [y]
+
+
+def converted(b: Builder, v: View, dtype: DType, last: int) -> View:
+    """``v`` in ``dtype``; a copy has dimension ``last`` innermost."""
+    if v.dtype == dtype:
+        return v
+    out = channels_last(v.shape, dtype, last)
+    order = sorted(range(len(v.shape)), key=lambda i: -out.strides[i])
+    at = transposed(v, order)
+    node = Node(convert_element_type, (("dtype", dtype),), (0,), dtype)
+    strides = transposed(out, order).strides
+    nest = Nest(at.shape, len(at.shape), False, (Input(v.dtype, at.strides),), (node,), (Output(1, strides),))
+    b.call(nest, [v], [out])
+    return out
+
+
+def moved(b: Builder, v: View, last: int) -> View:
+    """A copy of ``v`` with dimension ``last`` innermost."""
+    out = channels_last(v.shape, v.dtype, last, 64)
+    copy(b, v, out)
+    return out
+
+
+# --- one convolution without holes ---
+
+
+def one(b: Builder, s: Setup, x: View, w: View, y: View, kind: Kind, dtype: DType) -> None:
+    """The convolution ``s`` of memory of ``x`` and ``w`` into that of ``y``."""
+    size = x.dtype.itemsize
+    if s.inputs == 1 or not math.prod(d.taps for d in s.dims):
+        s = replace(s, x_c=size)
+    if s.outputs == 1:
+        s = replace(s, w_o=size)
+    if _is_long(s) and kind != "pairs":
+        long(b, s, x, w, y, kind, dtype)
+        return
+    if s.inputs < _SHORT and s.dims and s.dims[-1].taps > 1 and s.groups == 1 and s.dims[-1].dilation == 1:
+        s, x = merged(b, s, x)
+    if s.x_c != size and (s.padded or s.inputs >= _SHORT):
+        s, x = gathered(b, s, x)
+    run(b, s, x, w, y, kind, dtype)
+
+
+def run(
+    b: Builder,
+    s: Setup,
+    x: View,
+    w: View,
+    y: View,
+    kind: Kind,
+    dtype: DType,
+    epilogue: Expression | None = None,
+    extras: Sequence[tuple[Extra, View]] = (),
+) -> None:
+    """One call of the kernel; weights are packed first unless they lie as it reads them."""
+    target = isa.current()
+    s, w = weights(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
+    block = block_for(kind, target, s.outputs, s.pixels)
+    axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in s.dims]
+    axes = [NONE] * (3 - len(axes)) + axes
+    problem = Problem(
+        s.batch, s.groups, s.inputs, s.outputs, (axes[0], axes[1], axes[2]), s.x_n, s.x_c, s.x_group,
+        s.w_c, block.channels * WORK[kind].itemsize, s.w_group, s.y_n, s.y_group,
+    )  # fmt: skip
+    kernel = Conv(problem, kind, block, dtype, epilogue, [e for e, _ in extras])
+    ins = [at(x, s.x_offset), at(w, s.w_offset), *(v for _, v in extras)]
+    b.call(kernel, ins, [at(y, s.y_offset)], kernel.integers)
+
+
+def at(v: View, offset: int) -> View:
+    """The memory of ``v`` from ``offset`` bytes on."""
+    return shifted(v, offset, v.shape, v.strides)
+
+
+def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[Setup, View]:
+    """Weights with output channels innermost, in whole blocks; lanes beyond the last channel hold anything."""
+    size = w.dtype.itemsize
+    if kind != "pairs" and s.w_o == size and s.outputs % channels == 0:
+        return s, w
+    taps = [d.taps for d in s.dims]
+    strides = [s.w_group, *(d.w for d in s.dims), s.w_c, s.w_o]
+    source = shifted(w, s.w_offset, (s.groups, *taps, s.inputs, s.outputs), strides)
+    if kind != "pairs":
+        out = ordered(source.shape, w.dtype, range(len(source.shape)), pad=channels)
+        copy(b, source, out)
+    else:
+        # [groups, taps, pairs, outputs, 2]: the missing half of an odd last pair is zero.
+        half = -(-s.inputs // 2)
+        room = ordered((s.groups, *taps, half, -(-s.outputs // channels) * channels * 2), w.dtype, range(len(taps) + 3))
+        if s.inputs % 2:
+            copy(b, shifted(b.const(np.zeros(1, w.dtype)), 0, room.shape, (0,) * len(room.shape)), room)
+        pair = room.strides[-2]
+        for parity in range(2):
+            count = (s.inputs + 1 - parity) // 2
+            shape = (s.groups, *taps, count, s.outputs)
+            part = shifted(w, s.w_offset + parity * s.w_c, shape, [*strides[:-2], 2 * s.w_c, s.w_o])
+            copy(b, part, shifted(room, parity * size, shape, [*room.strides[:-2], pair, 2 * size]))
+        out = room
+        s = replace(s, inputs=half, x_c=2 * size)
+    dims = tuple(replace(d, w=step) for d, step in zip(s.dims, out.strides[1:-2], strict=True))
+    return replace(s, dims=dims, w_group=out.strides[0], w_c=out.strides[-2], w_o=out.strides[-1], w_offset=0), out
+
+
+def gathered(b: Builder, s: Setup, x: View, padded: bool = False, keep: bool = False) -> tuple[Setup, View]:
+    """A copy of the input with features innermost, or with ``keep`` in the order it has; ``padded`` with its zeros."""
+    dims = list(s.dims)
+    lows = [0] * len(dims)
+    if padded:
+        for i, d in enumerate(dims):
+            lows[i] = d.low
+            dims[i] = replace(d, low=0, size=(d.outputs - 1) * d.step + (d.taps - 1) * d.dilation + 1)
+    shape = (s.batch, *(d.size for d in dims), s.groups, s.inputs)
+    strides = (s.x_n, *(d.x for d in s.dims), s.x_group, s.x_c)
+    order = sorted(range(len(shape)), key=lambda i: -abs(strides[i])) if keep else range(len(shape))
+    out = ordered(shape, x.dtype, list(order), slack=64)
+    # What there is of the input: in the copy from ``low`` on.
+    first = [max(0, -low) for low in lows]
+    count = [max(0, min(d.size, n.size - low) - a) for d, n, low, a in zip(s.dims, dims, lows, first, strict=True)]
+    if any(n.size != c for n, c in zip(dims, count, strict=True)):
+        copy(b, shifted(b.const(np.zeros(1, x.dtype)), 0, shape, (0,) * len(shape)), out)
+    begin = s.x_offset + sum(a * d.x for a, d in zip(first, s.dims, strict=True))
+    put = sum((a + low) * step for a, low, step in zip(first, lows, out.strides[1:-2], strict=True))
+    inner = (s.batch, *count, s.groups, s.inputs)
+    copy(b, shifted(x, begin, inner, strides), shifted(out, put, inner, out.strides))
+    new = tuple(replace(d, x=step) for d, step in zip(dims, out.strides[1:-2], strict=True))
+    return replace(s, dims=new, x_n=out.strides[0], x_group=out.strides[-2], x_c=out.strides[-1], x_offset=0), out
+
+
+def merged(b: Builder, s: Setup, x: View) -> tuple[Setup, View]:
+    """Few input features: those of all taps along the last dimension as one longer row of features."""
+    size = x.dtype.itemsize
+    d = s.dims[-1]
+    if d.w != s.inputs * s.w_c and s.inputs > 1:
+        return s, x
+    if d.padded or s.x_c != size or d.x != s.inputs * size:
+        s, x = gathered(b, s, x, padded=True)
+        d = s.dims[-1]
+    step = s.w_c if s.inputs > 1 else d.w
+    row = replace(d, size=d.outputs * d.step, taps=1, low=0, w=0)
+    start = s.x_offset - d.low * d.x
+    return replace(s, dims=(*s.dims[:-1], row), inputs=d.taps * s.inputs, w_c=step, x_offset=start), x
+
+
+def _is_long(s: Setup) -> bool:
+    """Few input features and a window that is longer, as gradients of kernels have."""
+    return bool(s.dims) and s.inputs <= 2 * _SHORT and s.dims[-1].taps > max(s.inputs, _SHORT) and len(s.dims) < 3
+
+
+def long(b: Builder, s: Setup, x: View, w: View, y: View, kind: Kind, dtype: DType) -> None:
+    """A window longer than there are features: the loop runs along its last dimension, features are taps.
+
+    The batch, which is a kernel's features where this is a gradient, is the innermost dimension of pixels. The sum is
+    cut into parts that stay in the cache while all pixels pass by.
+    """
+    if s.padded:
+        s, x = gathered(b, s, x, padded=True, keep=True)
+    size = x.dtype.itemsize
+    target = isa.current()
+    if s.w_o != size or s.outputs % (vectors_for(kind, target, s.outputs) * lanes_for(kind, target)):
+        s, w = weights(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
+    d = s.dims[-1]
+    s = replace(s, x_offset=s.x_offset - d.low * d.x)
+    row = Dim(1 << 30, d.outputs, s.inputs, d.step * d.x, s.x_c, 0, 1, s.w_c, d.y)
+    pixel = Dim(s.batch * 2, s.batch, 1, 1, 1, 0, s.x_n, 0, s.y_n)
+    s = replace(s, batch=1, dims=(*s.dims[:-1], row, pixel), inputs=d.taps, x_c=d.x * d.dilation, w_c=d.w, x_n=0, y_n=0)
+    parts = list(cut(s, size))
+    for i, part in enumerate(parts):
+        if not i:
+            run(b, part, x, w, y, kind, dtype)
+            continue
+        before = [*(d.y for d in part.dims)]
+        before = [0] * (3 - len(before)) + before
+        extra = Extra(y.dtype, part.y_n, (before[0], before[1], before[2]), part.y_group, True)
+        plus = Expression((dtype, y.dtype), (Node(add, (), (0, 1), dtype),), (2,))
+        run(b, part, x, w, y, kind, dtype, plus, [(extra, at(y, part.y_offset))])
+
+
+def cut(s: Setup, size: int) -> list[Setup]:
+    """``s`` in parts of the sum along its taps, so that what a part reads of both operands stays in the cache."""
+    reach = math.prod(d.outputs for d in s.dims if d.taps == 1) + s.outputs
+    parts = [s]
+    for i, d in enumerate(s.dims):
+        inside = math.prod(e.taps for e in s.dims[i + 1 :]) * s.inputs * reach * size
+        if d.taps == 1 or d.taps * inside <= _PART_BYTES:
+            continue
+        step = max(1, _PART_BYTES // inside)
+        parts = [_taps(part, i, first, min(step, d.taps - first)) for part in parts for first in range(0, d.taps, step)]
+        if inside <= _PART_BYTES:
+            break
+    return parts
+
+
+def _taps(s: Setup, i: int, first: int, count: int) -> Setup:
+    """Some of the taps along dimension ``i``."""
+    d = s.dims[i]
+    dims = (*s.dims[:i], replace(d, taps=count), *s.dims[i + 1 :])
+    return replace(s, dims=dims, x_offset=s.x_offset + first * d.dilation * d.x, w_offset=s.w_offset + first * d.w)
