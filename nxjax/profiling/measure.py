@@ -8,6 +8,7 @@ from typing import Any
 
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter, empty, run_kernel
+from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.reference.quiet import quiet
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa
@@ -133,7 +134,7 @@ def _profile(name: str, program: CpuProgram, measured: bool) -> Profile:
         program.arena,
         total(program.in_types),
         total(program.out_types),
-        peaks(1),
+        peaks(runtime().thread_statistics()["threads"]),
         measured,
     )
 

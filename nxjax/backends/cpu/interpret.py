@@ -10,12 +10,24 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.native.runtime import runtime
+from nxjax.backends.cpu.native.tape import PARALLEL_NS, chunk_of, time_of
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.cpu.tape import Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+_PARALLEL = ctypes.CFUNCTYPE(
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
 # A step, when it began (`time.perf_counter`), and the seconds it took.
 Watch = Callable[[Step, float, float], None]
 
@@ -44,6 +56,7 @@ class Interpreter:
         self.watch = watch
         calls = list(program.calls())
         found = engine.addresses([c.kernel for c in calls])
+        self._parallel = _PARALLEL(runtime().addresses.parallel_for)
         self._addresses = {c.kernel.symbol: a for c, a in zip(calls, found, strict=True)}
 
     def __call__(self, xs: Sequence[NDArray]) -> list[NDArray]:
@@ -55,6 +68,16 @@ class Interpreter:
         self._run(program.steps)
         # A result may be an argument's, a constant's or another result's memory.
         return [self._array(Ref(b), t).copy() for b, t in zip(program.outputs, program.out_types, strict=True)]
+
+    def _kernel(self, address: int, kernel: Kernel, words: list[int]) -> None:
+        """On as many threads as the tape machine would take."""
+        chunk = chunk_of(kernel)
+        if time_of(kernel) <= PARALLEL_NS or kernel.items <= chunk:
+            run_kernel(address, kernel, words)
+            return
+        array = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words], np.uint64)
+        scratch = empty(kernel.scratch)
+        self._parallel(address, array.ctypes.data, kernel.items, chunk, kernel.scratch, scratch.ctypes.data, None)
 
     def _address(self, ref: Ref) -> int:
         b = ref.buffer
@@ -84,7 +107,7 @@ class Interpreter:
         match step:
             case Call():
                 words = [*map(self._address, (*step.ins, *step.outs)), *step.integers]
-                run_kernel(self._addresses[step.kernel.symbol], step.kernel, words)
+                self._kernel(self._addresses[step.kernel.symbol], step.kernel, words)
             case Copy():
                 ctypes.memmove(self._address(step.target), self._address(step.source_ref), step.nbytes)
             case Host():
