@@ -106,7 +106,7 @@ class Move(Kernel):
         self.target = tuple(target)
         self.size = size
         self.nbytes = math.prod(shape) * size
-        self._axes, self._element = essential(shape, source, target, size) if self.nbytes else ((), size)
+        self._axes, self.element = essential(shape, source, target, size) if self.nbytes else ((), size)
         self._streams = self.nbytes >= STREAM
         self._levels, self._body, self._moved = self._plan()
         # The outermost loops are the items; the others run inside one.
@@ -121,7 +121,7 @@ class Move(Kernel):
     @property
     def key(self) -> str:
         axes = " ".join(f"{a.size}:{a.source}:{a.target}" for a in self._axes) if self.nbytes else "nothing"
-        return f"move({self._element}B {axes})"
+        return f"move({self.element}B {axes})"
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return (np.ascontiguousarray(xs[0]).reshape(self.shape),)
@@ -134,7 +134,7 @@ class Move(Kernel):
 
     def _plan(self) -> tuple[list[Level], _Body, int]:
         """The loops in order, what is done in the innermost of them, and the bytes that it moves."""
-        size = self._element
+        size = self.element
         if not self._axes:
             return [], lambda w, s, t: w.elements(s, t, Axis(1, 0, 0)), size
         *outer, q = self._axes
@@ -165,7 +165,7 @@ class Move(Kernel):
 
         How large they are was found by measuring 4096 x 4096, 4097 x 4099 and [64, 56, 56, 64] of every size.
         """
-        size = self._element
+        size = self.element
         # Small elements past the caches: whole lines of the source, long rows of the target, put together in scratch.
         gathers = self._streams and size < 4
         long = (64, 1024 // size) if gathers else (SQUARE, 4 * SQUARE) if self._streams else (SQUARE, SQUARE)
@@ -176,7 +176,7 @@ class Move(Kernel):
             self.scratch = block_p * (block_q * size + LINE)
         body: _Body = lambda w, s, t: w.block(s, t, *block, side)
         # Along the source's rows first: the target's are long.
-        return [*map(whole, others), over_q, over_p], body, block_p * block_q * self._element
+        return [*map(whole, others), over_q, over_p], body, block_p * block_q * self.element
 
     # --- code ---
 
@@ -187,7 +187,7 @@ class Move(Kernel):
             return
         source, target = self.places(f, words)
         streams = self._streams and isa.name in ("avx512", "avx2")
-        writer = _Writer(f, isa, self._element, streams, scratch)
+        writer = Writer(f, isa, self.element, streams, scratch)
         with f.loop(lo, hi) as item:
             rest, s, t = item.index, source, target
             for level in reversed(self._levels[: self._outside]):
@@ -202,7 +202,16 @@ class Move(Kernel):
         """Where the first elements of source and target are."""
         return pointer(f, words, 0), pointer(f, words, 1)
 
-    def _inside(self, f: Function, writer: _Writer, levels: list[Level], s: Value, t: Value) -> None:
+    @property
+    def single(self) -> bool:
+        """Whether one element is all."""
+        return self.nbytes == self.size
+
+    def write(self, f: Function, writer: Writer, s: Value, t: Value) -> None:
+        """All of it inside another kernel; the writer is for elements of `element` bytes."""
+        self._inside(f, writer, self._levels, s, t)
+
+    def _inside(self, f: Function, writer: Writer, levels: list[Level], s: Value, t: Value) -> None:
         if not levels:
             self._body(writer, s, t)
         elif levels[0].count == 1:
@@ -223,16 +232,16 @@ def _begin(f: Function, level: Level, turn: Value, s: Value, t: Value) -> tuple[
     return (f.at(s, start * axis.source) if axis.source else s), f.at(t, start * axis.target)
 
 
-_Body = Callable[["_Writer", Value, Value], None]
+_Body = Callable[["Writer", Value, Value], None]
 
 
 @final
-class _Writer:
+class Writer:
     """Writes the innermost work: elements of ``size`` bytes, from ``s`` to ``t``."""
 
-    def __init__(self, f: Function, isa: Isa, size: int, streams: bool, scratch: Value) -> None:
+    def __init__(self, f: Function, isa: Isa, size: int, streams: bool, scratch: Value | None = None) -> None:
         self.f = f
-        self.scratch = scratch
+        self.scratch = scratch or f.constant("ptr", 0)
         self.isa = isa
         self.size = size
         self.streams = streams

@@ -21,6 +21,7 @@ import numpy as np
 
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
 from nxjax.lower.cpu.tape import Buffer, Call, Counter, Host, Ref, Step
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
@@ -29,50 +30,10 @@ from nxjax.trace.types import ArrayType, Shape
 NDArray = np.ndarray[Any, Any]
 
 
-class NoKernel(Exception):
-    """A rule has no kernel for this case; the message is the reason."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class View:
-    """Elements in memory: a place, a shape, and bytes from one element to the next along each dimension.
-
-    Strides may be 0 (repeated) or negative (reversed), so that broadcasts, transposes, slices and reversals cost
-    nothing. ``ref`` is the place of the first element.
-    """
-
-    ref: Ref
-    shape: Shape
-    strides: tuple[int, ...]
-    dtype: DType
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def is_dense(self) -> bool:
-        """Row-major, with no gap."""
-        return self.size == 0 or all(
-            n == 1 or s == d
-            for n, s, d in zip(self.shape, self.strides, dense_strides(self.shape, self.dtype), strict=True)
-        )
-
-
-def dense_strides(shape: Shape, dtype: DType) -> tuple[int, ...]:
-    """Row-major strides in bytes."""
-    step, found = dtype.itemsize, []
-    for n in reversed(shape):
-        found.append(step)
-        step *= n
-    return tuple(reversed(found))
-
-
 Rule = Callable[..., Sequence[Any]]
 _rules: dict[str, Rule] = {}
 # Files of rules, imported when the first program is lowered.
-MODULES: Final[tuple[str, ...]] = ("conv", "join", "slicing", "control", "effects")
+MODULES: Final[tuple[str, ...]] = ("conv", "gather", "join", "slicing", "control", "effects")
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -162,8 +123,3 @@ class Builder:
             )
         )
         return outs
-
-
-def dense_view(buffer: Buffer, type: ArrayType, moves: tuple[tuple[Counter, int], ...] = ()) -> View:
-    """A buffer as one dense array."""
-    return View(Ref(buffer, 0, moves), type.shape, dense_strides(type.shape, type.dtype), type.dtype)

@@ -1,0 +1,89 @@
+"""gather: one kernel for any dimension numbers; a single window at a known place is only looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nxjax.kernels.cpu.gather import Gather
+from nxjax.kernels.cpu.grid import Side
+from nxjax.kernels.cpu.indices import Component, Vectors
+from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
+from nxjax.lower.cpu.rules.slicing import part
+from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, default_fill
+from nxjax.trace import dtypes
+from nxjax.trace.program import Equation
+from nxjax.trace.types import Shape
+
+
+def along_batch(numbers: GatherDimensionNumbers, x: View, indices: View) -> list[int]:
+    """Per batch dimension of the indices, the stride of the array along the dimension that the two share, else 0."""
+    shared = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    return [x.strides[shared[k]] if k in shared else 0 for k in range(len(indices.shape) - 1)]
+
+
+def vectors_of(numbers: GatherDimensionNumbers, x: View, indices: View, sizes: Sequence[int], clip: bool) -> Vectors:
+    """How index vectors are read, and what they mean for ``x``."""
+    if dtypes.bit_width(indices.dtype) < 8:
+        raise NoKernel(f"{indices.dtype.name} indices")
+    components = tuple(
+        Component(k * indices.strides[-1], x.shape[d] - sizes[d], x.strides[d])
+        for k, d in enumerate(numbers.start_index_map)
+        if not (clip and x.shape[d] == sizes[d])
+    )
+    return Vectors(indices.dtype, components, clip)
+
+
+def _known(n: GatherDimensionNumbers, v: View, vector: np.ndarray[Any, Any], sizes: Shape, y: View) -> View | None:
+    """The window of ``v`` at ``vector`` in the shape and order of ``y``; None if it is not all inside."""
+    starts = [0] * len(v.shape)
+    for index, d in zip(vector, n.start_index_map, strict=True):
+        starts[d] = min(max(int(index), 0), v.shape[d] - sizes[d])
+        if starts[d] != int(index):
+            return None
+    hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
+    strides = [0] * len(y.shape)
+    for d, to in zip([d for d in range(len(v.shape)) if d not in hidden], n.offset_dims, strict=True):
+        strides[to] = v.strides[d]
+    return replace(part(v, starts, sizes), shape=y.shape, strides=tuple(strides))
+
+
+@rule("gather")
+def gather(b: Builder, e: Equation, x: Any, indices: Any) -> Sequence[Any]:
+    n: GatherDimensionNumbers = e.params["dimension_numbers"]
+    sizes: Shape = e.params["slice_sizes"]
+    clip = e.params["mode"] is not GatherScatterMode.FILL_OR_DROP
+    v = b.view(x)
+    type = e.outputs[0].type
+    if isinstance(indices, np.ndarray) and indices.size == len(n.start_index_map) and type.size:
+        found = _known(n, v, indices.reshape(-1), sizes, b.new(type))
+        if found is not None:
+            return (found,)
+    at = b.view(indices)
+    vectors = vectors_of(n, v, at, sizes, clip)
+    out = b.new(type)
+    if not out.size:
+        return (out,)
+    hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
+    window = [d for d in range(len(v.shape)) if d not in hidden]
+    outer = [d for d in range(len(out.shape)) if d not in n.offset_dims]
+    batch = [
+        Side(size, (index, out.strides[d], array))
+        for size, index, d, array in zip(at.shape[:-1], at.strides[:-1], outer, along_batch(n, v, at), strict=True)
+    ]
+    move = Move(
+        [sizes[d] for d in window],
+        [v.strides[d] for d in window],
+        [out.strides[d] for d in n.offset_dims],
+        v.dtype.itemsize,
+    )
+    fill: bytes | None = None
+    if not clip:
+        value = e.params.get("fill_value")
+        fill = np.asarray(default_fill(v.dtype) if value is None else value).astype(v.dtype).tobytes()
+    b.call(Gather(batch, move, vectors, fill), [v, at], [out])
+    return (out,)

@@ -1,0 +1,95 @@
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nxjax.numpy as jnp
+from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+from nxjax.trace import dtypes
+from tests.lower.cpu.rules.equal import ISAS, numbers, results, same, tape
+
+DTYPES = [
+    np.bool_,
+    ml_dtypes.int4,
+    ml_dtypes.float8_e5m2,
+    np.int16,
+    ml_dtypes.bfloat16,
+    np.float32,
+    dtypes.key,
+    np.complex128,
+]
+MODES = [GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS]
+ROWS = GatherDimensionNumbers((1,), (0,), (0,))
+ELEMENTS = GatherDimensionNumbers((), (0,), (0,))
+
+
+@st.composite
+def cases(draw):
+    """Any dimension numbers: operand dimensions are indexed, shared with the indices, both or neither."""
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 17]), max_size=4)))
+    d = range(len(shape))
+    roles = [draw(st.sampled_from(["taken", "run", "run", "shared", "plain"])) for _ in d]
+    shared = [i for i in d if roles[i] == "shared"]
+    sizes = tuple(
+        1 if roles[i] in ("taken", "shared") else draw(st.integers(0 if roles[i] == "plain" else 1, n))
+        for i, n in enumerate(shape)
+    )
+    collapsed = tuple(i for i in d if roles[i] == "taken")
+    mapped = tuple(draw(st.permutations([i for i in d if roles[i] in ("taken", "run")])))
+    extra = draw(st.lists(st.sampled_from([0, 1, 3, 9]), max_size=2))
+    batch = list(extra)
+    places = []
+    for i in shared:
+        k = draw(st.integers(0, len(batch)))
+        batch.insert(k, shape[i])
+        places = [p + (p >= k) for p in places] + [k]
+    window = [i for i in d if i not in (*collapsed, *shared)]
+    rank = len(batch) + len(window)
+    offsets = tuple(sorted(draw(st.permutations(range(rank)))[: len(window)]))
+    numbers_ = GatherDimensionNumbers(offsets, collapsed, mapped, tuple(shared), tuple(places))
+    index = draw(st.sampled_from([np.int8, np.int32, np.uint32, np.int64, np.uint64]))
+    flat = draw(st.lists(st.sampled_from([0, 0, 1, 2, 4, 16, -1, 90]), min_size=1, max_size=8))
+    indices = np.resize(np.asarray(flat), (*batch, len(mapped))).astype(index)
+    return shape, indices, numbers_, sizes
+
+
+@pytest.mark.parametrize("name", ISAS)
+@settings(max_examples=40, deadline=None)
+@given(case=cases(), mode=st.sampled_from(MODES), dtype=st.sampled_from(DTYPES))
+def test_any_dimension_numbers(name, case, mode, dtype):
+    shape, indices, n, sizes = case
+    x = numbers(shape, dtype)
+    same(gather, x, indices, name=name, dimension_numbers=n, slice_sizes=sizes, mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 3000])
+def test_elements_of_a_row(mode, count):
+    x = numbers((1000,), np.float32)
+    i = np.random.default_rng(0).integers(-20, 1020, (count, 1)).astype(np.int32)
+    same(gather, x, i, dimension_numbers=ELEMENTS, slice_sizes=(1,), mode=mode)
+
+
+def test_rows_of_a_table_with_a_given_filling():
+    x = numbers((50, 300), np.float32)
+    i = np.array([[3], [49], [50], [-1]], np.int32)
+    mode = GatherScatterMode.FILL_OR_DROP
+    same(gather, x, i, dimension_numbers=ROWS, slice_sizes=(1, 300), mode=mode, fill_value=-2.5)
+
+
+def test_a_window_at_a_known_place_is_no_copy():
+    x = numbers((50, 300), np.float32)
+    params = {"dimension_numbers": ROWS, "slice_sizes": (1, 300), "mode": GatherScatterMode.FILL_OR_DROP}
+
+    def row(k):
+        index = jnp.asarray([[k]], np.int32)
+        one = lambda v: gather(v, index, **params)
+        one.name = "gather"
+        return one
+
+    for k in (7, 50, -1):
+        (y,) = results(row(k), x)
+        np.testing.assert_array_equal(y, gather.eval(x, np.array([[k]], np.int32), **params))
+    assert "gather" in str(tape(row(50), x))
+    assert "gather" not in str(tape(row(7), x))
