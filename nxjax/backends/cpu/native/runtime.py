@@ -24,7 +24,7 @@ from nxjax.kernels.cpu.ir import Module
 _SYMBOLS: Final[tuple[str, ...]] = (
     "nx_run", "nx_acquire", "nx_release", "nx_parallel_for", "nx_copy",
     "nx_trim", "nx_pool_statistics", "nx_pool_limit", "nx_pool_lock", "nx_pool_unlock",
-    "nx_threads_set", "nx_threads_reset", "nx_threads_statistics", "nx_main",
+    "nx_threads_set", "nx_threads_reset", "nx_threads_statistics", "nx_main", "nx_forked",
 )  # fmt: skip
 # Turns that a helper waits awake for the next region, where it has a processor of its own: some 20 to 50 us.
 _SPINS: Final = 1000
@@ -65,25 +65,31 @@ class Runtime:
         self._set_limit = self._procedure("nx_pool_limit", _I64)
         self._set_threads = self._procedure("nx_threads_set", _I64, _I64)
         self._main = self._procedure("nx_main", _I64)
-        self._lock = self._procedure("nx_pool_lock")
-        self._unlock = self._procedure("nx_pool_unlock")
-        self._reset = self._procedure("nx_threads_reset")
-        self._reset()
+        self._procedure("nx_threads_reset")()
         self._main(threading.main_thread().ident or 0)
         self.set_threads(config.num_threads)
         self.set_limit(config.cpu_pool_bytes)
         watch("num_threads", self.set_threads)
         watch("cpu_pool_bytes", self.set_limit)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._lock, after_in_parent=self._unlock, after_in_child=self._after_fork)
+            self._register_forks()
 
     def _procedure(self, name: str, *types: Any) -> Callable[..., None]:
         return ctypes.PYFUNCTYPE(None, *types)(self._at[name])
 
-    def _after_fork(self) -> None:
-        self._unlock()
-        self._reset()
-        self._main(threading.get_ident())
+    def _register_forks(self) -> None:
+        """The pool is locked around a fork, so that a child finds no list half mended, and a child starts anew.
+
+        Not by hooks of Python's: between them another thread may run, and wait for the pool with the interpreter's
+        lock in its hands.
+        """
+        libc = ctypes.CDLL(None)
+        handlers = [self._at[s] for s in ("nx_pool_lock", "nx_pool_unlock", "nx_forked")]
+        if hasattr(libc, "__register_atfork"):  # glibc, whose pthread_atfork is no symbol
+            getattr(libc, "__register_atfork")(*map(_PTR, handlers), None)  # noqa: B009 - two underscores
+        else:
+            libc.pthread_atfork(*map(_PTR, handlers))
+        os.register_at_fork(after_in_child=lambda: self._main(threading.get_ident()))
 
     # --- settings ---
 

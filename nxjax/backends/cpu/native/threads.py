@@ -54,9 +54,9 @@ _FAULTS: Final = tuple(int(getattr(signal, n)) for n in ("SIGILL", "SIGBUS", "SI
 
 
 def emit(module: Module, system: System) -> None:
-    """Add ``nx_parallel_for``, ``nx_threads_set``, ``nx_threads_reset`` and ``nx_threads_statistics``.
+    """Add ``nx_parallel_for``, ``nx_threads_set``, ``nx_threads_reset``, ``nx_threads_statistics`` and ``nx_forked``.
 
-    Needs ``nx_acquire``, ``nx_release`` (`pool`) and ``nx_poll`` (`machine`).
+    Needs ``nx_acquire``, ``nx_release``, ``nx_pool_unlock`` (`pool`) and ``nx_poll`` (`machine`).
     """
     size = _SLOTS + _SLOT * MOST
     module.globals[_STATE] = f"{_STATE} = internal global [{size} x i8] zeroinitializer, align 64"
@@ -67,6 +67,7 @@ def emit(module: Module, system: System) -> None:
         for write in (_wake, _chunks, _helper, _start, _close):
             write(module, system)
     _reset(module, system)
+    _forked(module)
     _parallel_for(module, system)
 
 
@@ -317,6 +318,14 @@ def _reset(module: Module, system: System) -> None:
         f.call("pthread_cond_init", "i32", f.at(state, _EMPTY), null(f))
     for offset in (_STARTED, _GATE, _BUSY):
         store(f, 0, f.at(state, offset))
+    f.ret()
+
+
+def _forked(module: Module) -> None:
+    """``void nx_forked()``: what a forked child does first."""
+    f = _function(module, "nx_forked", [], "void", seen=True)
+    f.call("nx_pool_unlock", "void")
+    f.call("nx_threads_reset", "void")
     f.ret()
 
 

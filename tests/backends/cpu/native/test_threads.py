@@ -1,0 +1,233 @@
+"""Threads: every item once, whoever takes it; many callers, many helpers, forks and exits."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.memory import Block
+from nxjax.backends.cpu.native import sync
+from nxjax.backends.cpu.native.runtime import processors, runtime, text
+from nxjax.config import config
+from nxjax.errors import ParameterError
+from nxjax.kernels.cpu import isa
+from tests.backends.cpu.native.kernels import Affine, Busy
+
+needs_threads = pytest.mark.skipif(not sync.SYSTEM.threads, reason="there are no POSIX threads here")
+
+
+def parallel_for(kernel, words, chunk):
+    """By the native function, with the interpreter's lock given back."""
+    (code,) = engine(isa.current()).addresses([kernel])
+    table = np.array(words, np.uint64)
+    scratch = Block(kernel.scratch or 64)
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2)
+    return call(runtime().addresses.parallel_for)(
+        code, table.ctypes.data, kernel.items, chunk, kernel.scratch, scratch.address, None
+    )
+
+
+def busy(n, turns, chunk, scratch=4096):
+    y = np.zeros(n, np.int64)
+    kernel = Busy(n, turns, scratch=scratch)
+    assert parallel_for(kernel, [y.ctypes.data, turns], chunk) == 0
+    return y
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 500), st.integers(1, 200))
+def test_every_item_once(threads, items, chunk):
+    with config.using(num_threads=threads):
+        counts = np.zeros(items, np.int64)
+        # In place: an item that were done twice would show.
+        assert parallel_for(Affine(items, 1, 1), [counts.ctypes.data] * 2, chunk) == 0
+    assert (counts == 1).all()
+
+
+def test_the_same_bits_for_any_number_of_threads():
+    wanted = Busy(300, 50).meaning()[0]
+    for threads in (1, 2, 3, 5, 32):
+        with config.using(num_threads=threads):
+            np.testing.assert_array_equal(busy(300, 50, 7), wanted)
+
+
+@needs_threads
+def test_helpers_take_part():
+    with config.using(num_threads=4):
+        before = runtime().thread_statistics()["regions"]
+        busy(64, 20_000, 1)
+        after = runtime().thread_statistics()
+    assert after["regions"] == before + 1 and after["helpers"] >= 3
+
+
+def test_one_thread_starts_no_helper():
+    with config.using(num_threads=1):
+        before = runtime().thread_statistics()
+        busy(64, 100, 1)
+        after = runtime().thread_statistics()
+    assert after["regions"] == before["regions"] and after["helpers"] == before["helpers"]
+
+
+def test_the_number_of_threads_follows_the_setting():
+    with config.using(num_threads=7):
+        assert runtime().thread_statistics()["threads"] == 7
+    assert runtime().thread_statistics()["threads"] == (config.num_threads or processors())
+    with pytest.raises(ParameterError, match="num_threads"):
+        config.update("num_threads", -3)
+    assert config.num_threads >= 0
+
+
+def test_scratch_grows_and_is_nobody_elses():
+    with config.using(num_threads=5):
+        for scratch in (64, 100_000, 5_000_000, 64):
+            np.testing.assert_array_equal(busy(80, 10, 1, scratch), Busy(80, 10).meaning()[0])
+
+
+def test_many_callers_at_once():
+    wanted = Busy(200, 30).meaning()[0]
+    wrong = []
+
+    def work():
+        for _ in range(20):
+            if not np.array_equal(busy(200, 30, 3), wanted):
+                wrong.append(1)
+
+    with config.using(num_threads=3):
+        callers = [threading.Thread(target=work) for _ in range(8)]
+        for t in callers:
+            t.start()
+        for t in callers:
+            t.join()
+    assert not wrong
+
+
+def test_many_threads_on_few_processors_do_not_collapse():
+    def seconds(threads):
+        best = 1e9
+        with config.using(num_threads=threads):
+            busy(64, 100, 1)
+            for _ in range(7):
+                start = time.perf_counter()
+                for _ in range(20):
+                    busy(256, 2000, 4)
+                best = min(best, time.perf_counter() - start)
+        return best
+
+    one, many = seconds(1), seconds(32)
+    assert many < 3 * one + 0.02, (one, many)
+
+
+def in_child(code, timeout=60):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return done.stdout
+
+
+_PRELUDE = """
+import os, sys, threading, time
+import numpy as np
+from nxjax.config import config
+config.update("num_threads", 3)
+from tests.backends.cpu.native.test_threads import busy
+from tests.backends.cpu.native.kernels import Busy
+from nxjax.backends.cpu.native.runtime import runtime
+wanted = Busy(100, 40).meaning()[0]
+def right():
+    return np.array_equal(busy(100, 40, 1), wanted)
+assert right()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_threads_of_its_own():
+    code = (
+        _PRELUDE
+        + """
+# Forked while other threads are in regions, and while they take and give memory.
+stop = False
+def load():
+    while not stop:
+        busy(50, 2000, 1)
+def memory():
+    r = runtime()
+    while not stop:
+        r.release(r.acquire(1000))
+threads = [threading.Thread(target=t) for t in (load, load, memory)]
+for t in threads: t.start()
+for round in range(8):
+    pid = os.fork()
+    if not pid:
+        good = runtime().thread_statistics()["helpers"] == 0 and all(right() for _ in range(5))
+        os._exit(0 if good and runtime().thread_statistics()["helpers"] == 2 else 7)
+    deadline = time.monotonic() + 20
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done: break
+        if time.monotonic() > deadline:
+            os.kill(pid, 9); print("a child hangs"); os._exit(3)
+        time.sleep(0.002)
+    assert os.waitstatus_to_exitcode(status) == 0, status
+    assert right()
+stop = True
+for t in threads: t.join()
+print("well")
+"""
+    )
+    assert in_child(code, 120) == "well\n"
+
+
+def test_the_process_ends_while_a_thread_works():
+    code = (
+        _PRELUDE
+        + """
+def load():
+    while True:
+        busy(50, 20000, 1)
+for _ in range(3): threading.Thread(target=load, daemon=True).start()
+time.sleep(0.1)
+print("ends")
+"""
+    )
+    assert in_child(code) == "ends\n"
+
+
+def test_helpers_leave_signals_to_python():
+    code = (
+        _PRELUDE
+        + """
+import signal
+got = []
+signal.signal(signal.SIGUSR1, lambda *a: got.append(threading.current_thread() is threading.main_thread()))
+assert right()
+for _ in range(20):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.001)
+assert got and all(got)
+masks = [open(f"/proc/self/task/{t}/status").read().split("SigBlk:")[1].split()[0] for t in os.listdir("/proc/self/task")]
+usr1 = 1 << (signal.SIGUSR1 - 1)
+assert sum(bool(int(m, 16) & usr1) for m in masks) == 2, masks
+segv = 1 << (signal.SIGSEGV - 1)
+assert not any(int(m, 16) & segv for m in masks)
+print("well")
+"""
+    )
+    if not os.path.isdir("/proc/self/task"):
+        pytest.skip("needs Linux")
+    assert in_child(code) == "well\n"
+
+
+def test_without_threads_the_caller_does_it():
+    """A system without POSIX threads gets a runtime that has none, and that LLVM takes."""
+    for system in (sync.WINDOWS, sync.DARWIN, sync.POSIX, sync.LINUX):
+        code = text(system)
+        assert ("pthread_create" in code) == system.threads
+        engine(isa.current())._parsed(code)
+    assert "sched_yield" not in text(sync.WINDOWS)
