@@ -158,6 +158,7 @@ class Executable(ABC):
 
     def shortcut(self, jitted: Any, call: Any) -> None:
         """Told, now and then, that a jitted function runs this again; see `transforms.jit_stages.Executable`."""
+        return
 
     # Where arguments and results are, flat; empty where the executor knows one place only.
     input_shardings: tuple[Sharding, ...] = ()

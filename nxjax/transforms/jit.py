@@ -1,9 +1,11 @@
 """`jit`: trace once per type of the arguments, compile once per program, then call.
 
-The fast path (outermost trace, known types, nothing put anywhere) is one flatten, one dictionary look-up and one
-executable call. Arguments that were put somewhere, and shardings that were asked for, choose among executables of the
-same program. Under any other trace the call is bound as one op (`call.jit_call`). How a program is compiled is set from
-outside by `trace.core.install_compiler`; this file names no backend.
+The short way (outermost trace, arrays by position, nothing put anywhere) asks whether types and settings are those of
+the last such call, and runs its executable. The general way is one flatten, one dictionary look-up and one executable
+call. Arguments that were put somewhere, and shardings that were asked for, choose among executables of the same
+program. Under any other trace the call is bound as one op (`call.jit_call`). An executor may answer repeated calls
+before they get here (`Executable.shortcut`). How a program is compiled is set from outside by
+`trace.core.install_compiler`; this file names no backend.
 """
 
 from __future__ import annotations
@@ -11,249 +13,43 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, final
+from typing import Any, Final, final
 
 from nxjax.config import config
-from nxjax.errors import ParameterError, ShardingError, StaticArgumentError
+from nxjax.errors import ParameterError, StaticArgumentError
 from nxjax.ops.sharding import sharding_constraint
-from nxjax.trace import core, tree
+from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, PlacedArray, as_value, type_of
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.mesh import current_mesh
-from nxjax.trace.program import Program
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, as_sharding
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms.call import jit_call
+from nxjax.transforms.jit_stages import Asked, Executable, Lowered, Repeated, Traced, the_compiler
 
-
-class Executable(Protocol):
-    """What a backend makes of a program."""
-
-    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]: ...
-
-    @property
-    def text(self) -> str: ...
-
-    def cost_analysis(self) -> dict[str, float]: ...
-
-    def memory_analysis(self) -> Any: ...
-
-    @property
-    def input_shardings(self) -> Sequence[Sharding]: ...
-
-    @property
-    def output_shardings(self) -> Sequence[Sharding]: ...
-
-
-class Compiler(Protocol):
-    """What compiles programs; set from outside by `trace.core.install_compiler`."""
-
-    def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable: ...
-
-    def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str: ...
-
-    def is_placed(self, program: Program, device: Any = None) -> bool: ...
-
-    def place(
-        self,
-        program: Program,
-        shardings: Sequence[Sharding | None],
-        *,
-        device: Any = None,
-        ins: Sequence[Sharding | None] = (),
-        outs: Sequence[Sharding | None] = (),
-        names: Sequence[str] = (),
-    ) -> Any: ...
-
-    def compile_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> Executable: ...
-
-    def lower_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> str: ...
-
-    def default_sharding(self) -> Sharding: ...
-
-
-def the_compiler() -> Compiler:
-    return core.the_compiler()
-
-
-@final
-class Compiled:
-    """A compiled function: callable with arguments of exactly the types it was compiled for."""
-
-    def __init__(self, traced: Traced, executable: Executable) -> None:
-        self._traced = traced
-        self.executable = executable
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        dynamic = self._traced.bind(args, kwargs)
-        leaves, treedef = tree.flatten(dynamic)
-        values = [as_value(x, "compiled call") for x in leaves]
-        types = tuple(x.type for x in values)
-        wanted = self._traced.program.in_types
-        if (
-            treedef != self._traced.in_tree
-            or len(types) != len(wanted)
-            or not all(a.same(b) for a, b in zip(types, wanted, strict=True))
-        ):
-            raise ParameterError(
-                "compiled call: other argument types than it was compiled for", got=types, expected=wanted
-            )
-        _, consts = self._traced.program.close_over()
-        for x, s in zip(values, self.executable.input_shardings[len(consts) :], strict=False):
-            if type(x) is PlacedArray and not x.sharding.is_equivalent_to(s, x.ndim):
-                raise ShardingError(
-                    "compiled call: an argument is elsewhere than it was compiled for",
-                    got=x.sharding,
-                    expected=s,
-                    fix="nx.device_put(x, compiled.input_shardings[0][i])",
-                )
-        out = self.executable([*consts, *values])  # pyright: ignore[reportArgumentType]
-        return tree.unflatten(self._traced.out_tree, out)
-
-    @property
-    def input_shardings(self) -> tuple[Any, dict[str, Any]]:
-        """Where arguments have to be: shardings in the place of arrays, in ``(args, kwargs)``."""
-        opened, consts = self._traced.program.close_over()
-        found = self.executable.input_shardings or (the_compiler().default_sharding(),) * len(opened.inputs)
-        return tree.unflatten(self._traced.in_tree, list(found[len(consts) :]))
-
-    @property
-    def output_shardings(self) -> Any:
-        """Where results will be: shardings in the place of arrays."""
-        found = self.executable.output_shardings
-        count = len(self._traced.program.outputs)
-        return tree.unflatten(self._traced.out_tree, list(found or (the_compiler().default_sharding(),) * count))
-
-    def as_text(self) -> str:
-        """The executor's own text of the optimized program."""
-        return self.executable.text
-
-    def cost_analysis(self) -> dict[str, float]:
-        """The executor's estimate, such as ``flops`` and ``bytes accessed``."""
-        return self.executable.cost_analysis()
-
-    def memory_analysis(self) -> Any:
-        """Bytes of arguments, results and temporaries, where the executor knows."""
-        return self.executable.memory_analysis()
-
-
-@final
-class Lowered:
-    """A program in the text of its executor, not compiled yet."""
-
-    def __init__(self, traced: Traced, device: Any, donate: tuple[int, ...], placement: Any) -> None:
-        self._traced = traced
-        self._device = device
-        self._donate = donate
-        self._placement = placement  # None: the default device
-
-    def as_text(self, dialect: str | None = None) -> str:
-        """StableHLO (or the program text, for executors that run it directly)."""
-        opened, _ = self._traced.program.close_over()
-        if self._placement is not None:
-            return the_compiler().lower_placed(opened, self._placement, self._donate)
-        return the_compiler().lower(opened, device=self._device, donate=self._donate)
-
-    def compile(self, compiler_options: Any = None) -> Compiled:
-        opened, _ = self._traced.program.close_over()
-        if self._placement is not None:
-            made = the_compiler().compile_placed(opened, self._placement, self._donate)
-        else:
-            made = the_compiler().compile(opened, device=self._device, donate=self._donate)
-        return Compiled(self._traced, made)
-
-    def cost_analysis(self) -> dict[str, float]:
-        return self.compile().cost_analysis()
-
-
-@final
-class Traced:
-    """A traced function: ``program`` with the trees of arguments and results."""
-
-    def __init__(
-        self,
-        program: Program,
-        in_tree: tree.TreeDef,
-        out_tree: tree.TreeDef,
-        jitted: Jitted,
-        donate: tuple[int, ...],
-        asked: _Asked,
-    ) -> None:
-        self.program = program
-        self.in_tree = in_tree
-        self.out_tree = out_tree
-        self.asked = asked
-        self._jitted = jitted
-        self._donate = donate
-        self.given: tuple[Sharding | None, ...] = ()
-
-    @property
-    def device(self) -> Any:
-        """Where the function was told to run; None: nowhere in particular."""
-        return self._jitted.device
-
-    @property
-    def jaxpr(self) -> Program:
-        return self.program
-
-    @property
-    def out_info(self) -> Any:
-        """Results as `ShapeDtypeStruct`."""
-        return tree.unflatten(
-            self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak) for t in self.program.out_types]
-        )
-
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._jitted.dynamic(args, kwargs)
-
-    def lower(self, lowering_platforms: Any = None) -> Lowered:
-        opened, consts = self.program.close_over()
-        donate = tuple(i + len(consts) for i in self._donate)
-        device, placement = self._jitted.device, None
-        if self.asked or any(self.given) or the_compiler().is_placed(opened, device):
-            placement = self.place([*(None,) * len(consts), *self.given])
-        return Lowered(self, device, donate, placement)
-
-    def place(self, given: Sequence[Sharding | None]) -> Any:
-        """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
-        opened, consts = self.program.close_over()
-        asked = self.asked
-        return the_compiler().place(
-            opened,
-            given,
-            device=self._jitted.device,
-            ins=(*(None,) * len(consts), *asked.ins) if asked.ins else (),
-            outs=asked.outs,
-            names=[*(f"constant {i}" for i in range(len(consts))), *asked.names],
-        )
-
-
-@final
-class _Asked:
-    """Shardings that `jit` was asked for, flat; and the names of arguments."""
-
-    __slots__ = ("ins", "names", "outs")
-
-    def __init__(self, ins: Sequence[Sharding | None], outs: Sequence[Sharding | None], names: Sequence[str]) -> None:
-        self.ins = tuple(ins)
-        self.outs = tuple(outs)
-        self.names = tuple(names)
-
-    def __bool__(self) -> bool:
-        return any(s is not None for s in (*self.ins, *self.outs))
+# After how many calls of one program its executor is told of it: the second, then ever more seldom.
+_TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
 
 
 @final
 class _Entry:
     """One traced type signature, and its executable once it was needed."""
 
-    __slots__ = ("borrows", "consts", "direct", "donate", "executable", "opened", "out_tree", "places", "traced")
+    __slots__ = (
+        "borrows", "calls", "consts", "direct", "donate", "executable", "flat", "opened", "out_tree", "places", "state",
+        "traced", "types",
+    )  # fmt: skip
 
-    def __init__(self, traced: Traced, donate: tuple[int, ...]) -> None:
+    def __init__(self, traced: Traced, donate: tuple[int, ...], types: tuple[ArrayType, ...], state: Any) -> None:
         self.traced = traced
+        self.types = list(types)
+        self.state = state
+        self.calls = 0
+        # Whether the arguments are just these, by position.
+        self.flat = False
         self.opened, self.consts = traced.program.close_over()
         self.out_tree = traced.out_tree
         self.donate = tuple(i + len(self.consts) for i in donate)
@@ -264,6 +60,18 @@ class _Entry:
         placed = bool(traced.asked) or any(type(c) is PlacedArray for c in self.consts)
         # Whether a call with arguments that are nowhere in particular is one on the default device.
         self.direct = not self.borrows and not placed and not the_compiler().is_placed(self.opened, traced.device)
+
+    def run(self, values: list[Any], device: Any) -> list[DeviceArray]:
+        """The results for arguments that are nowhere in particular."""
+        executable = self.executable
+        if executable is None:
+            executable = self.executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
+        inputs: list[Any] = [*self.consts, *values] if self.consts else values
+        out = executable(inputs)
+        for i in self.donate:
+            inputs[i].delete()
+        self.calls += 1
+        return out
 
     def placed(self, inputs: Sequence[Any]) -> Executable:
         """The executable for where these arguments were put."""
@@ -282,6 +90,10 @@ class _Entry:
 
 class Jitted:
     """A function that is traced once per type signature and compiled; made by `jit`."""
+
+    # A slot, for machine code to find: None, or what an executor left there (`Executable.shortcut`).
+    __slots__ = ("__dict__", "__weakref__", "_plans")
+    _plans: Any
 
     def __init__(
         self,
@@ -307,6 +119,9 @@ class Jitted:
         self.out_shardings = out_shardings
         self._plain = not static_argnums and not static_argnames
         self._entries: dict[Any, _Entry] = {}
+        # The entry of the last call of arrays by position.
+        self._recent: _Entry | None = None
+        self._plans = None
         self.trace_count = 0
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -315,26 +130,37 @@ class Jitted:
     def __repr__(self) -> str:
         return f"<jit of {getattr(self.fun, '__qualname__', self.fun)}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the plans: they are this process's, and hold addresses."""
+        return self.__dict__
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        entry = self._recent
+        if entry is not None and not kwargs and current_trace() is EVAL:
+            types = [x.type for x in args if type(x) is DeviceArray]
+            if types == entry.types and len(types) == len(args) and _state() == entry.state:
+                out = entry.run([*args], self.device)
+                if entry.calls in _TOLD:
+                    self._tell(entry, args, kwargs, args)
+                return tree.unflatten(entry.out_tree, out)
         if config.disable_jit:
             return self.fun(*args, **kwargs)
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten((args, kwargs) if statics is None else self.dynamic(args, kwargs))
         values = [x if isinstance(x, Array) else as_value(x, "jit") for x in leaves]
         types = tuple([x.type for x in values])
-        places = (current_mesh(), config.default_device)
-        key = (treedef, types, statics, axes_in_scope(), places, config.enable_x64, config.executor)
+        state = _state()
+        key = (treedef, types, statics, state)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
-            entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, key[1], statics)
+            entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, types, statics, state)
         trace = current_trace()
-        if trace is EVAL and entry.direct and all(type(x) is DeviceArray for x in values):
-            if entry.executable is None:
-                entry.executable = the_compiler().compile(entry.opened, device=self.device, donate=entry.donate)
-            inputs = [*entry.consts, *values] if entry.consts else values
-            out: Sequence[Array] = entry.executable(inputs)  # pyright: ignore[reportArgumentType]
-            for i in entry.donate:
-                inputs[i].delete()  # pyright: ignore[reportAttributeAccessIssue]
+        if trace is EVAL and entry.direct and _plain(values):
+            out = entry.run(values, self.device)
+            if entry.calls in _TOLD and statics is None:
+                self._tell(entry, args, kwargs, leaves)
+            if entry.flat:
+                self._recent = entry
         elif trace is EVAL and not entry.borrows and all(isinstance(x, DeviceArray) for x in values):
             inputs = [*entry.consts, *values]
             out = self._at_place(entry, inputs)
@@ -343,6 +169,23 @@ class Jitted:
         else:
             out = jit_call(*entry.consts, *values, program=entry.opened, name=self._name())
         return tree.unflatten(entry.out_tree, out)
+
+    def _tell(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]) -> None:
+        assert entry.executable is not None
+        program = entry.traced.program
+        entry.executable.shortcut(
+            self,
+            Repeated(
+                tree=(args, kwargs),
+                leaves=leaves,
+                types=entry.types,
+                in_tree=entry.traced.in_tree,
+                consts=entry.consts,
+                donate=entry.donate,
+                out_tree=entry.out_tree,
+                out_types=program.out_types,
+            ),
+        )
 
     @boundary
     def _at_place(self, entry: _Entry, inputs: list[Any]) -> Sequence[Array]:
@@ -356,7 +199,7 @@ class Jitted:
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten(self.dynamic(args, kwargs))
         types = tuple(type_of(x, "jit") for x in leaves)
-        traced = self._trace(args, kwargs, leaves, treedef, types, statics).traced
+        traced = self._trace(args, kwargs, leaves, treedef, types, statics, _state()).traced
         traced.given = tuple(_given(x) for x in leaves)
         return traced
 
@@ -369,6 +212,7 @@ class Jitted:
 
     def clear_cache(self) -> None:
         """Forget every traced signature and its executable."""
+        self._recent = self._plans = None
         self._entries.clear()
 
     def _cache_size(self) -> int:
@@ -416,6 +260,7 @@ class Jitted:
         treedef: tree.TreeDef,
         types: tuple[ArrayType, ...],
         statics: Any,
+        state: Any,
     ) -> _Entry:
         self.trace_count += 1
         fixed = {name: value for name, _, value in statics or ()}
@@ -442,7 +287,10 @@ class Jitted:
                 s.check(t.shape, f"jit: in_shardings of argument {names[i] if i < len(names) else i}")
         program = stage(flat, types, self._name(), names)
         donate = self._donated(args, kwargs)
-        return _Entry(Traced(program, treedef, out_trees[0], self, donate, _Asked(ins, outs, names)), donate)
+        traced = Traced(program, treedef, out_trees[0], self, donate, Asked(ins, outs, names))
+        entry = _Entry(traced, donate, types, state)
+        entry.flat = entry.direct and self._plain and not kwargs and len(args) == len(leaves) == treedef.num_nodes - 3
+        return entry
 
     def _ins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Sharding | None]:
         """What in_shardings says of each flat argument; empty where it was not given."""
@@ -494,6 +342,26 @@ class Jitted:
             if k not in self.static_argnames:
                 flags += [k in self.donate_argnames] * len(tree.leaves(kwargs[k]))
         return tuple(i for i, flag in enumerate(flags) if flag)
+
+
+def _plain(values: Sequence[Array]) -> bool:
+    """Whether all are concrete and nowhere in particular."""
+    for x in values:  # noqa: SIM110 (`all` takes twice the time)
+        if type(x) is not DeviceArray:
+            return False
+    return True
+
+
+def _state() -> Any:
+    """What a program depends on besides its arguments; with jit disabled it is nothing that an entry has."""
+    return (
+        axes_in_scope(),
+        current_mesh(),
+        config.default_device,
+        config.enable_x64,
+        config.executor,
+        config.disable_jit,
+    )
 
 
 def _is_sharding(s: Any) -> bool:

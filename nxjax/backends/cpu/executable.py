@@ -9,14 +9,16 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.backends.base import Executable
+from nxjax.backends.cpu.call import shortcut
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.memory import Block, CpuBuffer
+from nxjax.backends.cpu.memory import Block, CpuBuffer, constant
 from nxjax.backends.cpu.native.abi import NO_MEMORY
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.trace.array import DeviceArray
+from nxjax.transforms.jit_stages import Repeated
 
 NDArray = np.ndarray[Any, Any]
 
@@ -54,12 +56,16 @@ class CpuExecutable(Executable):
             if r.kind == "result":
                 results.append(results[r.index].retyped(type))
             elif r.kind == "const":
-                results.append(DeviceArray(_constant(tape.constants[r.index], type), type))
+                results.append(DeviceArray(constant(tape.constants[r.index], type), type))
             elif block is None and r.index not in owned:
                 results.append(args[r.index].retyped(type))
             else:
                 results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
         return results
+
+    def shortcut(self, jitted: Any, call: Repeated) -> None:
+        """Machine code answers the next call that is like this one."""
+        shortcut(self.program, self.tape, jitted, call)
 
     @property
     def text(self) -> str:
@@ -89,9 +95,3 @@ def _own(x: DeviceArray) -> Block:
     if data.nbytes:
         ctypes.memmove(block.address, np.ascontiguousarray(data).ctypes.data, data.nbytes)
     return block
-
-
-def _constant(data: NDArray, type: Any) -> NDArray:
-    view = data.view(type.dtype).reshape(type.shape)
-    view.flags.writeable = False
-    return view

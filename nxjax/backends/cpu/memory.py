@@ -72,3 +72,10 @@ class CpuBuffer:
             empty.flags.writeable = False
             return empty
         return np.asarray(self.block)[: t.size * t.dtype.itemsize].view(t.dtype).reshape(t.shape)
+
+
+def constant(data: NDArray, type: ArrayType) -> NDArray:
+    """A constant as a result: a read-only view."""
+    view = data.view(type.dtype).reshape(type.shape)
+    view.flags.writeable = False
+    return view

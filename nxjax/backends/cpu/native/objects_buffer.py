@@ -1,0 +1,130 @@
+"""Machine code of the memory behind results: a Python object that owns bytes, and an array around it.
+
+A buffer object is its header, followed by the bytes themselves where they are few; larger ones are the pool's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.backends.cpu.call_layout import Layout
+from nxjax.backends.cpu.native.objects import Code
+from nxjax.kernels.cpu.ir import Module, Value
+
+# Where a buffer object keeps the address of its bytes, their number, the `ArrayType` of what they are (a reference),
+# and the pool's address, or 0 where the bytes lie in the object itself.
+DATA: Final = 16
+NBYTES: Final = 24
+TYPE: Final = 32
+OWNED: Final = 40
+SIZE: Final = 48
+# The most bytes in the object itself: with header and alignment it still is a small object of CPython's allocator.
+INSIDE: Final = 384
+
+NEW: Final = "nx_buffer_new"
+DEALLOC: Final = "nx_buffer_dealloc"
+GETBUFFER: Final = "nx_buffer_getbuffer"
+ARRAY: Final = "nx_array_new"
+
+
+def buffer_functions(module: Module, layout: Layout) -> None:
+    """Add `NEW`, `DEALLOC` and `GETBUFFER`, and `ARRAY` for the code of this module."""
+    _new(module, layout)
+    _dealloc(module, layout)
+    _getbuffer(module, layout)
+    _array(module, layout)
+
+
+def _new(module: Module, layout: Layout) -> None:
+    """``ptr new(i64 nbytes, ptr type)``: a buffer of 64-byte aligned memory; null, with an exception set, for none."""
+    c = Code(module, layout, NEW, ("i64", "ptr"), "ptr", inside=False)
+    f, (nbytes, type) = c.f, c.arguments
+    f.branch_if(nbytes.le(INSIDE), "small", "large")
+    f.label("small")
+    a = c.api("PyObject_Malloc", "ptr", nbytes + (SIZE + 63))
+    f.branch_if(a.ne(0), "inside", "failed")
+    f.label("inside")
+    start = (f.cast("ptrtoint", a, "i64") + (SIZE + 63)) & -64
+    a_data = f.cast("inttoptr", start, "ptr")
+    a_end = f.block
+    f.branch("made")
+    f.label("large")
+    b_data = c.api("acquire", "ptr", nbytes)
+    f.branch_if(b_data.ne(0), "outside", "none")
+    f.label("none")
+    c.ret(no_memory(c, nbytes))
+    f.label("outside")
+    b = c.api("PyObject_Malloc", "ptr", c.i64(SIZE))
+    f.branch_if(b.ne(0), "owning", "freed")
+    f.label("freed")
+    c.api("release", "i64", b_data)
+    f.branch("failed")
+    f.label("owning")
+    b_end = f.block
+    f.branch("made")
+    f.label("failed")
+    c.ret(c.api("PyErr_NoMemory", "ptr"))
+    f.label("made")
+    x = f.phi("ptr", [(a, a_end), (b, b_end)])
+    data = f.phi("ptr", [(a_data, a_end), (b_data, b_end)])
+    owned = f.phi("ptr", [(c.null(), a_end), (b_data, b_end)])
+    c.api("PyObject_Init", "ptr", x, c.known("Buffer"))
+    c.put(data, x, DATA)
+    c.put(nbytes, x, NBYTES)
+    c.incref(type)
+    c.put(type, x, TYPE)
+    c.put(owned, x, OWNED)
+    c.ret(x)
+
+
+def no_memory(c: Code, nbytes: Value) -> Value:
+    """Set the exception for memory that there is not; null."""
+    number = c.api("PyLong_FromLongLong", "ptr", nbytes)
+    with c.f.if_(number.ne(0)):
+        result = c.api("PyObject_CallOneArg", "ptr", c.known("no_memory"), number)
+        c.decref(number)
+        c.ret(result)
+    return c.null()
+
+
+def _dealloc(module: Module, layout: Layout) -> None:
+    """``void dealloc(ptr buffer)``: the bytes go back to where they are from."""
+    c = Code(module, layout, DEALLOC, ("ptr",), "void", inside=False)
+    f, (x,) = c.f, c.arguments
+    c.decref(c.pointer(x, TYPE))
+    owned = c.pointer(x, OWNED)
+    with f.if_(owned.ne(0)):
+        c.api("release", "i64", owned)
+    kind = c.type_of(x)
+    c.api("PyObject_Free", "void", x)
+    c.decref(kind)
+    f.ret()
+
+
+def _getbuffer(module: Module, layout: Layout) -> None:
+    """``int getbuffer(ptr buffer, ptr view, int flags)``: the bytes, not to be written to."""
+    c = Code(module, layout, GETBUFFER, ("ptr", "ptr", "i32"), "i32", inside=False)
+    x, view, flags = c.arguments
+    readonly = c.f.constant("i32", 1)
+    c.ret(c.api("PyBuffer_FillInfo", "i32", view, x, c.pointer(x, DATA), c.word(x, NBYTES), readonly, flags))
+
+
+def _array(module: Module, layout: Layout) -> None:
+    """``ptr array(ptr type, ptr owner)``: a `DeviceArray` of a buffer's elements, or those of a NumPy array.
+
+    Takes the reference to ``owner``, also where it fails.
+    """
+    c = Code(module, layout, ARRAY, ("ptr", "ptr"), "ptr")
+    f, (type, owner) = c.f, c.arguments
+    x = c.api("PyType_GenericAlloc", "ptr", c.known("DeviceArray"), c.i64(0))
+    with f.if_(x.eq(0)):
+        c.decref(owner)
+        c.ret(c.null())
+    nothing = c.known("None")
+    c.incref(nothing)
+    c.incref(type)
+    c.put(type, x, layout.array_type)
+    numpy = c.is_exactly(owner, "ndarray")
+    c.put(f.select(numpy, owner, nothing), x, layout.array_data)
+    c.put(f.select(numpy, nothing, owner), x, layout.array_buffer)
+    c.ret(x)

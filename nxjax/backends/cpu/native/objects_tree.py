@@ -1,0 +1,329 @@
+"""Machine code that takes trees of arguments apart and puts trees of results together.
+
+Both are told what to do by words, a little language written by `backends.cpu.call`: an instruction and its operands,
+then those of its children, in the order in which a container holds them. Containers are exactly tuples, lists and
+dicts; a dict's children come in the order of insertion, each after its key, and each leaf says which argument it is.
+
+    matching    LEAF index type | NUMBER index kind | NUMPY index dtype ndim sizes... | NONE
+                TUPLE class count children... | LIST count children... | DICT count (key child)...
+    building    LEAF index | NONE | TUPLE count children... | LIST count children...
+                DICT count template (key child)... | CALL function count children...
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.backends.cpu.call_layout import Layout
+from nxjax.backends.cpu.native.objects import Code
+from nxjax.backends.cpu.native.objects_buffer import ARRAY, DATA
+from nxjax.kernels.cpu.ir import Module, Value
+
+LEAF: Final = 0
+NONE: Final = 1
+TUPLE: Final = 2
+LIST: Final = 3
+DICT: Final = 4
+NUMBER: Final = 5
+NUMPY: Final = 6
+CALL: Final = 7
+
+# Kinds of a `NUMBER`: what Python's class becomes.
+FLOAT32: Final = 0
+FLOAT64: Final = 1
+INT32: Final = 2
+INT64: Final = 3
+BOOL: Final = 4
+
+# Where a frame keeps its tables: one word for each argument, or each result.
+INS: Final = 0  # addresses of the elements
+OWNERS: Final = 8  # what keeps them alive: references, or null
+ARRAYS: Final = 16  # the `DeviceArray`s, borrowed, or null
+NUMBERS: Final = 24  # room for the elements of Python's numbers
+OUTS: Final = 32
+BUFFERS: Final = 40  # of results: buffers, or NumPy arrays; references
+TYPES: Final = 48  # of results: their `ArrayType`s, borrowed
+FRAME: Final = 56
+
+MATCH: Final = "nx_match"
+BUILD: Final = "nx_build"
+_SAME: Final = "nx_same_type"
+_LEAF: Final = "nx_match_leaf"
+_NUMBER: Final = "nx_match_number"
+_NUMPY_LEAF: Final = "nx_match_numpy"
+_DENSE: Final = 0x101  # NumPy's flags: row-major without gaps, and aligned
+
+
+def tree_functions(module: Module, layout: Layout) -> None:
+    """Add `MATCH` and `BUILD`."""
+    _same_type(module, layout)
+    _leaf(module, layout)
+    _number(module, layout)
+    _numpy(module, layout)
+    _match(module, layout)
+    _build(module, layout)
+
+
+# --- leaves ---
+
+
+def _same_type(module: Module, layout: Layout) -> None:
+    """``i1 same(ptr a, ptr b)``: two `ArrayType`s that are not the same object, but equal."""
+    c = Code(module, layout, _SAME, ("ptr", "ptr"), "i1")
+    a, b = c.arguments
+    for offset in (layout.type_dtype, layout.type_weak, layout.type_vma):
+        c.unless(c.pointer(a, offset).eq(c.pointer(b, offset)), 0)
+    x, y = c.pointer(a, layout.type_shape), c.pointer(b, layout.type_shape)
+    equal = c.api("PyObject_RichCompareBool", "i32", x, y, c.f.constant("i32", 2))
+    with c.f.if_(equal.lt(0)):
+        c.api("PyErr_Clear", "void")
+    c.ret(equal.gt(0))
+
+
+def _keep(c: Code, frame: Value, index: Value, data: Value, owner: Value, array: Value | None) -> None:
+    """Note where an argument's elements are, and hold on to what owns them."""
+    f = c.f
+    c.incref(owner)
+    f.store(data, f.at(c.pointer(frame, INS), index, 8), 8)
+    f.store(owner, f.at(c.pointer(frame, OWNERS), index, 8), 8)
+    if array is not None:
+        f.store(array, f.at(c.pointer(frame, ARRAYS), index, 8), 8)
+
+
+def _leaf(module: Module, layout: Layout) -> None:
+    """``i1 leaf(ptr words, ptr object, ptr frame)``: an array of the wanted type, its elements in this memory."""
+    c = Code(module, layout, _LEAF, ("ptr", "ptr", "ptr"), "i1")
+    f, (words, x, frame) = c.f, c.arguments
+    c.unless(c.is_exactly(x, "DeviceArray"), 0)
+    index, wanted, type = c.word(words, 8), c.pointer(words, 16), c.pointer(x, layout.array_type)
+    f.branch_if(type.eq(wanted), "typed", "other")
+    f.label("other")
+    c.unless(c.is_exactly(type, "ArrayType"), 0)
+    c.unless(f.call(_SAME, "i1", type, wanted), 0)
+    # Next time they are the same object.
+    c.incref(wanted)
+    c.put(wanted, x, layout.array_type)
+    c.decref(type)
+    f.label("typed")
+    buffer = c.pointer(x, layout.array_buffer)
+    with f.if_(c.is_exactly(buffer, "Buffer")):
+        _keep(c, frame, index, c.pointer(buffer, DATA), buffer, x)
+        c.ret(1)
+    with f.if_(c.is_exactly(buffer, "CpuBuffer")):
+        address = c.pointer(c.pointer(buffer, layout.block), layout.address)
+        _keep(c, frame, index, c.api("PyLong_AsVoidPtr", "ptr", address), buffer, x)
+        c.ret(1)
+    data = c.pointer(x, layout.array_data)
+    c.unless(c.is_exactly(data, "ndarray"), 0)
+    c.unless((f.load("i32", f.at(data, 64), 4) & _DENSE).eq(_DENSE), 0)
+    _keep(c, frame, index, c.pointer(data, 16), data, x)
+    c.ret(1)
+
+
+def _number(module: Module, layout: Layout) -> None:
+    """``i1 number(ptr words, ptr object, ptr frame)``: a Python number that its default dtype can hold."""
+    c = Code(module, layout, _NUMBER, ("ptr", "ptr", "ptr"), "i1")
+    f, (words, x, frame) = c.f, c.arguments
+    index = c.word(words, 8)
+    place = f.at(c.pointer(frame, NUMBERS), index, 8)
+    f.store(place, f.at(c.pointer(frame, INS), index, 8), 8)
+    f.switch(c.word(words, 16), [(FLOAT32, "f32"), (FLOAT64, "f64"), (INT32, "i32"), (INT64, "i64")], "bool")
+    f.label("f32")
+    c.unless(c.is_exactly(x, "float"), 0)
+    number = c.api("PyFloat_AsDouble", "double", x)
+    narrow = number.convert("float")
+    # What becomes infinite is left to NumPy, which may have something to say.
+    size = f.intrinsic("fabs", "float", narrow)
+    c.unless(size.lt(float("inf")), 0)
+    f.store(narrow, place, 4)
+    c.ret(1)
+    f.label("f64")
+    c.unless(c.is_exactly(x, "float"), 0)
+    f.store(c.api("PyFloat_AsDouble", "double", x), place, 8)
+    c.ret(1)
+    overflow = f.alloca("i32", 1, 4)
+    for name, type in (("i32", "i32"), ("i64", "i64")):
+        f.label(name)
+        c.unless(c.is_exactly(x, "int"), 0)
+        value = c.api("PyLong_AsLongLongAndOverflow", "i64", x, overflow)
+        c.unless(f.load("i32", overflow, 4).eq(0), 0)
+        if type == "i32":
+            c.unless(value.convert("i32").convert("i64").eq(value), 0)
+        f.store(value.convert(type), place, 4)
+        c.ret(1)
+    f.label("bool")
+    c.unless(c.is_exactly(x, "bool"), 0)
+    f.store(x.eq(c.known("True")).convert("i8"), place, 1)
+    c.ret(1)
+
+
+def _numpy(module: Module, layout: Layout) -> None:
+    """``i1 numpy(ptr words, ptr object, ptr frame)``: a dense NumPy array of this dtype object and these sizes."""
+    c = Code(module, layout, _NUMPY_LEAF, ("ptr", "ptr", "ptr"), "i1")
+    f, (words, x, frame) = c.f, c.arguments
+    c.unless(c.is_exactly(x, "ndarray"), 0)
+    c.unless(c.pointer(x, 56).eq(c.pointer(words, 16)), 0)
+    c.unless((f.load("i32", f.at(x, 64), 4) & _DENSE).eq(_DENSE), 0)
+    ndim = c.word(words, 24)
+    c.unless(f.load("i32", f.at(x, 24), 4).convert("i64").eq(ndim), 0)
+    sizes = c.pointer(x, 32)
+    with f.loop(0, ndim) as loop:
+        wanted = f.load("i64", f.at(f.at(words, 32), loop.index, 8), 8)
+        c.unless(f.load("i64", f.at(sizes, loop.index, 8), 8).eq(wanted), 0)
+    _keep(c, frame, c.word(words, 8), c.pointer(x, 16), x, None)
+    c.ret(1)
+
+
+# --- trees ---
+
+
+def _match(module: Module, layout: Layout) -> None:
+    """``ptr match(ptr words, ptr object, ptr frame)``: the words after those of ``object``; null: it is another."""
+    c = Code(module, layout, MATCH, ("ptr", "ptr", "ptr"), "ptr")
+    f, (words, x, frame) = c.f, c.arguments
+    cases = [(LEAF, "leaf"), (NUMBER, "number"), (NUMPY, "numpy"), (NONE, "none"), (TUPLE, "tuple"), (LIST, "list")]
+    f.switch(c.word(words), cases, "dict")
+    for label, function, size in (("leaf", _LEAF, 24), ("number", _NUMBER, 24)):
+        f.label(label)
+        c.unless(f.call(function, "i1", words, x, frame), c.null())
+        c.ret(f.at(words, size))
+    f.label("numpy")
+    c.unless(f.call(_NUMPY_LEAF, "i1", words, x, frame), c.null())
+    c.ret(f.at(f.at(words, 32), c.word(words, 24), 8))
+    f.label("none")
+    c.unless(x.eq(c.known("None")), c.null())
+    c.ret(f.at(words, 8))
+    f.label("tuple")
+    c.unless(c.type_of(x).eq(c.pointer(words, 8)), c.null())
+    _match_items(c, f.at(words, 16), x, f.at(x, layout.tuple_items), frame)
+    f.label("list")
+    c.unless(c.is_exactly(x, "list"), c.null())
+    _match_items(c, f.at(words, 8), x, c.pointer(x, layout.list_items), frame)
+    f.label("dict")
+    _match_dict(c, words, x, frame)
+
+
+def _match_items(c: Code, words: Value, x: Value, items: Value, frame: Value) -> None:
+    """Match the items of a tuple or list, whose number stands at ``words``."""
+    f = c.f
+    count = c.word(words)
+    c.unless(c.word(x, 16).eq(count), c.null())
+    with f.loop(0, count, carry=[f.at(words, 8)]) as loop:
+        after = f.call(MATCH, "ptr", loop.carried[0], f.load("ptr", f.at(items, loop.index, 8), 8), frame)
+        c.unless(after.ne(0), c.null())
+        loop.next(after)
+    c.ret(loop.results[0])
+
+
+def _match_dict(c: Code, words: Value, x: Value, frame: Value) -> None:
+    """Match a dict: in the order of insertion as long as its keys are the very objects, else each by its key."""
+    f = c.f
+    c.unless(c.is_exactly(x, "dict"), c.null())
+    count = c.word(words, 8)
+    c.unless(c.api("PyDict_Size", "i64", x).eq(count), c.null())
+    place, key, value = f.alloca("i64", 1, 8), f.alloca("ptr", 1, 8), f.alloca("ptr", 1, 8)
+    f.store(c.i64(0), place, 8)
+    f.store(c.i64(1), ordered := f.alloca("i64", 1, 8), 8)
+    with f.loop(0, count, carry=[f.at(words, 16)]) as loop:
+        here = loop.carried[0]
+        wanted = c.pointer(here)
+        with f.if_(f.load("i64", ordered, 8).ne(0)):
+            more = c.api("PyDict_Next", "i32", x, place, key, value)
+            with f.if_(more.eq(0)):
+                c.ret(c.null())
+            with f.if_(f.load("ptr", key, 8).ne(wanted)):
+                f.store(c.i64(0), ordered, 8)
+        with f.if_(f.load("i64", ordered, 8).eq(0)):
+            found = c.api("PyDict_GetItemWithError", "ptr", x, wanted)
+            with f.if_(found.eq(0)):
+                c.api("PyErr_Clear", "void")
+                c.ret(c.null())
+            f.store(found, value, 8)
+        after = f.call(MATCH, "ptr", f.at(here, 8), f.load("ptr", value, 8), frame)
+        c.unless(after.ne(0), c.null())
+        loop.next(after)
+    c.ret(loop.results[0])
+
+
+def _build(module: Module, layout: Layout) -> None:
+    """``ptr build(ptr cell, ptr frame)``: the tree that the words at ``*cell`` say; null with an exception set.
+
+    ``*cell`` is left after those words. The references to the buffers of leaves are taken from the frame.
+    """
+    c = Code(module, layout, BUILD, ("ptr", "ptr"), "ptr")
+    f, (cell, frame) = c.f, c.arguments
+    words = c.pointer(cell)
+    cases = [(LEAF, "leaf"), (NONE, "none"), (TUPLE, "tuple"), (LIST, "list"), (DICT, "dict")]
+    f.switch(c.word(words), cases, "call")
+    f.label("leaf")
+    index = c.word(words, 8)
+    c.put(f.at(words, 16), cell)
+    place = f.at(c.pointer(frame, BUFFERS), index, 8)
+    buffer = f.load("ptr", place, 8)
+    f.store(c.null(), place, 8)
+    c.ret(f.call(ARRAY, "ptr", f.load("ptr", f.at(c.pointer(frame, TYPES), index, 8), 8), buffer))
+    f.label("none")
+    c.put(f.at(words, 8), cell)
+    nothing = c.known("None")
+    c.incref(nothing)
+    c.ret(nothing)
+    f.label("tuple")
+    c.ret(_build_tuple(c, f.at(words, 8), cell, frame))
+    f.label("list")
+    count = c.word(words, 8)
+    made = c.api("PyList_New", "ptr", count)
+    c.unless(made.ne(0), c.null())
+    _build_items(c, made, c.pointer(made, layout.list_items), count, f.at(words, 16), cell, frame)
+    c.ret(made)
+    f.label("dict")
+    _build_dict(c, words, cell, frame)
+    f.label("call")
+    function = c.pointer(words, 8)
+    arguments = _build_tuple(c, f.at(words, 16), cell, frame)
+    result = c.api("PyObject_CallObject", "ptr", function, arguments)
+    c.decref(arguments)
+    c.ret(result)
+
+
+def _build_tuple(c: Code, words: Value, cell: Value, frame: Value) -> Value:
+    """A tuple of as many children as ``words`` begins with."""
+    count = c.word(words)
+    made = c.api("PyTuple_New", "ptr", count)
+    c.unless(made.ne(0), c.null())
+    _build_items(c, made, c.f.at(made, c.layout.tuple_items), count, c.f.at(words, 8), cell, frame)
+    return made
+
+
+def _build_items(c: Code, made: Value, items: Value, count: Value, words: Value, cell: Value, frame: Value) -> None:
+    """Build the items of a new tuple or list; where one fails give up the container and return null."""
+    f = c.f
+    c.put(words, cell)
+    with f.loop(0, count) as loop:
+        child = f.call(BUILD, "ptr", cell, frame)
+        with f.if_(child.eq(0)):
+            c.decref(made)
+            c.ret(c.null())
+        f.store(child, f.at(items, loop.index, 8), 8)
+
+
+def _build_dict(c: Code, words: Value, cell: Value, frame: Value) -> None:
+    """A copy of a dict that has the keys already (which is quicker than to let one grow), with the children in it."""
+    f = c.f
+    count = c.word(words, 8)
+    made = c.api("PyDict_Copy", "ptr", c.pointer(words, 16))
+    c.unless(made.ne(0), c.null())
+    c.put(f.at(words, 24), cell)
+    with f.loop(0, count):
+        here = c.pointer(cell)
+        key = c.pointer(here)
+        c.put(f.at(here, 8), cell)
+        child = f.call(BUILD, "ptr", cell, frame)
+        with f.if_(child.eq(0)):
+            c.decref(made)
+            c.ret(c.null())
+        failed = c.api("PyDict_SetItem", "i32", made, key, child)
+        c.decref(child)
+        with f.if_(failed.ne(0)):
+            c.decref(made)
+            c.ret(c.null())
+    c.ret(made)

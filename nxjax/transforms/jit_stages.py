@@ -1,0 +1,261 @@
+"""The stages of a jitted function, each to be looked at: `Traced`, `Lowered`, `Compiled`; and who compiles.
+
+How a program is compiled is set from outside by `trace.core.install_compiler`; this file names no backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
+
+from nxjax.errors import ParameterError, ShardingError
+from nxjax.trace import core, tree
+from nxjax.trace.array import DeviceArray, PlacedArray, as_value
+from nxjax.trace.program import Program
+from nxjax.trace.sharding import Sharding
+from nxjax.trace.types import ArrayType, ShapeDtypeStruct
+
+if TYPE_CHECKING:
+    from nxjax.transforms.jit import Jitted
+
+
+class Repeated(NamedTuple):
+    """A call that a compiled program has answered before and may be asked for again: see `Executable.shortcut`.
+
+    Attributes:
+        tree, leaves, in_tree: the arguments, ``(args, kwargs)``; their leaves as they were given; the structure.
+        types: of the leaves.
+        consts: arrays that the program takes before them.
+        donate: positions, among consts and leaves, of arguments that are gone afterwards.
+        out_tree, out_types: of the results.
+    """
+
+    tree: Any
+    leaves: Sequence[Any]
+    types: Sequence[ArrayType]
+    in_tree: tree.TreeDef
+    consts: Sequence[Any]
+    donate: tuple[int, ...]
+    out_tree: tree.TreeDef
+    out_types: Sequence[ArrayType]
+
+
+class Executable(Protocol):
+    """What a backend makes of a program."""
+
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]: ...
+
+    @property
+    def text(self) -> str: ...
+
+    def cost_analysis(self) -> dict[str, float]: ...
+
+    def memory_analysis(self) -> Any: ...
+
+    @property
+    def input_shardings(self) -> Sequence[Sharding]: ...
+
+    @property
+    def output_shardings(self) -> Sequence[Sharding]: ...
+
+    def shortcut(self, jitted: Jitted, call: Repeated) -> None:
+        """Told, now and then, of a repeated call: may leave in ``jitted._plans`` a quicker way to answer the next."""
+        ...
+
+
+class Compiler(Protocol):
+    """What compiles programs; set from outside by `trace.core.install_compiler`."""
+
+    def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable: ...
+
+    def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str: ...
+
+    def is_placed(self, program: Program, device: Any = None) -> bool: ...
+
+    def place(
+        self,
+        program: Program,
+        shardings: Sequence[Sharding | None],
+        *,
+        device: Any = None,
+        ins: Sequence[Sharding | None] = (),
+        outs: Sequence[Sharding | None] = (),
+        names: Sequence[str] = (),
+    ) -> Any: ...
+
+    def compile_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> Executable: ...
+
+    def lower_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> str: ...
+
+    def default_sharding(self) -> Sharding: ...
+
+
+def the_compiler() -> Compiler:
+    return core.the_compiler()
+
+
+@final
+class Compiled:
+    """A compiled function: callable with arguments of exactly the types it was compiled for."""
+
+    def __init__(self, traced: Traced, executable: Executable) -> None:
+        self._traced = traced
+        self.executable = executable
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        dynamic = self._traced.bind(args, kwargs)
+        leaves, treedef = tree.flatten(dynamic)
+        values = [as_value(x, "compiled call") for x in leaves]
+        types = tuple(x.type for x in values)
+        wanted = self._traced.program.in_types
+        if (
+            treedef != self._traced.in_tree
+            or len(types) != len(wanted)
+            or not all(a.same(b) for a, b in zip(types, wanted, strict=True))
+        ):
+            raise ParameterError(
+                "compiled call: other argument types than it was compiled for", got=types, expected=wanted
+            )
+        _, consts = self._traced.program.close_over()
+        for x, s in zip(values, self.executable.input_shardings[len(consts) :], strict=False):
+            if type(x) is PlacedArray and not x.sharding.is_equivalent_to(s, x.ndim):
+                raise ShardingError(
+                    "compiled call: an argument is elsewhere than it was compiled for",
+                    got=x.sharding,
+                    expected=s,
+                    fix="nx.device_put(x, compiled.input_shardings[0][i])",
+                )
+        out = self.executable([*consts, *values])  # pyright: ignore[reportArgumentType]
+        return tree.unflatten(self._traced.out_tree, out)
+
+    @property
+    def input_shardings(self) -> tuple[Any, dict[str, Any]]:
+        """Where arguments have to be: shardings in the place of arrays, in ``(args, kwargs)``."""
+        opened, consts = self._traced.program.close_over()
+        found = self.executable.input_shardings or (the_compiler().default_sharding(),) * len(opened.inputs)
+        return tree.unflatten(self._traced.in_tree, list(found[len(consts) :]))
+
+    @property
+    def output_shardings(self) -> Any:
+        """Where results will be: shardings in the place of arrays."""
+        found = self.executable.output_shardings
+        count = len(self._traced.program.outputs)
+        return tree.unflatten(self._traced.out_tree, list(found or (the_compiler().default_sharding(),) * count))
+
+    def as_text(self) -> str:
+        """The executor's own text of the optimized program."""
+        return self.executable.text
+
+    def cost_analysis(self) -> dict[str, float]:
+        """The executor's estimate, such as ``flops`` and ``bytes accessed``."""
+        return self.executable.cost_analysis()
+
+    def memory_analysis(self) -> Any:
+        """Bytes of arguments, results and temporaries, where the executor knows."""
+        return self.executable.memory_analysis()
+
+
+@final
+class Lowered:
+    """A program in the text of its executor, not compiled yet."""
+
+    def __init__(self, traced: Traced, device: Any, donate: tuple[int, ...], placement: Any) -> None:
+        self._traced = traced
+        self._device = device
+        self._donate = donate
+        self._placement = placement  # None: the default device
+
+    def as_text(self, dialect: str | None = None) -> str:
+        """StableHLO (or the program text, for executors that run it directly)."""
+        opened, _ = self._traced.program.close_over()
+        if self._placement is not None:
+            return the_compiler().lower_placed(opened, self._placement, self._donate)
+        return the_compiler().lower(opened, device=self._device, donate=self._donate)
+
+    def compile(self, compiler_options: Any = None) -> Compiled:
+        opened, _ = self._traced.program.close_over()
+        if self._placement is not None:
+            made = the_compiler().compile_placed(opened, self._placement, self._donate)
+        else:
+            made = the_compiler().compile(opened, device=self._device, donate=self._donate)
+        return Compiled(self._traced, made)
+
+    def cost_analysis(self) -> dict[str, float]:
+        return self.compile().cost_analysis()
+
+
+@final
+class Traced:
+    """A traced function: ``program`` with the trees of arguments and results."""
+
+    def __init__(
+        self,
+        program: Program,
+        in_tree: tree.TreeDef,
+        out_tree: tree.TreeDef,
+        jitted: Jitted,
+        donate: tuple[int, ...],
+        asked: Asked,
+    ) -> None:
+        self.program = program
+        self.in_tree = in_tree
+        self.out_tree = out_tree
+        self.asked = asked
+        self._jitted = jitted
+        self._donate = donate
+        self.given: tuple[Sharding | None, ...] = ()
+
+    @property
+    def device(self) -> Any:
+        """Where the function was told to run; None: nowhere in particular."""
+        return self._jitted.device
+
+    @property
+    def jaxpr(self) -> Program:
+        return self.program
+
+    @property
+    def out_info(self) -> Any:
+        """Results as `ShapeDtypeStruct`."""
+        return tree.unflatten(
+            self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak) for t in self.program.out_types]
+        )
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._jitted.dynamic(args, kwargs)
+
+    def lower(self, lowering_platforms: Any = None) -> Lowered:
+        opened, consts = self.program.close_over()
+        donate = tuple(i + len(consts) for i in self._donate)
+        device, placement = self._jitted.device, None
+        if self.asked or any(self.given) or the_compiler().is_placed(opened, device):
+            placement = self.place([*(None,) * len(consts), *self.given])
+        return Lowered(self, device, donate, placement)
+
+    def place(self, given: Sequence[Sharding | None]) -> Any:
+        """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
+        opened, consts = self.program.close_over()
+        asked = self.asked
+        return the_compiler().place(
+            opened,
+            given,
+            device=self._jitted.device,
+            ins=(*(None,) * len(consts), *asked.ins) if asked.ins else (),
+            outs=asked.outs,
+            names=[*(f"constant {i}" for i in range(len(consts))), *asked.names],
+        )
+
+
+@final
+class Asked:
+    """Shardings that `jit` was asked for, flat; and the names of arguments."""
+
+    __slots__ = ("ins", "names", "outs")
+
+    def __init__(self, ins: Sequence[Sharding | None], outs: Sequence[Sharding | None], names: Sequence[str]) -> None:
+        self.ins = tuple(ins)
+        self.outs = tuple(outs)
+        self.names = tuple(names)
+
+    def __bool__(self) -> bool:
+        return any(s is not None for s in (*self.ins, *self.outs))
