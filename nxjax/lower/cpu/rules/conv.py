@@ -16,6 +16,7 @@ from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
 from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, setup, simplified
+from nxjax.lower.cpu.rules.pool import depthwise
 from nxjax.ops.arithmetic import add
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import working_dtype
@@ -52,6 +53,10 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
     if not type.size:
         return [y]
     x, w = b.view(lhs), b.view(rhs)
+    groups = e.params["feature_group_count"] * e.params["batch_group_count"]
+    single = groups > 1 and groups == w.shape[numbers.rhs_spec[0]]
+    if single and kind == "pairs":
+        kind = "i32"
     work = np.dtype("int16") if kind == "pairs" else WORK[kind]
     x, w = (converted(b, v, work, spec[1]) for v, spec in ((x, numbers.lhs_spec), (w, numbers.rhs_spec)))
     if kind == "pairs" and x.shape[numbers.lhs_spec[1]] > 1 and x.strides[numbers.lhs_spec[1]] != work.itemsize:
@@ -97,6 +102,9 @@ def moved(b: Builder, v: View, last: int) -> View:
 def one(b: Builder, s: Setup, x: View, w: View, y: View, kind: Kind, dtype: DType) -> None:
     """The convolution ``s`` of memory of ``x`` and ``w`` into that of ``y``."""
     size = x.dtype.itemsize
+    if s.outputs == 1 and s.groups > 1 and len(s.dims) + (s.inputs > 1) <= 3:
+        depthwise(b, s, x, w, y, dtype)
+        return
     if s.inputs == 1 or not math.prod(d.taps for d in s.dims):
         s = replace(s, x_c=size)
     if s.outputs == 1:

@@ -1,0 +1,364 @@
+"""Windows that do not mix channels: depthwise convolutions, and sums, maxima and minima of windows.
+
+Channels are last in memory, and vectors run along them. A block of output pixels is done at a time: where each tap of
+each pixel lies is written into a table first, padding being a row of the neutral element; then, channels by channels,
+taps run through the table with the sums in registers::
+
+    table[tap, i] = address of pixel i's input at that tap
+    for c in vectors of channels:
+        for tap in window:
+            for i in pixels:   acc[i] = combine(acc[i], table[tap, i][c] (* w[tap, c]))
+
+A window of more taps than the table holds is taken in parts, sums waiting in scratch. Sizes and strides are integers
+among the words, as in `conv`, from which the geometry is taken. An item is a block of pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert, ops
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.conv import Extra, Problem, Words, multiply_add
+from nxjax.kernels.cpu.expression import Expression, identity
+from nxjax.kernels.cpu.ir import Module, Value, vector
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.trace import dtypes
+
+DType = np.dtype[Any]
+Combine = Literal["dot", "sum", "max", "min"]
+TAPS: Final = 64  # rows of the table
+
+
+def accumulator(dtype: DType) -> DType:
+    """What is summed in: float32 for narrow floats, int32 for products of int16."""
+    return dtypes.float32 if dtype in dtypes.FLOAT and dtype.itemsize < 4 else dtype
+
+
+@final
+class Pool(Kernel):
+    """``y = epilogue(combination of each window, *extras)``; operands: x, weights for "dot", the extras, then y.
+
+    Args:
+        problem: geometry; ``groups`` are the channels, adjacent in x, weights and y, one input and output each.
+        combine: "dot" multiplies with weights of the dtype (int32 beside int16) and sums.
+        dtype: of x in memory.
+        pad: what stands in the padding, a number of ``dtype``: neutral for ``combine``.
+        out: dtype of what the epilogue gets.
+        block: pixels at a time, and vectors of channels.
+        lanes: channels in a vector.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        combine: Combine,
+        dtype: DType,
+        pad: Any,
+        out: DType,
+        block: tuple[int, int],
+        lanes: int,
+        epilogue: Expression | None = None,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        self.problem = problem
+        self.combine: Combine = combine
+        self.dtype = dtype
+        self.pad = np.asarray(pad).astype(dtype)
+        self.out = out
+        self.acc = dtypes.int32 if combine == "dot" and dtype == dtypes.int16 else accumulator(dtype)
+        self.pixels, self.vectors = block
+        self.lanes = lanes
+        self.epilogue = epilogue or identity(out)
+        self.extras = tuple(extras)
+        # Fewer channels than a vector has: lanes beyond them are masked. Otherwise the last vectors are moved back.
+        self.masked = problem.groups < lanes * self.vectors
+        assert not self.masked or self.vectors == 1
+        self.parts = problem.taps > TAPS
+        self.items = -(-problem.pixels // self.pixels) if problem.groups else 0
+        self._row = -(-problem.groups * dtype.itemsize // 64) * 64 + 64
+        self._table = 8 * TAPS * 17
+        room = self.pixels * (problem.groups + lanes) * self.acc.itemsize if self.parts else 0
+        self.scratch = self._table + self._row + room
+        self.grain = max(1, (1 << 16) // max(self.pixels * problem.groups * problem.taps, 1))
+
+    @property
+    def key(self) -> str:
+        extras = ",".join(f"{e.dtype.name}{'c' if e.channels else ''}" for e in self.extras)
+        flags = f"{' masked' if self.masked else ''}{' parts' if self.parts else ''}"
+        return (
+            f"pool_{self.combine}({self.dtype.name} {self.pixels}x{self.vectors}x{self.lanes}{flags} {self.pad} "
+            f"{self.out.name} {self.epilogue.key} [{extras}])"
+        )
+
+    @property
+    def out_dtype(self) -> DType:
+        return self.epilogue.out_dtypes[0]
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        """The words after the operands' places."""
+        p = self.problem
+        found = [p.pixels, p.groups, p.x_n, p.y_n]
+        for a in p.axes:
+            found += [a.size, a.outputs, a.taps, a.step, a.dilation, a.low, a.x, a.w, a.y]
+        for e in self.extras:
+            found += [e.n, *e.axes]
+        return tuple(found)
+
+    def cost(self) -> Cost:
+        p = self.problem
+        x = p.batch * p.groups * math.prod(a.size for a in p.axes) * self.dtype.itemsize
+        y = p.pixels * p.groups
+        w = p.taps * p.groups * self.acc.itemsize if self.combine == "dot" else 0
+        flops = y * p.taps * (2 if self.combine == "dot" else 1)
+        return Cost(flops, x + w, y * self.out_dtype.itemsize)
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        """The result [batch, spatial..., channels], if that is how it lies in memory."""
+        p = self.problem
+        x, *rest = xs
+        w = rest.pop(0) if self.combine == "dot" else None
+
+        def at(v: NDArray, offset: NDArray, dtype: DType) -> NDArray:
+            raw = np.asarray(v).reshape(-1).view(np.uint8)[offset[..., None] + np.arange(dtype.itemsize)]
+            return raw.copy().view(dtype)[..., 0]
+
+        n, c, o = np.arange(p.batch), np.arange(p.groups), [np.arange(a.outputs) for a in p.axes]
+        ufunc: Any = {"dot": np.add, "sum": np.add, "max": np.maximum, "min": np.minimum}[self.combine]
+        shape = (p.batch, *(a.outputs for a in p.axes), p.groups)
+        y = np.full(shape, 0 if self.combine in ("dot", "sum") else self.pad, self.acc)
+        for tap in np.ndindex(*(a.taps for a in p.axes)):
+            places = [i * a.step + k * a.dilation - a.low for i, k, a in zip(o, tap, p.axes, strict=True)]
+            grid = np.ix_(n, *places, c)
+            valid, offset = np.True_, grid[0] * p.x_n + grid[-1] * self.dtype.itemsize
+            for i, a in zip(grid[1:4], p.axes, strict=True):
+                valid, offset = valid & (i >= 0) & (i < a.size), offset + i * a.x
+            value = np.where(valid, at(x, np.where(valid, offset, 0), self.dtype), self.pad).astype(self.acc)
+            if w is not None:
+                where = c * self.acc.itemsize + sum(a.w * k for a, k in zip(p.axes, tap, strict=True))
+                factor = at(w, where, self.acc)
+                value = value * (factor.astype(np.int16).astype(np.int32) if self.dtype == dtypes.int16 else factor)
+            y = ufunc(y, value.astype(self.acc)).astype(self.acc)
+        values: list[NDArray] = []
+        for e, v in zip(self.extras, rest, strict=True):
+            strides = (e.n, *e.axes, e.dtype.itemsize if e.channels else 0)
+            offset = sum(i * s for i, s in zip(np.ix_(n, *o, c), strides, strict=True))
+            values.append(np.broadcast_to(at(v, np.asarray(offset), e.dtype), shape))
+        return self.epilogue.meaning(y.astype(self.out), *values)
+
+    def emit(self, module: Module, isa: Isa) -> None:
+        _Writer(self, module, isa).write()
+
+
+class _Writer:
+    """Writes one function."""
+
+    def __init__(self, kernel: Pool, module: Module, isa: Isa) -> None:
+        self.k = kernel
+        self.isa = isa
+        self.f, self.words, self.lo, self.hi, self.scratch = kernel.function(module)
+        self.wide = 16 if kernel.pixels > 8 else 8
+        self.acc_type = convert.register_type(kernel.acc, kernel.lanes)
+
+    def write(self) -> None:
+        f, k, words = self.f, self.k, self.words
+        weighted = k.combine == "dot"
+        at = 1 + weighted
+        self.x = pointer(f, words, 0)
+        self.w = pointer(f, words, 1) if weighted else self.x
+        self.e = [pointer(f, words, at + i) for i in range(len(k.extras))]
+        self.y = pointer(f, words, at + len(k.extras))
+        numbers = iter(integer(f, words, at + 1 + len(k.extras) + i) for i in range(len(k.integers)))
+        take = lambda n: [next(numbers) for _ in range(n)]
+        self.count, self.channels, self.x_n, self.y_n = take(4)
+        self.axes = [Words(*take(9)) for _ in range(3)]
+        self.extra_strides = [take(4) for _ in k.extras]
+        self.reciprocal = [1.0 / a.outputs.convert("double") for a in self.axes]
+        self.taps = self.axes[0].taps * self.axes[1].taps * self.axes[2].taps
+        self.in_table = self.scratch
+        self.w_table = f.at(self.scratch, TAPS * 16, 8)
+        self.neutral = f.at(self.scratch, k._table)
+        row = (self.channels * k.dtype.itemsize + 127) & -64
+        self.waiting = f.at(self.neutral, row)
+        self.out_places = f.alloca("i64", self.wide)
+        self.extra_places = [f.alloca("i64", self.wide) for _ in k.extras]
+        self._fill_neutral(row)
+        with f.loop(self.lo, self.hi) as item:
+            self._block(item.index * k.pixels)
+        f.ret()
+
+    def _fill_neutral(self, row: Value) -> None:
+        f, k = self.f, self.k
+        lanes = 64 // k.dtype.itemsize
+        word = int.from_bytes(k.pad.tobytes(), "little")
+        words = f.constant(vector(convert.word_of(k.dtype), lanes), word)
+        with f.loop(0, row, 64) as i:
+            f.store(words, f.at(self.neutral, i.index))
+
+    def _block(self, first: Value) -> None:
+        f, k, wide = self.f, self.k, self.wide
+        ints, longs, doubles = f"<{wide} x i32>", f"<{wide} x i64>", f"<{wide} x double>"
+        splat = lambda v: f.splat(v, wide)
+        short = lambda v: splat(v.convert("i32"))
+        index = f.intrinsic("smin", ints, f.constants("i32", range(wide)) + short(first), short(self.count - 1))
+        place: list[Value] = []
+        for axis, inverse in zip(self.axes[::-1], self.reciprocal[::-1], strict=True):
+            quotient = ((index.convert(doubles) + 0.5) * splat(inverse)).convert(ints)
+            place.insert(0, index - quotient * short(axis.outputs))
+            index = quotient
+        batch = index.convert(longs)
+        inputs = [i * short(a.step) - short(a.low) for i, a in zip(place, self.axes, strict=True)]
+
+        def places(base: Value, n: Value, strides: Sequence[Value], at: Sequence[Value]) -> Value:
+            total = splat(f.cast("ptrtoint", base, "i64")) + batch * splat(n)
+            for i, s in zip(at, strides, strict=True):
+                total = total + i.convert(longs) * splat(s)
+            return total
+
+        start = places(self.x, self.x_n, [a.x for a in self.axes], inputs)
+        f.store(places(self.y, self.y_n, [a.y for a in self.axes], place), self.out_places)
+        for base, s, at in zip(self.e, self.extra_strides, self.extra_places, strict=True):
+            f.store(places(base, s[0], s[1:], place), at)
+        none = f.constant("i64", 0)
+        if not k.parts:
+            self._table(start, inputs, [none] * 3, self.taps)
+            self._channels(self.taps, None, None)
+            return
+        with f.loop(0, self.taps, TAPS, carry=[none] * 3) as part:
+            count = f.intrinsic("smin", "i64", self.taps - part.index, f.constant("i64", TAPS))
+            part.next(*self._table(start, inputs, part.carried, count))
+            self._channels(count, part.index.eq(0), (part.index + TAPS).ge(self.taps))
+
+    def _table(self, start: Value, inputs: Sequence[Value], tap: Sequence[Value], count: Value) -> Sequence[Value]:
+        """Write the addresses of ``count`` taps, of which ``tap`` is the first; gives the tap after them."""
+        f, wide = self.f, self.wide
+        splat = lambda v: f.splat(v, wide)
+        d, h, w = self.axes
+        with f.loop(0, count, carry=tap) as t:
+            td, th, tw = t.carried
+            steps = [i * a.dilation for i, a in zip((td, th, tw), self.axes, strict=True)]
+            ahead = steps[0] * d.x + steps[1] * h.x + steps[2] * w.x
+            inside: Value | None = None
+            for i, s, a in zip(inputs, steps, self.axes, strict=True):
+                fits = (i + splat(s.convert("i32"))).ult(splat(a.size.convert("i32")))
+                inside = fits if inside is None else inside & fits
+            assert inside is not None
+            neutral = splat(f.cast("ptrtoint", self.neutral, "i64"))
+            f.store(f.select(inside, start + splat(ahead), neutral), f.at(self.in_table, t.index, 8 * wide))
+            if self.k.combine == "dot":
+                f.store(f.at(self.w, td * d.w + th * h.w + tw * w.w), f.at(self.w_table, t.index, 8))
+            end_w = (tw + 1).eq(w.taps)
+            next_h = f.select(end_w, th + 1, th)
+            end_h = next_h.eq(h.taps)
+            t.next(f.select(end_h, td + 1, td), f.select(end_h, 0, next_h), f.select(end_w, 0, tw + 1))
+        return t.results
+
+    def _channels(self, taps: Value, first: Value | None, last: Value | None) -> None:
+        """All channels of the block, for ``taps`` rows of the table; the first and the last part, or all at once."""
+        f, k = self.f, self.k
+        step = k.lanes * k.vectors
+        if k.masked:
+            self._vectors(f.constant("i64", 0), taps, first, last, f.lanes_below(self.channels, k.lanes))
+            return
+        if not k.parts:
+            with f.loop(0, self.channels, step) as c:
+                # The last ones are moved back so that they end with the channels.
+                at = f.intrinsic("smin", "i64", c.index, self.channels - step)
+                self._vectors(at, taps, first, last, None)
+            return
+        # Where sums wait in memory nothing may be added twice.
+        whole = self.channels - self.channels.urem(step)
+        with f.loop(0, whole, step) as c:
+            self._vectors(c.index, taps, first, last, None)
+        with f.loop(whole, self.channels, k.lanes) as c:
+            mask = f.lanes_below(self.channels - c.index, k.lanes)
+            self._vectors(c.index, taps, first, last, mask, 1)
+
+    def _vectors(
+        self, at: Value, taps: Value, first: Value | None, last: Value | None, mask: Value | None, vectors: int = 0
+    ) -> None:
+        """The vectors of channels from ``at`` on, of all pixels."""
+        f, k, isa = self.f, self.k, self.isa
+        vectors = vectors or k.vectors
+        start = 0 if k.combine in ("dot", "sum") else k.pad
+        neutral = convert.constant(f, k.acc, start, k.lanes)
+        acc = [neutral] * (k.pixels * vectors)
+        rows = (
+            [f.at(self.waiting, at + i * (self.channels + k.lanes), k.acc.itemsize) for i in range(k.pixels)]
+            if k.parts
+            else []
+        )
+        if first is not None:
+            acc = [
+                f.select(first, neutral, self._load(k.acc, f.at(rows[i], v * k.lanes * k.acc.itemsize), None))
+                for i in range(k.pixels)
+                for v in range(vectors)
+            ]
+        combine = self._combine()
+        with f.loop(0, taps, carry=acc) as t:
+            table = f.at(self.in_table, t.index, 8 * self.wide)
+            weights: list[Value] = []
+            if k.combine == "dot":
+                w = f.at(f.load("ptr", f.at(self.w_table, t.index, 8), 8), at, k.acc.itemsize)
+                weights = [self._load(k.acc, f.at(w, v * k.lanes * k.acc.itemsize), mask) for v in range(vectors)]
+            now: list[Value] = []
+            for i in range(k.pixels):
+                row = f.at(f.load("ptr", f.at(table, i, 8), 8), at, k.dtype.itemsize)
+                for v in range(vectors):
+                    x = self._load(k.dtype, f.at(row, v * k.lanes * k.dtype.itemsize), mask)
+                    if k.acc != k.dtype:
+                        x = convert.convert(f, isa, x, k.dtype, k.acc)
+                    now.append(combine(t.carried[i * vectors + v], x, weights[v] if weights else x))
+            t.next(*now)
+        done = t.results
+        if last is not None:
+            with f.if_(~last):
+                for i in range(k.pixels):
+                    for v in range(vectors):
+                        f.store(done[i * vectors + v], f.at(rows[i], v * k.lanes * k.acc.itemsize))
+            with f.if_(last):
+                self._finish(at, done, mask, vectors)
+            return
+        self._finish(at, done, mask, vectors)
+
+    def _combine(self) -> Callable[[Value, Value, Value], Value]:
+        f, k, isa = self.f, self.k, self.isa
+        if k.combine == "dot":
+            kind: Any = {dtypes.float32: "f32", dtypes.float64: "f64"}.get(k.acc, "i32")
+            kind = "pairs" if k.dtype == dtypes.int16 else kind
+            return lambda acc, x, w: multiply_add(f, isa, kind, x, w, acc)
+        name = {"sum": "add", "max": "max", "min": "min"}[k.combine]
+        return lambda acc, x, _: ops.emit(f, isa, name, {}, [k.acc, k.acc], k.acc, [acc, x])
+
+    def _finish(self, at: Value, done: Sequence[Value], mask: Value | None, vectors: int) -> None:
+        f, k, isa = self.f, self.k, self.isa
+        for i in range(k.pixels):
+            y = f.load("ptr", f.at(self.out_places, i, 8), 8)
+            for v in range(vectors):
+                ahead = at + v * k.lanes
+                values = [convert.convert(f, isa, done[i * vectors + v], k.acc, k.out)]
+                for e, places in zip(k.extras, self.extra_places, strict=True):
+                    base = f.load("ptr", f.at(places, i, 8), 8)
+                    if e.channels:
+                        values.append(self._load(e.dtype, f.at(base, ahead, e.dtype.itemsize), mask))
+                    else:
+                        one = f.load(convert.memory_type(e.dtype), base)
+                        values.append(f.splat(convert.from_memory(f, isa, e.dtype, one), k.lanes))
+                (result,) = k.epilogue.emit(f, isa, values)
+                raw = convert.to_memory(f, isa, k.out_dtype, result)
+                place = f.at(y, ahead, k.out_dtype.itemsize)
+                if mask is None:
+                    f.store(raw, place)
+                else:
+                    f.store_masked(raw, place, mask)
+
+    def _load(self, dtype: DType, place: Value, mask: Value | None) -> Value:
+        f = self.f
+        type = convert.memory_type(dtype, self.k.lanes)
+        raw = f.load(type, place) if mask is None else f.load_masked(type, place, mask)
+        return convert.from_memory(f, self.isa, dtype, raw)

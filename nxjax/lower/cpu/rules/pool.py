@@ -1,0 +1,185 @@
+"""Windows that do not mix channels: depthwise convolutions and reductions of windows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from nxjax.kernels.cpu import convert, isa
+from nxjax.kernels.cpu.conv import NONE, Axis, Extra, Problem
+from nxjax.kernels.cpu.expression import Expression
+from nxjax.kernels.cpu.pool import Combine, Pool, accumulator
+from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
+from nxjax.lower.cpu.layout import copy, ordered, shifted
+from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, phases
+from nxjax.ops.window import highest, lowest
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation
+
+_COMBINE: dict[str, Combine] = {
+    "reduce_window_sum": "sum",
+    "reduce_window_max": "max",
+    "reduce_window_min": "min",
+}
+
+
+def neutral(combine: Combine, dtype: DType) -> Any:
+    """What changes no result of ``combine``."""
+    return {"max": lowest, "min": highest}[combine](dtype) if combine in ("max", "min") else 0
+
+
+@rule(*_COMBINE)
+def reduce_window(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type = e.outputs[0].type
+    dtype = type.dtype
+    if dtype in dtypes.COMPLEX or dtype == dtypes.bool_ or dtypes.bit_width(dtype) < 8 or not convert.known(dtype):
+        raise NoKernel(f"windows of {dtype.name}")
+    p = e.params
+    windows, steps, padding = p["window_dimensions"], p["window_strides"], p["padding"]
+    holes, spread = p["base_dilation"], p["window_dilation"]
+    ndim = len(windows)
+    plain = [i for i in range(ndim) if windows[i] == steps[i] == holes[i] == 1 and padding[i] == (0, 0)]
+    sliding = [i for i in range(ndim) if i not in plain]
+    if not type.size or not sliding:
+        return _trivial(b, e, x)
+    if len(sliding) > 3:
+        raise NoKernel("windows over more than three dimensions")
+    v = b.view(x)
+    # Of the dimensions without windows the one with the least stride has the channels, if it is worth while.
+    inner = min((i for i in plain if v.shape[i] > 1), key=lambda i: (abs(v.strides[i]), -v.shape[i]), default=None)
+    if inner is not None and (v.strides[inner] != dtype.itemsize or not _joins(v, [i for i in plain if i != inner])):
+        order = [*(i for i in plain if i != inner), *sliding, inner]
+        out = ordered(v.shape, dtype, order, 64)
+        copy(b, v, out)
+        v = out
+    rest = [i for i in plain if i != inner]
+    order = [*rest, *sliding, *([] if inner is None else [inner])]
+    y = ordered(type.shape, dtype, order)
+    combine = _COMBINE[e.op.name]
+    # Dimensions without windows are one batch.
+    batch = math.prod(v.shape[i] for i in rest)
+    real = [i for i in rest if v.shape[i] > 1]
+    last = real[-1] if real else None
+    size = dtype.itemsize
+    channels = 1 if inner is None else v.shape[inner]
+    whole = Setup(
+        batch, channels, 1, 1, (), 0 if last is None else v.strides[last], size, size, 0, 0, 0,
+        0 if last is None else y.strides[last], size,
+    )  # fmt: skip
+    dims = [
+        list(
+            phases(
+                Dim(
+                    v.shape[i],
+                    y.shape[i],
+                    windows[i],
+                    steps[i],
+                    spread[i],
+                    padding[i][0],
+                    v.strides[i],
+                    0,
+                    y.strides[i],
+                ),
+                holes[i],
+            )
+        )
+        for i in sliding
+    ]
+    for chosen in itertools.product(*dims):
+        s = replace(whole, dims=tuple(d for d, _, _ in chosen), y_offset=sum(c[2] for c in chosen))
+        channelwise(b, s, v, None, y, combine, neutral(combine, dtype), dtype)
+    return [y]
+
+
+def _joins(v: View, dims: Sequence[int]) -> bool:
+    """Whether ``dims`` are one run in row-major order, at equal steps."""
+    step: int | None = None
+    for i in reversed([i for i in dims if v.shape[i] > 1]):
+        if step is not None and v.strides[i] != step:
+            return False
+        step = v.strides[i] * v.shape[i]
+    return True
+
+
+def _trivial(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type = e.outputs[0].type
+    if not type.size:
+        return [b.new(type)]
+    return [b.view(x)]
+
+
+def channelwise(
+    b: Builder,
+    s: Setup,
+    x: View,
+    w: View | None,
+    y: View,
+    combine: Combine,
+    pad: Any,
+    out: DType,
+    epilogue: Expression | None = None,
+    extras: Sequence[tuple[Extra, View]] = (),
+) -> None:
+    """One call: the groups of ``s`` are channels, adjacent in x, weights and y; its inputs, if many, are taps."""
+    target = isa.current()
+    dtype = x.dtype
+    acc = dtypes.int32 if combine == "dot" and dtype == dtypes.int16 else accumulator(dtype)
+    dims = [d for d in s.dims if not d.trivial]
+    if s.inputs > 1:
+        dims.insert(0, Dim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0))
+    if len(dims) > 3:
+        raise NoKernel("too many dimensions of windows")
+    axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in dims]
+    axes = [NONE] * (3 - len(axes)) + axes
+    problem = Problem(
+        s.batch, s.groups, 1, 1, (axes[0], axes[1], axes[2]), s.x_n, dtype.itemsize, dtype.itemsize,
+        0, 0, 0, s.y_n, 0,
+    )  # fmt: skip
+    lanes = target.lanes(max(acc.itemsize, out.itemsize))
+    many = target.registers >= 32
+    block = (6 if many else 4, 2) if s.groups >= 2 * lanes else (8 if many else 6, 1)
+    kernel = Pool(problem, combine, dtype, pad, out, block, lanes, epilogue, [e for e, _ in extras])
+    place = lambda v, offset: shifted(v, offset, v.shape, v.strides)
+    ins = [place(x, s.x_offset), *([] if w is None else [place(w, s.w_offset)]), *(v for _, v in extras)]
+    b.call(kernel, ins, [place(y, s.y_offset)], kernel.integers)
+
+
+def depthwise(
+    b: Builder,
+    s: Setup,
+    x: View,
+    w: View,
+    y: View,
+    out: DType,
+    epilogue: Expression | None = None,
+    extras: Sequence[tuple[Extra, View]] = (),
+) -> None:
+    """A convolution with one output channel per group; operands are moved where their groups are not adjacent."""
+    size = x.dtype.itemsize
+    if s.x_group != size:
+        s, x = _groups_last(b, s, x, of_x=True)
+    if s.w_group != w.dtype.itemsize:
+        s, w = _groups_last(b, s, w, of_x=False)
+    channelwise(b, s, x, w, y, "dot", 0, out, epilogue, extras)
+
+
+def _groups_last(b: Builder, s: Setup, v: View, of_x: bool) -> tuple[Setup, View]:
+    """A copy of x or of the weights with the groups innermost."""
+    if of_x:
+        shape = (s.batch, s.inputs, *(d.size for d in s.dims), s.groups)
+        strides = (s.x_n, s.x_c, *(d.x for d in s.dims), s.x_group)
+    else:
+        shape = (1, s.inputs, *(d.taps for d in s.dims), s.groups)
+        strides = (0, s.w_c, *(d.w for d in s.dims), s.w_group)
+    out = ordered(shape, v.dtype, range(len(shape)), 64)
+    copy(b, shifted(v, s.x_offset if of_x else s.w_offset, shape, strides), out)
+    n, c, *steps, group = out.strides
+    if of_x:
+        dims = tuple(replace(d, x=step) for d, step in zip(s.dims, steps, strict=True))
+        return replace(s, dims=dims, x_n=n, x_c=c, x_group=group, x_offset=0), out
+    dims = tuple(replace(d, w=step) for d, step in zip(s.dims, steps, strict=True))
+    return replace(s, dims=dims, w_c=c, w_group=group, w_offset=0), out
