@@ -86,7 +86,7 @@ class Runtime:
         libc = ctypes.CDLL(None)
         handlers = [self._at[s] for s in ("nx_pool_lock", "nx_pool_unlock", "nx_forked")]
         if hasattr(libc, "__register_atfork"):  # glibc, whose pthread_atfork is no symbol
-            getattr(libc, "__register_atfork")(*map(_PTR, handlers), None)  # noqa: B009 - two underscores
+            getattr(libc, "__register_atfork")(*map(_PTR, handlers), None)
         else:
             libc.pthread_atfork(*map(_PTR, handlers))
         os.register_at_fork(after_in_child=lambda: self._main(threading.get_ident()))

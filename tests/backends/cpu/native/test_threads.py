@@ -211,7 +211,8 @@ for _ in range(20):
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(0.001)
 assert got and all(got)
-masks = [open(f"/proc/self/task/{t}/status").read().split("SigBlk:")[1].split()[0] for t in os.listdir("/proc/self/task")]
+tasks = [open(f"/proc/self/task/{t}/status").read() for t in os.listdir("/proc/self/task")]
+masks = [t.split("SigBlk:")[1].split()[0] for t in tasks]
 usr1 = 1 << (signal.SIGUSR1 - 1)
 assert sum(bool(int(m, 16) & usr1) for m in masks) == 2, masks
 segv = 1 << (signal.SIGSEGV - 1)
