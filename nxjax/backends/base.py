@@ -204,6 +204,27 @@ class Backend(ABC):
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         """The text that `compile` starts from."""
 
+    def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
+        """The text of one stage on the way to machine code: ``program``, ``stablehlo``, or one of the backend's own.
+
+        Raises:
+            ParameterError: there is no such stage.
+        """
+        if dialect == "program":
+            return str(program)
+        if dialect in ("stablehlo", "mhlo", "hlo"):
+            from nxjax.lower.stablehlo.builder import lower
+
+            return lower(program, donate=donate)[0]
+        raise ParameterError(
+            f"{self.name}: a program has no text in this dialect",
+            got=dialect,
+            expected=", ".join(("program", "stablehlo", *self.dialects)),
+        )
+
+    # Stages of its own that `text` knows.
+    dialects: ClassVar[tuple[str, ...]] = ()
+
     # --- several devices: only for backends that have them ---
 
     # Whether `compile_placed` and `put` know one device of it from another.

@@ -80,6 +80,9 @@ class Dispatcher:
     def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str:
         return registry.for_device(device).lower(program, donate)
 
+    def text(self, program: Program, dialect: str, *, device: Any = None, donate: tuple[int, ...] = ()) -> str:
+        return registry.for_device(device).text(program, donate, dialect)
+
     # --- places ---
 
     def call(self, program: Program, args: Sequence[DeviceArray]) -> list[DeviceArray]:

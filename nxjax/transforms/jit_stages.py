@@ -70,6 +70,8 @@ class Compiler(Protocol):
 
     def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str: ...
 
+    def text(self, program: Program, dialect: str, *, device: Any = None, donate: tuple[int, ...] = ()) -> str: ...
+
     def is_placed(self, program: Program, device: Any = None) -> bool: ...
 
     def place(
@@ -166,8 +168,18 @@ class Lowered:
         self._placement = placement  # None: the default device
 
     def as_text(self, dialect: str | None = None) -> str:
-        """StableHLO (or the program text, for executors that run it directly)."""
+        """The program as its executor takes it, or in the text of a stage that ``dialect`` names.
+
+        Args:
+            dialect: ``program`` (nxjax's own), ``stablehlo``, and for the executor ``cpu``: ``simplified`` (the program
+                that is lowered), ``tape`` (its steps and memory), ``llvm`` and ``asm`` (its kernels).
+
+        Raises:
+            ParameterError: there is no such stage.
+        """
         opened, _ = self._traced.program.close_over()
+        if dialect is not None and (self._placement is None or dialect == "program"):
+            return the_compiler().text(opened, dialect, device=self._device, donate=self._donate)
         if self._placement is not None:
             return the_compiler().lower_placed(opened, self._placement, self._donate)
         return the_compiler().lower(opened, device=self._device, donate=self._donate)

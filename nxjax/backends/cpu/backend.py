@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
+from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.native import runtime
-from nxjax.lower.cpu.lower import lower
+from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.lower import lower, prepared
 from nxjax.trace.program import Program
 
 
@@ -19,6 +21,7 @@ class CpuBackend(Backend):
     platform = "cpu"
     label = "hardware"
     priority = 5
+    dialects: ClassVar[tuple[str, ...]] = ("simplified", "tape", "llvm", "asm")
 
     def __init__(self) -> None:
         self._device = Device("cpu", 0, self)
@@ -42,6 +45,17 @@ class CpuBackend(Backend):
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return str(lower(program, donate))
+
+    def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
+        if dialect == "simplified":
+            return str(prepared(program))
+        if dialect == "tape":
+            return self.lower(program, donate)
+        if dialect in ("llvm", "asm"):
+            found = engine(isa.current())
+            kernels = list(dict.fromkeys(c.kernel for c in lower(program, donate).calls()))
+            return found.texts(kernels) if dialect == "llvm" else found.assembly(kernels)
+        return super().text(program, donate, dialect)
 
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
         """What arrays, and programs that run, hold; what is kept for the next ones; how often that served."""

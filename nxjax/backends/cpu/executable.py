@@ -16,6 +16,7 @@ from nxjax.backends.cpu.native.abi import NO_MEMORY
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape
 from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
 from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
@@ -70,6 +71,12 @@ class CpuExecutable(Executable):
     @property
     def text(self) -> str:
         return str(self.program)
+
+    def cost_analysis(self) -> dict[str, float]:
+        return cost_of(self.program)
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        return memory_of(self.program)
 
 
 def _address(x: DeviceArray, held: list[Any]) -> int:
