@@ -6,7 +6,8 @@ A rule is found by the name of its op::
     def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]: ...
 
 It gets the equation's operands as the builder holds them (ask `view` or `dense` for memory) and gives one value per
-result. A rule that cannot do a case raises `NoKernel` with the reason before it has added a step; the op then runs by
+result: a `View` of memory, a `Lazy` value that is computed when somebody wants its memory, or an array (a constant).
+A rule that cannot do a case raises `NoKernel` with the reason before it has added a step; the op then runs by
 its NumPy meaning, and the program's text says why.
 """
 
@@ -14,26 +15,38 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu.fuse import Apart, planned
+from nxjax.lower.cpu.lazy import FIXED, Index, Lazy, Leaf, Scalar, Shaped, moved, reshaped_strides
+from nxjax.lower.cpu.nests import target, write
+from nxjax.lower.cpu.tape import Buffer, Call, Host, Ref, Step
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
-from nxjax.lower.cpu.tape import Buffer, Call, Counter, Host, Ref, Step
-from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
-from nxjax.trace.types import ArrayType, Shape
+from nxjax.trace.types import ArrayType
+
+__all__ = ["MODULES", "Builder", "NoKernel", "View", "dense_strides", "dense_view", "rule", "rules"]
 
 NDArray = np.ndarray[Any, Any]
-
-
 Rule = Callable[..., Sequence[Any]]
 _rules: dict[str, Rule] = {}
 # Files of rules, imported when the first program is lowered.
-MODULES: Final[tuple[str, ...]] = ("conv", "gather", "join", "slicing", "control", "effects")
+MODULES: Final[tuple[str, ...]] = (
+    "elementwise",
+    "shape",
+    "reduce",
+    "conv",
+    "gather",
+    "join",
+    "scatter",
+    "slicing",
+    "control",
+    "effects",
+)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -82,6 +95,8 @@ class Builder:
         """The memory of a value, with whatever strides it has; computes it if nobody has."""
         if isinstance(x, View):
             return x
+        if isinstance(x, Lazy):
+            return self._resolved(x) or self._computed(x)
         return self.const(np.asarray(x))
 
     def dense(self, x: Any) -> View:
@@ -93,6 +108,70 @@ class Builder:
         kernel = Move(v.shape, v.strides, out.strides, v.dtype.itemsize)
         self.call(kernel, [v], [out])
         return out
+
+    # --- values that are not computed yet ---
+
+    def lazy(self, x: Any) -> Lazy:
+        """A value as part of a graph; scalars that are known become part of the code."""
+        if isinstance(x, Lazy):
+            return x
+        if isinstance(x, View):
+            return Leaf(x)
+        array = np.asarray(x)
+        return Leaf(self.const(array)) if array.shape else Scalar(array.tobytes(), (), array.dtype)
+
+    def claim(self, x: Any, times: int) -> None:
+        """A value will be asked for so many times; see `drop`."""
+        if isinstance(x, Lazy):
+            x.refs += times
+
+    def drop(self, x: Any) -> None:
+        """A value that was claimed has been asked for once."""
+        if isinstance(x, Lazy):
+            x.dropped()
+
+    def _resolved(self, x: Lazy) -> View | None:
+        """The memory of a value, if it takes no step to have it."""
+        if x.view is None and isinstance(x, Index | Shaped):
+            inner = self._resolved(x.args[0])
+            if inner is not None:
+                if isinstance(x, Index):
+                    x.settled(moved(inner, x.shape, x.places))
+                else:
+                    strides = reshaped_strides(inner, x.shape)
+                    if strides is not None:
+                        x.settled(View(inner.ref, x.shape, strides, x.dtype))
+        return x.view
+
+    def _computed(self, x: Lazy) -> View:
+        """Add the kernels that compute ``x``, and what is made with it and needed later."""
+        equation, self.equation = self.equation, x.equation or self.equation
+        where = tuple([FIXED if n == 1 else (0, ((d, 1),)) for d, n in enumerate(x.shape)])
+        while x.view is None:
+            try:
+                if not x.size:
+                    x.settled(self._room(x))
+                    break
+                plan = planned(x, x.shape, where)
+                extras = plan.extras()
+                outs = [(v, self._room(v)) for v in (x, *extras)]
+                found = [(plan.result, plan.where), *((plan.made[v][1], plan.made[v][0]) for v in extras)]
+                write(self, plan, [target(plan, n, at, r) for (n, at), (_, r) in zip(found, outs, strict=True)])
+                for v, room in outs:
+                    v.settled(room)
+            except Apart as apart:
+                if apart.value is x:
+                    assert isinstance(x, Shaped), x
+                    inner = self.dense(x.args[0])
+                    x.settled(View(inner.ref, x.shape, dense_strides(x.shape, x.dtype), x.dtype))
+                else:
+                    self.view(apart.value)
+        self.equation = equation
+        assert x.view is not None
+        return x.view
+
+    def _room(self, x: Lazy) -> View:
+        return self.new(ArrayType(x.shape, x.dtype))
 
     # --- steps ---
 

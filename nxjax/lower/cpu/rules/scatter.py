@@ -1,0 +1,89 @@
+"""scatter and its combining relatives: a copy of the operand, which the memory plan may save, then one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nxjax.kernels.cpu import ops
+from nxjax.kernels.cpu.grid import Side
+from nxjax.kernels.cpu.scatter import Scatter
+from nxjax.lower.cpu.builder import Builder, NoKernel, rule
+from nxjax.lower.cpu.rules.gather import along_batch, vectors_of
+from nxjax.lower.cpu.rules.slicing import copied
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.indexing import GatherScatterMode
+from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add, scatter_mul, scatter_sub
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array, Op
+from nxjax.trace.program import Equation
+
+COMBINED: Final = {
+    "scatter": "set",
+    "scatter_add": "add",
+    "scatter_sub": "sub",
+    "scatter_mul": "mul",
+    "scatter_max": "max",
+    "scatter_min": "min",
+}
+_WIDE: Final[dict[str, Op]] = {op.name: op for op in (scatter_add, scatter_sub, scatter_mul)}
+
+
+@rule(*COMBINED)
+def scatter(b: Builder, e: Equation, x: Any, indices: Any, updates: Any) -> Sequence[Any]:
+    type = e.outputs[0].type
+    op = COMBINED[e.op.name]
+    if e.op.name in _WIDE and type.dtype in dtypes.FLOAT and type.dtype.isbuiltin != 1:
+        return _in_float32(b, e, [x, indices, updates])
+    if op != "set":
+        if dtypes.bit_width(type.dtype) < 8 or type.dtype == dtypes.bool_:
+            raise NoKernel(f"{dtypes.short_name(type.dtype)} sums")
+        why = ops.supported(op, {}, (type.dtype, type.dtype), type.dtype)
+        if why:
+            raise NoKernel(why)
+    n: ScatterDimensionNumbers = e.params["dimension_numbers"]
+    at, u = b.view(indices), b.view(updates)
+    window = n.window(len(type.shape))
+    sizes = n.sizes(type, e.inputs[2].type)
+    out = copied(b, x)
+    vectors = vectors_of(n.as_gather(), out, at, sizes, e.params["mode"] is GatherScatterMode.CLIP)
+    outer = [d for d in range(len(u.shape)) if d not in n.update_window_dims]
+    points = [
+        Side(size, (index, u.strides[d], array))
+        for size, index, d, array in zip(
+            at.shape[:-1], at.strides[:-1], outer, along_batch(n.as_gather(), out, at), strict=True
+        )
+    ]
+    kernel = Scatter(
+        op,
+        type.dtype,
+        [s for k, s in enumerate(points) if k in n.scatter_indices_batching_dims],
+        [s for k, s in enumerate(points) if k not in n.scatter_indices_batching_dims],
+        [
+            Side(u.shape[d], (0, u.strides[d], out.strides[to]))
+            for d, to in zip(n.update_window_dims, window, strict=True)
+        ],
+        vectors,
+    )
+    if u.size and out.size:
+        b.call(kernel, [at, u], [out])
+    return (out,)
+
+
+def _in_float32(b: Builder, e: Equation, xs: Sequence[Any]) -> Sequence[Any]:
+    """Sums and products of small floats are rounded once, after all updates."""
+    from nxjax.lower.cpu.lower import inline
+    from nxjax.lower.passes.flatten import expansion
+
+    return inline(b, expansion(e.op, [a.type for a in e.inputs], e.params, _WIDENED[e.op.name]), xs)
+
+
+def _widened(op: Op) -> Any:
+    def wide(x: Array, indices: Array, updates: Array, /, **params: Any) -> Array:
+        x, updates, dtype = *(convert_element_type(v, dtype=dtypes.float32) for v in (x, updates)), x.dtype
+        return convert_element_type(op(x, indices, updates, **params), dtype=dtype)
+
+    return wide
+
+
+_WIDENED: Final = {name: _widened(op) for name, op in _WIDE.items()}
