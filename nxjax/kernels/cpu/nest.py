@@ -210,9 +210,30 @@ class Nest(Kernel):
         self._plan_scratch()
 
     def _plan_scratch(self) -> None:
-        from nxjax.kernels.cpu.nest_emit import scratch_of
+        from nxjax.kernels.cpu.nest_emit import last_reads, scratch_of
 
         self.scratch = scratch_of(self)
+        last = last_reads(self)
+        # An output may lie where an input does that has the same elements in the same places, unless a pass after the
+        # one that writes it reads the input again.
+        self.inplace = tuple(
+            [
+                (k, i)
+                for k, y in enumerate(self.outputs)
+                for i, x in enumerate(self.inputs)
+                if self._alike(x.strides, y)
+                and x.dtype.itemsize == self.dtype_of(y.value).itemsize
+                and last[i] <= (self.facts.level[y.value] if self.inside(y) else self.facts.passes)
+            ]
+        )
+
+    def _alike(self, x: Sequence[int], out: Output) -> bool:
+        """Strides ``x`` are those of ``out``, which are not 0 along any dimension that it has."""
+        has = len(self.sizes) if self.inside(out) else self.kept
+        return all(
+            n == 1 or (a == c and (a != 0) == (d < has))
+            for d, (n, a, c) in enumerate(zip(self.sizes, x, out.strides, strict=True))
+        )
 
     # --- facts of values ---
 

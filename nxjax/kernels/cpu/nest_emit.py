@@ -103,6 +103,16 @@ def slot_bytes(nest: Nest, index: int) -> int:
     return -(-size // 64) * 64
 
 
+def last_reads(nest: Nest) -> list[int]:
+    """For each input the last pass that reads it; -1 for what is read before all passes."""
+    kept, last = saved(nest), [-1] * len(nest.inputs)
+    for p in range(nest.facts.passes):
+        for i in needed(nest, p, kept):
+            if i < len(last):
+                last[i] = p
+    return last
+
+
 def scratch_of(nest: Nest) -> int:
     return sum(slot_bytes(nest, i) for i in saved(nest))
 
@@ -110,7 +120,7 @@ def scratch_of(nest: Nest) -> int:
 def needed(nest: Nest, number: int, have: Sequence[int]) -> list[int]:
     """The values of the whole space that pass ``number`` makes, in order; ``have`` are read back, not made."""
     facts, n = nest.facts, len(nest.inputs)
-    todo = [m.arg for i, m in enumerate(nest.nodes, n) if isinstance(m, Reduction) and facts.level[m.arg] == number]
+    todo = [m.arg for m in nest.nodes if isinstance(m, Reduction) and facts.level[m.arg] == number]
     todo += [y.value for y in nest.outputs if nest.inside(y) and facts.level[y.value] == number]
     found: set[int] = set()
     while todo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,6 +58,10 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any]) -> None:
     """Add the steps of every equation; ``env`` has the values of inputs and consts and gets all others."""
     known = rules()
     around = b.equation
+    reads = Counter(a for e in program.equations for a in e.inputs)
+    reads.update(program.outputs)
+    for v in program.inputs:
+        b.claim(env[v], reads[v])
     for e, dead in zip(program.equations, program.last_use, strict=True):
         xs = [env[a] if isinstance(a, Var) else a.value.numpy() for a in e.inputs]  # pyright: ignore[reportAttributeAccessIssue]
         b.equation = e
@@ -68,7 +73,11 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any]) -> None:
             ys = found(b, e, *xs)
         except NoKernel as why:
             ys = _otherwise(b, e, xs, str(why))
-        env.update(zip(e.outputs, ys, strict=True))
+        for v, y in zip(e.outputs, ys, strict=True):
+            env[v] = y
+            b.claim(y, reads[v])
+        for x in xs:
+            b.drop(x)
         for v in dead:
             env.pop(v, None)
     b.equation = around
@@ -88,4 +97,7 @@ def inline(b: Builder, program: Program, xs: Sequence[Any]) -> list[Any]:
     env: dict[Var, Any] = dict(zip(program.inputs, xs, strict=True))
     env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))  # pyright: ignore
     lower_equations(b, program, env)
-    return [np.asarray(a.value.numpy()) if isinstance(a, Literal) else env[a] for a in program.outputs]  # pyright: ignore
+    found = [np.asarray(a.value.numpy()) if isinstance(a, Literal) else env[a] for a in program.outputs]  # pyright: ignore
+    for y in found:
+        b.claim(y, -1)  # the program around claims it
+    return found

@@ -1,0 +1,51 @@
+"""Reductions over axes, as nodes of graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.kernels.cpu import ops
+from nxjax.lower.cpu.builder import Builder, NoKernel, rule
+from nxjax.lower.cpu.lazy import Reduce, Scalar, shaped
+from nxjax.lower.cpu.rules.elementwise import lowered
+from nxjax.trace import dtypes
+from nxjax.trace.program import Equation
+
+BINARY: Final = {
+    "reduce_sum": "add",
+    "reduce_prod": "mul",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_and": "and",
+    "reduce_or": "or",
+    "reduce_xor": "xor",
+}
+
+
+@rule(*BINARY)
+def reduction(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type, axes, op = (
+        e.inputs[0].type,
+        tuple(sorted(a % e.inputs[0].type.ndim for a in e.params["axes"])),
+        BINARY[e.op.name],
+    )
+    dtype = type.dtype
+    narrow = dtype in dtypes.FLOAT and dtype.itemsize < 4 and op in ("add", "mul")
+    wide = dtypes.float32 if narrow else dtype
+    why = ops.supported(op, {}, [wide, wide], wide) or ops.supported(
+        "convert_element_type", {"dtype": wide}, [dtype], wide
+    )
+    if why:
+        raise NoKernel(why)
+    start: Any = np.asarray(e.op.identity(wide)).astype(wide)  # pyright: ignore[reportAttributeAccessIssue]
+    count = math.prod(type.shape[a] for a in axes)
+    if count == 1:
+        return (shaped(b.lazy(x), e.outputs[0].type.shape),)
+    if count == 0:
+        nothing = np.asarray(e.op.identity(dtype)).astype(dtype)  # pyright: ignore[reportAttributeAccessIssue]
+        return (Scalar(nothing.tobytes(), e.outputs[0].type.shape, dtype),)
+    return (lowered(b, Reduce(op, b.lazy(x), axes, start.tobytes())),)
