@@ -26,25 +26,33 @@ def lower(program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
     ready = prepared(program)
     b = Builder()
     inputs = [Buffer(v.type.size * v.type.dtype.itemsize, "input", i) for i, v in enumerate(program.inputs)]
-    env: dict[Var, Any] = {v: dense_view(x, v.type) for v, x in zip(ready.inputs, inputs, strict=True)}
+    given = [dense_view(x, v.type) for v, x in zip(ready.inputs, inputs, strict=True)]
+    env: dict[Var, Any] = dict(zip(ready.inputs, given, strict=True))
     env.update((v, x.numpy()) for v, x in zip(ready.consts, ready.values, strict=True))  # pyright: ignore
     lower_equations(b, ready, env)
     b.equation = None
-    outputs = _results(b, [a.value.numpy() if isinstance(a, Literal) else env[a] for a in ready.outputs])  # pyright: ignore
+    values = [a.value.numpy() if isinstance(a, Literal) else env[a] for a in ready.outputs]  # pyright: ignore
+    outputs = _results(b, values, given)
     return planned(CpuProgram(program.in_types, program.out_types, inputs, outputs, b.consts, b.steps, donated=donate))
 
 
-def _results(b: Builder, values: Sequence[Any]) -> list[Buffer]:
-    """A buffer for each result: an argument's, a constant's or an equal result's own, else one that is copied to."""
+def _results(b: Builder, values: Sequence[Any], given: Sequence[View]) -> list[Buffer]:
+    """A buffer for each result: an argument's, a constant's or an equal result's own, else one that is copied to.
+
+    Of equal bytes, that is, and of one shape and dtype: a buffer leaves as one array.
+    """
     outputs: list[Buffer] = []
     known: dict[Any, Buffer] = {}
     for i, x in enumerate(map(b.dense, values)):
         if x.ref.buffer.kind in ("input", "const") and _is_all(x):
-            outputs.append(x.ref.buffer)
-            continue
-        key = (x.ref, x.size * x.dtype.itemsize)
+            kind, index = x.ref.buffer.kind, x.ref.buffer.index
+            held: Any = b.consts[index] if kind == "const" else given[index]
+            if (held.shape, held.dtype) == (x.shape, x.dtype):
+                outputs.append(x.ref.buffer)
+                continue
+        key = (x.ref, x.shape, x.dtype)
         if key not in known:
-            known[key] = out = Buffer(key[1], "output", i)
+            known[key] = out = Buffer(x.size * x.dtype.itemsize, "output", i)
             b.steps.append(Copy(x.ref, Ref(out), out.nbytes))
         outputs.append(known[key])
     return outputs
