@@ -204,7 +204,7 @@ class Nest(Kernel):
             self.blocks = -(-n // self.block) if n else 0
         count = math.prod(outer[:dealt]) * (self.blocks if not self.rows and self.kept else 1)
         self.items = count if math.prod(self.sizes[: self.kept]) else 0
-        per = max(self.size // max(self.items, 1), 1) * self.weight
+        per = max(self.size // max(self.items, 1) * self.weight, 1)
         self.grain = max(1, (8 * ITEM) // per)
         self.scratch = 0
         self._plan_scratch()

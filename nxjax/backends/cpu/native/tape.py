@@ -75,8 +75,9 @@ class Tape:
         self._table = writer.table()
         self.address = self._table.ctypes.data
 
-    def __del__(self) -> None:
-        frame = int(self._table[m.T_KEPT // 8]) if hasattr(self, "_table") else 0
+    def __del__(self, kept: int = m.T_KEPT // 8) -> None:
+        # When the interpreter ends, this file's names are gone before the last tapes are.
+        frame = int(self._table[kept]) if hasattr(self, "_table") else 0
         if frame:
             self._runtime.release(frame)
 
