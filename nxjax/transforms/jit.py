@@ -134,6 +134,10 @@ class Jitted:
         """All but the plans: they are this process's, and hold addresses."""
         return self.__dict__
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._plans = None
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry = self._recent
         if entry is not None and not kwargs and current_trace() is EVAL:

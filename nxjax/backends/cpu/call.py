@@ -34,6 +34,7 @@ from nxjax.transforms.jit_stages import Repeated
 NDArray = np.ndarray[Any, Any]
 _SYMBOLS: Final = (
     objects.TABLE, objects_call.CALL, objects_buffer.NEW, objects_buffer.DEALLOC, objects_buffer.GETBUFFER,
+    objects_buffer.ARRAY_DEALLOC,
 )  # fmt: skip
 _PLANS: Final = 8  # that one function keeps; the oldest goes
 # Slots and flags of `PyType_FromSpec`, as CPython's typeslots.h and object.h number them for good.
@@ -105,6 +106,7 @@ def install(jitted: type) -> str:
 def _install(jitted: type) -> None:
     layout = call_layout.find(jitted)
     slot, general = call_layout.call_slot(jitted)
+    end_slot = call_layout.dealloc_slot()
     addresses = dict(zip(_SYMBOLS, engine(isa.current()).module(text(layout), _SYMBOLS), strict=True))
     buffer = _buffer_class(addresses[objects_buffer.DEALLOC], addresses[objects_buffer.GETBUFFER])
     named: dict[str, Any] = {
@@ -135,6 +137,7 @@ def _install(jitted: type) -> None:
     known |= {"slow": general, "acquire": native.acquire, "release": native.release}
     table: Any = ctypes.CFUNCTYPE(ctypes.c_void_p)(addresses[objects.TABLE])()
     objects.fill(table, known)
+    ctypes.c_uint64.from_address(end_slot).value = addresses[objects_buffer.ARRAY_DEALLOC]
     # From here on every call of a jitted function begins in machine code.
     ctypes.c_uint64.from_address(slot).value = addresses[objects_call.CALL]
 

@@ -10,6 +10,7 @@ import ctypes
 import platform
 import sys
 import sysconfig
+import weakref
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -21,7 +22,8 @@ from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 
 _TYPE: Final = 8  # of every object: a count of references, then its type
-_TP_CALL: Final = 128  # of a type: `PyTypeObject.tp_call`
+_TP_DEALLOC: Final = 48  # of a type: `PyTypeObject.tp_dealloc`
+_TP_CALL: Final = 128  # `PyTypeObject.tp_call`
 _NUMPY: Final = (16, 24, 32, 56, 64)  # of an array: data, ndim, dims, dtype, flags (NumPy's ABI since 1.0)
 
 
@@ -35,7 +37,7 @@ class Layout:
         tuple_items, list_items: the first item; where the address of the items is.
         bytes_data: the first byte.
         plans: the slot of a jitted function that holds its plans.
-        array_data, array_type, array_buffer: slots of `DeviceArray`.
+        array_data, array_type, array_buffer: slots of `DeviceArray`; array_weak: its list of weak references.
         type_shape, type_dtype, type_weak, type_vma: slots of `ArrayType`.
         block: slot of `CpuBuffer`; address: slot of its block.
         settings: slots of the configuration that decide what a call means, in the order of `SETTINGS`.
@@ -49,6 +51,7 @@ class Layout:
     array_data: int
     array_type: int
     array_buffer: int
+    array_weak: int
     type_shape: int
     type_dtype: int
     type_weak: int
@@ -111,6 +114,32 @@ def call_slot(jitted: type) -> tuple[int, int]:
     return id(jitted) + _TP_CALL, general
 
 
+def dealloc_slot() -> int:
+    """The address of `DeviceArray`'s slot for the end of an instance.
+
+    Raises:
+        Unknown: it is not where it should be, or the class is not one of plain slots any more.
+    """
+
+    class Plain:
+        __slots__ = ("x",)
+
+    _check(word(id(Plain) + _TP_DEALLOC) == word(id(DeviceArray) + _TP_DEALLOC) != 0, "tp_dealloc")
+    slots = [name for kind in DeviceArray.__mro__ for name in getattr(kind, "__slots__", ())]
+    _check(sorted(slots) == ["__weakref__", "_data", "buffer", "type"], "slots of arrays")
+    _check(DeviceArray.__dictoffset__ == 0 and not hasattr(DeviceArray, "__del__"), "class of arrays")
+    return id(DeviceArray) + _TP_DEALLOC
+
+
+def _weak_references() -> int:
+    array = DeviceArray.__new__(DeviceArray)
+    offset = DeviceArray.__weakrefoffset__
+    _check(word(id(array) + offset) == 0, "no weak references")
+    reference = weakref.ref(array)
+    _check(word(id(array) + offset) == id(reference), "weak references")
+    return offset
+
+
 def find(jitted: type) -> Layout:
     """The layout of this process; ``jitted`` is the class of jitted functions.
 
@@ -150,6 +179,7 @@ def find(jitted: type) -> Layout:
         array_data=data,
         array_type=type_,
         array_buffer=buffer,
+        array_weak=_weak_references(),
         type_shape=shape,
         type_dtype=dtype,
         type_weak=weak,

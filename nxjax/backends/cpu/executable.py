@@ -87,7 +87,7 @@ def _address(x: DeviceArray, held: list[Any]) -> int:
         return buffer.block.address
     data = x.numpy()
     if not (data.flags.c_contiguous and data.flags.aligned):
-        data = np.array(data, order="C")
+        data = x._data = np.array(data, order="C")  # for the next time, too
     held.append(data)
     return data.__array_interface__["data"][0]
 

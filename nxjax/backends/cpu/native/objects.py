@@ -18,7 +18,8 @@ API: Final = (
     "PyBuffer_FillInfo", "PyContextVar_Get", "PyDict_Copy", "PyDict_GetItemWithError", "PyDict_Next", "PyDict_SetItem",
     "PyDict_Size", "PyErr_Clear", "PyErr_NoMemory", "PyFloat_AsDouble", "PyList_New", "PyLong_AsLongLongAndOverflow",
     "PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyMem_Free", "PyMem_Malloc", "PyObject_CallObject",
-    "PyObject_CallOneArg", "PyObject_Free", "PyObject_Init", "PyObject_Malloc", "PyObject_RichCompareBool",
+    "PyObject_CallOneArg", "PyObject_ClearWeakRefs", "PyObject_Free", "PyObject_GC_Del", "PyObject_GC_UnTrack",
+    "PyObject_Init", "PyObject_Malloc", "PyObject_RichCompareBool",
     "PyTuple_New", "PyType_GenericAlloc", "_Py_Dealloc",
 )  # fmt: skip
 # Objects, and functions that are not CPython's.
@@ -28,12 +29,15 @@ KNOWN: Final = (
 )  # fmt: skip
 _INDEX: Final = {name: i for i, name in enumerate((*API, *KNOWN))}
 TABLE: Final = "nx_objects_table"
+# Dead arrays whose memory waits for the next ones: at most so many. Their number comes first.
+KEPT: Final = 256
 
 
 def table_function(module: Module) -> None:
     """Add the function that says where the table is."""
     f = Function(TABLE, (), "ptr")
     module.add(f)
+    module.globals["arrays"] = f"@nx_arrays = internal global [{1 + KEPT} x ptr] zeroinitializer, align 64"
     module.globals["table"] = f"@nx_table = internal global [{len(_INDEX)} x i64] zeroinitializer, align 64"
     f.ret(Value(f, "ptr", "@nx_table"))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.backends.cpu.call_layout import Layout
-from nxjax.backends.cpu.native.objects import Code
+from nxjax.backends.cpu.native.objects import KEPT, Code
 from nxjax.kernels.cpu.ir import Module, Value
 
 # Where a buffer object keeps the address of its bytes, their number, the `ArrayType` of what they are (a reference),
@@ -25,14 +25,16 @@ NEW: Final = "nx_buffer_new"
 DEALLOC: Final = "nx_buffer_dealloc"
 GETBUFFER: Final = "nx_buffer_getbuffer"
 ARRAY: Final = "nx_array_new"
+ARRAY_DEALLOC: Final = "nx_array_dealloc"
 
 
 def buffer_functions(module: Module, layout: Layout) -> None:
-    """Add `NEW`, `DEALLOC` and `GETBUFFER`, and `ARRAY` for the code of this module."""
+    """Add `NEW`, `DEALLOC`, `GETBUFFER` and `ARRAY_DEALLOC`, and `ARRAY` for the code of this module."""
     _new(module, layout)
     _dealloc(module, layout)
     _getbuffer(module, layout)
     _array(module, layout)
+    _array_dealloc(module, layout)
 
 
 def _new(module: Module, layout: Layout) -> None:
@@ -112,14 +114,29 @@ def _getbuffer(module: Module, layout: Layout) -> None:
 def _array(module: Module, layout: Layout) -> None:
     """``ptr array(ptr type, ptr owner)``: a `DeviceArray` of a buffer's elements, or those of a NumPy array.
 
-    Takes the reference to ``owner``, also where it fails.
+    Takes the reference to ``owner``, also where it fails. The array is not looked at by the garbage collector: what it
+    refers to refers to nothing that could refer to it.
     """
     c = Code(module, layout, ARRAY, ("ptr", "ptr"), "ptr")
     f, (type, owner) = c.f, c.arguments
-    x = c.api("PyType_GenericAlloc", "ptr", c.known("DeviceArray"), c.i64(0))
-    with f.if_(x.eq(0)):
+    kept = Value(f, "ptr", "@nx_arrays")
+    count, kind = c.word(kept), c.known("DeviceArray")
+    f.branch_if(count.gt(0), "again", "new")
+    f.label("again")
+    old = f.load("ptr", f.at(kept, count, 8), 8)
+    c.put(count - 1, kept)
+    c.api("PyObject_Init", "ptr", old, kind)
+    f.branch("made")
+    f.label("new")
+    fresh = c.api("PyType_GenericAlloc", "ptr", kind, c.i64(0))
+    with f.if_(fresh.eq(0)):
         c.decref(owner)
         c.ret(c.null())
+    c.api("PyObject_GC_UnTrack", "void", fresh)
+    end = f.block
+    f.branch("made")
+    f.label("made")
+    x = f.phi("ptr", [(old, "again"), (fresh, end)])
     nothing = c.known("None")
     c.incref(nothing)
     c.incref(type)
@@ -128,3 +145,34 @@ def _array(module: Module, layout: Layout) -> None:
     c.put(f.select(numpy, owner, nothing), x, layout.array_data)
     c.put(f.select(numpy, nothing, owner), x, layout.array_buffer)
     c.ret(x)
+
+
+def _array_dealloc(module: Module, layout: Layout) -> None:
+    """``void array_dealloc(ptr array)``: the end of a `DeviceArray`, or of that part of an instance of a subclass.
+
+    What `subtype_dealloc` of CPython does for a class of slots without `__del__`, except that memory of arrays of
+    exactly this class is kept for the next ones.
+    """
+    c = Code(module, layout, ARRAY_DEALLOC, ("ptr",), "void", inside=False)
+    f, (x,) = c.f, c.arguments
+    c.api("PyObject_GC_UnTrack", "void", x)
+    with f.if_(c.pointer(x, layout.array_weak).ne(0)):
+        c.api("PyObject_ClearWeakRefs", "void", x)
+    for offset in (layout.array_data, layout.array_buffer, layout.array_type):
+        held = c.pointer(x, offset)
+        c.put(c.null(), x, offset)
+        c.decref_if(held)
+    kind = c.type_of(x)
+    kept = Value(f, "ptr", "@nx_arrays")
+    count = c.word(kept)
+    f.branch_if(kind.eq(c.known("DeviceArray")) & count.lt(KEPT), "keep", "free")
+    f.label("keep")
+    f.store(x, f.at(kept, count + 1, 8), 8)
+    c.put(count + 1, kept)
+    f.branch("end")
+    f.label("free")
+    c.api("PyObject_GC_Del", "void", x)
+    f.branch("end")
+    f.label("end")
+    c.decref(kind)
+    f.ret()
