@@ -110,10 +110,9 @@ class Gather(Kernel):
         def group(start: Value, count: int) -> None:
             base = moved(f, at, start, side.strides)
             taken: list[Value] = []
-            for i in range(count):
-                vector, _, source = (f.at(p, i * s) for p, s in zip(base, side.strides, strict=True))
-                place, fits = self.vectors.place(f, vector)
-                x = f.load(writer.element, f.at(source, place), 1)
+            places = self.vectors.places(f, base[0], side.strides[0], count)
+            for i, (place, fits) in enumerate(places):
+                x = f.load(writer.element, f.at(f.at(base[2], i * side.strides[2]), place), 1)
                 if fits is not None and filler is not None:
                     x = f.select(fits, x, filler)
                 taken.append(x)

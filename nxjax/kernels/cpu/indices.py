@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -60,14 +59,39 @@ class Vectors:
                 fits = index.ule(c.bound)
                 inside = fits if inside is None else inside & fits
                 index = f.select(fits, index, 0)
-            step = index * c.stride if c.stride != 1 else index
+            step = _times(index, c.stride)
             moved = step if moved is None else moved + step
         return (f.constant("i64", 0) if moved is None else moved), inside
 
+    def places(self, f: Function, vector: Value, stride: int, count: int) -> list[tuple[Value, Value | None]]:
+        """`place` of ``count`` vectors, ``stride`` bytes apart."""
+        size = self.dtype.itemsize
+        if not (self.clip and len(self.components) == 1 and stride == size >= 4 and self.dtype.kind == "i"):
+            return [self.place(f, f.at(vector, i * stride)) for i in range(count)]
+        # Numbers are moved inside all at once, which scalar instructions do one by one; then memory takes them apart.
+        (c,) = self.components
+        type = f"<{count} x i{8 * size}>"
+        x = f.load(type, f.at(vector, c.offset))
+        x = f.intrinsic("smax", type, x, f.constant(type, 0))
+        x = f.intrinsic("smin", type, x, f.constant(type, c.bound))
+        room = f.alloca(type)
+        f.store(x, room)
+        loaded = [f.load(f"i{8 * size}", f.at(room, i, size)).convert("i64") for i in range(count)]
+        return [(_times(index, c.stride), None) for index in loaded]
 
-def batch_strides(ndim: int, along: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Per batch dimension, bytes in the array for those that the array has too."""
-    found = [0] * ndim
-    for d, s in zip(along, strides, strict=True):
-        found[d] = s
-    return found
+    def guess(self, f: Function, vector: Value) -> Value:
+        """As `place`, some element's where the vector is outside: for asking the caches early."""
+        moved = f.constant("i64", 0)
+        for c in self.components:
+            index = read_index(f, f.at(vector, c.offset), self.dtype)
+            moved = moved + f.select(index.ule(c.bound), index, 0) * c.stride
+        return moved
+
+    @property
+    def reach(self) -> int:
+        """Bytes of the array that vectors may name, about."""
+        return sum(c.bound * abs(c.stride) for c in self.components)
+
+
+def _times(index: Value, stride: int) -> Value:
+    return index if stride == 1 else index * stride

@@ -431,6 +431,11 @@ class Function:
         place = f"ptr align {_aligned(x.type)} {pointer.name}"
         self.line(f"call void @{name}({x.type} {x.name}, {place}, {mask.type} {mask.name})")
 
+    def prefetch(self, pointer: Value, *, write: bool = False) -> None:
+        """Ask the caches for the line at ``pointer``; any address will do."""
+        self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer.name}, i32 {int(write)}, i32 3, i32 1)")
+
     def lanes_below(self, count: Value, lanes: int) -> Value:
         """A mask of the first ``count`` (an ``i64``) of ``lanes`` lanes."""
         numbers = self.constants("i64", range(lanes))

@@ -26,6 +26,8 @@ from nxjax.kernels.cpu.isa import Isa
 
 COLUMNS: Final = 64  # bytes: what an item takes of every update
 AT_ONCE: Final = 4
+CLOSE: Final = 256 << 10  # bytes that the nearest caches hold
+AHEAD: Final = 32  # updates whose places are asked for before they are needed
 
 _UFUNCS: Final = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -133,21 +135,45 @@ class Scatter(Kernel):
             *outer, inner = self._batch
             walked(f, outer, places, lambda at: self._elements(f, isa, inner, at))
         else:
-            walked(f, self._batch, places, lambda at: self._update(f, isa, at, columns))
+            walked(f, self._batch, places, lambda at: self._named(f, isa, at, columns))
 
     def _elements(self, f: Function, isa: Isa, side: Side, at: Places) -> None:
         """One loop of updates of one element."""
+        far = self.vectors.reach > CLOSE
+        ahead = max(0, side.size - AHEAD) // AT_ONCE * AT_ONCE if far else 0
         whole = side.size - side.size % AT_ONCE
-        with f.loop(0, whole, AT_ONCE) as loop:
-            for i in range(AT_ONCE):
-                self._update(f, isa, moved(f, at, loop.index + i, side.strides), None)
-        for i in range(whole, side.size):
-            self._update(f, isa, moved(f, at, f.constant("i64", i), side.strides), None)
 
-    def _update(self, f: Function, isa: Isa, at: Places, columns: tuple[Value, Value] | None) -> None:
+        def group(start: Value, count: int, ask: bool) -> None:
+            base = moved(f, at, start, side.strides)
+            if ask:
+                for i in range(count):
+                    place = self.vectors.guess(f, f.at(base[0], (AHEAD + i) * side.strides[0]))
+                    f.prefetch(f.at(base[2], place), write=True)
+            for i in range(count):
+                place, inside = self.vectors.place(f, f.at(base[0], i * side.strides[0]))
+                self._update(f, isa, f.at(base[1], i * side.strides[1]), f.at(base[2], place), inside, None)
+
+        with f.loop(0, ahead, AT_ONCE) as loop:
+            group(loop.index, AT_ONCE, True)
+        with f.loop(ahead, whole, AT_ONCE) as loop:
+            group(loop.index, AT_ONCE, False)
+        if whole < side.size:
+            group(f.constant("i64", whole), side.size - whole, False)
+
+    def _named(self, f: Function, isa: Isa, at: Places, columns: tuple[Value, Value] | None) -> None:
         index, update, target = at
         place, inside = self.vectors.place(f, index)
-        target = f.at(target, place)
+        self._update(f, isa, update, f.at(target, place), inside, columns)
+
+    def _update(
+        self,
+        f: Function,
+        isa: Isa,
+        update: Value,
+        target: Value,
+        inside: Value | None,
+        columns: tuple[Value, Value] | None,
+    ) -> None:
         if inside is None:
             self._combine_window(f, isa, update, target, columns)
         else:
