@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -49,7 +50,13 @@ class CpuExecutable(Executable):
         blocks = [Block(r.nbytes) if r.kind == "new" else None for r in tape.results]
         for i, block in enumerate(blocks):
             outs[i] = block and block.address
-        status = self._runtime.run(tape.address, ins, outs)
+        try:
+            status = self._runtime.run(tape.address, ins, outs)
+        except BaseException:
+            for i, block in owned.items():
+                if _block(args[i]) is block:
+                    args[i].delete()  # it is half written over
+            raise
         if status == NO_MEMORY:
             raise out_of_memory(self.program.arena)
         results: list[DeviceArray] = []
@@ -92,11 +99,19 @@ def _address(x: DeviceArray, held: list[Any]) -> int:
     return data.__array_interface__["data"][0]
 
 
+def _block(x: DeviceArray) -> Block | None:
+    """The memory of an array that this file has made."""
+    buffer = x.buffer
+    return buffer.block if type(buffer) is CpuBuffer else None
+
+
 def _own(x: DeviceArray) -> Block:
     """Memory with the elements of a donated argument that may be written over: its own if nobody else sees it."""
-    buffer = x.buffer
-    if type(buffer) is CpuBuffer and not buffer.block.is_shared:
-        return buffer.block
+    if type(x.buffer) is CpuBuffer:
+        # Two references are the attribute's and `getrefcount`'s own: no other array has it, no view of NumPy's.
+        array: Any = x
+        if sys.getrefcount(array.buffer) == 2 and sys.getrefcount(array.buffer.block) == 2:
+            return array.buffer.block
     data = x.numpy()
     block = Block(data.nbytes)
     if data.nbytes:

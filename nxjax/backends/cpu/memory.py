@@ -5,7 +5,6 @@ A block goes back to the pool when nothing refers to it any more: no array, and 
 
 from __future__ import annotations
 
-import sys
 from typing import Any, final
 
 import numpy as np
@@ -44,11 +43,6 @@ class Block:
     def __array_interface__(self) -> dict[str, Any]:
         # Read-only: arrays are immutable. A view has this object for its base, so it keeps the memory.
         return {"data": (self.address, True), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether anything but one buffer (and the caller) refers to it: then it must not be written to."""
-        return sys.getrefcount(self) > 3
 
 
 @final

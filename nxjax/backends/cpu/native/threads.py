@@ -34,6 +34,7 @@ from nxjax.backends.cpu.native.sync import (
 from nxjax.kernels.cpu.ir import Function, Module, Value
 
 MOST: Final = 255  # helpers
+_OWN_KEPT: Final = 256 * 1024  # bytes of scratch that a helper keeps between regions
 
 # State. What several threads write lies on cache lines of its own.
 _BUSY, _GATE, _NEXT, _SEQUENCE = 0, 64, 128, 192
@@ -190,6 +191,10 @@ def _helper(module: Module, system: System) -> None:
     f.label("work")
     f.call("nx_chunks", "i64", word(f, slot, _OWN, "ptr"), null(f))
     f.label("leave")
+    with f.if_(word(f, slot, _OWN_BYTES).ugt(_OWN_KEPT)):
+        f.call("nx_release", "i64", word(f, slot, _OWN, "ptr"))
+        put(f, null(f), slot, _OWN)
+        put(f, 0, slot, _OWN_BYTES)
     left = fetch(f, "sub", gate, 1)
     f.branch_if(left.eq(1), "last", "wait")
     f.label("last")

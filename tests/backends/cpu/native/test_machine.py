@@ -1,0 +1,165 @@
+"""Ctrl-C, signals and the interpreter's lock, in processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX does")
+
+_PRELUDE = """
+import ctypes, gc, os, signal, sys, threading, time
+import numpy as np
+from nxjax.config import config
+config.update("num_threads", 2)
+from nxjax.backends.cpu.native.runtime import runtime
+from nxjax.lower.cpu.tape import Buffer, Call, Copy, Counter, Ref, Repeat, While
+from tests.backends.cpu.native.kernels import Affine, Busy, Less
+from tests.backends.cpu.native.test_tape import machine, program, temp
+r = runtime()
+x, y, t = Buffer(8, "input", 0), Buffer(8, "output", 0), temp(20_000)
+first = [Copy(Ref(x), Ref(y), 8)]
+def wait(turns):
+    flag = temp(1)
+    return While([Call(Less(turns), (Ref(y),), (Ref(flag),))], Ref(flag), [Call(Affine(1, 1, 1), (Ref(y),), (Ref(y),))])
+def endless_while():
+    # Ends at once where the argument is 10**18.
+    return program([*first, Copy(Ref(y), Ref(t), 8), wait(10**18)], [x], [y])
+def endless_repeat():
+    c = Counter(10**12)
+    return program([*first, Repeat(c, [Call(Affine(1, 1, 0), (Ref(y),), (Ref(y),))])], [x], [y])
+def long_kernel():
+    # Half a minute in one kernel of many items.
+    z = Buffer(8 * 10**5, "output", 1)
+    return program([*first, Call(Busy(10**5, 10**5), (), (Ref(z),), (10**5,))], [x], [y, z])
+def counts():
+    gc.collect()
+    s = r.statistics()
+    return s["in_use"], s["blocks"]
+"""
+
+
+def child(code, *, wait=None, send=signal.SIGINT, timeout=60):
+    """The output of a process that runs ``code``; once it has said ``wait`` and worked a while, it gets a signal."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PRELUDE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        if wait is not None:
+            assert process.stdout.readline() == wait + "\n", process.communicate()[1]
+            time.sleep(0.3)
+            process.send_signal(send)
+        out, err = process.communicate(timeout=timeout)
+    except BaseException:
+        process.kill()
+        raise
+    assert process.returncode == 0, (process.returncode, out, err)
+    return out
+
+
+@pytest.mark.parametrize("kind", ["endless_while", "endless_repeat", "long_kernel"])
+def test_ctrl_c(kind):
+    out = child(
+        f"""
+from tests.backends.cpu.native.test_threads import busy
+busy(64, 100, 1)  # the helper has its scratch
+run = machine({kind}())
+before = counts()
+print("runs", flush=True)
+start = time.monotonic()
+try:
+    run(np.array([1]))
+except KeyboardInterrupt:
+    took = time.monotonic() - start - 0.3
+    assert counts() == before, (counts(), before)  # nothing is left behind
+    assert took < 2, took
+    print("interrupted")
+if {kind!r} == "endless_while":  # the executable is as good as before
+    assert run(np.array([10**18]))[0] == [10**18]
+    assert counts()[1] == before[1] + 1  # its frame
+assert np.array_equal(busy(64, 100, 1), Busy(64, 100).meaning()[0])
+assert r.thread_statistics()["helpers"] == 1
+""",
+        wait="runs",
+    )
+    assert out == "interrupted\n"
+
+
+def test_a_handler_that_raises_nothing_lets_the_run_go_on():
+    """It may even compute with nxjax."""
+    out = child(
+        """
+from tests.backends.cpu.native.test_threads import busy
+seen = []
+def handler(*_):
+    seen.append(np.array_equal(busy(64, 100, 1), Busy(64, 100).meaning()[0]))
+    if len(seen) == 2: signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+z = Buffer(8 * 400, "output", 1)
+turns = 1_000_000
+run = machine(program([*first, Call(Busy(400, turns), (), (Ref(z),), (turns,))], [x], [y, z]))
+got = run(np.array([5]))
+one = Busy(3, turns)
+assert got[0] == [5] and len(seen) >= 2 and all(seen), seen
+print("well")
+"""
+    )
+    assert out == "well\n"
+
+
+def test_other_threads_run_meanwhile_and_get_no_signal():
+    out = child(
+        """
+import threading
+run = machine(endless_while())
+state = {}
+def work():
+    try:
+        state["result"] = machine(program([*first, wait(60_000_000)], [x], [y]))(np.array([0]))[0][0]
+    except BaseException as error:
+        state["error"] = error
+worker = threading.Thread(target=work)
+worker.start()
+ticks = 0
+end = time.monotonic() + 0.4
+print("runs", flush=True)
+try:
+    while True:  # Python goes on while the worker computes
+        ticks += 1
+        time.sleep(0.001)
+except KeyboardInterrupt:
+    pass
+assert ticks > 50, ticks
+worker.join()
+assert state == {"result": 60_000_000}, state
+print("well")
+""",
+        wait="runs",
+    )
+    assert out == "well\n"
+
+
+def test_a_killed_process_is_gone():
+    code = _PRELUDE + "run = machine(endless_while())\nprint('runs', flush=True)\nrun(np.array([1]))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "runs\n"
+        time.sleep(0.1)
+        process.terminate()
+        assert process.wait(20) == -signal.SIGTERM
+
+
+def test_the_process_ends_while_a_daemon_thread_runs_a_program():
+    out = child(
+        """
+for make in (endless_while, long_kernel):
+    run = machine(make())
+    threading.Thread(target=run, args=(np.array([1]),), daemon=True).start()
+time.sleep(0.3)
+print("ends")
+"""
+    )
+    assert out == "ends\n"
