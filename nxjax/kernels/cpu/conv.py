@@ -177,8 +177,9 @@ class Conv(Kernel):
         kind: how products are made.
         block: what is held in registers.
         dtype: of the sum that the epilogue gets (rounded or wrapped to it).
-        epilogue: from the sum and the extras to the result.
+        epilogue: from the sum and the extras to the results.
         extras: operands of the epilogue.
+        more: results after the first, whose strides the problem has.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class Conv(Kernel):
         dtype: DType,
         epilogue: Expression | None = None,
         extras: Sequence[Extra] = (),
+        more: Sequence[Extra] = (),
     ) -> None:
         self.problem = problem
         self.kind: Kind = kind
@@ -196,6 +198,7 @@ class Conv(Kernel):
         self.dtype = dtype
         self.epilogue = epilogue or identity(dtype)
         self.extras = tuple(extras)
+        self.more = tuple(more)
         size = 4 if kind == "pairs" else WORK[kind].itemsize
         self._size = size
         # Where features do not lie one after the other there is no row of zeros to read instead of padding.
@@ -224,10 +227,6 @@ class Conv(Kernel):
         return "conv" if self.epilogue.is_identity else f"conv+{self.epilogue}"[:40]
 
     @property
-    def out_dtype(self) -> DType:
-        return self.epilogue.out_dtypes[0]
-
-    @property
     def integers(self) -> tuple[int, ...]:
         """The words after the operands' places."""
         p = self.problem
@@ -235,7 +234,7 @@ class Conv(Kernel):
         found += [p.x_n, p.x_c, p.x_group, p.w_c, p.w_block, p.w_group, p.y_n, p.y_group]
         for a in p.axes:
             found += [a.size, a.outputs, a.taps, a.step, a.dilation, a.low, a.x, a.w, a.y]
-        for e in self.extras:
+        for e in (*self.extras, *self.more):
             found += [e.n, *e.axes, e.group]
         return tuple(found)
 
@@ -247,12 +246,13 @@ class Conv(Kernel):
         w = p.groups * p.outputs * features * p.taps * size
         y = p.pixels * p.groups * p.outputs
         extra = sum(e.dtype.itemsize * (y if any((e.n, *e.axes)) else p.outputs) for e in self.extras)
-        return Cost(2.0 * y * features * p.taps, x + w + extra, y * self.out_dtype.itemsize)
+        written = y * sum(d.itemsize for d in self.epilogue.out_dtypes)
+        return Cost(2.0 * y * features * p.taps, x + w + extra, written)
 
     # --- meaning ---
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
-        """The result [batch, spatial..., groups * outputs], if that is how it lies in memory."""
+        """The results [batch, spatial..., groups * outputs], if that is how they lie in memory."""
         p = self.problem
         x, w, *extras = xs
         outs = [a.outputs for a in p.axes]
@@ -289,8 +289,7 @@ class Conv(Kernel):
             strides = (e.n, *e.axes, e.group, e.dtype.itemsize if e.channels else 0)
             offset = sum(i * s for i, s in zip(np.ix_(n, *o, g, channel), strides, strict=True))
             values.append(np.broadcast_to(at(v, offset, e.dtype), y.shape))
-        (y,) = self.epilogue.meaning(y, *values)
-        return [y.reshape(p.batch, *outs, p.groups * p.outputs)]
+        return [v.reshape(p.batch, *outs, p.groups * p.outputs) for v in self.epilogue.meaning(y, *values)]
 
     # --- machine code ---
 
@@ -314,25 +313,26 @@ class _Writer:
         extras = len(k.extras)
         self.x, self.w = pointer(f, words, 0), pointer(f, words, 1)
         self.e = [pointer(f, words, 2 + i) for i in range(extras)]
-        self.y = pointer(f, words, 2 + extras)
-        numbers = iter(integer(f, words, 3 + extras + i) for i in range(len(k.integers)))
+        outs = len(k.epilogue.outputs)
+        self.y = [pointer(f, words, 2 + extras + i) for i in range(outs)]
+        numbers = iter(integer(f, words, 2 + extras + outs + i) for i in range(len(k.integers)))
         take = lambda n: [next(numbers) for _ in range(n)]
         self.pixels, tiles, run, groups, blocks, self.inputs, outputs = take(7)
         self.x_n, self.x_c, x_group, self.w_c, w_block, w_group, self.y_n, y_group = take(8)
         self.axes = [Words(*take(9)) for _ in range(3)]
         extra_words = [take(5) for _ in k.extras]
-        self.extra_strides = [e[:4] for e in extra_words]
+        out_words = [[self.y_n, *(a.y for a in self.axes), y_group], *(take(5) for _ in k.more)]
         # Reciprocals: a quotient of whole numbers below 2^31, taken in the middle between them, is never rounded over.
         self.reciprocal = [1.0 / a.outputs.convert("double") for a in self.axes]
         b = k.block
         self.acc = f.alloca(self.acc_type, b.pixels * b.vectors)
-        self.out_places = f.alloca("i64", self.wide)
+        self.out_places = [f.alloca("i64", self.wide) for _ in self.y]
         self.extra_places = [f.alloca("i64", self.wide) for _ in k.extras]
         self.in_places = f.alloca("i64", self.wide)
         if k.unit:
             with f.loop(0, self.inputs * k._size, 64) as zero:
                 f.store(f.constant("<16 x i32>", 0), f.at(self.scratch, zero.index))
-        item_size = k.out_dtype.itemsize
+        sizes = [d.itemsize for d in k.epilogue.out_dtypes]
         per_run = groups * blocks
         with f.loop(self.lo, self.hi) as item:
             chunk, rest = item.index.udiv(per_run), item.index.urem(per_run)
@@ -341,10 +341,14 @@ class _Writer:
             self.left = outputs - channel
             self.x_at = f.at(self.x, group * x_group)
             self.w_at = f.at(self.w, group * w_group + block * w_block)
-            self.y_at = f.at(self.y, group * y_group + channel * item_size)
-            self.e_at = [
+            y_at = [f.at(p, s[4] * group + channel * size) for p, s, size in zip(self.y, out_words, sizes, strict=True)]
+            e_at = [
                 f.at(p, group * s[4] + (channel * e.dtype.itemsize if e.channels else 0))
                 for p, s, e in zip(self.e, extra_words, k.extras, strict=True)
+            ]
+            self.places = [
+                *zip(e_at, extra_words, self.extra_places, strict=True),
+                *zip(y_at, out_words, self.out_places, strict=True),
             ]
             first = chunk * run
             last = f.intrinsic("smin", "i64", first + run, tiles)
@@ -377,9 +381,8 @@ class _Writer:
             return total
 
         start = places(self.x_at, self.x_n, [a.x for a in self.axes], inputs)
-        f.store(places(self.y_at, self.y_n, [a.y for a in self.axes], place), self.out_places)
-        for base, s, at in zip(self.e_at, self.extra_strides, self.extra_places, strict=True):
-            f.store(places(base, s[0], s[1:], place), at)
+        for base, s, at in self.places:
+            f.store(places(base, s[0], s[1:4], place), at)
         self._sum(start, inputs)
         count = f.intrinsic("smin", "i64", self.pixels - first, f.constant("i64", k.block.pixels))
         full = self.left.ge(k.block.channels)
@@ -471,21 +474,20 @@ class _Writer:
         """Pixel ``i`` of the block: epilogue and store."""
         f, k, isa = self.f, self.k, self.isa
         b = k.block
-        y = f.load("ptr", f.at(self.out_places, i, 8), 8)
-        e_at = [f.load("ptr", f.at(p, i, 8), 8) for p in self.extra_places]
+        at = [f.load("ptr", f.at(p, i, 8), 8) for p in (*self.extra_places, *self.out_places)]
         size = b.vectors * b.lanes * self._acc_bytes
         for v in range(b.vectors):
             acc = f.load(self.acc_type, f.at(f.at(self.acc, i, size), v * b.lanes * self._acc_bytes))
             values = [convert.convert(f, isa, acc, WORK[k.kind], k.dtype)]
-            for e, at in zip(k.extras, e_at, strict=True):
-                values.append(self._extra(e, at, v, masks))
-            (result,) = k.epilogue.emit(f, isa, values)
-            raw = convert.to_memory(f, isa, k.out_dtype, result)
-            place = f.at(y, v * b.lanes * k.out_dtype.itemsize)
-            if masks is None:
-                f.store(raw, place)
-            else:
-                f.store_masked(raw, place, masks[v])
+            values += [self._extra(e, p, v, masks) for e, p in zip(k.extras, at, strict=False)]
+            results = k.epilogue.emit(f, isa, values)
+            for result, dtype, y in zip(results, k.epilogue.out_dtypes, at[len(k.extras) :], strict=True):
+                raw = convert.to_memory(f, isa, dtype, result)
+                place = f.at(y, v * b.lanes * dtype.itemsize)
+                if masks is None:
+                    f.store(raw, place)
+                else:
+                    f.store_masked(raw, place, masks[v])
 
     def _extra(self, e: Extra, at: Value, v: int, masks: Sequence[Value] | None) -> Value:
         f, lanes = self.f, self.k.block.lanes

@@ -23,7 +23,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
-from nxjax.kernels.cpu.conv import Extra, Problem, Words, multiply_add
+from nxjax.kernels.cpu.conv import Extra, Kind, Problem, Words, multiply_add
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
@@ -51,6 +51,7 @@ class Pool(Kernel):
         out: dtype of what the epilogue gets.
         block: pixels at a time, and vectors of channels.
         lanes: channels in a vector.
+        epilogue, extras, more: as of `Conv`.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Pool(Kernel):
         lanes: int,
         epilogue: Expression | None = None,
         extras: Sequence[Extra] = (),
+        more: Sequence[Extra] = (),
     ) -> None:
         self.problem = problem
         self.combine: Combine = combine
@@ -75,6 +77,7 @@ class Pool(Kernel):
         self.lanes = lanes
         self.epilogue = epilogue or identity(out)
         self.extras = tuple(extras)
+        self.more = tuple(more)
         # Fewer channels than a vector has: lanes beyond them are masked. Otherwise the last vectors are moved back.
         self.masked = problem.groups < lanes * self.vectors
         assert not self.masked or self.vectors == 1
@@ -96,17 +99,13 @@ class Pool(Kernel):
         )
 
     @property
-    def out_dtype(self) -> DType:
-        return self.epilogue.out_dtypes[0]
-
-    @property
     def integers(self) -> tuple[int, ...]:
         """The words after the operands' places."""
         p = self.problem
         found = [p.pixels, p.groups, p.x_n, p.y_n]
         for a in p.axes:
             found += [a.size, a.outputs, a.taps, a.step, a.dilation, a.low, a.x, a.w, a.y]
-        for e in self.extras:
+        for e in (*self.extras, *self.more):
             found += [e.n, *e.axes]
         return tuple(found)
 
@@ -116,7 +115,7 @@ class Pool(Kernel):
         y = p.pixels * p.groups
         w = p.taps * p.groups * self.acc.itemsize if self.combine == "dot" else 0
         flops = y * p.taps * (2 if self.combine == "dot" else 1)
-        return Cost(flops, x + w, y * self.out_dtype.itemsize)
+        return Cost(flops, x + w, y * sum(d.itemsize for d in self.epilogue.out_dtypes))
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         """The result [batch, spatial..., channels], if that is how it lies in memory."""
@@ -172,12 +171,15 @@ class _Writer:
         self.x = pointer(f, words, 0)
         self.w = pointer(f, words, 1) if weighted else self.x
         self.e = [pointer(f, words, at + i) for i in range(len(k.extras))]
-        self.y = pointer(f, words, at + len(k.extras))
-        numbers = iter(integer(f, words, at + 1 + len(k.extras) + i) for i in range(len(k.integers)))
+        outs, last = len(k.epilogue.outputs), at + len(k.extras)
+        self.y = [pointer(f, words, last + i) for i in range(outs)]
+        numbers = iter(integer(f, words, last + outs + i) for i in range(len(k.integers)))
         take = lambda n: [next(numbers) for _ in range(n)]
         self.count, self.channels, self.x_n, self.y_n = take(4)
         self.axes = [Words(*take(9)) for _ in range(3)]
-        self.extra_strides = [take(4) for _ in k.extras]
+        strides = [take(4) for _ in k.extras]
+        strides += [[self.y_n, *(a.y for a in self.axes)], *(take(4) for _ in k.more)]
+        self.places = [(p, s, f.alloca("i64", self.wide)) for p, s in zip((*self.e, *self.y), strides, strict=True)]
         self.reciprocal = [1.0 / a.outputs.convert("double") for a in self.axes]
         self.taps = self.axes[0].taps * self.axes[1].taps * self.axes[2].taps
         self.in_table = self.scratch
@@ -185,8 +187,6 @@ class _Writer:
         self.neutral = f.at(self.scratch, k._table)
         row = (self.channels * k.dtype.itemsize + 127) & -64
         self.waiting = f.at(self.neutral, row)
-        self.out_places = f.alloca("i64", self.wide)
-        self.extra_places = [f.alloca("i64", self.wide) for _ in k.extras]
         self._fill_neutral(row)
         with f.loop(self.lo, self.hi) as item:
             self._block(item.index * k.pixels)
@@ -221,8 +221,7 @@ class _Writer:
             return total
 
         start = places(self.x, self.x_n, [a.x for a in self.axes], inputs)
-        f.store(places(self.y, self.y_n, [a.y for a in self.axes], place), self.out_places)
-        for base, s, at in zip(self.e, self.extra_strides, self.extra_places, strict=True):
+        for base, s, at in self.places:
             f.store(places(base, s[0], s[1:], place), at)
         none = f.constant("i64", 0)
         if not k.parts:
@@ -329,7 +328,7 @@ class _Writer:
     def _combine(self) -> Callable[[Value, Value, Value], Value]:
         f, k, isa = self.f, self.k, self.isa
         if k.combine == "dot":
-            kind: Any = {dtypes.float32: "f32", dtypes.float64: "f64"}.get(k.acc, "i32")
+            kind: Kind = "f32" if k.acc == dtypes.float32 else "f64" if k.acc == dtypes.float64 else "i32"
             kind = "pairs" if k.dtype == dtypes.int16 else kind
             return lambda acc, x, w: multiply_add(f, isa, kind, x, w, acc)
         name = {"sum": "add", "max": "max", "min": "min"}[k.combine]
@@ -338,24 +337,24 @@ class _Writer:
     def _finish(self, at: Value, done: Sequence[Value], mask: Value | None, vectors: int) -> None:
         f, k, isa = self.f, self.k, self.isa
         for i in range(k.pixels):
-            y = f.load("ptr", f.at(self.out_places, i, 8), 8)
+            bases = [f.load("ptr", f.at(places, i, 8), 8) for _, _, places in self.places]
             for v in range(vectors):
                 ahead = at + v * k.lanes
                 values = [convert.convert(f, isa, done[i * vectors + v], k.acc, k.out)]
-                for e, places in zip(k.extras, self.extra_places, strict=True):
-                    base = f.load("ptr", f.at(places, i, 8), 8)
+                for e, base in zip(k.extras, bases, strict=False):
                     if e.channels:
                         values.append(self._load(e.dtype, f.at(base, ahead, e.dtype.itemsize), mask))
                     else:
                         one = f.load(convert.memory_type(e.dtype), base)
                         values.append(f.splat(convert.from_memory(f, isa, e.dtype, one), k.lanes))
-                (result,) = k.epilogue.emit(f, isa, values)
-                raw = convert.to_memory(f, isa, k.out_dtype, result)
-                place = f.at(y, ahead, k.out_dtype.itemsize)
-                if mask is None:
-                    f.store(raw, place)
-                else:
-                    f.store_masked(raw, place, mask)
+                results = k.epilogue.emit(f, isa, values)
+                for result, dtype, base in zip(results, k.epilogue.out_dtypes, bases[len(k.extras) :], strict=True):
+                    raw = convert.to_memory(f, isa, dtype, result)
+                    place = f.at(base, ahead, dtype.itemsize)
+                    if mask is None:
+                        f.store(raw, place)
+                    else:
+                        f.store_masked(raw, place, mask)
 
     def _load(self, dtype: DType, place: Value, mask: Value | None) -> Value:
         f = self.f

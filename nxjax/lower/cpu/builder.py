@@ -40,6 +40,7 @@ MODULES: Final[tuple[str, ...]] = (
     "shape",
     "reduce",
     "conv",
+    "pool",
     "gather",
     "join",
     "scatter",

@@ -10,12 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import NONE, WORK, Axis, Conv, Extra, Kind, Problem, block_for, lanes_for, vectors_for
-from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.conv import NONE, WORK, Axis, Conv, Kind, Problem, block_for, lanes_for, vectors_for
+from nxjax.kernels.cpu.expression import Expression, Node, identity
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
+from nxjax.lower.cpu.lazy import Product
 from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, setup, simplified
+from nxjax.lower.cpu.rules.conv_tail import Tail, at, tail, unit
 from nxjax.lower.cpu.rules.pool import depthwise
 from nxjax.ops.arithmetic import add
 from nxjax.ops.convert import convert_element_type
@@ -23,9 +25,13 @@ from nxjax.ops.dot import working_dtype
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
+from nxjax.trace.types import Shape
 
 # Sums of so many terms are cut: each part is summed for itself, in the cache, and then added.
 _PART_BYTES: Final = 384 << 10
+_GEOMETRY: Final = (
+    "window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count", "batch_group_count",
+)  # fmt: skip
 _SHORT: Final = 8  # fewer input features than this do not make a loop
 
 
@@ -45,34 +51,45 @@ def kind_of(dtype: DType, out: DType, depth: int) -> Kind:
 def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequence[Any]:
     type = e.outputs[0].type
     numbers = e.params["dimension_numbers"]
-    depth = math.prod(e.inputs[1].type.shape[i] for i in numbers.rhs_spec[1:])
-    kind = kind_of(e.inputs[0].type.dtype, type.dtype, depth)
+    window = e.inputs[1].type.shape
+    kind = kind_of(e.inputs[0].type.dtype, type.dtype, math.prod(window[i] for i in numbers.rhs_spec[1:]))
     if len(numbers.lhs_spec) > 5:
         raise NoKernel("more than three spatial dimensions")
-    y = channels_last(type.shape, type.dtype, numbers.out_spec[1])
     if not type.size:
-        return [y]
+        return [b.new(type)]
     x, w = b.view(lhs), b.view(rhs)
     groups = e.params["feature_group_count"] * e.params["batch_group_count"]
-    single = groups > 1 and groups == w.shape[numbers.rhs_spec[0]]
-    if single and kind == "pairs":
-        kind = "i32"
-    work = np.dtype("int16") if kind == "pairs" else WORK[kind]
-    x, w = (converted(b, v, work, spec[1]) for v, spec in ((x, numbers.lhs_spec), (w, numbers.rhs_spec)))
-    if kind == "pairs" and x.shape[numbers.lhs_spec[1]] > 1 and x.strides[numbers.lhs_spec[1]] != work.itemsize:
-        x = moved(b, x, numbers.lhs_spec[1])
-    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count", "batch_group_count")
-    given = {k: e.params[k] for k in names}
-    phases = [simplified(s) for s in setup(x, w, y, tuple(numbers), **given)]
-    if type.dtype != WORK[kind] and kind != "pairs" and any(map(_is_long, phases)):
+    given = {k: e.params[k] for k in _GEOMETRY}
+    channel = numbers.out_spec[1]
+    y = channels_last(type.shape, WORK[kind], channel)
+    whole = [simplified(s) for s in setup(x, w, y, tuple(numbers), **given)]
+    is_long = any(_is_long(s) and not _is_single(s) for s in whole)
+    # Where nothing can be paired, or the features are not what the loop runs along.
+    alone = is_long or 1 < groups == window[numbers.rhs_spec[0]]
+    work: Kind = "i32" if kind == "pairs" and alone else kind
+
+    def emit(expression: Expression, operands: Sequence[View], outputs: Sequence[View]) -> None:
+        dtype = expression.inputs[0]
+        stored = np.dtype("int16") if work == "pairs" else WORK[work]
+        left, right = converted(b, x, stored, numbers.lhs_spec[1]), converted(b, w, stored, numbers.rhs_spec[1])
+        if work == "pairs":
+            left = unit(b, left, numbers.lhs_spec[1])
+        with tail(b, expression, operands, outputs, channel) as t:
+            for s in setup(left, right, t.outputs[0], tuple(numbers), **given, more=t.more):
+                one(b, simplified(s), left, right, t, work, dtype)
+
+    if is_long:
         # Parts of a long sum are added in the dtype that products are summed in.
-        y = channels_last(type.shape, WORK[kind], numbers.out_spec[1])
-        for s in setup(x, w, y, tuple(numbers), **given):
-            one(b, simplified(s), x, w, y, kind, WORK[kind])
-        return [converted(b, y, type.dtype, numbers.out_spec[1])]
-    for s in phases:
-        one(b, s, x, w, y, kind, type.dtype)
-    return [y]
+        emit(identity(WORK[kind]), [], [y])
+        return [converted(b, y, type.dtype, channel)]
+    return [product(b, type.shape, type.dtype, channel, emit)]
+
+
+def product(b: Builder, shape: Shape, dtype: DType, channel: int, emit: Any) -> Product:
+    """A value that a kernel with an epilogue computes, best with ``channel`` innermost in memory."""
+    y = Product(shape, dtype, emit)
+    y.equation = b.equation
+    return y
 
 
 def converted(b: Builder, v: View, dtype: DType, last: int) -> View:
@@ -89,47 +106,35 @@ def converted(b: Builder, v: View, dtype: DType, last: int) -> View:
     return out
 
 
-def moved(b: Builder, v: View, last: int) -> View:
-    """A copy of ``v`` with dimension ``last`` innermost."""
-    out = channels_last(v.shape, v.dtype, last, 64)
-    copy(b, v, out)
-    return out
-
-
 # --- one convolution without holes ---
 
 
-def one(b: Builder, s: Setup, x: View, w: View, y: View, kind: Kind, dtype: DType) -> None:
-    """The convolution ``s`` of memory of ``x`` and ``w`` into that of ``y``."""
+def one(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType) -> None:
+    """The convolution ``s`` of memory of ``x`` and ``w``."""
     size = x.dtype.itemsize
-    if s.outputs == 1 and s.groups > 1 and len(s.dims) + (s.inputs > 1) <= 3:
-        depthwise(b, s, x, w, y, dtype)
+    if _is_single(s):
+        depthwise(b, s, x, w, t, dtype)
         return
     if s.inputs == 1 or not math.prod(d.taps for d in s.dims):
         s = replace(s, x_c=size)
     if s.outputs == 1:
         s = replace(s, w_o=size)
-    if _is_long(s) and kind != "pairs":
-        long(b, s, x, w, y, kind, dtype)
+    if _is_long(s) and kind != "pairs" and t.expression.is_identity and not t.more and dtype == WORK[kind]:
+        long(b, s, x, w, t, kind, dtype)
         return
     if s.inputs < _SHORT and s.dims and s.dims[-1].taps > 1 and s.groups == 1 and s.dims[-1].dilation == 1:
         s, x = merged(b, s, x)
     if s.x_c != size and (s.padded or s.inputs >= _SHORT):
         s, x = gathered(b, s, x)
-    run(b, s, x, w, y, kind, dtype)
+    run(b, s, x, w, t, kind, dtype)
 
 
-def run(
-    b: Builder,
-    s: Setup,
-    x: View,
-    w: View,
-    y: View,
-    kind: Kind,
-    dtype: DType,
-    epilogue: Expression | None = None,
-    extras: Sequence[tuple[Extra, View]] = (),
-) -> None:
+def _is_single(s: Setup) -> bool:
+    """One output channel per group: vectors run along groups."""
+    return s.outputs == 1 and s.groups > 1 and len(s.dims) + (s.inputs > 1) <= 3
+
+
+def run(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType) -> None:
     """One call of the kernel; weights are packed first unless they lie as it reads them."""
     target = isa.current()
     s, w = weights(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
@@ -140,14 +145,9 @@ def run(
         s.batch, s.groups, s.inputs, s.outputs, (axes[0], axes[1], axes[2]), s.x_n, s.x_c, s.x_group,
         s.w_c, block.channels * WORK[kind].itemsize, s.w_group, s.y_n, s.y_group,
     )  # fmt: skip
-    kernel = Conv(problem, kind, block, dtype, epilogue, [e for e, _ in extras])
-    ins = [at(x, s.x_offset), at(w, s.w_offset), *(v for _, v in extras)]
-    b.call(kernel, ins, [at(y, s.y_offset)], kernel.integers)
-
-
-def at(v: View, offset: int) -> View:
-    """The memory of ``v`` from ``offset`` bytes on."""
-    return shifted(v, offset, v.shape, v.strides)
+    extras, more, ins, outs = t.extras(s)
+    kernel = Conv(problem, kind, block, dtype, t.expression, extras, more)
+    b.call(kernel, [at(x, s.x_offset), at(w, s.w_offset), *ins], outs, kernel.integers)
 
 
 def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[Setup, View]:
@@ -224,7 +224,7 @@ def _is_long(s: Setup) -> bool:
     return bool(s.dims) and s.inputs <= 2 * _SHORT and s.dims[-1].taps > max(s.inputs, _SHORT) and len(s.dims) < 3
 
 
-def long(b: Builder, s: Setup, x: View, w: View, y: View, kind: Kind, dtype: DType) -> None:
+def long(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType) -> None:
     """A window longer than there are features: the loop runs along its last dimension, features are taps.
 
     The batch, which is a kernel's features where this is a gradient, is the innermost dimension of pixels. The sum is
@@ -241,16 +241,15 @@ def long(b: Builder, s: Setup, x: View, w: View, y: View, kind: Kind, dtype: DTy
     row = Dim(1 << 30, d.outputs, s.inputs, d.step * d.x, s.x_c, 0, 1, s.w_c, d.y)
     pixel = Dim(s.batch * 2, s.batch, 1, 1, 1, 0, s.x_n, 0, s.y_n)
     s = replace(s, batch=1, dims=(*s.dims[:-1], row, pixel), inputs=d.taps, x_c=d.x * d.dilation, w_c=d.w, x_n=0, y_n=0)
-    parts = list(cut(s, size))
-    for i, part in enumerate(parts):
+    for i, part in enumerate(cut(s, size)):
         if not i:
-            run(b, part, x, w, y, kind, dtype)
+            run(b, part, x, w, t, kind, dtype)
             continue
-        before = [*(d.y for d in part.dims)]
-        before = [0] * (3 - len(before)) + before
-        extra = Extra(y.dtype, part.y_n, (before[0], before[1], before[2]), part.y_group, True)
-        plus = Expression((dtype, y.dtype), (Node(add, (), (0, 1), dtype),), (2,))
-        run(b, part, x, w, y, kind, dtype, plus, [(extra, at(y, part.y_offset))])
+        # What is there already is an operand of the next part.
+        dims = tuple(replace(d, more=(d.y,)) for d in part.dims)
+        part = replace(part, dims=dims, more_n=(part.y_n,), more_group=(part.y_group,), more_offset=(part.y_offset,))
+        plus = Expression((dtype, dtype), (Node(add, (), (0, 1), dtype),), (2,))
+        run(b, part, x, w, replace(t, expression=plus, operands=t.outputs), kind, dtype)
 
 
 def cut(s: Setup, size: int) -> list[Setup]:

@@ -26,7 +26,7 @@ from nxjax.lower.cpu.builder import View
 @final
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A spatial dimension of a convolution; ``x``, ``w`` and ``y`` are strides in bytes.
+    """A spatial dimension of a convolution; ``x``, ``w``, ``y`` and ``more`` are strides in bytes.
 
     Output o sees, by tap k, input ``o * step + k * dilation - low``, which counts as zero outside of [0, size).
     """
@@ -40,6 +40,7 @@ class Dim:
     x: int
     w: int
     y: int
+    more: tuple[int, ...] = ()
 
     @property
     def padded(self) -> bool:
@@ -61,6 +62,7 @@ class Setup:
         batch, groups, inputs, outputs: sizes; inputs and outputs are those of a group.
         dims: spatial dimensions.
         x_n, x_c, x_group, w_c, w_o, w_group, y_n, y_group: strides.
+        more_n, more_group, more_offset: of what else has an element for each of the result.
     """
 
     batch: int
@@ -79,6 +81,9 @@ class Setup:
     x_offset: int = 0
     w_offset: int = 0
     y_offset: int = 0
+    more_n: tuple[int, ...] = ()
+    more_group: tuple[int, ...] = ()
+    more_offset: tuple[int, ...] = ()
 
     @property
     def padded(self) -> bool:
@@ -105,8 +110,9 @@ def setup(
     rhs_dilation: Sequence[int],
     feature_group_count: int = 1,
     batch_group_count: int = 1,
+    more: Sequence[View] = (),
 ) -> list[Setup]:
-    """The phases of a convolution of ``x`` and ``w`` that writes all of ``y``."""
+    """The phases of a convolution of ``x`` and ``w`` that writes all of ``y``; ``more`` are views of its shape."""
     lhs, rhs, out = specs
     xs, ws, ys = x.strides, w.strides, y.strides
     groups = feature_group_count * batch_group_count
@@ -116,24 +122,30 @@ def setup(
         batch, groups, inputs, outputs, (),
         xs[lhs[0]], xs[lhs[1]], batch * xs[lhs[0]] if batch_group_count > 1 else inputs * xs[lhs[1]],
         ws[rhs[1]], ws[rhs[0]], outputs * ws[rhs[0]], ys[out[0]], outputs * ys[out[1]],
+        more_n=tuple(v.strides[out[0]] for v in more), more_group=tuple(outputs * v.strides[out[1]] for v in more),
     )  # fmt: skip
-    choices: list[list[tuple[Dim, int, int]]] = []
+    choices: list[list[tuple[Dim, int, int, tuple[int, ...]]]] = []
     for i in range(len(lhs) - 2):
         l, k, o = lhs[i + 2], rhs[i + 2], out[i + 2]
         dim = Dim(
-            x.shape[l], y.shape[o], w.shape[k], window_strides[i], rhs_dilation[i], padding[i][0], xs[l], ws[k], ys[o]
-        )
+            x.shape[l], y.shape[o], w.shape[k], window_strides[i], rhs_dilation[i], padding[i][0], xs[l], ws[k], ys[o],
+            tuple(v.strides[o] for v in more),
+        )  # fmt: skip
         choices.append(list(phases(dim, lhs_dilation[i])))
     found: list[Setup] = []
     for chosen in itertools.product(*choices):
-        dims = tuple(d for d, _, _ in chosen)
+        dims = tuple(c[0] for c in chosen)
         w_at, y_at = sum(c[1] for c in chosen), sum(c[2] for c in chosen)
-        found.append(replace(whole, dims=dims, w_offset=w_at, y_offset=y_at))
+        others = tuple(sum(c[3][i] for c in chosen) for i in range(len(more)))
+        found.append(replace(whole, dims=dims, w_offset=w_at, y_offset=y_at, more_offset=others))
     return found
 
 
-def phases(d: Dim, holes: int) -> Iterator[tuple[Dim, int, int]]:
-    """The phases of a dimension whose input is dilated by ``holes``, with bytes to their first tap and output."""
+def phases(d: Dim, holes: int) -> Iterator[tuple[Dim, int, int, tuple[int, ...]]]:
+    """The phases of a dimension whose input is dilated by ``holes``, with bytes to their first tap and output.
+
+    The last are the bytes to what else belongs to the first output.
+    """
     every, apart = holes // math.gcd(holes, d.step), holes // math.gcd(holes, d.dilation)
     for r in range(min(every, d.outputs)):
         outputs = -(-(d.outputs - r) // every)
@@ -145,10 +157,11 @@ def phases(d: Dim, holes: int) -> Iterator[tuple[Dim, int, int]]:
         yield (
             Dim(
                 d.size, outputs, taps, every * d.step // holes, apart * d.dilation // holes, low,
-                d.x, apart * d.w, every * d.y,
+                d.x, apart * d.w, every * d.y, tuple(every * m for m in d.more),
             ),
             first * d.w,
             r * d.y,
+            tuple(r * m for m in d.more),
         )  # fmt: skip
 
 
@@ -165,14 +178,16 @@ def simplified(s: Setup) -> Setup:
             and plain(d)
             and last.step * last.x == d.outputs * d.step * d.x
             and last.y == d.outputs * d.y
+            and last.more == tuple(d.outputs * m for m in d.more)
         ):
             n = last.outputs * d.outputs
-            joined[-1] = Dim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y)
+            joined[-1] = Dim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y, d.more)
         else:
             joined.append(d)
     s = replace(s, dims=tuple(joined))
     if len(joined) == 1 and (d := joined[0]).taps == 1 and not d.padded and d.low == 0:
         step, n = d.step * d.x, s.batch * d.outputs
-        if s.x_n == d.outputs * step and s.y_n == d.outputs * d.y:
-            s = replace(s, batch=1, dims=(Dim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y),))
+        same = s.more_n == tuple(d.outputs * m for m in d.more)
+        if s.x_n == d.outputs * step and s.y_n == d.outputs * d.y and same:
+            s = replace(s, batch=1, dims=(Dim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y, d.more),))
     return s

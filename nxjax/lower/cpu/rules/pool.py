@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from nxjax.kernels.cpu import convert, isa
-from nxjax.kernels.cpu.conv import NONE, Axis, Extra, Problem
-from nxjax.kernels.cpu.expression import Expression
+from nxjax.kernels.cpu.conv import NONE, Axis, Problem
 from nxjax.kernels.cpu.pool import Combine, Pool, accumulator
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import copy, ordered, shifted
 from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, phases
+from nxjax.lower.cpu.rules.conv_tail import Tail
+from nxjax.lower.cpu.rules.conv_tail import plain as plain_tail
 from nxjax.ops.window import highest, lowest
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -90,8 +91,8 @@ def reduce_window(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         for i in sliding
     ]
     for chosen in itertools.product(*dims):
-        s = replace(whole, dims=tuple(d for d, _, _ in chosen), y_offset=sum(c[2] for c in chosen))
-        channelwise(b, s, v, None, y, combine, neutral(combine, dtype), dtype)
+        s = replace(whole, dims=tuple(c[0] for c in chosen), y_offset=sum(c[2] for c in chosen))
+        channelwise(b, s, v, None, plain_tail(y, dtype), combine, neutral(combine, dtype), dtype)
     return [y]
 
 
@@ -112,27 +113,17 @@ def _trivial(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     return [b.view(x)]
 
 
-def channelwise(
-    b: Builder,
-    s: Setup,
-    x: View,
-    w: View | None,
-    y: View,
-    combine: Combine,
-    pad: Any,
-    out: DType,
-    epilogue: Expression | None = None,
-    extras: Sequence[tuple[Extra, View]] = (),
-) -> None:
+def channelwise(b: Builder, s: Setup, x: View, w: View | None, t: Tail, combine: Combine, pad: Any, out: DType) -> None:
     """One call: the groups of ``s`` are channels, adjacent in x, weights and y; its inputs, if many, are taps."""
     target = isa.current()
     dtype = x.dtype
     acc = dtypes.int32 if combine == "dot" and dtype == dtypes.int16 else accumulator(dtype)
     dims = [d for d in s.dims if not d.trivial]
     if s.inputs > 1:
-        dims.insert(0, Dim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0))
+        dims.insert(0, Dim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0, (0,) * len(t.more)))
     if len(dims) > 3:
         raise NoKernel("too many dimensions of windows")
+    s = replace(s, dims=tuple(dims))
     axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in dims]
     axes = [NONE] * (3 - len(axes)) + axes
     problem = Problem(
@@ -142,29 +133,20 @@ def channelwise(
     lanes = target.lanes(max(acc.itemsize, out.itemsize))
     many = target.registers >= 32
     block = (6 if many else 4, 2) if s.groups >= 2 * lanes else (8 if many else 6, 1)
-    kernel = Pool(problem, combine, dtype, pad, out, block, lanes, epilogue, [e for e, _ in extras])
+    extras, more, ins, outs = t.extras(s)
+    kernel = Pool(problem, combine, dtype, pad, out, block, lanes, t.expression, extras, more)
     place = lambda v, offset: shifted(v, offset, v.shape, v.strides)
-    ins = [place(x, s.x_offset), *([] if w is None else [place(w, s.w_offset)]), *(v for _, v in extras)]
-    b.call(kernel, ins, [place(y, s.y_offset)], kernel.integers)
+    first = [place(x, s.x_offset), *([] if w is None else [place(w, s.w_offset)])]
+    b.call(kernel, [*first, *ins], outs, kernel.integers)
 
 
-def depthwise(
-    b: Builder,
-    s: Setup,
-    x: View,
-    w: View,
-    y: View,
-    out: DType,
-    epilogue: Expression | None = None,
-    extras: Sequence[tuple[Extra, View]] = (),
-) -> None:
+def depthwise(b: Builder, s: Setup, x: View, w: View, t: Tail, out: DType) -> None:
     """A convolution with one output channel per group; operands are moved where their groups are not adjacent."""
-    size = x.dtype.itemsize
-    if s.x_group != size:
+    if s.x_group != x.dtype.itemsize:
         s, x = _groups_last(b, s, x, of_x=True)
     if s.w_group != w.dtype.itemsize:
         s, w = _groups_last(b, s, w, of_x=False)
-    channelwise(b, s, x, w, y, "dot", 0, out, epilogue, extras)
+    channelwise(b, s, x, w, t, "dot", 0, out)
 
 
 def _groups_last(b: Builder, s: Setup, v: View, of_x: bool) -> tuple[Setup, View]:
