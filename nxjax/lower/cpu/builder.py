@@ -22,7 +22,7 @@ import numpy as np
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.fuse import Apart, planned
-from nxjax.lower.cpu.lazy import FIXED, Index, Lazy, Leaf, Scalar, Shaped, moved, reshaped_strides
+from nxjax.lower.cpu.lazy import FIXED, Index, Lazy, Leaf, Product, Scalar, Shaped, moved, reshaped_strides
 from nxjax.lower.cpu.nests import target, write
 from nxjax.lower.cpu.tape import Buffer, Call, Host, Ref, Step
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
@@ -40,6 +40,7 @@ MODULES: Final[tuple[str, ...]] = (
     "shape",
     "reduce",
     "conv",
+    "dot",
     "pool",
     "gather",
     "join",
@@ -102,6 +103,8 @@ class Builder:
 
     def dense(self, x: Any) -> View:
         """As `view`, row-major without gaps; copies if need be."""
+        if isinstance(x, Lazy):
+            x.order = None
         v = self.view(x)
         if v.is_dense:
             return v
@@ -171,8 +174,20 @@ class Builder:
         assert x.view is not None
         return x.view
 
+    def product(self, x: Product) -> Product:
+        """A value that a kernel of its own computes, after what is made of it has been seen (its epilogue)."""
+        x.equation = self.equation
+        return x
+
     def _room(self, x: Lazy) -> View:
-        return self.new(ArrayType(x.shape, x.dtype))
+        fresh = self.new(ArrayType(x.shape, x.dtype))
+        if x.order is None:
+            return fresh
+        strides, step = [0] * len(x.shape), x.dtype.itemsize
+        for d in reversed(x.order):
+            strides[d] = step
+            step *= x.shape[d]
+        return View(fresh.ref, x.shape, tuple(strides), x.dtype)
 
     # --- steps ---
 

@@ -49,9 +49,10 @@ class Lazy:
         weight: what an element takes when nothing below has memory (an upper bound, in additions).
         height: of the graph below.
         equation: the user's, for the kernel that ends with it.
+        order: its dimensions from the outermost to the innermost one in the memory that it gets; None: row-major.
     """
 
-    __slots__ = ("args", "dtype", "equation", "height", "refs", "released", "shape", "view", "weight")
+    __slots__ = ("args", "dtype", "equation", "height", "order", "refs", "released", "shape", "view", "weight")
 
     def __init__(self, shape: Shape, dtype: DType, args: tuple[Lazy, ...], own: int) -> None:
         self.shape = shape
@@ -61,6 +62,7 @@ class Lazy:
         self.released = False
         self.view: View | None = None
         self.equation: Equation | None = None
+        self.order: tuple[int, ...] | None = None
         self.height = 1 + max((a.height for a in args), default=0)
         self.weight = own + sum(a.weight for a in args)
         for a in args:
@@ -103,6 +105,10 @@ class Leaf(Lazy):
         super().__init__(view.shape, view.dtype, (), 0)
         self.height = 0
         self.view = view
+        if len(view.shape) > 2 and 0 not in view.strides and not view.is_dense:
+            # Images with their channels last stay so.
+            order = tuple(sorted(range(len(view.shape)), key=lambda d: (-view.strides[d], d)))
+            self.order = order if order != tuple(range(len(order))) else None
 
 
 @final
@@ -138,6 +144,7 @@ class Map(Lazy):
         super().__init__(shape, dtype, args, DEAR.get(op.name, 1))
         self.op = op
         self.params = params
+        self.order = next((a.order for a in args if a.order is not None), None)
 
 
 @final

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
-
-import numpy as np
 
 from nxjax.lower.cpu.tape import Buffer, Counter, Ref
 from nxjax.trace.dtypes import DType
@@ -32,7 +31,7 @@ class View:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def is_dense(self) -> bool:
