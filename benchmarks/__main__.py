@@ -8,7 +8,19 @@ import sys
 
 from benchmarks.runner import Figure, keep
 
-NAMES = ("imports", "eager", "calls", "transformer", "memory", "quantization", "checkpoints", "ipu", "distributed", "cpu")
+NAMES = (
+    "imports",
+    "eager",
+    "calls",
+    "transformer",
+    "memory",
+    "quantization",
+    "checkpoints",
+    "ipu",
+    "distributed",
+    "cpu",
+    "convolutions",
+)
 
 
 def main() -> int:
