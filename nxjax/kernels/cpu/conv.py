@@ -44,6 +44,7 @@ WORK: Final[dict[Kind, DType]] = {
 }
 # Bytes of input that a run of pixel blocks may span: with a block of weights it stays in the second-level cache.
 _RUN_BYTES: Final = 192 << 10
+AHEAD: Final = 8  # features: how far ahead weights are asked for
 
 
 @final
@@ -322,6 +323,7 @@ class _Writer:
         self.axes = [Words(*take(9)) for _ in range(3)]
         extra_words = [take(5) for _ in k.extras]
         out_words = [[self.y_n, *(a.y for a in self.axes), y_group], *(take(5) for _ in k.more)]
+        self.far = self.w_c * AHEAD
         # Reciprocals: a quotient of whole numbers below 2^31, taken in the middle between them, is never rounded over.
         self.reciprocal = [1.0 / a.outputs.convert("double") for a in self.axes]
         b = k.block
@@ -442,6 +444,7 @@ class _Writer:
         with f.loop(0, whole, unroll, carry=[weights, *acc]) as c:
             at, *now = c.carried
             for u in range(unroll):
+                self._prefetch(at)
                 now = self._products(rows, c.index, u, at, now)
                 at = f.at(at, step)
             c.next(at, *now)
@@ -452,6 +455,13 @@ class _Writer:
             at, *now = c.carried
             c.next(f.at(at, step), *self._products(rows, c.index, 0, at, now))
         return c.results[1:]
+
+    def _prefetch(self, at: Value) -> None:
+        """Ask for the weights of a feature further on: rows of weights that are not packed lie in different pages."""
+        f = self.f
+        ahead = f.at(at, self.far)
+        for line in range(0, self.k.block.channels * self._acc_bytes, 64):
+            f.prefetch(f.at(ahead, line))
 
     def _products(
         self, rows: Sequence[Value], index: Value, ahead: int, at: Value, acc: Sequence[Value]
