@@ -22,7 +22,7 @@ import numpy as np
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.fuse import Apart, planned
-from nxjax.lower.cpu.lazy import FIXED, Index, Lazy, Leaf, Product, Scalar, Shaped, moved, reshaped_strides
+from nxjax.lower.cpu.lazy import FIXED, Index, Lazy, Leaf, Product, Scalar, Shaped, moved, permutation, reshaped_strides
 from nxjax.lower.cpu.nests import target, write
 from nxjax.lower.cpu.tape import Buffer, Call, Host, Ref, Step
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
@@ -42,6 +42,7 @@ MODULES: Final[tuple[str, ...]] = (
     "conv",
     "dot",
     "pool",
+    "cumulative",
     "gather",
     "join",
     "scatter",
@@ -151,11 +152,13 @@ class Builder:
         """Add the kernels that compute ``x``, and what is made with it and needed later."""
         equation, self.equation = self.equation, x.equation or self.equation
         where = tuple([FIXED if n == 1 else (0, ((d, 1),)) for d, n in enumerate(x.shape)])
-        while x.view is None:
+        while self._resolved(x) is None:
             try:
                 if not x.size:
                     x.settled(self._room(x))
                     break
+                if isinstance(x, Index) and isinstance(x.args[0], Product) and x.args[0].order is None:
+                    x.args[0].order = permutation(x)
                 plan = planned(x, x.shape, where)
                 extras = plan.extras()
                 outs = [(v, self._room(v)) for v in (x, *extras)]

@@ -30,6 +30,7 @@ AGAIN: Final = 8  # a value of more weight is not made twice
 FEW: Final = 4  # repeated less often than this, a value is made again rather than stored
 ROW: Final = 1 << 16  # reductions over more elements are made before, not in the passes of, what is repeated along them
 CHEAP: Final = 4  # a value of no more weight, made of one other, is made again rather than stored
+SMALL: Final = 8  # so many times smaller values are stored wherever they are needed again
 MOST: Final = 160  # nodes in a kernel
 
 
@@ -92,6 +93,7 @@ class Plan:
         self._reduced_sizes = reduced_sizes
         self._open = True  # whether reduced dimensions may still be chosen
         self._seen: dict[tuple[int, Places], int] = {}
+        self._weights: dict[Lazy, int] = {}
         self._known_views: dict[tuple[object, ...], int] = {}
         self.result = self.visit(target, where)
 
@@ -117,7 +119,7 @@ class Plan:
         elif isinstance(x, Count):
             return self._node(Counted(x.dtype, at[x.dimension]), ())
         else:
-            if x.weight > AGAIN and x in self.made:
+            if x in self.made and self.weight(x) > AGAIN:
                 raise Apart(x)
             if isinstance(x, Reduce):
                 found = self._reduce(x, at)
@@ -125,7 +127,7 @@ class Plan:
                 found = self._product(x, at)
             else:
                 assert isinstance(x, Map)
-                if x.weight > AGAIN and x is not self.target:
+                if x is not self.target:
                     self._check_repeated(x, at)
                 args = tuple([self.visit(a, at) for a in x.args])
                 found = self._node(x, args)
@@ -159,6 +161,18 @@ class Plan:
         """Bytes of a view per dimension of the space, also of those that came later than it."""
         return (*view.strides, *([0] * (len(self.sizes) - len(view.strides))))
 
+    def weight(self, x: Lazy) -> int:
+        """What an element takes to make from what is memory now, in additions."""
+        if x.view is not None:
+            return 0
+        found = self._weights.get(x)
+        if found is None:
+            found = x.own + sum([self.weight(a) for a in x.args])
+            if isinstance(x, Reduce):
+                found *= x.args[0].size // max(x.size, 1)
+            self._weights[x] = found = min(found, 1 << 20)
+        return found
+
     def _used(self, at: Places) -> set[int]:
         """Dimensions of the space that a place depends on."""
         return {dim for _, steps in at for dim, step in steps if step}
@@ -167,10 +181,13 @@ class Plan:
         """A dear value that does not vary along an outer dimension would be made for each index of it."""
         used = self._used(at)
         inner = max(used, default=-1)
-        if math.prod([n for d, n in enumerate(self.sizes) if d not in used and d < inner]) >= FEW:
+        again = math.prod([n for d, n in enumerate(self.sizes) if d not in used and d < inner])
+        if again >= FEW and self.weight(x) > AGAIN:
             raise Apart(x)
 
     def _reduce(self, x: Reduce, at: Places) -> int:
+        if self.product is not None:
+            raise Apart(self.product)
         arg = x.args[0]
         wanted = [arg.shape[a] for a in x.axes]
         used = self._used(at)
@@ -282,7 +299,7 @@ class Plan:
                 if x not in self.made or self._cheap(x):
                     continue
                 if not self._once(x):
-                    if x.weight > AGAIN:
+                    if self.weight(x) > AGAIN:
                         raise Apart(x)
                     continue
                 found.append(x)
@@ -291,17 +308,22 @@ class Plan:
         return found
 
     def _cheap(self, x: Lazy) -> bool:
-        """Making it again is no dearer than reading it."""
-        if x.weight > CHEAP:
-            return False
-        leaves: set[Lazy] = set()
-        todo = [x]
-        while todo:
+        """Making it again, from memory and from what is much smaller than it, is no dearer than reading it."""
+        weight, read, todo = 0, 0, [x]
+        seen: set[Lazy] = set()
+        while todo and weight <= CHEAP:
             y = todo.pop()
+            if y in seen or (y is not x and y.size * SMALL <= x.size):
+                continue
+            seen.add(y)
             if y.view is not None:
-                leaves.add(y)
-            todo += y.args
-        return sum(y.size * y.dtype.itemsize for y in leaves) <= x.size * x.dtype.itemsize * 5 // 4
+                read += y.size * y.dtype.itemsize
+            elif isinstance(y, Reduce | Product):
+                return False
+            else:
+                weight += y.own
+                todo += y.args
+        return weight <= CHEAP and read <= x.size * x.dtype.itemsize * 5 // 4
 
     def _once(self, x: Lazy) -> bool:
         """Each of its elements is made at one index of the space (of its kept dimensions)."""

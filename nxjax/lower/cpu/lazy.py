@@ -46,13 +46,13 @@ class Lazy:
         args: what it is made of.
         refs: how many may still ask for it.
         view: its memory, once it has been computed.
-        weight: what an element takes when nothing below has memory (an upper bound, in additions).
+        own: what one element of it takes, in additions.
         height: of the graph below.
         equation: the user's, for the kernel that ends with it.
         order: its dimensions from the outermost to the innermost one in the memory that it gets; None: row-major.
     """
 
-    __slots__ = ("args", "dtype", "equation", "height", "order", "refs", "released", "shape", "view", "weight")
+    __slots__ = ("args", "dtype", "equation", "height", "order", "own", "refs", "released", "shape", "view")
 
     def __init__(self, shape: Shape, dtype: DType, args: tuple[Lazy, ...], own: int) -> None:
         self.shape = shape
@@ -64,7 +64,7 @@ class Lazy:
         self.equation: Equation | None = None
         self.order: tuple[int, ...] | None = None
         self.height = 1 + max((a.height for a in args), default=0)
-        self.weight = own + sum(a.weight for a in args)
+        self.own = own
         for a in args:
             a.refs += 1
 
@@ -75,7 +75,7 @@ class Lazy:
     def settled(self, view: View) -> None:
         """It lies in memory now, and needs nothing any more."""
         self.view = view
-        self.height = self.weight = 0
+        self.height = 0
         self._release()
         self.args = ()
 
@@ -175,7 +175,6 @@ class Reduce(Lazy):
     def __init__(self, op: str, arg: Lazy, axes: tuple[int, ...], start: bytes) -> None:
         shape = tuple(n for i, n in enumerate(arg.shape) if i not in axes)
         super().__init__(shape, arg.dtype, (arg,), 1)
-        self.weight = arg.weight * (arg.size // max(math.prod(shape), 1)) + arg.size // max(math.prod(shape), 1)
         self.op = op
         self.axes = axes
         self.start = start
@@ -215,6 +214,20 @@ def moved(v: View, shape: Shape, places: Sequence[Affine]) -> View:
     if 0 in shape:
         offset = v.ref.offset
     return View(Ref(v.ref.buffer, offset, v.ref.moves), shape, tuple(strides), v.dtype)
+
+
+def permutation(x: Index) -> tuple[int, ...] | None:
+    """The operand's dimensions in the order of those of ``x``, if it only puts them in another order."""
+    order = [-1] * len(x.shape)
+    for k, (place, n) in enumerate(zip(x.places, x.args[0].shape, strict=True)):
+        offset, steps = place
+        if n != 1:
+            if offset or len(steps) != 1 or steps[0][1] != 1 or x.shape[steps[0][0]] != n:
+                return None
+            order[steps[0][0]] = k
+    ones = [k for k, n in enumerate(x.args[0].shape) if n == 1]
+    found = [k if k >= 0 else ones.pop() if ones else -1 for k in order]
+    return tuple(found) if sorted(found) == list(range(len(x.args[0].shape))) else None
 
 
 def shaped(x: Lazy, shape: Shape) -> Lazy:

@@ -20,7 +20,6 @@ def lowered(b: Builder, x: Lazy) -> Lazy:
         deepest = max(x.args, key=lambda a: a.height)
         b.view(deepest)
         x.height = 1 + max(a.height for a in x.args)
-        x.weight = 1 + sum(a.weight for a in x.args)
     return x
 
 
