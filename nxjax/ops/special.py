@@ -74,11 +74,11 @@ class Erfc(_Real):
 
 
 # Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012), single precision, highest power first.
-_GILES_CENTRE = (
+GILES_CENTRE = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
 )  # fmt: skip
-_GILES_TAIL = (
+GILES_TAIL = (
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
     -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
 )  # fmt: skip
@@ -86,8 +86,8 @@ _GILES_TAIL = (
 
 def _giles(x: NDArray) -> NDArray:
     w = -np.log1p(-x * x)
-    centre = np.polyval(np.asarray(_GILES_CENTRE, x.dtype), w - x.dtype.type(2.5))
-    tail = np.polyval(np.asarray(_GILES_TAIL, x.dtype), np.sqrt(np.maximum(w, 5)) - 3)
+    centre = np.polyval(np.asarray(GILES_CENTRE, x.dtype), w - x.dtype.type(2.5))
+    tail = np.polyval(np.asarray(GILES_TAIL, x.dtype), np.sqrt(np.maximum(w, 5)) - 3)
     y = np.where(w < 5, centre, tail) * x
     return np.where(np.abs(x) == 1, x * np.inf, y).astype(x.dtype)
 
@@ -117,7 +117,10 @@ class ErfInv(_Real):
 def _lgamma(x: float) -> float:
     if math.isinf(x) or (x <= 0 and x == math.floor(x)):
         return math.inf
-    return math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
 
 
 @final

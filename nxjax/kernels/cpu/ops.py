@@ -20,12 +20,12 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.ir import Function, Value, lanes_of
+from nxjax.kernels.cpu.ir import Function, Value, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 
 DType = np.dtype[Any]
-_MODULES: Final = ("ops_arithmetic", "ops_bits")
+_MODULES: Final = ("ops_arithmetic", "ops_bits", "math_exp", "math_log", "math_trig", "math_special")
 
 
 @final
@@ -67,6 +67,7 @@ class Site:
 
 
 Emitter = Callable[[Site], Value]
+Formula = Callable[..., Value]
 Refusal = Callable[[Mapping[str, Any], Sequence[DType], DType], str]
 
 
@@ -100,6 +101,26 @@ def op(
             raise AssertionError(f"two emitters for {name}")
         _entries[name] = Entry(emitter, frozenset(allowed), refuses, exact)
         return emitter
+
+    return add
+
+
+def formula(name: str, *, wide: bool = False) -> Callable[[Formula], Formula]:
+    """Register a real function of ``float`` and ``double`` as the emitter of the op ``name``.
+
+    Args:
+        wide: for ``double`` only; floats are computed in it and rounded.
+    """
+
+    def add(function: Formula) -> Formula:
+        def emitter(s: Site) -> Value:
+            if not wide or s.dtype == dtypes.float64:
+                return function(s.f, s.isa, *s.xs)
+            xs = (x.convert(with_element(x.type, "double")) for x in s.xs)
+            return function(s.f, s.isa, *xs).convert(s.xs[0].type)
+
+        op(name, dtypes.FLOAT)(emitter)
+        return function
 
     return add
 

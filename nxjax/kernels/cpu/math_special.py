@@ -1,0 +1,164 @@
+"""Error functions, gamma functions and Bessel functions of real numbers.
+
+Polynomials are minimax fits by Remez' exchange; the error stated at each is that of the polynomial alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from nxjax.kernels.cpu.ir import Function, Value, element, lanes_of
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.math_base import copysign, fabs, is_single, nearest, polynomial, product_error
+from nxjax.kernels.cpu.math_exp import exp, exp_moderate, exp_times
+from nxjax.kernels.cpu.math_log import log, log1p
+from nxjax.kernels.cpu.math_trig import tan
+from nxjax.kernels.cpu.ops import formula
+from nxjax.ops.special import GILES_CENTRE, GILES_TAIL
+
+# erf(x) = x + x E(x^2) for |x| <= 1: in float, of which 2^-30.0,
+_ERF_SINGLE: Final = (
+    0.128379166, -0.376126289, 0.112836316, -0.0268564988,
+    0.00519582629, -0.000811843958, 8.63243913e-05, -2.20734387e-06,
+)  # fmt: skip
+# and in double, of which 2^-62.7.
+_ERF: Final = (
+    0.1283791670955126, -0.3761263890318375, 0.11283791670954857, -0.026866170645072907, 0.0052239776247809695,
+    -0.0008548326978747529, 0.00012055331037075408, -1.4925593510738337e-05, 1.6460972873659244e-06,
+    -1.6350025777404728e-07, 1.4657883312754841e-08, -1.1365678514519963e-09, 5.945281726286306e-11,
+)  # fmt: skip
+# log erfc(x) for 0.92 <= x <= 4; of erf 2^-36.6
+_LOG_ERFC: Final = (
+    9.30641909e-05, -1.12902141, -0.634647191, -0.106322616, 0.0232654717,
+    -0.00302639487, -2.58912678e-05, 9.510776e-05, -1.6693577e-05, 1.03919376e-06,
+)  # fmt: skip
+# (1 + 2 x) e^(x^2) erfc(x) as a function of t = (x - 3.5) / (x + 3.5), up to x = 28 (the substitution is that of
+# Shepherd and Laframboise, "Chebyshev approximation of (1 + 2 x) exp(x^2) erfc x", 1981); 2^-62.5
+_ERFCX: Final = (
+    1.2423492448711544, -0.1400091801376194, -0.010555596332218097, 0.09751909515325444, -0.11508959816020636,
+    0.08798315382505009, -0.04882332582747386, 0.019099330938664363, -0.004215019914391814, -0.00030226783555700883,
+    0.0005643844775680328, -0.00012151270787866841, -4.278257066166235e-05, 2.4262201096459132e-05,
+    2.329548588979322e-06, -3.818103443301084e-06, -4.718334660625109e-08, 6.07320625910643e-07,
+    -3.4154057152540015e-09, -1.0172874247339352e-07, -3.7156550538436006e-09, 1.6451105362610973e-08,
+    2.2827278743877414e-09, -1.8309626565381988e-09, -5.150869755138072e-10,
+)  # fmt: skip
+
+
+def _erf_near(f: Function, x: Value) -> Value:
+    return f.fma(x, polynomial(f, _ERF_SINGLE if is_single(x) else _ERF, x * x), x)
+
+
+def _erfc_positive(f: Function, isa: Isa, x: Value) -> Value:
+    """erfc of a double in [0, 28]; x^2 is subtracted in the exponent with its rounding error."""
+    square = x * x
+    lost = product_error(f, isa, x, x, square)
+    factor = polynomial(f, _ERFCX, (x - 3.5) / (x + 3.5)) / f.fma(x, 2.0, 1.0)
+    return exp_times(f, isa, -square, -lost, factor)
+
+
+@formula("erf")
+def erf(f: Function, isa: Isa, x: Value) -> Value:
+    size = fabs(f, x)
+    if is_single(x):
+        clipped = f.select(size.gt(4.0), 4.0, size)
+        far = 1.0 - exp_moderate(f, isa, polynomial(f, _LOG_ERFC, clipped))[0]
+    else:
+        far = 1.0 - _erfc_positive(f, isa, f.select(size.gt(6.0), 6.0, size))
+    return f.select(size.ge(1.0), copysign(f, far, x), _erf_near(f, x))
+
+
+@formula("erfc", wide=True)
+def erfc(f: Function, isa: Isa, x: Value) -> Value:
+    size = fabs(f, x)
+    far = _erfc_positive(f, isa, f.select(size.gt(28.0), 28.0, size))
+    far = f.select(x.lt(0.0), 2.0 - far, far)
+    return f.select(size.lt(0.5), 1.0 - _erf_near(f, x), f.select(x.is_nan(), x, far))
+
+
+@formula("erf_inv")
+def erf_inv(f: Function, isa: Isa, x: Value) -> Value:
+    """Giles' polynomials, as the op has them.
+
+    In double two steps of Halley on erf, or near 1 on erfc, which tells values apart there.
+    """
+    w = -log1p(f, isa, -(x * x))
+    centre = polynomial(f, GILES_CENTRE[::-1], w - 2.5)
+    outer = f.select(w.lt(5.0), 5.0, w)
+    tail = polynomial(f, GILES_TAIL[::-1], f.intrinsic("sqrt", x.type, outer) - 3.0)
+    y = f.select(w.lt(5.0), centre, tail) * x
+    y = f.select(fabs(f, x).eq(1.0), x * float("inf"), y)
+    if is_single(x):
+        return y
+    size = fabs(f, x)
+    inside = size.lt(1.0)
+    z = f.select(inside, fabs(f, y), 0.0)
+    for _ in range(2):
+        error = f.select(size.lt(0.5), _erf_near(f, z) - size, (1.0 - size) - _erfc_positive(f, isa, z))
+        step = error * (math.sqrt(math.pi) / 2) * exp(f, isa, z * z)
+        z = z - step / (z * step + 1.0)
+    return f.select(inside, copysign(f, z, x), y)
+
+
+def _by_lanes(f: Function, symbol: str, x: Value) -> Value:
+    """A function of C on each lane."""
+    if not lanes_of(x.type):
+        return f.call(symbol, x.type, x)
+    y = f.poison(x.type)
+    for i in range(lanes_of(x.type)):
+        y = f.insert(y, f.call(symbol, element(x.type), f.extract(x, i)), i)
+    return y
+
+
+@formula("lgamma", wide=True)
+def lgamma(f: Function, isa: Isa, x: Value) -> Value:
+    """C's ``lgamma``; infinite at the poles and at both infinities."""
+    return _by_lanes(f, "lgamma", x)
+
+
+@formula("digamma", wide=True)
+def digamma(f: Function, isa: Isa, x: Value) -> Value:
+    """As the op: reflection to x >= 1/2 (DLMF 5.5.4), recurrence to x >= 8 (5.5.2), asymptotic series (5.11.2)."""
+    low = x.lt(0.5)
+    z = f.select(low, 1.0 - x, x)
+    shift = 1.0 / z
+    for k in range(1, 8):
+        shift = shift + 1.0 / (z + float(k))
+    z = z + 8.0
+    r = 1.0 / (z * z)
+    series = polynomial(f, (0.0, 1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760), r)
+    y = log(f, isa, z) - 0.5 / z - series - shift
+    # tan has period pi: only the fraction of x counts, which is exact.
+    floor = f.intrinsic("floor", x.type, x)
+    fraction = x - nearest(f, isa, x)
+    fraction = f.select(fabs(f, x).lt(2.0**51), fraction, x - floor)
+    y = f.select(low, y - math.pi / tan(f, isa, fraction * math.pi), y)
+    return f.select(x.le(0.0) & x.eq(floor), float("nan"), y)
+
+
+def _bessel(f: Function, isa: Isa, size: Value, order: int) -> Value:
+    """e^-x I_order(x), x >= 0, as the op: the power series up to 20, the asymptotic one beyond."""
+    near = f.select(size.gt(20.0), 20.0, size)
+    terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(45)]
+    half = near * 0.5
+    series = polynomial(f, terms, half * half) * exp(f, isa, -near)
+    if order:
+        series = series * half
+    far = f.select(size.lt(20.0), 20.0, size)
+    asymptotic = [1.0]
+    for k in range(1, 14):
+        asymptotic.append(asymptotic[-1] * -(4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
+    root = f.intrinsic("sqrt", far.type, far)
+    tail = polynomial(f, asymptotic, 1.0 / far) * (1 / math.sqrt(2 * math.pi)) / root
+    return f.select(size.lt(20.0), series, tail)
+
+
+@formula("bessel_i0e", wide=True)
+def bessel_i0e(f: Function, isa: Isa, x: Value) -> Value:
+    return _bessel(f, isa, fabs(f, x), 0)
+
+
+@formula("bessel_i1e", wide=True)
+def bessel_i1e(f: Function, isa: Isa, x: Value) -> Value:
+    y = _bessel(f, isa, fabs(f, x), 1)
+    return f.select(x.lt(0.0), -y, y)
