@@ -11,7 +11,7 @@ import numpy as np
 
 from nxjax.backends.cpu.engine import Engine
 from nxjax.backends.cpu.native.runtime import runtime
-from nxjax.backends.cpu.native.tape import PARALLEL_NS, chunk_of, time_of
+from nxjax.backends.cpu.native.tape import chunk_of, is_parallel
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.cpu.tape import Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
 from nxjax.trace.types import ArrayType
@@ -72,7 +72,7 @@ class Interpreter:
     def _kernel(self, address: int, kernel: Kernel, words: list[int]) -> None:
         """On as many threads as the tape machine would take."""
         chunk = chunk_of(kernel)
-        if time_of(kernel) <= PARALLEL_NS or kernel.items <= chunk:
+        if not is_parallel(kernel):
             run_kernel(address, kernel, words)
             return
         array = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words], np.uint64)

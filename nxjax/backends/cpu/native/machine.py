@@ -64,6 +64,7 @@ FRAME_HEADER: Final = 64
 
 _LOOK: Final = 200_000  # ns of work between two looks at the clock
 _SIGNALS: Final = 50_000_000  # ns between two questions for signals
+_STREAM: Final = 16 * 2**20  # bytes: copies of so many go past the caches
 _MAIN: Final = "@nx_main_thread"
 
 
@@ -72,7 +73,7 @@ def emit(module: Module, system: System) -> None:
     module.globals[_MAIN] = f"{_MAIN} = internal global i64 0, align 8"
     _main(module)
     _poll(module, system)
-    _copy(module)
+    _copy(module, system)
     _relocate(module)
     _steps(module)
     _run(module)
@@ -130,14 +131,30 @@ def _poll(module: Module, system: System) -> None:
     f.ret(f.select(raised.ne(0), f.constant("i64", RAISED), OK))
 
 
-def _copy(module: Module) -> None:
-    """A kernel: words are from, to, bytes; an item is a block of `COPY_BLOCK` bytes."""
+def _copy(module: Module, system: System) -> None:
+    """A kernel: words are from, to, bytes; an item is a block of `COPY_BLOCK` bytes.
+
+    Large copies go past the caches, which would first read what is written over.
+    """
     f = _function(module, "nx_copy", ["ptr", "i64", "i64", "ptr"], "void", seen=True)
     words, lo, hi, _ = f.arguments
-    start = lo * COPY_BLOCK
-    stop = f.intrinsic("smin", "i64", hi * COPY_BLOCK, word(f, words, 16))
-    source, target = word(f, words, 0, "ptr"), word(f, words, 8, "ptr")
-    f.call("memmove", "ptr", f.at(target, start), f.at(source, start), stop - start)
+    start, total = lo * COPY_BLOCK, word(f, words, 16)
+    nbytes = f.intrinsic("smin", "i64", hi * COPY_BLOCK, total) - start
+    source, target = f.at(word(f, words, 0, "ptr"), start), f.at(word(f, words, 8, "ptr"), start)
+    large = total.uge(_STREAM) & (f.cast("ptrtoint", target, "i64") & 63).eq(0)
+    f.branch_if(large & source.ne(target), "stream", "plain")
+    f.label("stream")
+    whole = nbytes & -256
+    with f.loop(0, whole, 256) as turn:
+        lines = [f.load("<64 x i8>", f.at(f.at(source, turn.index), i)) for i in range(0, 256, 64)]
+        for i, line in enumerate(lines):
+            f.store(line, f.at(f.at(target, turn.index), 64 * i), 64, stream=True)
+    if system.processor in ("x86_64", "amd64"):
+        f.call("llvm.x86.sse.sfence", "void")  # such stores are not ordered with those that follow
+    f.call("memcpy", "ptr", f.at(target, whole), f.at(source, whole), nbytes - whole)
+    f.ret()
+    f.label("plain")
+    f.call("memmove", "ptr", target, source, nbytes)
     f.ret()
 
 

@@ -25,13 +25,16 @@ from nxjax.trace.types import ArrayType
 NDArray = np.ndarray[Any, Any]
 
 # Times by which the machine decides, in nanoseconds; estimates of what one thread does in one.
-_FLOPS_PER_NS: Final = 8.0
-_BYTES_PER_NS: Final = 8.0
+_FLOPS_PER_NS: Final = 16.0
+_BYTES_PER_NS: Final = 16.0
 _STEP_NS: Final = 10
 _HOST_NS: Final = 20_000
-# A kernel that takes longer is worth the helpers' time, a program that takes longer the interpreter's lock.
-PARALLEL_NS: Final = 12_000
+# A program that takes longer gives the interpreter's lock back.
 LONG_NS: Final = 20_000
+# A kernel of so many grains (a few microseconds each) is worth the helpers' time: to have them costs two microseconds
+# while they wait awake, fifteen where they sleep.
+_GRAINS: Final = 3
+_BLOCKS: Final = 8  # of `COPY_BLOCK`, for a copy
 # At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
 _CHUNKS: Final = 512
 # Scratch and temporaries up to this size stay with the frame between runs.
@@ -117,6 +120,11 @@ def time_of(kernel: Kernel) -> float:
     """Nanoseconds of one thread for a kernel, by its cost."""
     cost = kernel.cost()
     return max(cost.flops / _FLOPS_PER_NS, (cost.read + cost.written) / _BYTES_PER_NS)
+
+
+def is_parallel(kernel: Kernel) -> bool:
+    """Whether helpers take part in a kernel."""
+    return kernel.items >= _GRAINS * max(kernel.grain, 1) and kernel.items > chunk_of(kernel)
 
 
 def chunk_of(kernel: Kernel) -> int:
@@ -213,30 +221,34 @@ class _Writer:
         if not kernel.items:
             return
         words = self._refs((*step.ins, *step.outs), step.integers)
-        self._kernel(
-            self._kernels[kernel.symbol], words, kernel.items, chunk_of(kernel), kernel.scratch, time_of(kernel)
-        )
-
-    def _kernel(self, code: int, words: int, items: int, chunk: int, scratch: int, time: float) -> None:
-        self.time += time + _STEP_NS
-        weight = time + _STEP_NS
-        if time > PARALLEL_NS and items > chunk:
-            self.emit("parallel", code=code, words=words, count=items, target=chunk, extra=scratch, weight=weight)
+        code, weight = self._kernels[kernel.symbol], time_of(kernel) + _STEP_NS
+        self.time += weight
+        if is_parallel(kernel):
+            chunk = chunk_of(kernel)
+            self.emit(
+                "parallel",
+                code=code,
+                words=words,
+                count=kernel.items,
+                target=chunk,
+                extra=kernel.scratch,
+                weight=weight,
+            )
         else:
-            self.emit("call", code=code, words=words, count=items, weight=weight)
+            self.emit("call", code=code, words=words, count=kernel.items, weight=weight)
 
     def _copy(self, step: Copy) -> None:
         if not step.nbytes:
             return
         refs = (step.source_ref, step.target)
-        time = 2 * step.nbytes / _BYTES_PER_NS
-        if time <= PARALLEL_NS:
-            self.time += time + _STEP_NS
-            self.emit("copy", words=self._refs(refs), count=step.nbytes, weight=time + _STEP_NS)
-            return
+        weight = 2 * step.nbytes / _BYTES_PER_NS + _STEP_NS
+        self.time += weight
         blocks = -(-step.nbytes // COPY_BLOCK)
-        chunk = max(1, -(-blocks // _CHUNKS))
-        self._kernel(self._runtime.addresses.copy, self._refs(refs, (step.nbytes,)), blocks, chunk, 0, time)
+        if blocks < _BLOCKS:
+            self.emit("copy", words=self._refs(refs), count=step.nbytes, weight=weight)
+            return
+        code, words = self._runtime.addresses.copy, self._refs(refs, (step.nbytes,))
+        self.emit("parallel", code=code, words=words, count=blocks, target=-(-blocks // _CHUNKS), weight=weight)
 
     def _repeat(self, step: Repeat) -> None:
         count = step.counter.count

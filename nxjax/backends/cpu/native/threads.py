@@ -112,9 +112,10 @@ def _wake(module: Module, _: System) -> None:
         with f.if_(child.ule(most)):
             slot = _slot(f, child)
             with f.if_(load(f, f.at(slot, _SLEEPS)).ne(0)):
+                # With the lock once had, it either waits or has seen the region; held on, it would wait for the lock.
                 f.call("pthread_mutex_lock", "i32", f.at(slot, _LOCK))
-                f.call("pthread_cond_signal", "i32", f.at(slot, _WAKE))
                 f.call("pthread_mutex_unlock", "i32", f.at(slot, _LOCK))
+                f.call("pthread_cond_signal", "i32", f.at(slot, _WAKE))
     f.ret()
 
 

@@ -13,7 +13,7 @@ from nxjax.kernels.cpu.isa import Isa
 class Affine(Kernel):
     """``y = a * x + b`` on ``n`` int64, one at a time; an item is an element. ``flops``: as the cost claims."""
 
-    def __init__(self, n: int, a: int = 1, b: int = 0, flops: float = 0.0, grain: int = 64) -> None:
+    def __init__(self, n: int, a: int = 1, b: int = 0, flops: float = 0.0, grain: int = 4096) -> None:
         self.items, self.grain = n, grain
         self.a, self.b, self.flops = a, b, flops
 

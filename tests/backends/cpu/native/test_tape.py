@@ -14,7 +14,7 @@ from nxjax.backends.cpu.interpret import Interpreter
 from nxjax.backends.cpu.native import tape as tapes
 from nxjax.backends.cpu.native.abi import NO_MEMORY, OK
 from nxjax.backends.cpu.native.runtime import runtime
-from nxjax.backends.cpu.native.tape import Tape, chunk_of
+from nxjax.backends.cpu.native.tape import Tape, chunk_of, is_parallel
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, While
@@ -118,9 +118,11 @@ def test_small_kernels_stay_on_their_thread():
 
 
 def test_chunks_depend_on_items_and_grain_only():
-    assert chunk_of(Affine(10)) == 64
-    assert chunk_of(Affine(64 * 512)) == 64
-    assert chunk_of(Affine(64 * 512 + 1)) == 128
+    assert chunk_of(Affine(10)) == 4096
+    assert chunk_of(Affine(4096 * 512)) == 4096
+    assert chunk_of(Affine(4096 * 512 + 1)) == 8192
+    assert not is_parallel(Affine(3 * 4096 - 1))
+    assert is_parallel(Affine(3 * 4096))
     with config.using(num_threads=9):
         assert chunk_of(Affine(10**9)) == chunk_of(Affine(10**9))
 
@@ -400,3 +402,19 @@ def test_constants_are_aligned():
     crooked[:] = 4
     assert run.tape.constants[0].ctypes.data % 64 == 0
     np.testing.assert_array_equal(run()[0], [0, 0])
+
+
+@pytest.mark.parametrize("shift", [0, 1, 64])
+@pytest.mark.parametrize("nbytes", [100, 2**16 * 8 - 1, 2**16 * 8 + 3, 2**24 - 1, 2**24 + 77])
+def test_copies_of_any_size_and_place(nbytes, shift):
+    x, y = Buffer(nbytes + 128, "input", 0), Buffer(nbytes + 128, "output", 0)
+    types = (ArrayType((nbytes + 128,), np.dtype("uint8")),)
+    p = CpuProgram(types, types, [x], [y], [], [Copy(Ref(x, 3), Ref(y, shift), nbytes)])
+    t = Tape(p, engine(isa.current()), runtime())
+    data = np.random.default_rng(0).integers(0, 255, nbytes + 128, np.uint8)
+    raw = np.full(nbytes + 192, 9, np.uint8)
+    out = raw[-raw.ctypes.data % 64 :][: nbytes + 128]
+    places = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (data, out)]
+    assert runtime().run(t.address, *places) == OK
+    np.testing.assert_array_equal(out[shift : shift + nbytes], data[3 : nbytes + 3])
+    assert (out[:shift] == 9).all() and (out[shift + nbytes :] == 9).all()

@@ -162,7 +162,7 @@ def memory():
         r.release(r.acquire(1000))
 threads = [threading.Thread(target=t) for t in (load, load, memory)]
 for t in threads: t.start()
-for round in range(8):
+for round in range(5):
     pid = os.fork()
     if not pid:
         good = runtime().thread_statistics()["helpers"] == 0 and all(right() for _ in range(5))
