@@ -28,9 +28,14 @@ def _emitters() -> str:
 
 @final
 class Engine:
-    """Compiles and holds the kernels of one instruction set."""
+    """Compiles and holds the kernels of one instruction set.
 
-    def __init__(self, isa: Isa) -> None:
+    Args:
+        level: how much LLVM's code generator tries: 2, or 0 for code that is made in a third of the time. The numbers
+            that come out are the same: neither may change what an instruction says.
+    """
+
+    def __init__(self, isa: Isa, level: int = 2) -> None:
         import llvmlite
         import llvmlite.binding as llvm
 
@@ -38,9 +43,9 @@ class Engine:
         self._llvm: Any = llvm
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._version = f"{_emitters()} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features}"
+        self._version = f"{_emitters()} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features} {level}"
         self._machine: Any = llvm.Target.from_default_triple().create_target_machine(
-            cpu=isa.cpu, features=isa.features, opt=2, jit=True, codemodel="jitdefault"
+            cpu=isa.cpu, features=isa.features, opt=level, jit=True, codemodel="jitdefault"
         )
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
         self._addresses: dict[str, int] = {}
@@ -65,6 +70,13 @@ class Engine:
                     self._load_file(self._compiled(new))
                     cache.store(listing, "\n".join(dict.fromkeys(self._files[s] for s in unique)).encode())
             return [self._addresses[s] for s in symbols]
+
+    def has(self, kernels: Iterable[Kernel]) -> bool:
+        """Whether `addresses` would compile nothing."""
+        unique = dict.fromkeys(k.symbol for k in kernels)
+        if all(s in self._addresses for s in unique):
+            return True
+        return cache.load(cache.key_of("cpu-program", self._version, *unique)) is not None
 
     def texts(self, kernels: Sequence[Kernel]) -> str:
         """The LLVM IR of kernels."""
@@ -130,14 +142,15 @@ class Engine:
             self._addresses[symbol] = self._engine.get_function_address(symbol)
 
 
-_engines: dict[str, Engine] = {}
+_engines: dict[tuple[str, int], Engine] = {}
 _lock = threading.Lock()
 
 
-def engine(isa: Isa) -> Engine:
-    """The engine for ``isa``; one per process."""
-    found = _engines.get(isa.name)
+def engine(isa: Isa, level: int = 2) -> Engine:
+    """The engine for ``isa``; one per process and level."""
+    key = (isa.name, level)
+    found = _engines.get(key)
     if found is None:
         with _lock:
-            found = _engines.get(isa.name) or _engines.setdefault(isa.name, Engine(isa))
+            found = _engines.get(key) or _engines.setdefault(key, Engine(isa, level))
     return found

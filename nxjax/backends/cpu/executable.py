@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -15,14 +15,17 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.memory import Block, CpuBuffer, constant
 from nxjax.backends.cpu.native.abi import NO_MEMORY
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
-from nxjax.backends.cpu.native.tape import Tape
+from nxjax.backends.cpu.native.tape import Tape, time_of
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
-from nxjax.lower.cpu.tape import CpuProgram
+from nxjax.lower.cpu.tape import Call, CpuProgram
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
 
 NDArray = np.ndarray[Any, Any]
+# Kernels of a program, and nanoseconds for each, that are made quickly at first.
+_FEW: Final = 4
+_SHORT: Final = 100_000
 
 
 @final
@@ -32,7 +35,8 @@ class CpuExecutable(Executable):
     def __init__(self, program: CpuProgram) -> None:
         self.program = program
         self._runtime = runtime()
-        self.tape = Tape(program, engine(isa.current()), self._runtime)
+        self._quick = _is_short(program) and not engine(isa.current()).has(c.kernel for c in program.calls())
+        self.tape = Tape(program, engine(isa.current(), 0 if self._quick else 2), self._runtime)
         self._ins = ctypes.c_void_p * len(program.inputs)
         self._outs = ctypes.c_void_p * len(program.outputs)
 
@@ -72,7 +76,10 @@ class CpuExecutable(Executable):
         return results
 
     def shortcut(self, jitted: Any, call: Repeated) -> None:
-        """Machine code answers the next call that is like this one."""
+        """Machine code answers the next call that is like this one; better code, where the first was made quickly."""
+        if self._quick:
+            self.tape = Tape(self.program, engine(isa.current()), self._runtime)
+            self._quick = False
         shortcut(self.program, self.tape, jitted, call)
 
     @property
@@ -84,6 +91,17 @@ class CpuExecutable(Executable):
 
     def memory_analysis(self) -> MemoryAnalysis:
         return memory_of(self.program)
+
+
+def _is_short(program: CpuProgram) -> bool:
+    """Whether a first run takes less time than better code for it takes to make.
+
+    Many functions are called once. LLVM's quick code (level 0) is made in a millisecond less a kernel, and takes some
+    five times as long to run.
+    """
+    kernels = [s.kernel for s in program.steps if isinstance(s, Call)]
+    nested = any(s.bodies() for s in program.steps)
+    return not nested and 0 < len(kernels) <= _FEW and sum(map(time_of, kernels)) <= _SHORT * len(kernels)
 
 
 def _address(x: DeviceArray, held: list[Any]) -> int:
