@@ -64,7 +64,8 @@ _FROM_SHORT: Final = {short: d for d, short in _SHORT.items()}
 
 def short_name(dtype: DType) -> str:
     """``f32`` for float32, ``bf16`` for bfloat16, ``key<fry>`` for random keys."""
-    return _SHORT.get(dtype, dtype.name)
+    found = _SHORT.get(dtype)
+    return dtype.name if found is None else found  # NumPy takes its time to find a name
 
 
 def from_short_name(name: str) -> DType:
