@@ -1,0 +1,504 @@
+"""Matrix products: ``out[m, n] = sum over k of left[m, k] * right[k, n]``, in batches, with an epilogue.
+
+An item computes a block of the result, `Blocks.rows` by `Blocks.columns`. It runs along the depth in blocks that leave
+a panel of the left operand in the first cache and a block of the right one in the second; per block, tiles of sums stay
+in registers (`gemm_tile`). Blocks depend on sizes only and their order is fixed, so results are the same bits for any
+number of threads.
+
+    right   panels of ``tile.columns`` columns, as `pack.Right` leaves them, or as it lies if columns lie side by side
+    left    read as it lies, or each panel of ``tile.rows`` rows copied to scratch first (converted, or where rows are
+            so far apart that they would fight for the same cache lines)
+
+Rows that do not fill a tile: the last tile begins earlier and stores only the rows that are new. Sizes and strides are
+integers of the call, so one piece of code serves all of them. Knows no op and no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
+from nxjax.kernels.cpu.gemm_tile import Mode, Tile, accumulate
+from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+
+Layout = Literal["rows", "columns", "strided"]
+# Bytes of depth between panels' rows in scratch beyond the depth itself: a cache line, so that rows take turns.
+_GAP: Final = 64
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A batch dimension: its size, and bytes from one matrix to the next: left, right, further operands, results."""
+
+    size: int
+    left: int
+    right: int
+    others: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How a product is cut: rows and columns of an item, units of depth of a turn."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Sizes, and strides in bytes; ``right_depth`` is not looked at for packed right operands.
+
+    ``others``: from row to row of the epilogue's operands, then of its results.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    left_row: int
+    left_depth: int
+    right_depth: int
+    others: tuple[int, ...]
+    batch: tuple[Axis, ...] = ()
+
+
+def packed_dtype(tile: Tile) -> DType:
+    """What elements are in panels."""
+    if tile.mode == "pairs":
+        return dtypes.int16
+    if tile.mode == "quads":
+        return dtypes.int8
+    return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[tile.scalar]
+
+
+def sum_dtype(tile: Tile) -> DType:
+    """What sums are."""
+    return dtypes.int32 if tile.mode in ("pairs", "quads") else packed_dtype(tile)
+
+
+def least(f: Function, x: Value, y: Value) -> Value:
+    """The smaller of two integers."""
+    return f.select(x.lt(y), x, y)
+
+
+def to_panel(f: Function, isa: Isa, tile: Tile, x: Value, dtype: DType, left: bool) -> Value:
+    """Elements of an operand as panels hold them.
+
+    ``quads`` multiplies unsigned by signed bytes: a signed left operand is moved up by 128 (its top bit flipped), and
+    whoever packed the right one takes 128 times the sum of each column off the result.
+    """
+    if tile.mode == "quads":
+        return x ^ -128 if left and dtype == dtypes.int8 else x
+    return convert.convert(f, isa, x, dtype, packed_dtype(tile))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Gemm(Kernel):
+    """A batch of matrix products. Operands: left, right (packed or not), those of the epilogue; then its results.
+
+    Attributes:
+        left, right: dtypes in memory; ``right`` is None for panels of `pack.Right`.
+        layout: along which dimension ``left`` lies without gaps; ``strided``: along none.
+        packed: panels of ``left`` are copied to scratch; always so where it is converted, strided or grouped.
+        problem, blocks: this call's sizes; not part of the machine code.
+        end: what happens to sums.
+        most: the largest depth of a block in any call.
+    """
+
+    tile: Tile
+    left: DType
+    right: DType | None
+    layout: Layout
+    packed: bool
+    problem: Problem
+    blocks: Blocks
+    end: Epilogue
+    most: int
+
+    @property
+    def key(self) -> str:
+        right = "panels" if self.right is None else self.right.name
+        how = f"{self.layout}{' packed' if self.packed else ''} {len(self.problem.batch)} {self.most} {self.tail}"
+        how += " cut" if self.is_cut else ""
+        return f"gemm({self.tile.key} {self.left.name} {right} {how} {self.end.key})"
+
+    # --- sizes ---
+
+    @property
+    def units(self) -> int:
+        """Units of depth."""
+        return -(-self.problem.depth // self.tile.group)
+
+    @property
+    def turns(self) -> int:
+        """Blocks along the depth; one, which stores zeros, where there is no depth."""
+        return max(1, -(-self.units // self.blocks.depth))
+
+    @property
+    def is_cut(self) -> bool:
+        return self.turns > 1
+
+    @property
+    def tail(self) -> tuple[int, bool]:
+        """Vectors of the last tile where it is narrower, and whether its last vector is not full."""
+        rest = self.problem.columns % self.tile.columns
+        return -(-rest // self.tile.lanes), rest % self.tile.lanes != 0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Blocks along rows and columns."""
+        p, b = self.problem, self.blocks
+        return -(-p.rows // b.rows), -(-p.columns // b.columns)
+
+    @property
+    def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        count = self.grid[0] * self.grid[1]
+        for axis in self.problem.batch:
+            count *= axis.size
+        return count
+
+    @property
+    def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        b = self.blocks
+        work = 2 * min(b.rows, self.problem.rows) * min(b.columns, self.problem.columns) * max(self.problem.depth, 1)
+        return max(1, 400_000 // work)
+
+    @property
+    def ends(self) -> bool:
+        """Whether sums change before they are stored."""
+        return self.end.changes(sum_dtype(self.tile))
+
+    @property
+    def _panel(self) -> int:
+        """Bytes of a panel of the left operand in scratch."""
+        if not self.packed:
+            return 0
+        t = self.tile
+        return t.rows * self._row_gap if self.layout != "columns" else self.most * self._lines * t.unit
+
+    @property
+    def _row_gap(self) -> int:
+        return self.most * self.tile.unit + _GAP
+
+    @property
+    def _lines(self) -> int:
+        """Rows of a panel in scratch that lies column by column."""
+        return -(-self.tile.rows // 8) * 8
+
+    @property
+    def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        t, b = self.tile, self.blocks
+        tiles = 1
+        if self.is_cut and (self.ends or self.tail[1]):
+            tiles = -(-b.rows // t.rows) * -(-b.columns // t.columns)
+        return -(-self._panel // 64) * 64 + tiles * t.rows * t.columns * t.unit
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        """The call's words after its operands."""
+        p, b, (ni, nj) = self.problem, self.blocks, self.grid
+        flat = [x for a in p.batch for x in (a.size, a.left, a.right, *a.others)]
+        return (
+            *(p.rows, p.columns, p.depth, b.rows, b.columns, b.depth, self.turns, ni, nj),
+            *(p.left_row, p.left_depth, p.right_depth, *p.others, *flat),
+        )
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        p = self.problem
+        batch = tuple(a.size for a in p.batch)
+        left = np.broadcast_to(xs[0], (*batch, p.rows, p.depth))
+        right = xs[1] if self.right is not None else self._unpacked(xs[1])
+        work = {"f": np.float64, "c": np.complex128}.get(sum_dtype(self.tile).kind, np.int64)
+        sums = np.matmul(left.astype(work), right.astype(work))
+        return self.end.meaning(sums.astype(sum_dtype(self.tile)).astype(self.end.product), *xs[2:])
+
+    def _unpacked(self, panels: NDArray) -> NDArray:
+        """The right operand out of its panels."""
+        p, t = self.problem, self.tile
+        count = -(-p.columns // t.columns)
+        batch = tuple(a.size if a.right else 1 for a in p.batch)
+        flat = (
+            np.asarray(panels)
+            .reshape(-1)
+            .view(packed_dtype(t))
+            .reshape(int(np.prod(batch)), self.units * t.group * count * t.columns)
+        )
+        parts: list[NDArray] = []
+        for start in range(0, self.units, self.blocks.depth):
+            depth = min(self.blocks.depth, self.units - start)
+            at = start * t.group * count * t.columns
+            part = flat[:, at : at + depth * t.group * count * t.columns]
+            part = part.reshape(len(flat), count, depth, t.columns, t.group).transpose(0, 2, 4, 1, 3)
+            parts.append(part.reshape(len(flat), depth * t.group, count * t.columns))
+        if not parts:
+            return np.zeros((*batch, 0, p.columns), packed_dtype(t))
+        return np.concatenate(parts, axis=1)[:, : p.depth, : p.columns].reshape(*batch, p.depth, p.columns)
+
+    def cost(self) -> Cost:
+        p = self.problem
+        size = lambda n, d: float(n * d.itemsize)
+        count = self.items // (self.grid[0] * self.grid[1]) if self.items else 0
+        lefts = rights = 1
+        for a in p.batch:
+            lefts, rights = lefts * (a.size if a.left else 1), rights * (a.size if a.right else 1)
+        right = self.right or packed_dtype(self.tile)
+        read = size(lefts * p.rows * p.depth, self.left) + size(rights * p.depth * p.columns, right)
+        written = sum(size(count * p.rows * p.columns, d) for d in self.end.outs)
+        return Cost(2.0 * count * p.rows * p.columns * p.depth, read, written)
+
+    # --- machine code ---
+
+    def emit(self, module: Module, isa: Isa) -> None:
+        f, words, lo, hi, scratch = self.function(module)
+        _Writer(self, f, isa, words, scratch).items(lo, hi)
+        f.ret()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a tile's sums belong: rows from ``i`` on but for the first ``skip``, columns from ``j`` on.
+
+    ``mask``: which lanes of its last vector exist; ``first``, ``last``: block of depth; ``number``: tile of the item.
+    """
+
+    i: Value
+    skip: Value
+    j: Value
+    mask: Value | None
+    first: Value
+    last: Value
+    number: Value
+
+
+@final
+class _Writer:
+    """Writes the loops of one `Gemm`."""
+
+    def __init__(self, kernel: Gemm, f: Function, isa: Isa, words: Value, scratch: Value) -> None:
+        self.k, self.f, self.isa = kernel, f, isa
+        self.tile = kernel.tile
+        self.lanes = kernel.tile.lanes
+        self.operands = len(kernel.end.operands)
+        n = self.operands + len(kernel.end.outs)
+        self.places = [pointer(f, words, i) for i in range(2 + n)]
+        place = iter(range(2 + n, 99))
+        take = lambda count: [integer(f, words, next(place)) for _ in range(count)]
+        self.rows, self.columns, self.depth = take(3)
+        self.block_rows, self.block_columns, self.block_depth, self.turns, self.grid_rows, self.grid_columns = take(6)
+        self.left_row, self.left_depth, self.right_depth = take(3)
+        self.other_rows = take(n)
+        self.batch = [take(3 + n) for _ in kernel.problem.batch]
+        self.panel = scratch
+        self.sums = f.at(scratch, -(-kernel._panel // 64) * 64)  # pyright: ignore[reportPrivateUsage]
+        group = self.tile.group
+        self.units = self.depth if group == 1 else (self.depth + (group - 1)).sdiv(group)
+        # A panel's bytes per unit of depth, and how many panels there are.
+        self.line = self.tile.columns * self.tile.unit
+        self.panels = (self.columns + (self.tile.columns - 1)).sdiv(self.tile.columns)
+
+    def items(self, lo: Value, hi: Value) -> None:
+        f = self.f
+        with f.loop(lo, hi) as item:
+            at = item.index
+            i0 = at.srem(self.grid_rows) * self.block_rows
+            at = at.sdiv(self.grid_rows)
+            j0 = at.srem(self.grid_columns) * self.block_columns
+            at = at.sdiv(self.grid_columns)
+            places = list(self.places)
+            for size, *strides in reversed(self.batch):
+                turn = at.srem(size)
+                at = at.sdiv(size)
+                places = [f.at(p, turn * s) for p, s in zip(places, strides, strict=True)]
+            self.left, self.right, *self.others = places
+            i1, j1 = least(f, i0 + self.block_rows, self.rows), least(f, j0 + self.block_columns, self.columns)
+            with f.loop(0, self.turns) as turn:
+                self.block(turn.index, i0, i1, j0, j1)
+            item.next()
+
+    def block(self, turn: Value, i0: Value, i1: Value, j0: Value, j1: Value) -> None:
+        """All tiles of an item over one block of depth."""
+        f, t = self.f, self.tile
+        start = turn * self.block_depth
+        count = least(f, self.block_depth, self.units - start)
+        first, last = turn.eq(0), turn.eq(self.turns - 1)
+        whole = least(f, j1, self.columns.sdiv(t.columns) * t.columns)
+        width = (j1 - j0 + (t.columns - 1)).sdiv(t.columns)
+        with f.loop(i0, i1, t.rows) as rows:
+            # The last tile begins where it ends with the last row; `skip` of its rows are there already.
+            i = least(f, rows.index, self.rows - t.rows)
+            skip = rows.index - i
+            left = self.left_panel(i, start, count)
+            number = (rows.index - i0).sdiv(t.rows) * width
+            with f.loop(j0, whole, t.columns) as columns:
+                j = columns.index
+                right = self.right_panel(j, start, count)
+                sums = accumulate(f, self.isa, t, count, *left, *right, t.vectors)
+                place = _Place(i, skip, j, None, first, last, number + (j - j0).sdiv(t.columns))
+                self.store(sums, place)
+            vectors, ragged = self.k.tail
+            if vectors:
+                with f.if_(whole.lt(j1)):
+                    rest = self.columns - whole - (vectors - 1) * self.lanes
+                    mask = f.lanes_below(rest, self.lanes) if ragged else None
+                    right = self.right_panel(whole, start, count)
+                    reading = mask if self.k.right is not None else None
+                    sums = accumulate(f, self.isa, t, count, *left, *right, vectors, reading)
+                    self.store(sums, _Place(i, skip, whole, mask, first, last, number + width - 1))
+
+    # --- operands ---
+
+    def left_panel(
+        self, i: Value, start: Value, count: Value
+    ) -> tuple[list[Value], Callable[[Sequence[Value], int], Value], Value | int]:
+        """Pointers to a panel of the left operand, how rows are found from them, and the step along the depth."""
+        f, k, t = self.f, self.k, self.tile
+        depth = start if t.group == 1 else start * t.group
+        base = f.at(f.at(self.left, i * self.left_row), depth * self.left_depth)
+        if not k.packed:
+            if k.layout == "columns":
+                return [base], lambda p, i: f.at(p[0], i * t.unit), self.left_depth
+            # Three rows per pointer: x86 adds one register, scaled, to another.
+            pointers = [f.at(base, self.left_row * n) for n in range(0, t.rows, 3)]
+            steps = (None, self.left_row, self.left_row * 2)
+
+            def at(p: Sequence[Value], i: int) -> Value:
+                step = steps[i % 3]
+                return p[i // 3] if step is None else f.at(p[i // 3], step)
+
+            return pointers, at, t.unit
+        elements = least(f, self.depth - depth, count if t.group == 1 else count * t.group)
+        if k.layout == "columns" and t.group == 1:
+            self.copy_columns(base, elements)
+            gap = k._lines * t.unit  # pyright: ignore[reportPrivateUsage]
+            return [self.panel], lambda p, i: f.at(p[0], i * t.unit), gap
+        self.copy_rows(base, elements)
+        gap = k._row_gap  # pyright: ignore[reportPrivateUsage]
+        return [self.panel], lambda p, i: f.at(p[0], i * gap), t.unit
+
+    def copy_rows(self, base: Value, count: Value) -> None:
+        """A panel into scratch, row by row; rows end with zeros up to a whole unit."""
+        f, k, t = self.f, self.k, self.tile
+        size, wide = packed_dtype(t).itemsize, self.isa.lanes(packed_dtype(t).itemsize)
+        gap = k._row_gap  # pyright: ignore[reportPrivateUsage]
+        with f.loop(0, t.rows) as row:
+            source, target = f.at(base, row.index * self.left_row), f.at(self.panel, row.index * gap)
+            whole = count & -wide if k.layout == "rows" else f.value(0, "i64")
+            if k.layout == "rows":
+                with f.loop(0, whole, wide) as loop:
+                    x = convert.load(f, self.isa, k.left, f.at(source, loop.index, k.left.itemsize), wide)
+                    x = to_panel(f, self.isa, t, x, k.left, True)
+                    f.store(x, f.at(target, loop.index, size), size)
+            with f.loop(whole, count) as loop:
+                x = convert.load(f, self.isa, k.left, f.at(source, loop.index * self.left_depth))
+                f.store(to_panel(f, self.isa, t, x, k.left, True), f.at(target, loop.index, size), size)
+            if t.group > 1:
+                end = (count + (t.group - 1)) & -t.group
+                with f.loop(count, end) as loop:
+                    f.store(f.constant(f"i{8 * size}", 0), f.at(target, loop.index, size), size)
+
+    def copy_columns(self, base: Value, count: Value) -> None:
+        """A panel into scratch, column by column."""
+        f, k, t = self.f, self.k, self.tile
+        with f.loop(0, count) as loop:
+            source = f.at(base, loop.index * self.left_depth)
+            target = f.at(self.panel, loop.index, k._lines * t.unit)  # pyright: ignore[reportPrivateUsage]
+            at = 0
+            while at < t.rows:
+                lanes = min(1 << (t.rows - at).bit_length() - 1, self.lanes)
+                x = convert.load(f, self.isa, k.left, f.at(source, at * k.left.itemsize), lanes)
+                f.store(to_panel(f, self.isa, t, x, k.left, True), f.at(target, at * t.unit), t.unit)
+                at += lanes
+
+    def right_panel(self, j: Value, start: Value, count: Value) -> tuple[Value, Value | int]:
+        """Where the panel of columns from ``j`` on begins, and its step along the depth."""
+        f, t = self.f, self.tile
+        if self.k.right is None:
+            base = f.at(self.right, start * self.panels, self.line)
+            return f.at(base, j.sdiv(t.columns) * count, self.line), self.line
+        return f.at(f.at(self.right, start * self.right_depth), j, t.unit), self.right_depth
+
+    # --- results ---
+
+    def store(self, sums: list[list[Value]], p: _Place) -> None:
+        """A tile's sums to memory, added to those of the blocks of depth before."""
+        f, k, t = self.f, self.k, self.tile
+        cut, ends = k.is_cut, k.ends
+        if not ends and (p.mask is None or self.isa.bits == 512):
+            corner = f.at(f.at(self.others[0], p.i * self.other_rows[0]), p.j, t.unit)
+            rows = [f.at(corner, self.other_rows[0] * r) for r in range(t.rows)]
+            if not cut:
+                self.put(sums, rows, False, p)
+                return
+            with f.if_(p.first):
+                self.put(sums, rows, False, p)
+            with f.if_(~p.first):
+                self.put(sums, rows, True, p)
+            return
+        where = f.at(self.sums, p.number, t.rows * self.line) if cut else self.sums
+        rows = [f.at(where, r * self.line) for r in range(t.rows)]
+        if not cut:
+            self.put(sums, rows, False)
+            self.finish(where, p)
+            return
+        with f.if_(p.first):
+            self.put(sums, rows, False)
+        with f.if_(~p.first):
+            self.put(sums, rows, True)
+        with f.if_(p.last):
+            self.finish(where, p)
+
+    def put(self, sums: list[list[Value]], rows: list[Value], add: bool, place: _Place | None = None) -> None:
+        """Sums to rows that begin at ``rows``: all of them, or those that are new and in the mask."""
+        f, unit = self.f, self.tile.unit
+        for r, (at, row) in enumerate(zip(rows, sums, strict=True)):
+            with nullcontext() if place is None else f.if_(place.skip.le(r)):
+                for v, x in enumerate(row):
+                    to = f.at(at, v * self.lanes * unit)
+                    mask = place.mask if place is not None and v == len(row) - 1 else None
+                    if mask is None:
+                        f.store(f.load(x.type, to, unit) + x if add else x, to, unit)
+                    else:
+                        f.store_masked(f.load_masked(x.type, to, mask) + x if add else x, to, mask)
+
+    def finish(self, sums: Value, p: _Place) -> None:
+        """The new rows and the columns that exist of a tile in scratch, through the epilogue to the results."""
+        f, t, end = self.f, self.tile, self.k.end
+        count = least(f, self.columns - p.j, f.value(t.columns, "i64"))
+        wide = [*((o.dtype, o.wide) for o in end.operands), *((d, True) for d in end.outs)]
+        with f.loop(p.skip, t.rows) as loop:
+            rows: list[Value] = []
+            for (dtype, along), x, stride in zip(wide, self.others, self.other_rows, strict=True):
+                row = f.at(x, (p.i + loop.index) * stride)
+                rows.append(f.at(row, p.j, dtype.itemsize) if along else row)
+            source = f.at(sums, loop.index, self.line)
+            extra, outs = rows[: self.operands], rows[self.operands :]
+            finish_row(f, self.isa, end, source, sum_dtype(t), self.lanes, extra, outs, count)
+
+
+def mode_of(left: DType, right: DType, out: DType, depth: int) -> tuple[Mode, str]:
+    """How products of these dtypes are summed, and the LLVM type of the sums, for a result of ``out``."""
+    if left in dtypes.FLOAT:
+        return "fma", "double" if dtypes.float64 in (left, right, out) else "float"
+    wide = max(dtypes.bit_width(left), dtypes.bit_width(right))
+    top = sum(dtypes.bit_width(d) - (d in dtypes.SIGNED) for d in (left, right))
+    exact = depth << top < 1 << 31
+    if wide <= 8 and (exact or (out in dtypes.INTEGER and dtypes.bit_width(out) <= 32)):
+        return "pairs", "i32"
+    if out in dtypes.INTEGER:
+        return "mul", "i32" if dtypes.bit_width(out) <= 32 else "i64"
+    return "fma", "double"

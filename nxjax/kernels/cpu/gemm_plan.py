@@ -1,0 +1,146 @@
+"""Which tile, which blocks, what is packed: a matrix product of given sizes and strides as kernels.
+
+All choices are by sizes, strides and the instruction set, never by the number of threads. The figures were measured on
+a processor with 32 KiB of first and 1 MiB of second cache per core; they are not sensitive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from nxjax.kernels.cpu.epilogue import Epilogue
+from nxjax.kernels.cpu.gemm import Axis, Blocks, Gemm, Layout, Problem, mode_of, packed_dtype
+from nxjax.kernels.cpu.gemm_tile import GROUP, Mode, Tile
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.pack import Right
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+
+DEPTH = 384  # units of a block of depth, at most
+SECOND = 512 << 10  # bytes of the right operand that stay in the second cache
+ITEM_ROWS = 128  # rows of an item, about
+ITEM_WORK = 1 << 20  # products of an item, at least: about 20 microseconds
+ITEMS = 16  # that are wanted
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """An operand: its dtype, bytes along the rows or columns of the result, and bytes along the depth."""
+
+    dtype: DType
+    free: int
+    depth: int
+
+    @property
+    def layout(self) -> Layout:
+        """As `Gemm.layout`, for a left operand: along the depth are its rows."""
+        size = self.dtype.itemsize
+        return "rows" if self.depth == size else "columns" if self.free == size else "strided"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``pack`` writes ``bytes`` that ``product`` reads in place of its right operand; None: it reads the operand."""
+
+    pack: Right | None
+    product: Gemm
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self.pack is None else self.pack.count * self.pack.nbytes
+
+
+def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Tile:
+    """The tile for so many rows and columns.
+
+    Wide tiles need few loads per product; they are as high as registers allow, but no higher than the ways of the first
+    cache, so that rows may be any distance apart. Of the heights that do, the one that wastes the fewest rows.
+    """
+    lanes = isa.lanes(8 if scalar in ("double", "i64") else 4)
+    fused = (mode == "fma" and isa.fma) or mode == "quads" or (mode == "pairs" and isa.bits == 512 and isa.vnni)
+    # The repeated unit of a row needs a register where it is used more than once, and a product that is not summed.
+    free = isa.registers - 1 - (not fused)
+    vectors = min(4 if isa.registers >= 32 else 3 if isa.bits == 256 else 2, -(-columns // lanes))
+    most = min((free - vectors) // vectors, max(8, 14 // vectors))
+    heights = range(max(1, most // 2), most + 1)
+    height = min(heights, key=lambda h: (-(-rows // h) * (h * vectors + 0.5), -h))
+    return Tile(mode, scalar, min(height, rows), vectors, lanes)
+
+
+def blocks_for(tile: Tile, rows: int, columns: int, units: int, count: int) -> Blocks:
+    """Blocks of about equal size for ``count`` products: enough of them for many threads, none of them tiny."""
+    turns = max(1, -(-units // DEPTH))
+    depth = max(1, -(-units // turns))
+    tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
+    wide = min(panels, max(1, SECOND // (depth * tile.unit * tile.columns)))
+    high = min(tall, max(1, ITEM_ROWS // tile.rows))
+    wanted = min(ITEMS, rows * columns * units * count // ITEM_WORK) // max(count, 1)
+    high = min(high, max(1, tall * -(-panels // wide) // max(wanted, 1)))
+    wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
+    high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
+    return Blocks(high * tile.rows, wide * tile.columns, depth)
+
+
+def plan(
+    isa: Isa,
+    rows: int,
+    columns: int,
+    depth: int,
+    left: Matrix,
+    right: Matrix,
+    end: Epilogue,
+    others: Sequence[int],
+    batch: Sequence[Axis] = (),
+    constant: bool = False,
+) -> Plan:
+    """Kernels for a product with at least one row and one column.
+
+    ``others`` are as in `Problem`. A right operand that is ``constant`` is packed wherever that makes products faster.
+    """
+    mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth)
+    tile = tile_for(isa, mode, scalar, rows, columns)
+    units = -(-depth // GROUP[mode])
+    blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in batch))
+    inside = packed_dtype(tile)
+    as_is = mode in ("fma", "mul")
+    direct = (
+        as_is
+        and right.dtype == inside
+        and right.free == inside.itemsize
+        and (isa.bits == 512 or columns % tile.lanes == 0 or (isa.bits == 256 and columns >= tile.columns))
+        and not (constant and rows > 16 and depth * columns > 1 << 16)
+        and (rows <= 64 or depth * columns * inside.itemsize <= 1 << 20)
+    )
+    packed = not (as_is and left.dtype == inside and left.layout != "strided")
+    pack: Right | None = None
+    axes = tuple(batch)
+    if not direct:
+        moving = tuple((a.size, a.right) for a in axes if a.right)
+        layout: Layout = "columns" if right.layout == "rows" else "rows" if right.layout == "columns" else "strided"
+        pack = Right(tile, right.dtype, layout, depth, columns, blocks.depth, right.depth, right.free, moving)
+        axes = _packed_axes(axes, pack.nbytes)
+    step = right.depth if direct else 0
+    problem = Problem(rows, columns, depth, left.free, left.depth, step, tuple(others), axes)
+    inner = right.dtype if direct else None
+    gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, DEPTH)
+    return Plan(pack, gemm)
+
+
+def _packed_axes(axes: tuple[Axis, ...], nbytes: int) -> tuple[Axis, ...]:
+    """Batch dimensions whose right operands are panels, matrix after matrix."""
+    found: list[Axis] = []
+    for a in reversed(axes):
+        found.append(Axis(a.size, a.left, nbytes if a.right else 0, a.others))
+        nbytes *= a.size if a.right else 1
+    return tuple(reversed(found))
+
+
+def sums_of(left: DType, right: DType, product: DType, depth: int) -> DType:
+    """The dtype in which products of these dtypes are summed one by one."""
+    _, scalar = mode_of(left, right, product, depth)
+    return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[scalar]

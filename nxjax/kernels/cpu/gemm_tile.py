@@ -1,0 +1,134 @@
+"""The innermost loop of matrix products: a tile of sums that stays in registers while it runs along the depth.
+
+A tile is ``rows`` by ``columns``. Its sums lie in vectors along the columns. One step multiplies one *unit* of each row
+of the left operand, repeated in all lanes, by a unit of each column of the right one:
+
+=======  ==================  ==================  ==========================================================
+mode     a unit is           sums are            a step is
+=======  ==================  ==================  ==========================================================
+fma      a float or double   of that type        one fused multiply-add (rounded twice where there is none)
+mul      an i32 or i64       of that type        a product and a sum, both wrapping
+pairs    two i16             i32                 two products, exact, and their sum
+quads    four i8             i32                 four products of an unsigned by a signed byte, exact, and their sum
+=======  ==================  ==================  ==========================================================
+
+No sum saturates: ``quads`` needs the processor's dot product of bytes (VNNI), which widens before it adds; everything
+else widens bytes to 16 bits first. Knows no matrix, only pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+from nxjax.kernels.cpu.ir import Function, Value, bits_of, vector
+from nxjax.kernels.cpu.isa import Isa
+
+Mode = Literal["fma", "mul", "pairs", "quads"]
+GROUP: Final[dict[Mode, int]] = {"fma": 1, "mul": 1, "pairs": 2, "quads": 4}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The shape and the arithmetic of a tile.
+
+    Attributes:
+        mode: how products are made, see above.
+        scalar: LLVM type of a sum: ``float``, ``double``, ``i32`` or ``i64``.
+        rows, vectors: its size; ``lanes`` sums make a vector, as the instruction set has them.
+    """
+
+    mode: Mode
+    scalar: str
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.mode} {self.scalar} {self.rows}x{self.vectors}*{self.lanes}"
+
+    @property
+    def group(self) -> int:
+        """Elements along the depth in a unit."""
+        return GROUP[self.mode]
+
+    @property
+    def unit(self) -> int:
+        """Bytes of a unit, and of a sum."""
+        return bits_of(self.scalar) // 8
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def step(f: Function, isa: Isa, tile: Tile, total: Value, x: Value, y: Value) -> Value:
+    """``total`` and the products of the units ``x`` and ``y``, vectors of ``tile.scalar``."""
+    if tile.mode == "fma":
+        return f.fma(x, y, total)
+    if tile.mode == "mul":
+        return total + x * y
+    lanes = tile.lanes
+    whole = lanes == isa.lanes(4)
+    if tile.mode == "quads":
+        if not (isa.vnni and whole and isa.bits == 512):
+            raise AssertionError("no sums of four products of bytes here")
+        quads = vector("i8", 4 * lanes)
+        xs = (total, x.bitcast(quads), y.bitcast(quads))
+        return f.intrinsic("x86.avx512.vpdpbusd.512", total.type, *xs, suffix="")
+    pairs = vector("i16", 2 * lanes)
+    if whole and isa.bits == 512 and isa.vnni:
+        xs = (total, x.bitcast(pairs), y.bitcast(pairs))
+        return f.intrinsic("x86.avx512.vpdpwssd.512", total.type, *xs, suffix="")
+    if whole and isa.bits >= 256:
+        name = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd"}[lanes]
+        return total + f.intrinsic(name, total.type, x.bitcast(pairs), y.bitcast(pairs), suffix="")
+    # -2^15 * -2^15 twice is the one sum that 32 bits do not hold; operands are bytes, so it does not occur.
+    low = ((x << 16) >> 16) * ((y << 16) >> 16)
+    return total + low + (x >> 16) * (y >> 16)
+
+
+def accumulate(
+    f: Function,
+    isa: Isa,
+    tile: Tile,
+    count: Value,
+    left: Sequence[Value],
+    left_at: Callable[[Sequence[Value], int], Value],
+    left_step: Value | int,
+    right: Value,
+    right_step: Value | int,
+    vectors: int,
+    mask: Value | None = None,
+) -> list[list[Value]]:
+    """The sums of a tile over ``count`` units (an ``i64``) of depth, starting from zero, row by row.
+
+    One step per turn of the loop: a tile has so many products that its few other instructions cost nothing.
+
+    Args:
+        left: pointers that move by ``left_step`` bytes per unit of depth.
+        left_at: where the unit of row ``i`` is, given the pointers: ``left_at(left, i)``.
+        right: the units of all columns, one after the other; ``right_step`` bytes to the next depth.
+        vectors: how many vectors of columns there are.
+        mask: which columns the last vector has; None for all.
+    """
+    lanes = tile.lanes
+    type = vector(tile.scalar, lanes)
+    cut = tile.rows * vectors
+    with f.loop(0, count, carry=[*[f.constant(type, 0)] * cut, *left, right]) as loop:
+        sums, pointers, line = list(loop.carried[:cut]), loop.carried[cut:-1], loop.carried[-1]
+        ys: list[Value] = []
+        for v in range(vectors):
+            place = f.at(line, v * tile.unit * lanes)
+            ys.append(
+                f.load(type, place, tile.unit) if mask is None or v < vectors - 1 else f.load_masked(type, place, mask)
+            )
+        for i in range(tile.rows):
+            x = f.splat(f.load(tile.scalar, left_at(pointers, i), 1), lanes)
+            for v in range(vectors):
+                sums[i * vectors + v] = step(f, isa, tile, sums[i * vectors + v], x, ys[v])
+        loop.next(*sums, *(f.at(p, left_step) for p in pointers), f.at(line, right_step))
+    return [list(loop.results[i * vectors : (i + 1) * vectors]) for i in range(tile.rows)]

@@ -1,0 +1,238 @@
+"""Products of a matrix with a few vectors: the matrix is read once, as fast as memory gives it.
+
+``out[r, n] = sum over k of few[r, k] * many[k, n]`` for up to `MOST` rows. An item makes some columns of the result.
+Where ``many`` lies along the depth (`along` is ``depth``), each column is a dot product of vectors, four columns at
+once; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache. Knows no op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
+from nxjax.kernels.cpu.ir import Function, Module, Value, is_float, lanes_of
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.trace.dtypes import DType
+
+MOST: Final = 4  # rows
+BLOCK: Final = 4096  # columns of an item, at most
+_GROUP: Final = 4  # columns whose dot products are made together
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Gemv(Kernel):
+    """Operands: few ``[rows, depth]``, many ``[depth, columns]``, those of the epilogue; then its results.
+
+    Attributes:
+        rows: of the result.
+        few, many: dtypes; rows of ``few`` have no gaps.
+        sums: dtype in which products are made and summed.
+        along: the dimension of ``many`` that has no gaps.
+        columns, depth: sizes. ``block``: columns of an item.
+        few_row, many_step: bytes from row to row of ``few``; from column to column of ``many``, or along its depth.
+        others: bytes from row to row of the epilogue's operands, then of its results.
+    """
+
+    rows: int
+    few: DType
+    many: DType
+    sums: DType
+    along: Literal["depth", "columns"]
+    columns: int
+    depth: int
+    block: int
+    few_row: int
+    many_step: int
+    others: tuple[int, ...]
+    end: Epilogue
+
+    @property
+    def key(self) -> str:
+        return f"gemv({self.rows} {self.few.name} {self.many.name} {self.sums.name} {self.along} {self.end.key})"
+
+    @property
+    def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return -(-self.columns // self.block)
+
+    @property
+    def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(1, 65536 // max(1, self.block * self.depth))
+
+    @property
+    def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.rows * BLOCK * self.sums.itemsize
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        return (self.columns, self.depth, self.block, self.few_row, self.many_step, *self.others)
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        work = np.float64 if self.sums.kind == "f" else np.int64
+        found = np.matmul(xs[0].astype(work), xs[1].astype(work))
+        return self.end.meaning(found.astype(self.sums).astype(self.end.product), *xs[2:])
+
+    def cost(self) -> Cost:
+        n = float(self.depth * self.columns)
+        written = sum(float(self.rows * self.columns * d.itemsize) for d in self.end.outs)
+        return Cost(2.0 * self.rows * n, n * self.many.itemsize, written)
+
+    def emit(self, module: Module, isa: Isa) -> None:
+        f, words, lo, hi, scratch = self.function(module)
+        count = len(self.end.operands) + len(self.end.outs)
+        few, many, *others = (pointer(f, words, i) for i in range(2 + count))
+        columns, depth, block, few_row, many_step, *rows = (
+            integer(f, words, i) for i in range(2 + count, 7 + 2 * count)
+        )
+        code = _Code(self, f, isa, few, few_row, many_step, depth, scratch)
+        wide = [*((o.dtype, o.wide) for o in self.end.operands), *((d, True) for d in self.end.outs)]
+        n, lanes = len(self.end.operands), isa.lanes(self.sums.itemsize)
+        with f.loop(lo, hi) as item:
+            j = item.index * block
+            width = f.select((columns - j).lt(block), columns - j, block)
+            if self.along == "depth":
+                code.dots(f.at(many, j * many_step), width)
+            else:
+                code.added(f.at(many, j, self.many.itemsize), width)
+            for r in range(self.rows):
+                places: list[Value] = []
+                for (dtype, side), x, stride in zip(wide, others, rows, strict=True):
+                    row = f.at(x, stride * r)
+                    places.append(f.at(row, j, dtype.itemsize) if side else row)
+                source = f.at(scratch, r * BLOCK * self.sums.itemsize)
+                finish_row(f, isa, self.end, source, self.sums, lanes, places[:n], places[n:], width)
+        f.ret()
+
+
+@final
+class _Code:
+    """Writes the sums of a block of columns into scratch, `BLOCK` to a row."""
+
+    def __init__(
+        self, kernel: Gemv, f: Function, isa: Isa, few: Value, few_row: Value, step: Value, depth: Value, scratch: Value
+    ) -> None:
+        self.k, self.f, self.isa = kernel, f, isa
+        self.step, self.depth, self.scratch = step, depth, scratch
+        self.size = kernel.sums.itemsize
+        self.lanes = isa.lanes(self.size)
+        self.few = [f.at(few, few_row * r) for r in range(kernel.rows)]
+
+    def loaded(self, dtype: DType, at: Value, lanes: int) -> Value:
+        x = convert.load(self.f, self.isa, dtype, at, lanes)
+        return convert.convert(self.f, self.isa, x, dtype, self.k.sums)
+
+    def plus(self, total: Value, x: Value, y: Value) -> Value:
+        return self.f.fma(x, y, total) if is_float(total.type) else total + x * y
+
+    def zero(self, lanes: int) -> Value:
+        return self.f.constant(convert.memory_type(self.k.sums, lanes), 0)
+
+    def dots(self, many: Value, width: Value) -> None:
+        f, k = self.f, self.k
+        with f.loop(0, width, _GROUP) as group:
+            # Columns beyond the last are the last once more; nobody looks at what they give.
+            columns: list[Value] = []
+            for g in range(_GROUP):
+                j = group.index + g
+                columns.append(f.at(many, f.select(j.lt(width), j, width - 1) * self.step))
+            sums: list[Value] | None = None
+            start = f.value(0, "i64")
+            for copies, lanes in ((max(1, 2 // k.rows), self.lanes), (1, 0)):
+                turn = max(lanes, 1) * copies
+                stop = start + ((self.depth - start) & -turn)
+                zeros = [self.zero(lanes)] * (copies * _GROUP * k.rows)
+                with f.loop(start, stop, turn, carry=zeros) as loop:
+                    totals = list(loop.carried)
+                    for c in range(copies):
+                        at = loop.index + c * lanes if c else loop.index
+                        xs = [self.loaded(k.few, f.at(p, at, k.few.itemsize), lanes) for p in self.few]
+                        for g, column in enumerate(columns):
+                            y = self.loaded(k.many, f.at(column, at, k.many.itemsize), lanes)
+                            for r, x in enumerate(xs):
+                                n = (c * _GROUP + g) * k.rows + r
+                                totals[n] = self.plus(totals[n], x, y)
+                    loop.next(*totals)
+                found = list(loop.results)
+                while len(found) > _GROUP * k.rows:
+                    half = len(found) // 2
+                    found = [x + y for x, y in zip(found[:half], found[half:], strict=True)]
+                found = [total(f, x) for x in found]
+                sums = found if sums is None else [x + y for x, y in zip(sums, found, strict=True)]
+                start = stop
+            assert sums is not None
+            for g in range(_GROUP):
+                for r in range(k.rows):
+                    place = f.at(f.at(self.scratch, r * BLOCK * self.size), group.index + g, self.size)
+                    f.store(sums[g * k.rows + r], place)
+
+    def added(self, many: Value, width: Value) -> None:
+        f, k = self.f, self.k
+        with f.loop(0, (width + (self.lanes - 1)) & -self.lanes, self.lanes) as loop:
+            for r in range(k.rows):
+                f.store(
+                    self.zero(self.lanes), f.at(f.at(self.scratch, r * BLOCK * self.size), loop.index, self.size), 4
+                )
+        start = f.value(0, "i64")
+        whole = width & -self.lanes
+        for turn in (8 // k.rows, 1):
+            stop = start + ((self.depth - start).sdiv(turn) * turn)
+            with f.loop(start, stop, turn) as loop:
+                lines = [f.at(many, (loop.index + u if u else loop.index) * self.step) for u in range(turn)]
+                xs: list[list[Value]] = []
+                for p in self.few:
+                    base = f.at(p, loop.index, k.few.itemsize)
+                    xs.append([self.loaded(k.few, f.at(base, u * k.few.itemsize), 0) for u in range(turn)])
+                wide = [[f.splat(x, self.lanes) for x in row] for row in xs]
+                with f.loop(0, whole, self.lanes) as columns:
+                    self.line(lines, wide, columns.index, self.lanes, None)
+                if self.isa.bits == 512:
+                    with f.if_(whole.lt(width)):
+                        self.line(lines, wide, whole, self.lanes, f.lanes_below(width - whole, self.lanes))
+                else:
+                    with f.loop(whole, width) as columns:
+                        self.line(lines, xs, columns.index, 0, None)
+            start = stop
+
+    def line(self, lines: Sequence[Value], xs: list[list[Value]], at: Value, lanes: int, mask: Value | None) -> None:
+        """Some columns of the rows at ``lines``, times ``xs``, added to the sums."""
+        f, k = self.f, self.k
+        places = [f.at(f.at(self.scratch, r * BLOCK * self.size), at, self.size) for r in range(k.rows)]
+        totals = [f.load(convert.memory_type(k.sums, lanes), p, self.size) for p in places]
+        for u, line in enumerate(lines):
+            place = f.at(line, at, k.many.itemsize)
+            if mask is None:
+                y = self.loaded(k.many, place, lanes)
+            else:
+                raw = f.load_masked(convert.memory_type(k.many, lanes), place, mask)
+                y = convert.from_memory(f, self.isa, k.many, raw)
+                y = convert.convert(f, self.isa, y, k.many, k.sums)
+            totals = [self.plus(t, row[u], y) for t, row in zip(totals, xs, strict=True)]
+        for t, p in zip(totals, places, strict=True):
+            f.store(t, p, self.size)
+
+
+def total(f: Function, x: Value) -> Value:
+    """The sum of a vector's lanes, halves first; a scalar is itself."""
+    while (lanes := lanes_of(x.type)) > 1:
+        low, high = f.shuffle(x, None, range(lanes // 2)), f.shuffle(x, None, range(lanes // 2, lanes))
+        x = low + high
+    return f.extract(x, 0) if lanes_of(x.type) else x
+
+
+def block_for(along: str, columns: int, depth: int) -> int:
+    """Columns of an item.
+
+    Dot products: about a hundred thousand products. Sums of rows: memory gives long runs much faster than short ones,
+    so all columns at once, or half of them where the matrix is larger than the second cache.
+    """
+    if along == "depth":
+        block = -(-131072 // max(depth, 1))
+    else:
+        block = -(-columns // 2) if columns * depth > 1 << 18 and columns >= 1024 else columns
+    return min(BLOCK, -(-min(max(block, 64), columns) // 64) * 64)

@@ -1,0 +1,276 @@
+"""The right operand of a matrix product as panels, in which the innermost loop reads one vector after the other.
+
+    [batch][block of depth][panel of columns][unit of depth][column of the panel][element of the unit]
+
+A panel that is not full ends with columns that are never looked at; a unit that is not full ends with zeros. Elements
+are converted to what the tile multiplies. Knows no product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.gemm import Layout, least, packed_dtype, to_panel
+from nxjax.kernels.cpu.gemm_tile import Tile
+from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.trace.dtypes import DType
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Right(Kernel):
+    """Packs a batch of matrices ``[depth, columns]``.
+
+    Attributes:
+        tile: of the product.
+        dtype: of the operand.
+        layout: ``rows`` if columns lie side by side, ``columns`` if elements along the depth do, or ``strided``.
+        depth, columns: sizes. ``block``: units of depth of a block of the product.
+        depth_step, column_step: bytes.
+        batch: sizes and bytes from matrix to matrix.
+    """
+
+    tile: Tile
+    dtype: DType
+    layout: Layout
+    depth: int
+    columns: int
+    block: int
+    depth_step: int
+    column_step: int
+    batch: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def key(self) -> str:
+        t = self.tile
+        tile = f"{t.mode} {t.scalar} {t.vectors}*{t.lanes}"
+        return f"pack({tile} {self.dtype.name} {self.layout} {len(self.batch)})"
+
+    @property
+    def units(self) -> int:
+        return -(-self.depth // self.tile.group)
+
+    @property
+    def turns(self) -> int:
+        return -(-self.units // self.block)
+
+    @property
+    def panels(self) -> int:
+        return -(-self.columns // self.tile.columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Of one packed matrix."""
+        return self.units * self.panels * self.tile.columns * self.tile.unit
+
+    @property
+    def count(self) -> int:
+        """Matrices."""
+        return int(np.prod([n for n, _ in self.batch], dtype=np.int64))
+
+    @property
+    def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.count * self.turns * self.panels
+
+    @property
+    def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(1, 16384 // max(1, min(self.block, self.units) * self.tile.columns))
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        flat = [x for pair in self.batch for x in pair]
+        return (self.depth, self.columns, self.block, self.depth_step, self.column_step, *flat)
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        t = self.tile
+        x = np.broadcast_to(xs[0], (*(n for n, _ in self.batch), self.depth, self.columns))
+        x = x.reshape(self.count, self.depth, self.columns).astype(packed_dtype(t))
+        padding = (self.units * t.group - self.depth, self.panels * t.columns - self.columns)
+        x = np.pad(x, ((0, 0), (0, padding[0]), (0, padding[1])))
+        x = x.reshape(self.count, self.units, t.group, self.panels, t.columns).transpose(0, 1, 3, 4, 2)
+        parts = [
+            x[:, at : at + self.block].transpose(0, 2, 1, 3, 4).reshape(self.count, -1)
+            for at in range(0, self.units, self.block)
+        ]
+        flat = np.concatenate(parts, axis=1) if parts else np.zeros((len(x), 0), packed_dtype(t))
+        return [np.ascontiguousarray(flat)]
+
+    def cost(self) -> Cost:
+        n = float(self.count * self.depth * self.columns)
+        return Cost(0.0, n * self.dtype.itemsize, float(self.count * self.nbytes))
+
+    def emit(self, module: Module, isa: Isa) -> None:
+        f, words, lo, hi, _ = self.function(module)
+        source, target = pointer(f, words, 0), pointer(f, words, 1)
+        depth, columns, block, depth_step, column_step, *batch = (
+            integer(f, words, 2 + i) for i in range(5 + 2 * len(self.batch))
+        )
+        t, line = self.tile, self.tile.columns * self.tile.unit
+        units = depth if t.group == 1 else (depth + (t.group - 1)).sdiv(t.group)
+        panels = (columns + (t.columns - 1)).sdiv(t.columns)
+        turns = (units + block - 1).sdiv(block)
+        with f.loop(lo, hi) as item:
+            # Panels of one block follow each other: neighbours read the same cache lines.
+            panel, rest = item.index.srem(panels), item.index.sdiv(panels)
+            turn, matrix = rest.srem(turns), rest.sdiv(turns)
+            rest, at = matrix, source
+            for size, stride in reversed(list(zip(batch[::2], batch[1::2], strict=True))):
+                at = f.at(at, rest.srem(size) * stride)
+                rest = rest.sdiv(size)
+            start, j = turn * block, panel * t.columns
+            count = least(f, block, units - start)
+            at = f.at(f.at(at, start * t.group * depth_step), j * column_step)
+            to = f.at(target, matrix * units * panels + start * panels + panel * count, line)
+            elements = least(f, count * t.group, depth - start * t.group)
+            place = _Panel(self, f, isa, at, to, elements, least(f, columns - j, f.value(t.columns, "i64")))
+            place.depth_step, place.column_step = depth_step, column_step
+            place.write()
+        f.ret()
+
+
+@final
+class _Panel:
+    """Writes the loops over one panel: ``elements`` of depth, ``width`` columns."""
+
+    depth_step: Value
+    column_step: Value
+
+    def __init__(
+        self, kernel: Right, f: Function, isa: Isa, source: Value, target: Value, elements: Value, width: Value
+    ) -> None:
+        self.k, self.f, self.isa, self.tile = kernel, f, isa, kernel.tile
+        self.source, self.target, self.elements, self.width = source, target, elements, width
+        self.line = kernel.tile.columns * kernel.tile.unit
+        self.lanes = kernel.tile.lanes
+
+    def write(self) -> None:
+        f, t = self.f, self.tile
+        whole = self.elements & -t.group
+        if self.k.layout == "strided":
+            self.one_by_one(f.value(0, "i64"), self.elements, f.value(0, "i64"), self.width)
+        else:
+            full = self.width.eq(t.columns)
+            if self.k.layout == "rows":
+                with f.if_(full):
+                    self.interleaved(whole)
+                with f.if_(~full):
+                    self.one_by_one(f.value(0, "i64"), whole, f.value(0, "i64"), self.width)
+            else:
+                # Columns beyond the last one are copies of it.
+                side = 16 // t.unit * t.group
+                whole = self.elements & -side
+                self.transposed(whole)
+            self.one_by_one(whole, self.elements, f.value(0, "i64"), self.width)
+        if t.group > 1:
+            self.zeros()
+
+    def loaded(self, at: Value, lanes: int) -> Value:
+        x = convert.load(self.f, self.isa, self.k.dtype, at, lanes)
+        return to_panel(self.f, self.isa, self.tile, x, self.k.dtype, False)
+
+    def one_by_one(self, k0: Value, k1: Value, j0: Value, j1: Value) -> None:
+        """Elements from depth ``k0`` to ``k1`` and columns ``j0`` to ``j1``."""
+        f, t = self.f, self.tile
+        size = t.unit // t.group
+        with f.loop(k0, k1) as depth:
+            k = depth.index
+            line = f.at(self.target, k if t.group == 1 else k.sdiv(t.group), self.line)
+            line = line if t.group == 1 else f.at(line, k.srem(t.group), size)
+            source = f.at(self.source, k * self.depth_step)
+            with f.loop(j0, j1) as column:
+                x = self.loaded(f.at(source, column.index * self.column_step), 0)
+                f.store(x, f.at(line, column.index, t.unit), size)
+
+    def zeros(self) -> None:
+        """What is missing of the last unit."""
+        f, t = self.f, self.tile
+        size = t.unit // t.group
+        with f.loop(self.elements, (self.elements + (t.group - 1)) & -t.group) as depth:
+            line = f.at(f.at(self.target, depth.index.sdiv(t.group), self.line), depth.index.srem(t.group), size)
+            with f.loop(0, t.columns) as column:
+                f.store(f.constant(f"i{8 * size}", 0), f.at(line, column.index, t.unit), size)
+
+    def interleaved(self, whole: Value) -> None:
+        """Columns side by side: rows of a unit, element by element beside each other."""
+        f, t = self.f, self.tile
+        with f.loop(0, whole, t.group) as depth:
+            target = f.at(self.target, depth.index if t.group == 1 else depth.index.sdiv(t.group), self.line)
+            rows = [f.at(self.source, (depth.index + g) * self.depth_step) for g in range(t.group)]
+            for v in range(0, t.columns, self.lanes):
+                parts = [self.loaded(f.at(r, v * self.k.dtype.itemsize), self.lanes) for r in rows]
+                while len(parts) > 1:
+                    half = len(parts) // 2
+                    parts = [_zipped(f, x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
+                f.store(parts[0], f.at(target, v * t.unit), t.unit // t.group)
+
+    def transposed(self, whole: Value) -> None:
+        """Elements along the depth side by side: squares within 128 bits are turned, four or two units each way.
+
+        Part p of a vector holds units of columns ``p * side`` on, so that after the turn lanes are columns in order.
+        """
+        f, t = self.f, self.tile
+        side, parts = 16 // t.unit, self.lanes // (16 // t.unit)
+        last = self.width - 1
+        unit = vector({4: "i32", 8: "i64"}[t.unit], side)
+        with f.loop(0, t.columns, self.lanes) as group:
+            columns: list[Value] = []
+            for c in range(self.lanes):
+                j = least(f, group.index + c, last)
+                columns.append(f.at(self.source, j * self.column_step))
+            with f.loop(0, whole, side * t.group) as depth:
+                offset = depth.index * self.k.dtype.itemsize
+                rows: list[Value] = []
+                for r in range(side):
+                    pieces = [
+                        self.loaded(f.at(columns[p * side + r], offset), side * t.group).bitcast(unit)
+                        for p in range(parts)
+                    ]
+                    rows.append(_joined(f, pieces))
+                at = f.at(self.target, depth.index if t.group == 1 else depth.index.sdiv(t.group), self.line)
+                at = f.at(at, group.index, t.unit)
+                for r, x in enumerate(turned(f, rows, side)):
+                    f.store(x, f.at(at, r * self.line), t.unit)
+
+
+def _zipped(f: Function, x: Value, y: Value) -> Value:
+    """Lanes of two vectors in turns."""
+    n = 2 * int(x.type[1:].split(" ")[0])
+    return f.shuffle(x, y, [i // 2 + (i % 2) * (n // 2) for i in range(n)])
+
+
+def _joined(f: Function, pieces: list[Value]) -> Value:
+    """Vectors one after the other."""
+    while len(pieces) > 1:
+        n = 2 * int(pieces[0].type[1:].split(" ")[0])
+        pieces = [f.shuffle(a, b, range(n)) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces[0]
+
+
+def turned(f: Function, rows: list[Value], side: int) -> list[Value]:
+    """``side`` vectors, the squares of ``side`` lanes in them transposed (``side`` is 2 or 4)."""
+    lanes = int(rows[0].type[1:].split(" ")[0])
+    if side == 1:
+        return rows
+
+    def pick(x: Value, y: Value, order: Sequence[int]) -> Value:
+        # `order` counts lanes of one square of x, then of y.
+        mask = [p + (o if o < side else lanes + o - side) for p in range(0, lanes, side) for o in order]
+        return f.shuffle(x, y, mask)
+
+    if side == 2:
+        return [pick(rows[0], rows[1], (0, 2)), pick(rows[0], rows[1], (1, 3))]
+    low = [pick(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+    high = [pick(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+    return [pick(x, y, order) for x, y in (low, high) for order in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def panels_of(x: NDArray, kernel: Right) -> NDArray:
+    """The panels of a constant, as bytes."""
+    return np.ascontiguousarray(kernel.meaning(x)[0]).reshape(-1).view(np.uint8)

@@ -1,0 +1,307 @@
+"""dot_general: any contraction as a batch of matrix products over strided views; nothing is transposed in memory.
+
+Dimensions that are one run in all views are joined. What is left is (batch, rows, depth, columns): further free
+dimensions are batches in which the other operand stands still. Rows and columns change places where the rows of the
+result lie side by side. What follows elementwise is computed before results are stored (`Product`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert, gemv, isa
+from nxjax.kernels.cpu.epilogue import Epilogue, Operand
+from nxjax.kernels.cpu.expression import Expression
+from nxjax.kernels.cpu.gemm import Axis
+from nxjax.kernels.cpu.gemm_plan import Matrix, plan, sums_of
+from nxjax.kernels.cpu.move import Move
+from nxjax.kernels.cpu.pack import panels_of
+from nxjax.lower.cpu.builder import Builder, rule
+from nxjax.lower.cpu.lazy import Product
+from nxjax.lower.cpu.tape import Buffer, Ref
+from nxjax.lower.cpu.view import NoKernel, View, dense_strides
+from nxjax.ops.dot import Axes, DotDimensionNumbers, free
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation
+from nxjax.trace.types import ArrayType
+
+NDArray = np.ndarray[Any, Any]
+
+
+@rule("dot_general")
+def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
+    out = e.outputs[0].type
+    check(e.inputs[0].type.dtype, e.inputs[1].type.dtype, out.dtype)
+    left, right = b.view(x), known(y) or b.view(y)
+    numbers: DotDimensionNumbers = e.params["dimension_numbers"]
+
+    def emit(expression: Expression, operands: Sequence[View], outs: Sequence[View]) -> None:
+        contraction(b, left, right, numbers, out.dtype, expression, operands, outs)
+
+    y = Product(out.shape, out.dtype, emit)
+    y.equation = e
+    return [y]
+
+
+def check(left: DType, right: DType, out: DType) -> None:
+    """Raise `NoKernel` for dtypes whose products have no kernel."""
+    for d in (left, right, out):
+        if d in dtypes.COMPLEX or d == dtypes.bool_ or not convert.known(d):
+            raise NoKernel(f"no products of {d.name}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A right operand whose numbers are known, dense: it may be packed now, and need not be stored as it is."""
+
+    array: NDArray
+
+    def view(self, b: Builder) -> View:
+        return b.const(self.array)
+
+    @property
+    def outline(self) -> View:
+        """A view that names no memory yet."""
+        a = self.array
+        return View(Ref(Buffer(a.nbytes, "const")), a.shape, dense_strides(a.shape, a.dtype), a.dtype)
+
+
+def known(x: Any) -> Known | None:
+    """What is known when the program is lowered."""
+    return Known(np.ascontiguousarray(x)) if isinstance(x, np.ndarray | np.generic) else None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dimension of a contraction: its size, and bytes in left, right, then the others; 0 where it is not there."""
+
+    size: int
+    left: int
+    right: int
+    others: tuple[int, ...]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return (self.left, self.right, *self.others)
+
+    @property
+    def flipped(self) -> Dim:
+        return Dim(self.size, self.right, self.left, self.others)
+
+
+def joined(dims: Sequence[Dim]) -> list[Dim]:
+    """Neighbours that are one run in all views as one dimension; sizes of 1 vanish."""
+    found: list[Dim] = []
+    for d in dims:
+        if d.size == 1:
+            continue
+        if found and all(a == s * d.size for a, s in zip(found[-1].strides, d.strides, strict=True)):
+            found[-1] = Dim(found[-1].size * d.size, d.left, d.right, d.others)
+        else:
+            found.append(d)
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A contraction's dimensions, joined: several of each kind are left where views do not allow fewer."""
+
+    batch: list[Dim]
+    rows: list[Dim]
+    columns: list[Dim]
+    depth: Dim
+
+    @property
+    def flipped(self) -> Space:
+        """With the operands in the other order."""
+        turned = lambda dims: [d.flipped for d in dims]
+        return Space(turned(self.batch), turned(self.columns), turned(self.rows), self.depth.flipped)
+
+
+def space(left: View, right: View, numbers: DotDimensionNumbers, others: Sequence[View]) -> Space:
+    """``others`` are views of the product's shape; contracted dimensions are one run in each operand."""
+    (xc, yc), (xb, yb) = numbers
+    xf, yf = free(len(left.shape), xc, xb), free(len(right.shape), yc, yb)
+    n, m = len(xb), len(xf)
+
+    def dim(size: int, x: int | None, y: int | None, place: int) -> Dim:
+        rest = tuple(v.strides[place] for v in others)
+        return Dim(size, 0 if x is None else left.strides[x], 0 if y is None else right.strides[y], rest)
+
+    none = (0,) * len(others)
+    deep = joined([Dim(left.shape[i], left.strides[i], right.strides[j], none) for i, j in zip(xc, yc, strict=True)])
+    flat = Dim(math.prod(left.shape[i] for i in xc), left.dtype.itemsize, right.dtype.itemsize, none)
+    return Space(
+        joined([dim(left.shape[i], i, j, p) for p, (i, j) in enumerate(zip(xb, yb, strict=True))]),
+        joined([dim(left.shape[i], i, None, n + p) for p, i in enumerate(xf)]),
+        joined([dim(right.shape[j], None, j, n + m + p) for p, j in enumerate(yf)]),
+        deep[0] if deep and flat.size else flat,
+    )
+
+
+def contraction(
+    b: Builder,
+    left: View,
+    right: View | Known,
+    numbers: DotDimensionNumbers,
+    product: DType,
+    expression: Expression,
+    operands: Sequence[View],
+    outs: Sequence[View],
+) -> None:
+    """Add the kernels that compute ``expression`` of the product and ``operands`` into ``outs``.
+
+    ``product`` is the dtype of a sum of products; ``operands`` and ``outs`` are views of the product's shape.
+    """
+    if not outs[0].size:
+        return
+    (xc, yc), (xb, yb) = numbers
+    left = _one_run(b, left, xc, xb)
+    if isinstance(right, Known) and len(_run(right.outline, yc)) > 1:
+        right = right.view(b)
+    right = right if isinstance(right, Known) else _one_run(b, right, yc, yb)
+
+    def again(operands: Sequence[View], outs: Sequence[View]) -> None:
+        contraction(b, left, right, numbers, product, expression, operands, outs)
+
+    outline = right.outline if isinstance(right, Known) else right
+    s = space(left, outline, numbers, [*operands, *outs])
+    _Products(b, product, expression, operands, outs, again).write(left, right, s)
+
+
+def _run(x: View, axes: Axes) -> list[Dim]:
+    return joined([Dim(x.shape[i], x.strides[i], 0, ()) for i in axes])
+
+
+def _one_run(b: Builder, x: View, contracted: Axes, batch: Axes) -> View:
+    """``x`` such that its contracted dimensions, in order, are one run; copied if need be."""
+    if len(_run(x, contracted)) <= 1:
+        return x
+    order = (*batch, *free(len(x.shape), contracted, batch), *contracted)
+    dense = b.dense(View(x.ref, tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype))
+    return View(dense.ref, x.shape, tuple(dense.strides[order.index(i)] for i in range(len(order))), x.dtype)
+
+
+@final
+class _Products:
+    """Writes the kernels of one contraction; ``again`` writes it for other operands and results of the epilogue."""
+
+    def __init__(
+        self,
+        b: Builder,
+        product: DType,
+        expression: Expression,
+        operands: Sequence[View],
+        outs: Sequence[View],
+        again: Callable[[Sequence[View], Sequence[View]], None],
+    ) -> None:
+        self.b, self.product, self.expression = b, product, expression
+        self.operands, self.outs, self.again = operands, outs, again
+        self.nothing = Dim(1, 0, 0, (0,) * (len(operands) + len(outs)))
+
+    def beside(self, d: Dim) -> bool:
+        """Whether results lie side by side along ``d``."""
+        strides = d.others[len(self.operands) :]
+        return all(s == v.dtype.itemsize for s, v in zip(strides, self.outs, strict=True))
+
+    def write(self, left: View, right: View | Known, s: Space) -> None:
+        if not any(map(self.beside, s.columns)):
+            if any(map(self.beside, s.rows)):
+                right = right.view(self.b) if isinstance(right, Known) else right
+                self.cut(right, left, s.flipped)
+                return
+            if s.rows or s.columns:
+                self.by_copy()
+                return
+        self.cut(left, right, s)
+
+    def cut(self, left: View, right: View | Known, s: Space) -> None:
+        """One dimension of each kind, all others in the batch."""
+        rows, columns = list(s.rows) or [self.nothing], list(s.columns) or [self.nothing]
+        n = max(columns, key=lambda d: (self.beside(d), d.size))
+        m = max(rows, key=lambda d: d.size)
+        columns.remove(n)
+        rows.remove(m)
+        kept: list[Operand] = []
+        for v, stride in zip(self.operands, n.others[: len(self.operands)], strict=True):
+            if stride not in (0, v.dtype.itemsize):
+                self.by_copy()
+                return
+            kept.append(Operand(v.dtype, stride != 0))
+        end = Epilogue(self.product, self.expression, tuple(kept))
+        batch = [*s.batch, *rows, *columns]
+        if not batch and m.size <= gemv.MOST and self.few_rows(left, right, m, n, s.depth, end):
+            return
+        self.matrices(left, right, batch, m, n, s.depth, end)
+
+    def by_copy(self) -> None:
+        """Operands as dense copies, results into dense memory and moved."""
+        b = self.b
+        made = [b.new(ArrayType(v.shape, v.dtype)) for v in self.outs]
+        self.again([b.dense(v) for v in self.operands], made)
+        for v, out in zip(made, self.outs, strict=True):
+            b.call(Move(v.shape, v.strides, out.strides, v.dtype.itemsize), [v], [out])
+
+    def matrices(
+        self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue
+    ) -> None:
+        b = self.b
+        made = plan(
+            isa.current(),
+            m.size,
+            n.size,
+            depth.size,
+            Matrix(left.dtype, m.left, depth.left),
+            Matrix(right.array.dtype if isinstance(right, Known) else right.dtype, n.right, depth.right),
+            end,
+            m.others,
+            [Axis(d.size, d.left, d.right, d.others) for d in batch],
+            constant=isinstance(right, Known),
+        )
+        if made.pack is None:
+            right = right.view(b) if isinstance(right, Known) else right
+        elif isinstance(right, Known):
+            sizes = [*(a.size for a in batch if a.right), depth.size, n.size]
+            strides = [*(a.right for a in batch if a.right), depth.right, n.right]
+            right = b.const(panels_of(np.lib.stride_tricks.as_strided(right.array, sizes, strides), made.pack))
+        else:
+            packed = b.new(ArrayType((made.bytes,), dtypes.uint8))
+            b.call(made.pack, [right], [packed], made.pack.integers)
+            right = packed
+        b.call(made.product, [left, right, *self.operands], self.outs, made.product.integers)
+
+    def few_rows(self, left: View, right: View | Known, m: Dim, n: Dim, depth: Dim, end: Epilogue) -> bool:
+        """A product with few rows by `gemv`, if its matrix lies right for that."""
+        b = self.b
+        dtype = right.array.dtype if isinstance(right, Known) else right.dtype
+        along = "columns" if n.right == dtype.itemsize else "depth" if depth.right == dtype.itemsize else None
+        if along is None:
+            return False
+        few = View(left.ref, (m.size, depth.size), (m.left, depth.left), left.dtype)
+        few = few if depth.left == left.dtype.itemsize else b.dense(few)
+        kernel = gemv.Gemv(
+            m.size,
+            left.dtype,
+            dtype,
+            sums_of(left.dtype, dtype, end.product, depth.size),
+            along,
+            n.size,
+            depth.size,
+            gemv.block_for(along, n.size, depth.size),
+            few.strides[0],
+            n.right if along == "depth" else depth.right,
+            m.others,
+            end,
+        )
+        many = right.view(b) if isinstance(right, Known) else right
+        b.call(kernel, [few, many, *self.operands], self.outs, kernel.integers)
+        return True

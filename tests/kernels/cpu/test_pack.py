@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from nxjax.kernels.cpu.gemm_tile import Tile
+from nxjax.kernels.cpu.pack import Right, panels_of
+from tests.kernels.cpu.running import ISAS, run
+
+
+def packed(tile, x, block):
+    *batch, depth, columns = x.shape
+    layout = "rows" if x.strides[-1] == x.itemsize else "columns" if x.strides[-2] == x.itemsize else "strided"
+    axes = tuple(zip(batch, x.strides[: len(batch)], strict=True))
+    return Right(tile, x.dtype, layout, depth, columns, block, x.strides[-2], x.strides[-1], axes)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
+@pytest.mark.parametrize(
+    ("mode", "scalar", "dtype"),
+    [
+        ("fma", "float", "float32"),
+        ("fma", "float", "float16"),
+        ("fma", "double", "float64"),
+        ("mul", "i64", "int32"),
+        ("pairs", "i32", "int8"),
+        ("pairs", "i32", "uint8"),
+        ("quads", "i32", "int8"),
+    ],
+)
+def test_panels(name, layout, mode, scalar, dtype):
+    """Whole panels, any depth: the machine code leaves what the meaning says."""
+    rng = np.random.default_rng(0)
+    lanes = {"avx512": 16, "avx512-base": 16, "avx2": 8}.get(name, 4) // (2 if scalar in ("double", "i64") else 1)
+    tile = Tile(mode, scalar, 4, 2, lanes)
+    for depth in (1, 7, 33, 64):
+        x = rng.integers(-9 if dtype != "uint8" else 0, 99, (2, depth, 3 * tile.columns)).astype(dtype)
+        if layout == "columns":
+            x = np.ascontiguousarray(x.transpose(0, 2, 1)).transpose(0, 2, 1)
+        elif layout == "strided":
+            room = np.zeros((2, 2 * depth, 6 * tile.columns), dtype)[:, ::2, ::2]
+            room[...] = x
+            x = room
+        if depth == 1 and layout == "columns":
+            continue  # both dimensions are contiguous
+        k = packed(tile, x, 20)
+        (found,) = run(k, x, name=name, integers=k.integers, strided=True, cuts=[k.items // 2])
+        np.testing.assert_array_equal(found, k.meaning(x)[0])
+
+
+def test_constants_are_packed_alike():
+    x = np.arange(6 * 20, dtype=np.float32).reshape(6, 20)
+    k = packed(Tile("fma", "float", 4, 1, 16), x, 4)
+    panels = panels_of(x, k).view(np.float32)
+    assert panels.nbytes == k.nbytes * k.count
+    # The first block of depth, its first panel: rows of 16 columns.
+    np.testing.assert_array_equal(panels[:64].reshape(4, 16), x[:4, :16])
+    np.testing.assert_array_equal(panels[64:128].reshape(4, 16)[:, :4], x[:4, 16:])

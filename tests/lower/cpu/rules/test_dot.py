@@ -1,0 +1,167 @@
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.config import config
+from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.lower import lower
+from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.ops.dot import dot_general
+from nxjax.trace import dtypes
+
+ISAS = isa.possible()
+
+
+def lowered(function, *xs):
+    types = [nx.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype) for x in xs]
+    return lower(nx.make_jaxpr(function)(*types))
+
+
+def run(function, *xs, name=None, host=()):
+    """The results of ``function`` by machine code for ``name``; only ``host`` ops may run on the host."""
+    with config.using(cpu_isa=name or ""):
+        program = lowered(function, *xs)
+        names = {s.equation.op.name for s in walk(program.steps) if isinstance(s, Host)}
+        assert names <= set(host), str(program)
+        return Interpreter(program, engine(isa.current()))([np.asarray(x) for x in xs])
+
+
+def kernels(function, *xs):
+    return [s.kernel.key.split("(")[0] for s in walk(lowered(function, *xs).steps) if isinstance(s, Call)]
+
+
+def values(rng, shape, dtype):
+    dtype = np.dtype(dtype)
+    if dtype in dtypes.INTEGER:
+        info = dtypes.integer_info(dtype)
+        return rng.integers(int(info.min), int(info.max), shape, np.int64, endpoint=True).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def check(x, y, name=None, **params):
+    (found,) = run(lambda a, b: dot_general(a, b, **params), x, y, name=name)
+    wanted = dot_general.eval(x, y, **params)
+    assert found.shape == wanted.shape
+    assert found.dtype == wanted.dtype
+    if found.dtype in dtypes.INTEGER:
+        np.testing.assert_array_equal(found, wanted)
+        return
+    short = found.dtype in (dtypes.bfloat16, dtypes.float16)
+    tolerance = {2: 0.02, 4: 2e-5, 8: 1e-12}[found.dtype.itemsize]
+    exact = dot_general.eval(np.abs(x), np.abs(y), **params).astype(np.float64) if x.dtype in dtypes.FLOAT else 1
+    error = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+    assert (error <= tolerance * (exact if not short else exact + 0.01)).all()
+
+
+@st.composite
+def contractions(draw):
+    """Two shapes, dimension numbers: every order of batch, free and contracting dimensions."""
+    sizes = lambda n: draw(st.lists(st.sampled_from([1, 2, 3, 5, 0, 17]), min_size=n, max_size=n))
+    batch, rows, columns, depth = (sizes(draw(st.integers(0, 2))) for _ in range(4))
+    labels = lambda tag, dims: [(tag, i, n) for i, n in enumerate(dims)]
+    x = draw(st.permutations(labels("b", batch) + labels("m", rows) + labels("k", depth)))
+    y = draw(st.permutations(labels("b", batch) + labels("n", columns) + labels("k", depth)))
+    place = lambda side, tag, dims: tuple(side.index((tag, i, n)) for i, n in enumerate(dims))
+    numbers = (
+        (place(x, "k", depth), place(y, "k", depth)),
+        (place(x, "b", batch), place(y, "b", batch)),
+    )
+    return tuple(n for _, _, n in x), tuple(n for _, _, n in y), numbers
+
+
+@given(case=contractions(), dtype=st.sampled_from(["float32", "int8", "bfloat16"]), seed=st.integers(0, 9))
+@settings(max_examples=120, deadline=None)
+def test_any_contraction(case, dtype, seed):
+    xs, ys, numbers = case
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    check(values(rng, xs, dtype), values(rng, ys, dtype), dimension_numbers=numbers)
+
+
+PREFERRED = (
+    ("float32", "float64"),
+    ("float64", "float32"),
+    ("bfloat16", "float32"),
+    ("float16", "float32"),
+    ("float8_e4m3fn", "float32"),
+    ("int8", "int32"),
+    ("uint8", "int32"),
+    ("uint8", "uint8"),
+    ("int8", "float32"),
+    ("int4", "int32"),
+    ("int16", "int64"),
+    ("int64", "int64"),
+    ("uint32", "uint32"),
+    ("int32", "float32"),
+)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize(("dtype", "preferred"), PREFERRED)
+def test_dtypes(name, dtype, preferred):
+    rng = np.random.default_rng(0)
+    dtype, out = (np.dtype(getattr(ml_dtypes, d, d)) for d in (dtype, preferred))
+    for m, n, k in ((9, 40, 33), (1, 40, 50), (40, 1, 50)):
+        x, y = values(rng, (m, k), dtype), values(rng, (n, k), dtype)
+        check(x, y, name=name, dimension_numbers=(((1,), (1,)), ((), ())), preferred_element_type=out)
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_large_sums_of_bytes_are_exact(name):
+    """Sums that float32 does not hold, and that 16 bits do not."""
+    for left, right in itertools.product((-128, 127), repeat=2):
+        x, y = np.full((3, 5000), left, np.int8), np.full((5000, 20), right, np.int8)
+        numbers = (((1,), (0,)), ((), ()))
+        check(x, y, name=name, dimension_numbers=numbers, preferred_element_type=np.dtype("int32"))
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_what_follows_is_computed_before_the_store(name):
+    rng = np.random.default_rng(1)
+    x, w, c, r = (values(rng, s, "float32") for s in ((37, 70), (70, 90), (90,), (37, 90)))
+    layer = lambda x, w, c, r: jnp.maximum(x @ w + c, 0) + r
+    assert kernels(layer, x, w, c, r) == ["gemm"]
+    (found,) = run(layer, x, w, c, r, name=name)
+    np.testing.assert_allclose(found, np.maximum(x @ w + c, 0) + r, rtol=1e-4, atol=1e-4)
+
+
+def test_results_may_lie_in_any_order():
+    rng = np.random.default_rng(2)
+    x, w, r = (values(rng, s, "float32") for s in ((37, 70), (70, 90), (90, 37)))
+    found = run(lambda x, w, r: ((x @ w).T + r, jnp.transpose(x @ w + 1)), x, w, r)
+    np.testing.assert_allclose(found[0], (x @ w).T + r, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[1], (x @ w).T + 1, rtol=1e-4, atol=1e-4)
+
+
+def test_constants_are_packed_when_lowered():
+    rng = np.random.default_rng(3)
+    x, w = values(rng, (64, 300), "float32"), values(rng, (300, 500), "float32")
+    layer = lambda x: x @ jnp.asarray(w)
+    assert kernels(layer, x) == ["gemm"]
+    np.testing.assert_allclose(run(layer, x)[0], x @ w, rtol=1e-4, atol=1e-4)
+    batched = lambda x: jnp.matmul(x, jnp.asarray(w.reshape(2, 150, 500)))
+    x = values(rng, (2, 30, 150), "float32")
+    np.testing.assert_allclose(run(batched, x)[0], np.matmul(x, w.reshape(2, 150, 500)), rtol=1e-4, atol=1e-4)
+
+
+def test_attention_needs_no_transposed_copies():
+    q, k = np.zeros((2, 20, 4, 16), np.float32), np.zeros((2, 30, 4, 16), np.float32)
+    found = kernels(lambda q, k: jnp.einsum("bthd,bshd->bhts", q, k), q, k)
+    assert set(found) <= {"gemm", "pack"}
+    assert "gemm" in found
+
+
+def test_gradients():
+    rng = np.random.default_rng(4)
+    x, w = values(rng, (32, 50), "float32"), values(rng, (50, 40), "float32")
+    loss = lambda w, x: jnp.sum((x @ w) ** 2)
+    (found,) = run(nx.grad(loss), w, x)
+    np.testing.assert_allclose(found, 2 * x.T @ (x @ w), rtol=1e-3, atol=1e-3)
