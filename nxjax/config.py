@@ -44,13 +44,15 @@ class Config:
         ipu_model: the IPU system that ``device="ipu"`` models, such as "bow" or "m2000"; naming one lists its devices.
         cpu_isa: the instruction set that the CPU compiler emits: avx512, avx2, neon, portable; empty: the best here.
         num_threads: how many threads the CPU executor uses; 0: as many as the process may run on.
+        compile_first: the CPU executor makes machine code before a program's first run; else it may wait for the second
+            where NumPy gives the same numbers sooner.
         cpu_pool_bytes: how much free memory the CPU executor keeps for its next results.
         traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
     """
 
     __slots__ = (
-        "cache_dir", "check", "cpu_isa", "cpu_pool_bytes", "default_device", "disable_jit", "enable_x64", "executor",
-        "ipu_model", "num_cpu_devices", "num_threads", "platforms", "traceback_filtering",
+        "cache_dir", "check", "compile_first", "cpu_isa", "cpu_pool_bytes", "default_device", "disable_jit",
+        "enable_x64", "executor", "ipu_model", "num_cpu_devices", "num_threads", "platforms", "traceback_filtering",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -64,6 +66,7 @@ class Config:
         self.num_cpu_devices = int(os.environ.get("NXJAX_NUM_CPU_DEVICES") or 0)
         self.platforms = os.environ.get("NXJAX_PLATFORMS", "")
         self.ipu_model = os.environ.get("NXJAX_IPU_MODEL", "")
+        self.compile_first = _flag("NXJAX_COMPILE_FIRST", False)
         self.cpu_isa = os.environ.get("NXJAX_CPU_ISA", "")
         self.num_threads = int(os.environ.get("NXJAX_NUM_THREADS") or 0)
         self.cpu_pool_bytes = int(os.environ.get("NXJAX_CPU_POOL_BYTES") or 2**30)

@@ -14,6 +14,8 @@ from nxjax.testing import executors
 modules: dict[str, Any] = sys.modules
 modules.setdefault("openvino_telemetry", None)
 
+# A test that calls a function once is about machine code.
+config.update("compile_first", True)
 # The CPU is several devices in all tests, before anything has used one.
 config.update("num_cpu_devices", 8)
 

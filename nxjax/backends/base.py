@@ -156,6 +156,10 @@ class Executable(ABC):
     def memory_analysis(self) -> Any:
         return None
 
+    def prepare(self) -> None:
+        """Do now what may be left for the first runs: somebody compiles ahead of time."""
+        return
+
     def shortcut(self, jitted: Any, call: Any) -> None:
         """Told, now and then, that a jitted function runs this again; see `transforms.jit_stages.Executable`."""
         return

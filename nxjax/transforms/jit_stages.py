@@ -58,6 +58,10 @@ class Executable(Protocol):
     @property
     def output_shardings(self) -> Sequence[Sharding]: ...
 
+    def prepare(self) -> None:
+        """Do now what may be left for the first runs: somebody compiles ahead of time."""
+        ...
+
     def shortcut(self, jitted: Jitted, call: Repeated) -> None:
         """Told, now and then, of a repeated call: may leave in ``jitted._plans`` a quicker way to answer the next."""
         ...
@@ -190,6 +194,7 @@ class Lowered:
             made = the_compiler().compile_placed(opened, self._placement, self._donate)
         else:
             made = the_compiler().compile(opened, device=self._device, donate=self._donate)
+        made.prepare()
         return Compiled(self._traced, made)
 
     def cost_analysis(self) -> dict[str, float]:

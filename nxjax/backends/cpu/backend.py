@@ -9,6 +9,7 @@ from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.executable import CpuExecutable
+from nxjax.backends.cpu.first import FirstByMeaning, is_simple
 from nxjax.backends.cpu.native import runtime
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower, prepared
@@ -41,6 +42,8 @@ class CpuBackend(Backend):
         return [self._device]
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
+        if is_simple(program):
+            return FirstByMeaning(program, lambda: CpuExecutable(lower(program, donate)))
         return CpuExecutable(lower(program, donate))
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:

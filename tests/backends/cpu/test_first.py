@@ -1,0 +1,81 @@
+"""The first run of small programs by NumPy: the same numbers, and machine code from the second run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.backends.cpu.first import FirstByMeaning
+
+X = np.array([0.1, -2.5, 3e30, 0.0], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _lazily() -> Iterator[None]:
+    with nx.config.using(executor="cpu", compile_first=False):
+        yield
+
+
+def executable(f: Any) -> Any:
+    (entry,) = f._entries.values()
+    return entry.executable
+
+
+def test_the_second_run_is_machine_code_and_gives_the_same_bits() -> None:
+    def fun(x: Any, n: Any) -> Any:
+        y = nx.where(x > 0, x * 3 + 1, -x / 7)
+        return nx.sqrt(abs(y)), n * n - 2, y.reshape(2, 2).T, nx.maximum(x, 0.5)
+
+    f = nx.jit(fun)
+    n = np.array([2**31 - 1, -5], np.int32)
+    first = f(X, n)
+    assert type(executable(f)) is FirstByMeaning
+    assert executable(f)._made is None
+    for _ in range(3):
+        for a, b in zip(first, f(X, n), strict=True):
+            assert (a.type, a.numpy().tobytes()) == (b.type, b.numpy().tobytes())
+    assert executable(f)._made is not None
+    assert f.trace_count == 1
+
+
+def test_ops_that_are_rounded_otherwise_are_compiled_at_once() -> None:
+    for fun in (nx.sin, lambda x: x.sum(), lambda x: x.astype("bfloat16") * 2, lambda x: nx.zeros((600, 600)) + x[0]):
+        f = nx.jit(fun)
+        f(X)
+        assert type(executable(f)) is not FirstByMeaning
+    with nx.config.using(compile_first=True):
+        f = nx.jit(lambda x: x + 1)
+        f(X)
+        assert type(executable(f)) is not FirstByMeaning
+
+
+def test_who_compiles_ahead_or_asks_gets_machine_code() -> None:
+    compiled = nx.jit(lambda x: x * 5 + 2).lower(X).compile()
+    assert compiled.executable._made is not None
+    np.testing.assert_array_equal(compiled(X), X * 5 + 2)
+    assert "const" in compiled.as_text() or "input0" in compiled.as_text()
+    assert compiled.memory_analysis() is not None
+    assert compiled.cost_analysis()
+
+
+def test_results_are_nobody_elses_memory() -> None:
+    f = nx.jit(lambda x: (x, x[:2], x.reshape(2, 2)))
+    mine = X.copy()
+    results = f(mine)
+    mine[:] = 7
+    assert [r.numpy().ravel()[0] for r in results] == [X[0]] * 3
+    big = nx.asarray(np.zeros(10_000, np.float32))
+    (small,) = nx.jit(lambda x: (x[:2],))(big)
+    assert small.numpy().base is None
+
+
+def test_donated_arguments_are_gone_after_the_first_run() -> None:
+    f = nx.jit(lambda x: x + 1, donate_argnums=0)
+    for _ in range(4):
+        x = nx.asarray(X)
+        np.testing.assert_array_equal(f(x), X + 1)
+        assert x.is_deleted()
