@@ -42,11 +42,13 @@ MODULES: Final[tuple[str, ...]] = (
     "conv",
     "dot",
     "pool",
+    "random",
     "cumulative",
     "gather",
     "join",
     "scatter",
     "slicing",
+    "sort",
     "control",
     "effects",
 )
@@ -89,7 +91,7 @@ class Builder:
 
     def const(self, array: NDArray) -> View:
         """A constant's memory."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # ascontiguousarray gives numbers a dimension
         self.consts.append(array)
         buffer = Buffer(array.nbytes, "const", len(self.consts) - 1)
         return View(Ref(buffer), array.shape, dense_strides(array.shape, array.dtype), array.dtype)
