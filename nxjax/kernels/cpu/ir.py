@@ -551,15 +551,16 @@ class Module:
 
     def add(self, function: Function) -> None:
         self.functions[function.name] = function
-        self.globals.update(function.globals)
 
     @property
     def text(self) -> str:
         declared: dict[str, str] = {}
+        constants = dict(self.globals)
         for f in self.functions.values():
             declared.update(f.declarations)
+            constants.update(f.globals)
         outside = [text for name, text in declared.items() if name not in self.functions]
-        return "\n".join([*self.globals.values(), *(f.text for f in self.functions.values()), *outside])
+        return "\n".join([*constants.values(), *(f.text for f in self.functions.values()), *outside])
 
 
 @lru_cache(None)

@@ -1,0 +1,252 @@
+"""Rows sorted together: the first operands are keys, the others follow; or the first few of the sorted row (top_k).
+
+    network   rows are short: as many at once as a vector has lanes (`sort_network`)
+    radix     rows are long: by the digits of the keys, last key first (`sort_radix`)
+
+Either way the indices are sorted with the keys, and every operand is read in their order; but one operand alone is
+restored from its keys, where no two words have one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
+from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.sort_keys import REAL, Key, is_ambiguous, keys_of, ordered, restored
+from nxjax.kernels.cpu.sort_network import WORD, network
+from nxjax.kernels.cpu.sort_radix import radix
+from nxjax.trace import dtypes
+
+DType = np.dtype[Any]
+SHORT: Final = 64  # rows up to this long go through the network whatever their number
+MEDIUM: Final = 256  # and up to this long if there are enough to fill its lanes
+LANES: Final = 8
+
+
+@final
+class Sort(Kernel):
+    """Operands: dense arrays ``[rows, size]``, results ``[rows, kept]``, with ``indexed`` the sorted indices (int32),
+    and work memory of ``work`` bytes, where that is not 0.
+
+    Args:
+        dtypes: of the operands.
+        keys: how many of them decide, the first before the second.
+        descending: the largest first; equal ones in order of index all the same.
+    """
+
+    def __init__(
+        self,
+        dtypes: Sequence[DType],
+        keys: int,
+        rows: int,
+        size: int,
+        kept: int | None = None,
+        *,
+        descending: bool = False,
+        indexed: bool = False,
+    ) -> None:
+        self.dtypes = tuple(dtypes)
+        self.keys = keys
+        self.rows = rows
+        self.size = size
+        self.kept = size if kept is None else kept
+        self.descending = descending
+        self.indexed = indexed
+        self._keys = tuple(k for i, d in enumerate(dtypes[:keys]) for k in keys_of(i, d))
+        self._index_bits = max(size - 1, 1).bit_length()
+        self._network = size <= SHORT or (size <= MEDIUM and rows >= LANES // 2)
+        self.work = 0
+        if self._network:
+            self._words = self._layout()
+            self.items = -(-rows // LANES)
+            self.scratch = size * len(self._words) * LANES * WORD
+        else:
+            self.items = rows
+            self._element = "i64" if all(k.bits <= 32 for k in self._keys) else "<2 x i64>"
+            width = 8 if self._element == "i64" else 16
+            need = 2 * size * width + size * 4 + 64
+            if need <= 1 << 20:
+                self.scratch = need
+            else:
+                self.work = need
+                self.items = 1
+        if not rows * self.kept:
+            self.items = 0
+        self.grain = max(1, 2000 * self.items // max(rows * size, 1))
+
+    @property
+    def key(self) -> str:
+        names = " ".join(d.name for d in self.dtypes)
+        way = f"{' descending' if self.descending else ''}{' indexed' if self.indexed else ''}"
+        return f"sort({names} by {self.keys} {self.rows}x{self.size} keep {self.kept}{way})"
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        from nxjax.ops.sort import Sort as Op
+
+        shaped = [x.reshape(self.rows, self.size) for x in xs]
+        if self.descending:
+            order = self.size - 1 - np.flip(Op.order([np.flip(x, 1) for x in shaped[: self.keys]], 1), 1)
+        else:
+            order = Op.order(shaped[: self.keys], 1)
+        order = order[:, : self.kept]
+        more = [order.astype(np.int32)] if self.indexed else []
+        return [*(np.take_along_axis(x, order, 1) for x in shaped), *more]
+
+    def cost(self) -> Cost:
+        count = self.rows * self.size
+        read = count * sum(d.itemsize for d in self.dtypes)
+        return Cost(count * max(self.size, 2).bit_length(), read, read * self.kept // max(self.size, 1))
+
+    # --- code ---
+
+    def emit(self, module: Module, isa: Isa) -> None:
+        f, words, lo, hi, scratch = self.function(module)
+        if self.items:
+            n = len(self.dtypes)
+            ins = [pointer(f, words, i) for i in range(n)]
+            outs = [pointer(f, words, n + i) for i in range(n + self.indexed)]
+            if self._network:
+                with f.loop(lo, hi) as item:
+                    self._by_network(f, isa, item.index, ins, outs, scratch)
+            else:
+                room = pointer(f, words, n + len(outs)) if self.work else scratch
+                rows = (f.constant("i64", 0), f.constant("i64", self.rows)) if self.work else (lo, hi)
+                with f.loop(*rows) as row:
+                    self._by_radix(f, isa, *self._row(f, row.index, ins, outs), room)
+        f.ret()
+
+    def _row(self, f: Function, row: Value, ins: list[Value], outs: list[Value]) -> tuple[list[Value], list[Value]]:
+        sizes = [d.itemsize for d in self.dtypes]
+        return (
+            [f.at(p, row * self.size, s) for p, s in zip(ins, sizes, strict=True)],
+            [f.at(p, row * self.kept, s) for p, s in zip(outs, [*sizes, 4][: len(outs)], strict=True)],
+        )
+
+    def _write(self, f: Function, ins: list[Value], outs: list[Value], to: Value, index: Value) -> None:
+        """The element at ``index`` of every operand as result ``to``."""
+        for d, x, y in zip(self.dtypes, ins, outs, strict=False):
+            size = d.itemsize
+            type = f"i{8 * size}" if size <= 8 else "<2 x i64>"
+            f.store(f.load(type, f.at(x, index, size), 1), f.at(y, to, size), 1)
+        if self.indexed:
+            f.store(index.convert("i32"), f.at(outs[-1], to, 4))
+
+    # --- short rows ---
+
+    def _layout(self) -> list[list[tuple[Key | None, int]]]:
+        """Which keys lie in which word, and how far up; None is the index, in the last word. Most significant first."""
+        parts: list[Key | None] = [*self._keys, None]
+        words: list[list[tuple[Key | None, int]]] = []
+        word: list[tuple[Key | None, int]] = []
+        used = 0
+        for part in reversed(parts):
+            bits = self._index_bits if part is None else part.bits
+            if used + bits > 64:
+                words.append(word)
+                word, used = [], 0
+            word.append((part, used))
+            used += bits
+        words.append(word)
+        return words[::-1]
+
+    def _by_network(
+        self, f: Function, isa: Isa, item: Value, ins: list[Value], outs: list[Value], scratch: Value
+    ) -> None:
+        """As many rows as there are lanes; lanes without a row repeat the last one."""
+        count = len(self._words)
+        step = count * LANES * WORD
+        for lane in range(LANES):
+            row = f.intrinsic("smin", "i64", item * LANES + lane, f.constant("i64", self.rows - 1))
+            mine, _ = self._row(f, row, ins, outs)
+            with f.loop(0, self.size) as loop:
+                for w, word in enumerate(self._words):
+                    x = f.constant("i64", 0)
+                    for key, up in word:
+                        part = loop.index
+                        if key is not None:
+                            part = key.read(f, isa, mine[key.operand], loop.index, self.descending)
+                        x = x | (part << up if up else part)
+                    f.store(x, f.at(f.at(scratch, loop.index, step), (w * LANES + lane) * WORD))
+        network(f, scratch, self.size, count, LANES)
+        for lane in range(LANES):
+            row = item * LANES + lane
+            with f.if_(row.lt(self.rows)):
+                mine, theirs = self._row(f, row, ins, outs)
+                with f.loop(0, self.kept) as loop:
+                    x = f.load("i64", f.at(f.at(scratch, loop.index, step), ((count - 1) * LANES + lane) * WORD))
+                    self._write(f, mine, theirs, loop.index, x & ((1 << self._index_bits) - 1))
+
+    # --- long rows ---
+
+    def _by_radix(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], room: Value) -> None:
+        d = self.dtypes[0]
+        # Four bits lie in a byte of which the rest may be anything.
+        alone = len(self.dtypes) == 1 and not self.indexed and d in REAL and dtypes.bit_width(d) != 4
+        if not alone:
+            self._by_pairs(f, isa, ins, outs, room)
+            return
+        if d not in dtypes.FLOAT:
+            self._by_values(f, isa, ins[0], outs[0], room)
+            return
+        memory, size = convert.memory_type(d), d.itemsize
+        lanes = 64 // size
+        found = f.constant(f"<{lanes} x i1>", 0)
+        whole = self.size // lanes * lanes
+        with f.loop(0, whole, lanes, [found]) as loop:
+            raw = f.load(f"<{lanes} x {memory}>", f.at(ins[0], loop.index, size), 1)
+            loop.next(loop.carried[0] | is_ambiguous(f, isa, d, raw))
+        any_ = f.intrinsic("vector.reduce.or", "i1", loop.results[0])
+        with f.loop(whole, self.size, 1, [any_]) as loop:
+            raw = f.load(memory, f.at(ins[0], loop.index, size), 1)
+            loop.next(loop.carried[0] | is_ambiguous(f, isa, d, raw))
+        (pairs,) = loop.results
+        with f.if_(pairs):
+            self._by_pairs(f, isa, ins, outs, room)
+        with f.if_(~pairs):
+            self._by_values(f, isa, ins[0], outs[0], room)
+
+    def _by_values(self, f: Function, isa: Isa, x: Value, y: Value, room: Value) -> None:
+        """One operand, restored from its sorted keys."""
+        d = self.dtypes[0]
+        size, bits = d.itemsize, 8 * d.itemsize
+        type = f"i{bits}"
+
+        def first(i: Value) -> Value:
+            key = ordered(f, isa, d, f.load(convert.memory_type(d), f.at(x, i, size), 1))
+            return ~key if self.descending else key
+
+        here = radix(f, self.size, first, type, 0, bits, (room, f.at(room, self.size * size)))
+        with f.loop(0, self.kept) as loop:
+            key = f.load(type, f.at(here, loop.index, size), 1)
+            f.store(restored(f, d, ~key if self.descending else key), f.at(y, loop.index, size), 1)
+
+    def _by_pairs(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], room: Value) -> None:
+        """Keys with their indices, the last key first."""
+        wide = self._element != "i64"
+        width = 16 if wide else 8
+        both = (room, f.at(room, self.size * width))
+        order = f.at(room, 2 * self.size * width)
+        index = lambda e: f.extract(e, 1) if wide else e & 0xFFFFFFFF
+        for n, key in enumerate(reversed(self._keys)):
+
+            def first(i: Value, key: Key = key, n: int = n) -> Value:
+                at = f.load("i32", f.at(order, i, 4)).convert("i64", signed=False) if n else i
+                k = key.read(f, isa, ins[key.operand], at, self.descending)
+                if not wide:
+                    return (k << 32) | at
+                return f.insert(f.insert(f.poison("<2 x i64>"), k, 0), at, 1)
+
+            here = radix(f, self.size, first, self._element, 0 if wide else 32, key.bits, both)
+            last = n == len(self._keys) - 1
+            with f.loop(0, self.kept if last else self.size) as loop:
+                at = index(f.load(self._element, f.at(here, loop.index, width), 1))
+                if last:
+                    self._write(f, ins, outs, loop.index, at)
+                else:
+                    f.store(at.convert("i32"), f.at(order, loop.index, 4))
