@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from functools import lru_cache
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from nxjax.backends.base import Backend, Device
@@ -23,6 +22,8 @@ _BUILT_IN: Final = {
     "gpu": "nxjax.backends.xla.plugins:GpuBackend",
     "ipu": "nxjax.backends.ipu.backend:IpuBackend",
 }
+# Those that are not for the CPU.
+_OTHERS: Final = ("tpu", "gpu", "ipu")
 _PLUGINS: Final = "nxjax.backends.xla.plugins"
 # Names that programs use for a platform.
 ALIASES: Final = {"cuda": "gpu", "rocm": "gpu"}
@@ -33,6 +34,8 @@ _made: dict[str, Backend] = {}
 
 @lru_cache(1)
 def _paths() -> dict[str, str]:
+    from importlib.metadata import entry_points  # takes long to import
+
     return {**{e.name: e.value for e in entry_points(group="nxjax.backends")}, **_BUILT_IN}
 
 
@@ -50,7 +53,7 @@ def names() -> list[str]:
 @lru_cache(None)
 def get(name: str) -> Backend:
     """The backend called ``name``."""
-    path = _paths().get(name)
+    path = _BUILT_IN.get(name) or _paths().get(name)
     if path is None and name in _plugins():
         return importlib.import_module(_PLUGINS).backend_for(name)
     if path is None:
@@ -68,7 +71,9 @@ def made() -> list[Backend]:
 
 @lru_cache(None)
 def _best(platform: str) -> Backend | None:
-    found = [b for b in map(get, names()) if b.platform == platform and b.available()[0]]
+    # Plugins bring other platforms; to look for them takes long.
+    known = [n for n in _paths() if n not in _OTHERS] if platform == "cpu" else names()
+    found = [b for b in map(get, known) if b.platform == platform and b.available()[0]]
     return max(found, key=lambda b: b.priority, default=None)
 
 

@@ -38,7 +38,7 @@ def announced(monkeypatch):
     point = EntryPoint("absent", f"{__name__}:Absent", "nxjax.backends")
     for cached in (registry._paths, registry.get, registry._best):
         cached.cache_clear()
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     monkeypatch.setattr(registry.importlib, "import_module", _module(registry.importlib.import_module))
     yield
     for cached in (registry._paths, registry.get, registry._best):
