@@ -25,7 +25,7 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 
 DType = np.dtype[Any]
-_MODULES: Final = ("ops_arithmetic", "ops_bits", "math_exp", "math_log", "math_trig", "math_special")
+_MODULES: Final = ("ops_arithmetic", "ops_bits", "math_exp", "math_log", "math_trig", "math_special", "threefry")
 
 
 @final
