@@ -6,7 +6,7 @@ left of the columns after the last whole tile is done under a mask, or column by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nxjax.kernels.cpu.ir import Value
 from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
@@ -14,7 +14,7 @@ from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
 
 def write(w: Writer, scope: Scope, block: Value | None) -> None:
     """The tiles of the lanes' dimension, or of one block of it."""
-    nest, f, lanes = w.nest, w.f, w.lanes
+    nest, f = w.nest, w.f
     n = nest.sizes[nest.lane]
     first: Value | int = 0
     end: Value | int = n
@@ -22,41 +22,52 @@ def write(w: Writer, scope: Scope, block: Value | None) -> None:
         first = block * nest.block
         after = first + nest.block
         end = after if n % nest.block == 0 else f.select(after.lt(n), after, n)
+    tiles(w, first, end, lambda here: tile(w, scope, here))
+
+
+def tiles(w: Writer, first: Value | int, end: Value | int, body: Callable[[Here], None]) -> None:
+    """``body`` for the columns from ``first`` to ``end``: whole tiles, then what is left of the last column's."""
+    f, lanes = w.f, w.lanes
+    n = w.nest.sizes[w.nest.lane]
     if lanes == 1:
         with f.loop(first, end) as loop:
-            tile(w, scope, Here(0, loop.index))
+            body(Here(0, loop.index))
         return
-    # Whole tiles end here; only the dimension's last block has something left.
-    whole: Value | int = end
+    whole: Value | int = end  # only the block with the last column has something left
     if n % lanes:
         whole = n - n % lanes
-        if block is not None:
-            end_ = f.value(end, "i64")
-            whole = f.select(end_.lt(whole), end_, whole)
+        if not isinstance(end, int):
+            whole = f.select(end.lt(whole), end, whole)
     if not isinstance(whole, int) or whole:
         with f.loop(first, whole, lanes) as loop:
-            tile(w, scope, Here(lanes, loop.index))
+            body(Here(lanes, loop.index))
     if n % lanes:
         start = n - n % lanes
-        if w.masks():
-            if block is None:
-                tile(w, scope, Here(lanes, start, w.mask(n % lanes)))
-            else:
-                with f.if_(f.value(end, "i64").eq(n)):
-                    tile(w, scope, Here(lanes, start, w.mask(n % lanes)))
-        else:
+        if not w.masks():
             with f.loop(whole, end) as loop:
-                tile(w, scope, Here(0, loop.index))
+                body(Here(0, loop.index))
+        elif isinstance(end, int):
+            body(Here(lanes, start, w.mask(n % lanes)))
+        else:
+            with f.if_(end.eq(n)):
+                body(Here(lanes, start, w.mask(n % lanes)))
+
+
+def prepared(w: Writer, scope: Scope, here: Here) -> Scope:
+    """The scope of some columns, with everything that needs no reduction and no row."""
+    facts = w.facts
+    scope = scope.copy()
+    scope.index[w.nest.lane] = w.f.value(here.at, "i64")
+    for i in range(len(facts.depth)):
+        if i not in scope.values and not facts.full[i] and not facts.level[i]:
+            w.make(scope, i, here)
+    return scope
 
 
 def tile(w: Writer, scope: Scope, here: Here) -> None:
     """Everything for some columns."""
     nest, facts = w.nest, w.facts
-    scope = scope.copy()
-    scope.index[nest.lane] = w.f.value(here.at, "i64")
-    for i in range(len(facts.depth)):
-        if i not in scope.values and not facts.full[i] and not facts.level[i]:
-            w.make(scope, i, here)
+    scope = prepared(w, scope, here)
 
     def run(number: int, scope: Scope, made: list[int]) -> None:
         sums = w.reductions(number)

@@ -38,6 +38,8 @@ NDArray = np.ndarray[Any, Any]
 
 BLOCK: Final = 256  # pieces of a dimension that is cut for items are multiples of this many elements
 ITEM: Final = 1 << 14  # about how many points an item has, at least
+STRIP: Final = 2048  # bytes of a row of accumulators from which on rows are read whole
+FIRST: Final = 32 << 10  # bytes of accumulators that stay in the first cache
 STREAM: Final = 16 << 20  # bytes of an output from which on it is stored past the caches
 # What ops take beside an addition, roughly; all others are 1.
 DEAR: Final = {
@@ -186,6 +188,16 @@ class Nest(Kernel):
         """Accumulators are vectors of columns."""
         return self.kept < len(self.sizes) and not self.rows
 
+    @cached_property
+    def whole(self) -> bool:
+        """Columns whose accumulators wait in memory while whole rows are read; see `columns_whole`."""
+        if not self.columns or self.sweeps != 1 or any(self.inside(y) for y in self.outputs):
+            return False
+        found = [m for m in self.nodes if isinstance(m, Reduction)]
+        row = self.sizes[self.lane] * sum(m.accumulator.itemsize for m in found)
+        one_level = all(not self.facts.level[m.arg] and self.facts.wide[m.arg] for m in found)
+        return one_level and STRIP < row <= FIRST
+
     def _cut(self) -> None:
         """Items: the first ``self.dealt`` kept dimensions, and blocks of the lanes' dimension in columns."""
         outer = self.sizes[: self.kept] if self.rows else self.sizes[: max(self.kept - 1, 0)]
@@ -200,7 +212,8 @@ class Nest(Kernel):
         if not self.rows and self.kept:
             n = self.sizes[self.kept - 1]
             depth = max(math.prod(self.sizes[self.kept :]), 1)
-            self.block = max(-(-target // (BLOCK * depth)), 1) * BLOCK if dealt == len(outer) else n
+            cut = dealt == len(outer) and not self.whole
+            self.block = max(-(-target // (BLOCK * depth)), 1) * BLOCK if cut else n
             self.blocks = -(-n // self.block) if n else 0
         count = math.prod(outer[:dealt]) * (self.blocks if not self.rows and self.kept else 1)
         self.items = count if math.prod(self.sizes[: self.kept]) else 0
@@ -210,9 +223,9 @@ class Nest(Kernel):
         self._plan_scratch()
 
     def _plan_scratch(self) -> None:
-        from nxjax.kernels.cpu.nest_emit import last_reads, scratch_of
+        from nxjax.kernels.cpu.nest_emit import last_reads, scratch_sizes
 
-        self.scratch = scratch_of(self)
+        self.scratch = sum(scratch_sizes(self))
         last = last_reads(self)
         # An output may lie where an input does that has the same elements in the same places, unless a pass after the
         # one that writes it reads the input again.

@@ -21,7 +21,7 @@ from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, lanes_of, mangled, vector
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.nest import DEAR, Iota, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest import BLOCK, DEAR, Iota, Nest, Output, Reduction
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -34,9 +34,9 @@ def emit(nest: Nest, module: Module, isa: Isa) -> None:
     f, words, lo, hi, scratch = nest.function(module)
     places = [pointer(f, words, i) for i in range(len(nest.inputs) + len(nest.outputs))]
     offset = 0
-    for slot in saved(nest):
+    for size in scratch_sizes(nest):
         places.append(f.at(scratch, offset))
-        offset += slot_bytes(nest, slot)
+        offset += size
     w = Writer(nest, f, isa)
     top = Scope({}, {}, places, [None] * len(nest.sizes))
     w.make_depth(top, 0)
@@ -63,7 +63,7 @@ def emit(nest: Nest, module: Module, isa: Isa) -> None:
 def saved(nest: Nest) -> list[int]:
     """Values of the whole space that later passes read back from scratch memory: those that are dear to make."""
     facts = nest.facts
-    if nest.sweeps == 1:
+    if nest.sweeps <= 1:
         return []
     uses: dict[int, set[int]] = {}
     for p in range(facts.passes):
@@ -113,8 +113,12 @@ def last_reads(nest: Nest) -> list[int]:
     return last
 
 
-def scratch_of(nest: Nest) -> int:
-    return sum(slot_bytes(nest, i) for i in saved(nest))
+def scratch_sizes(nest: Nest) -> list[int]:
+    """Bytes of what lies in scratch memory: saved values, or the accumulators of rows that are read whole."""
+    if nest.whole:
+        room = -(-nest.sizes[nest.lane] // BLOCK) * BLOCK  # whole tiles
+        return [room * m.accumulator.itemsize for m in nest.nodes if isinstance(m, Reduction)]
+    return [slot_bytes(nest, i) for i in saved(nest)]
 
 
 def needed(nest: Nest, number: int, have: Sequence[int]) -> list[int]:
@@ -152,7 +156,7 @@ def widths(nest: Nest, isa: Isa) -> tuple[int, int]:
     """Lanes of one register, and of the vectors that the code is written in: some registers, independent chains."""
     one = max(isa.lanes(register_bytes(nest)), 1)
     count = sum(isinstance(m, Reduction) for m in nest.nodes)
-    if nest.columns and nest.sweeps == 1 and nest.weight <= 8:
+    if nest.columns and nest.sweeps == 1 and nest.weight <= 8 and not nest.whole:
         many = max(isa.registers // 2 // max(count, 1), 1)
     else:
         many = 4 if nest.weight <= 10 else 2 if nest.weight <= 100 else 1
@@ -210,10 +214,11 @@ class Writer:
         self.count = len(nest.inputs)
         self.register, self.lanes = widths(nest, isa)
         self.saved = saved(nest)
+        slots = [] if nest.whole else self.saved
         self.strides = [
             *(x.strides for x in nest.inputs),
             *(y.strides for y in nest.outputs),
-            *(self._slot_strides(i) for i in self.saved),
+            *(self._slot_strides(i) for i in slots),
         ]
 
     def _slot_strides(self, index: int) -> tuple[int, ...]:
@@ -403,6 +408,10 @@ class Writer:
             from nxjax.kernels.cpu.rows import write
 
             write(self, scope)
+        elif nest.whole:
+            from nxjax.kernels.cpu.columns_whole import write
+
+            write(self, scope, scope.places[len(nest.inputs) + len(nest.outputs) :])
         else:
             from nxjax.kernels.cpu.columns import write
 
@@ -416,9 +425,18 @@ class Writer:
             sums = self.reductions(p)
             if made or sums or any(nest.inside(y) and facts.level[y.value] == p for y in nest.outputs):
                 run(p, scope, made)
-            for i in range(len(facts.depth)):
-                if facts.level[i] == p + 1 and not facts.full[i]:
-                    self.make(scope, i, here)
+            self.after(scope, here, p + 1)
+        self.stored(scope, here)
+
+    def after(self, scope: Scope, here: Here, level: int) -> None:
+        """What is made of the reductions of the pass before, and is not of the whole space."""
+        for i in range(len(self.facts.depth)):
+            if self.facts.level[i] == level and not self.facts.full[i]:
+                self.make(scope, i, here)
+
+    def stored(self, scope: Scope, here: Here) -> None:
+        """Store the outputs of the kept dimensions."""
+        nest, facts = self.nest, self.facts
         for k, out in enumerate(nest.outputs):
             if not nest.inside(out):
                 lanes = here.lanes if facts.wide[out.value] or (not nest.rows and out.strides[nest.lane]) else 0

@@ -42,6 +42,7 @@ MODULES: Final[tuple[str, ...]] = (
     "conv",
     "dot",
     "pool",
+    "quant",
     "random",
     "cumulative",
     "gather",

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 LARGE: Final = 4096  # elements from which on an input in another order is transposed first
 CUT: Final = 1 << 15  # elements of a block of a reduction that is cut
+TALL: Final = 1024  # rows of columns that a second pass finds in the second cache
+LONG: Final = 1 << 16  # elements of a row that it finds there
+FEW_ROWS: Final = 8  # with fewer rows than this, a reduction is better cut for threads than done in passes
 SHORT: Final = 8  # a row of no more elements is summed column by column, if there are many
 
 
@@ -110,6 +113,7 @@ class _Nest:
         self.dtypes = [v.dtype for v in plan.views]
         self.strides: list[tuple[int, ...]] = [plan.strides(v) for v in plan.views]
         self.nodes: list[Item] = []
+        self.reductions: dict[int, Reduce] = {}  # by value
         self.steps: dict[int, tuple[int, ...]] = {}  # of counts, by node
         n = len(plan.views)
         for i, (what, args) in enumerate(plan.nodes):
@@ -119,6 +123,7 @@ class _Nest:
             elif isinstance(what, Constant):
                 self.nodes.append(what)
             elif isinstance(what, Reduce):
+                self.reductions[n + i] = what
                 self.nodes.append(Reduction(what.op, at[0], what.start, what.dtype))
             else:
                 assert isinstance(what, Counted)
@@ -243,6 +248,7 @@ class _Nest:
 
 def _nest(b: Builder, n: _Nest) -> None:
     n.order()
+    _check_passes(n)
     if n.kept or n.reduced:
         n.transpose(b)
     n.collapse()
@@ -251,6 +257,19 @@ def _nest(b: Builder, n: _Nest) -> None:
         _cut(b, n, blocks)
     else:
         n.call(b)
+
+
+def _check_passes(n: _Nest) -> None:
+    """Raise `Apart` where a second pass would not find what the first one read in the caches."""
+    size = math.prod(n.size[d] for d in n.reduced)
+    kept = math.prod(n.size[d] for d in n.kept)
+    if size <= (TALL if not n.rows else LONG if kept >= FEW_ROWS else CUT):
+        return
+    inside = [i for i, t in n.targets if any(t.strides[d] for d in n.reduced)]
+    inside += [m.arg for m in n.nodes if isinstance(m, Reduction)]
+    for i in sorted(_below(n, inside)):
+        if i in n.reductions:
+            raise Apart(n.reductions[i])
 
 
 def _blocks(n: _Nest) -> int:
@@ -272,11 +291,9 @@ def _blocks(n: _Nest) -> int:
     block = max(CUT // per, 1)
     if n.rows and len(n.reduced) == 1:
         block = -(-block // BLOCK) * BLOCK
+        block = max(block, -(-size // (1024 * BLOCK)) * BLOCK)
     else:
-        block = max(block, 16)
-    block = max(block, -(-size // 1024))
-    if n.rows and len(n.reduced) == 1:
-        block = -(-block // BLOCK) * BLOCK
+        block = max(block, -(-size // 128), 16)
     return block if block < size else 0
 
 
