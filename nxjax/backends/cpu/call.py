@@ -9,7 +9,6 @@ Where the interpreter is one whose objects are laid out in another way, nothing 
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from nxjax.backends.cpu import call_layout
 from nxjax.backends.cpu.call_layout import Layout, Unknown
 from nxjax.backends.cpu.call_plan import Native, NoPlan, Plan
 from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import CpuBuffer, constant
 from nxjax.backends.cpu.native import objects, objects_buffer, objects_call, objects_tree
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
@@ -42,7 +42,6 @@ _BF_GETBUFFER: Final = 1
 _TP_DEALLOC: Final = 52
 _NO_INSTANCES: Final = 1 << 7
 
-_lock = threading.Lock()
 _why: list[str] = []  # why there is no native call path: empty while nobody has asked; "" where there is one
 _alive: list[Any] = []  # what the machine code's table names
 
@@ -65,7 +64,7 @@ def shortcut(program: CpuProgram, tape: Tape, jitted: Any, call: Repeated) -> No
         plan = Plan(call, _native(program, tape))
     except NoPlan:
         return
-    with _lock:
+    with COMPILING:
         known = [p for p in jitted._plans[1:] if p.key != plan.key] if jitted._plans else []
         plans = [plan, *known][:_PLANS]
         table = np.array([len(plans), *(p.address for p in plans)], np.uint64).tobytes()
@@ -93,7 +92,7 @@ def _native(program: CpuProgram, tape: Tape) -> Native:
 def install(jitted: type) -> str:
     """Make calls of the class ``jitted`` native, once. Why that cannot be; empty where it can."""
     if not _why:
-        with _lock:
+        with COMPILING:
             if not _why:
                 try:
                     _install(jitted)

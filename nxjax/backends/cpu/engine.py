@@ -6,12 +6,12 @@ LLVM's version, so that a second process compiles nothing. Code is never unloade
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, final
 
 from nxjax.backends import cache
+from nxjax.backends.cpu.locks import COMPILING
 from nxjax.errors import LoweringError
 from nxjax.kernels import cpu as kernels
 from nxjax.kernels.cpu.base import Kernel
@@ -51,7 +51,6 @@ class Engine:
         self._addresses: dict[str, int] = {}
         # Which file of the cache a symbol's code came from.
         self._files: dict[str, str] = {}
-        self._lock = threading.RLock()
         # How many modules this process has compiled; one that finds everything in the cache leaves it at zero.
         self.compilations = 0
 
@@ -60,7 +59,7 @@ class Engine:
         wanted = list(kernels)
         symbols = [k.symbol for k in wanted]
         unique = dict(zip(symbols, wanted, strict=True))
-        with self._lock:
+        with COMPILING:
             if any(s not in self._addresses for s in unique):
                 # Another process may have met the same kernels in other programs first, and so in other files.
                 listing = cache.key_of("cpu-program", self._version, *unique)
@@ -91,7 +90,7 @@ class Engine:
 
     def module(self, text: str, symbols: Sequence[str]) -> list[int]:
         """Addresses of ``symbols`` in a module given as text."""
-        with self._lock:
+        with COMPILING:
             key = cache.key_of("cpu-module", self._version, text)
             data = cache.load(key)
             if data is None:
@@ -143,7 +142,6 @@ class Engine:
 
 
 _engines: dict[tuple[str, int], Engine] = {}
-_lock = threading.Lock()
 
 
 def engine(isa: Isa, level: int = 2) -> Engine:
@@ -151,6 +149,6 @@ def engine(isa: Isa, level: int = 2) -> Engine:
     key = (isa.name, level)
     found = _engines.get(key)
     if found is None:
-        with _lock:
+        with COMPILING:
             found = _engines.get(key) or _engines.setdefault(key, Engine(isa, level))
     return found

@@ -7,7 +7,6 @@ second run, or as soon as somebody asks about it. Knows no kernel.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from nxjax.backends.base import Executable
 from nxjax.backends.cpu.executable import CpuExecutable
+from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.reference.quiet import quiet
 from nxjax.config import config
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -61,14 +61,13 @@ class FirstByMeaning(Executable):
         self._program = program
         self._make = make
         self._made: CpuExecutable | None = None
-        self._lock = threading.Lock()
         self._has_run = False
 
     @property
     def compiled(self) -> CpuExecutable:
         """Its machine code, made now if it was not."""
         if self._made is None:
-            with self._lock:
+            with COMPILING:
                 if self._made is None:
                     self._made = self._make()
         return self._made

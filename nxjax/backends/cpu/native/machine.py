@@ -112,7 +112,10 @@ def _poll(module: Module, system: System) -> None:
     (context,) = f.arguments
     put(f, _LOOK, context, F_LEFT)
     main = load(f, Value(f, "ptr", _MAIN))
-    with f.if_(main.ne(f.call("PyThread_get_thread_ident", "i64"))):
+    here = f.call("PyThread_get_thread_ident", "i64")
+    if system.name == "win32":  # an unsigned long, which has 32 bits there
+        here = here & 0xFFFF_FFFF
+    with f.if_(main.ne(here)):
         f.ret(f.constant("i64", OK))
     if system.clock >= 0:
         time = f.alloca("i64", 2, 8)

@@ -10,9 +10,11 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native import machine, pool, threads
 from nxjax.backends.cpu.native.abi import Addresses
 from nxjax.backends.cpu.native.sync import SYSTEM, System
@@ -131,10 +133,25 @@ class Runtime:
 
 
 def processors() -> int:
-    """How many processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """How many processors this process may run on; a container's share of time is rounded up."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(min(here, *map(_share, _SHARES)), 1)
+
+
+# Where Linux says how much time a container gets: microseconds, and of how many (control groups 2 and 1).
+_SHARES: Final[tuple[tuple[str, ...], ...]] = (
+    ("/sys/fs/cgroup/cpu.max",),
+    ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+)
+
+
+def _share(files: tuple[str, ...]) -> int:
+    """Processors' worth of time by what the files say; a large number where they say nothing."""
+    try:
+        numbers = [int(n) for file in files for n in Path(file).read_text().split()]
+    except (OSError, ValueError):  # no such files; "max"
+        return 2**20
+    return -(-numbers[0] // numbers[1]) if len(numbers) == 2 and min(numbers) > 0 else 2**20
 
 
 def out_of_memory(nbytes: int) -> MemoryLimitError:
@@ -148,13 +165,12 @@ def out_of_memory(nbytes: int) -> MemoryLimitError:
 
 
 _runtime: list[Runtime] = []
-_lock = threading.Lock()
 
 
 def runtime() -> Runtime:
     """The runtime of this process."""
     if not _runtime:
-        with _lock:
+        with COMPILING:
             if not _runtime:
                 _runtime.append(Runtime())
     return _runtime[0]

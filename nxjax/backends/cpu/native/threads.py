@@ -34,6 +34,7 @@ from nxjax.backends.cpu.native.sync import (
 from nxjax.kernels.cpu.ir import Function, Module, Value
 
 MOST: Final = 255  # helpers
+_STACK: Final = 4 * 2**20  # bytes; some systems give a thread no more than 128 KiB
 _OWN_KEPT: Final = 256 * 1024  # bytes of scratch that a helper keeps between regions
 
 # State. What several threads write lies on cache lines of its own.
@@ -217,6 +218,9 @@ def _start(module: Module, _: System) -> None:
     with f.if_(load(f, f.at(state, _STARTED)).uge(count)):
         f.ret(count)
     every, before, thread = f.alloca("i8", 128), f.alloca("i8", 128), f.alloca("i64", align=8)
+    attributes = f.alloca("i8", PTHREAD_BYTES)
+    f.call("pthread_attr_init", "i32", attributes)
+    f.call("pthread_attr_setstacksize", "i32", attributes, f.constant("i64", _STACK))
     f.call("sigfillset", "i32", every)
     for fault in _FAULTS:
         f.call("sigdelset", "i32", every, f.constant("i32", fault))
@@ -232,13 +236,14 @@ def _start(module: Module, _: System) -> None:
     f.call("pthread_mutex_init", "i32", f.at(slot, _LOCK), null(f))
     f.call("pthread_cond_init", "i32", f.at(slot, _WAKE), null(f))
     code = Value(f, "ptr", "@nx_helper")
-    failed = f.call("pthread_create", "i32", thread, null(f), code, slot)
+    failed = f.call("pthread_create", "i32", thread, attributes, code, slot)
     f.branch_if(failed.ne(0), "done", "made")
     f.label("made")
     f.call("pthread_detach", "i32", f.load("i64", thread, 8))
     store(f, have + 1, f.at(state, _STARTED))
     f.branch("turn")
     f.label("done")
+    f.call("pthread_attr_destroy", "i32", attributes)
     f.call("pthread_sigmask", "i32", f.constant("i32", _SET_MASK), before, null(f))
     f.ret(f.intrinsic("umin", "i64", load(f, f.at(state, _STARTED)), count))
 
