@@ -274,9 +274,12 @@ class Nest(Kernel):
     # --- the contract ---
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
-        """``xs`` have the nest's shape, or 1 where they are repeated; so have the outputs."""
+        """``xs`` have the nest's shape, or 1 where they are repeated.
+
+        Where a reduced dimension is cut, they have it whole, and not the dimension of the blocks.
+        """
         if self.total:
-            raise NotImplementedError("a cut reduction has its meaning with the nest that combines the blocks")
+            return self._blocks_meaning(xs)
         axes = tuple(range(self.kept, len(self.sizes)))
         known: list[NDArray] = [np.broadcast_to(x, self.sizes) for x in xs]
         for node in self.nodes:
@@ -302,6 +305,23 @@ class Nest(Kernel):
                 y = y[(..., *(np.s_[:1] for _ in axes))].reshape(self.sizes[: self.kept])
             found.append(np.ascontiguousarray(y))
         return found
+
+    def _blocks_meaning(self, xs: Sequence[NDArray]) -> Sequence[NDArray]:
+        axis, size = self.kept - 1, self.sizes[self.kept]
+        found: list[Sequence[NDArray]] = []
+        for start in range(0, self.total, size):
+            length = min(size, self.total - start)
+            parts = [x[(*(np.s_[:],) * axis, np.s_[start : start + length])] if x.shape[axis] > 1 else x for x in xs]
+            block = Nest(
+                (*self.sizes[1 : self.kept], length, *self.sizes[self.kept + 1 :]),
+                axis,
+                self.rows,
+                tuple([Input(x.dtype, x.strides[1:]) for x in self.inputs]),
+                self.nodes,
+                tuple([Output(y.value, y.strides[1:]) for y in self.outputs]),
+            )
+            found.append(block.meaning(*parts))
+        return [np.stack(ys) for ys in zip(*found, strict=True)]
 
     def emit(self, module: Module, isa: Isa) -> None:
         from nxjax.kernels.cpu.nest_emit import emit

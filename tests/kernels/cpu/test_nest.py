@@ -1,0 +1,198 @@
+"""Loop nests: machine code against the meaning, for random spaces, strides and graphs, cut into items anywhere."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nxjax.kernels.cpu.expression import Constant, Node
+from nxjax.kernels.cpu.nest import Input, Iota, Nest, Output, Reduction
+from nxjax.ops.arithmetic import add, mul, sub
+from nxjax.ops.compare import gt
+from nxjax.ops.elementary import exp
+from nxjax.ops.select import select_n
+from nxjax.trace import dtypes
+from tests.kernels.cpu.running import ISAS, run
+
+F32 = np.dtype(np.float32)
+LOWEST = np.float32(-np.inf).tobytes()
+ZERO = np.float32(0).tobytes()
+
+
+def dense(sizes, itemsize, order=None):
+    strides, step = [0] * len(sizes), itemsize
+    for d in reversed(order or range(len(sizes))):
+        strides[d] = step
+        step *= sizes[d]
+    return tuple(strides)
+
+
+def kept(sizes, count, itemsize):
+    return (*dense(sizes[:count], itemsize), *(0 for _ in sizes[count:]))
+
+
+def close(got, wanted, dtype=F32):
+    if dtype.kind in "fV" or "float" in dtype.name:
+        np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), rtol=2e-5, atol=2e-4)
+    else:
+        np.testing.assert_array_equal(got, wanted)
+
+
+def cuts_of(nest, data):
+    return sorted({data.draw(st.integers(0, nest.items)) for _ in range(3)}) if nest.items else []
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_elementwise(isa, data):
+    sizes = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 7, 16, 33, 64, 130]), min_size=1, max_size=3)))
+    dtype = data.draw(
+        st.sampled_from([F32, dtypes.bfloat16, np.dtype(np.int8), np.dtype(np.float64), np.dtype(np.int64)])
+    )
+    size = dtype.itemsize
+    order = data.draw(st.permutations(range(len(sizes))))
+    repeated = data.draw(st.integers(0, len(sizes) - 1))
+    y_shape = tuple(1 if d == repeated else n for d, n in enumerate(sizes))
+    y_strides = tuple(0 if d == repeated else s for d, s in enumerate(dense(y_shape, size)))
+    two = Constant(np.asarray(2, dtype).tobytes(), dtype)
+    nodes = (
+        two,
+        Node(add, (), (0, 1), dtype),
+        Iota(dtype, 3, tuple(data.draw(st.integers(-1, 1)) for _ in sizes)),
+        Node(mul, (), (3, 2), dtype),
+        Node(gt, (), (5, 4), dtypes.bool_),
+        Node(select_n, (), (6, 5, 0), dtype),
+    )
+    outputs = (Output(7, dense(sizes, size)), Output(6, dense(sizes, 1)))
+    nest = Nest(
+        sizes, len(sizes), False, (Input(dtype, dense(sizes, size, order)), Input(dtype, y_strides)), nodes, outputs
+    )
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, [sizes[d] for d in order]).astype(dtype).transpose(np.argsort(order))
+    y = rng.integers(-9, 9, y_shape).astype(dtype)
+    for got, wanted in zip(
+        run(nest, x, y, name=isa, cuts=cuts_of(nest, data), strided=True), nest.meaning(x, y), strict=True
+    ):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def softmax_like(sizes, count, rows, full):
+    """max, exp, sum, and a second reduction; with outputs of both kinds."""
+    nodes = (
+        Reduction("max", 0, LOWEST, F32),
+        Node(sub, (), (0, 1), F32),
+        Node(exp, (), (2,), F32),
+        Reduction("add", 3, ZERO, F32),
+        Node(mul, (), (3, 4), F32),
+        Node(add, (), (4, 1), F32),
+    )
+    outputs = [Output(6, kept(sizes, count, 4)), Output(1, kept(sizes, count, 4))]
+    if full:
+        outputs.append(Output(5, dense(sizes, 4)))
+    return Nest(sizes, count, rows, (Input(F32, dense(sizes, 4)),), nodes, tuple(outputs))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_passes(isa, rows, data):
+    pick = st.sampled_from([1, 2, 5, 16, 31, 64, 200])
+    sizes = tuple(data.draw(pick) for _ in range(data.draw(st.integers(2, 3))))
+    count = data.draw(st.integers(1, len(sizes) - 1))
+    if np.prod(sizes[count:]) == 1:
+        sizes = (*sizes[:-1], 3)
+    nest = softmax_like(sizes, count, rows, data.draw(st.booleans()))
+    x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    for got, wanted in zip(run(nest, x, name=isa, cuts=cuts_of(nest, data)), nest.meaning(x), strict=True):
+        close(got, wanted)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("shape", [(9, 700), (40, 1500), (3, 4, 1000), (100, 600)], ids=str)
+def test_whole_rows_of_columns(isa, shape):
+    """Accumulators of wide columns wait in memory; the first dimension is kept where there are three."""
+    count = len(shape) - 1
+    sizes = (*shape[: count - 1], shape[-1], shape[-2])  # kept with the lanes last, then reduced
+    strides = dense(shape, 4)
+    inner = (*strides[: count - 1], strides[-1], strides[-2])
+    nodes = (Node(mul, (), (0, 0), F32), Reduction("add", 1, ZERO, F32), Reduction("max", 0, LOWEST, F32))
+    outputs = (Output(2, kept(sizes, count, 4)), Output(3, kept(sizes, count, 4)))
+    nest = Nest(sizes, count, False, (Input(F32, inner),), nodes, outputs)
+    assert nest.whole
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    got = run(nest, x.swapaxes(-1, -2), name=isa, strided=True)
+    close(got[0], (x * x).sum(-2))
+    np.testing.assert_array_equal(got[1], x.max(-2))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.dtype(t) for t in ("int8", "uint16", "int32", "float16", "float64")], ids=str)
+@pytest.mark.parametrize("n", [2, 13, 64, 1000, 20000])
+def test_reductions_of_dtypes(isa, dtype, n):
+    x = np.random.default_rng(n).integers(0, 5, (3, n)).astype(dtype)
+    wide = F32 if dtype == np.float16 else dtype
+    nodes = (
+        Reduction("add", 0, np.asarray(0, wide).tobytes(), dtype),
+        Reduction("min", 0, np.asarray(100, dtype).tobytes(), dtype),
+    )
+    size = dtype.itemsize
+    outputs = (Output(1, (size, 0)), Output(2, (size, 0)))
+    nest = Nest((3, n), 1, True, (Input(dtype, (n * size, size)),), nodes, outputs)
+    total, least = run(nest, x, name=isa)
+    np.testing.assert_array_equal(least, x.min(1))
+    np.testing.assert_array_equal(total, x.astype(wide).sum(1, dtype=wide).astype(dtype))
+
+
+def test_sums_are_accurate():
+    """A long row is at least as exact as NumPy's pairwise sum, about."""
+    n = 1 << 20
+    x = np.random.default_rng(0).standard_normal((1, n)).astype(np.float32)
+    nest = Nest((1, n), 1, True, (Input(F32, (0, 4)),), (Reduction("add", 0, ZERO, F32),), (Output(1, (4, 0)),))
+    exact = x.astype(np.float64).sum()
+    ours = abs(run(nest, x)[0][0] - exact)
+    assert ours <= 4 * max(abs(x.sum() - exact), 1e-3)
+
+
+def test_what_may_lie_in_one_place():
+    inputs = (Input(F32, (40, 4)), Input(F32, (0, 4)))
+    nest = Nest((9, 10), 2, False, inputs, (Node(add, (), (0, 1), F32),), (Output(2, (40, 4)),))
+    assert nest.inplace == ((0, 0),)
+    # The row is read again after it has been written.
+    nodes = (Reduction("max", 0, LOWEST, F32), Node(add, (), (0, 0), F32), Node(mul, (), (0, 1), F32))
+    twice = Nest((9, 10), 1, True, inputs[:1], nodes, (Output(2, (40, 4)), Output(3, (40, 4))))
+    assert twice.inplace == ((1, 0),)
+
+
+def test_keys():
+    def nest(n, stride=4):
+        return Nest((n,), 1, False, (Input(F32, (stride,)),), (Node(add, (), (0, 0), F32),), (Output(1, (4,)),))
+
+    assert nest(5).key == nest(5).key != nest(6).key
+    assert nest(5).key != nest(5, 8).key
+    assert nest(5).title == "add"
+
+
+def test_nothing_and_one():
+    for n in (0, 1):
+        x = np.ones((n, 3), np.float32)
+        nest = Nest((n, 3), 1, True, (Input(F32, (12, 4)),), (Reduction("add", 0, ZERO, F32),), (Output(1, (4, 0)),))
+        assert nest.items == n
+        np.testing.assert_array_equal(run(nest, x)[0], x.sum(1))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
+def test_blocks_of_a_reduction(isa, rows):
+    """A dimension of 1000 in blocks of 300; the last one has 100."""
+    nodes = (Node(mul, (), (0, 0), F32), Reduction("add", 1, ZERO, F32))
+    strides, x_shape = ((1200, 4), (1000,)) if rows else ((300 * 28, 4, 28), (7, 1000))
+    sizes = (4, 300) if rows else (4, 7, 300)
+    outputs = (Output(2, kept(sizes, len(sizes) - 1, 4)),)
+    nest = Nest(sizes, len(sizes) - 1, rows, (Input(F32, strides),), nodes, outputs, 1000)
+    x = np.random.default_rng(0).standard_normal(x_shape[::-1]).astype(np.float32).T
+    (got,) = run(nest, x, name=isa, strided=True, cuts=[1, 3])
+    wanted = [(x[..., i : i + 300].astype(np.float64) ** 2).sum(-1) for i in range(0, 1000, 300)]
+    close(got, np.stack(wanted))
+    close(nest.meaning(x)[0], np.stack(wanted))

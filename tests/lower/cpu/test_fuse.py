@@ -1,0 +1,212 @@
+"""Fusion: how many kernels programs become, and random programs against the reference executor."""
+
+import random
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.config import config
+from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.lower import lower
+
+
+def tape(f, *xs):
+    program, _ = nx.make_jaxpr(f)(*xs).close_over()
+    return lower(program)
+
+
+def names(f, *xs):
+    return [c.kernel.title for c in tape(f, *xs).calls()]
+
+
+def layer_norm(x, g, b):
+    mean = x.mean(-1, keepdims=True)
+    var = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) / jnp.sqrt(var + 1e-5) * g + b
+
+
+X = jnp.ones((50, 100))
+ROW = jnp.ones((100,))
+
+
+@pytest.mark.parametrize(
+    ("f", "xs"),
+    [
+        (lambda x, y: jnp.tanh(x) * x + jnp.exp(-x * x) + y, (X, ROW)),
+        (lambda x: nx.nn.softmax(x), (X,)),
+        (lambda x: nx.nn.log_softmax(x, 0 - 1), (X,)),
+        (lambda x: nx.nn.logsumexp(x, -1), (X,)),
+        (layer_norm, (X, ROW, ROW)),
+        (lambda x: jnp.argmax(x, -1), (X,)),
+        (lambda x: (x.T + 1).reshape(10, 10, 50).sum(1), (X,)),
+        (lambda x: jnp.flip(x[:, ::2] * 2, 1).T.reshape(-1), (X,)),
+        (lambda x: x.mean(0), (X,)),
+        (lambda x: (x.reshape(5, 10, 100) + 1).transpose(2, 0, 1).reshape(500, 10).max(1), (X,)),
+    ],
+)
+def test_one_kernel(f, xs):
+    assert len(list(tape(f, *xs).calls())) == 1, tape(f, *xs)
+
+
+def test_an_optimizers_update_is_one_kernel_per_array():
+    def adam(p, g, m, v):
+        m = 0.9 * m + 0.1 * g
+        v = 0.99 * v + 0.01 * g * g
+        return p - 0.1 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+    program = tape(adam, X, X, X, X)
+    (call,) = program.calls()
+    assert len(call.outs) == 3
+    assert len(call.ins) == 4
+
+
+def test_views_cost_nothing():
+    assert names(lambda x: (x.T[1:, ::-2] + 0).sum(), X) == ["add"] or len(names(lambda x: x.T[1:].sum(), X)) == 1
+
+
+def test_what_is_dear_and_needed_twice_is_stored():
+    def f(x, w):
+        y = jnp.exp(x) + jnp.tanh(x)
+        return y @ w, y + 1
+
+    calls = list(tape(f, X, jnp.ones((100, 7))).calls())
+    assert sum("tanh" in c.kernel.key for c in calls) == 1
+
+
+def test_epilogues_are_part_of_products():
+    def f(x, w, b):
+        return jnp.maximum(x @ w + b, 0)
+
+    assert len([n for n in names(f, X, jnp.ones((100, 64)), jnp.ones((64,))) if n.startswith(("gemm", "gemv"))]) == 1
+    assert not [n for n in names(f, X, jnp.ones((100, 64)), jnp.ones((64,))) if "max" in n]
+
+
+def test_equal_layers_share_code():
+    def f(x, ws):
+        for w in ws:
+            x = layer_norm(jnp.tanh(x), w, w)
+        return x
+
+    program = tape(f, X, [ROW] * 6)
+    assert len({c.kernel.symbol for c in program.calls()}) <= 3
+
+
+def test_a_long_chain_is_cut():
+    def f(x):
+        for _ in range(300):
+            x = jnp.sin(x) * x
+        return x
+
+    calls = list(tape(f, ROW).calls())
+    assert 2 <= len(calls) <= 40
+    np.testing.assert_allclose(run("cpu", f, ROW)[0], run("reference", f, ROW)[0], rtol=1e-4)
+
+
+# --- random programs ---
+
+
+def step(rng, vals):
+    """One more value, or None."""
+    a = rng.choice(vals)
+    nd, name = a.ndim, a.dtype.name
+    real = "float" in name
+    match rng.randint(0, 13):
+        case 0:
+            return a + 1
+        case 1:
+            return a * 2
+        case 2:
+            b = rng.choice(vals).astype(a.dtype)
+            try:
+                shape = np.broadcast_shapes(a.shape, b.shape)
+            except ValueError:
+                return None
+            return a + b if np.prod(shape) <= 20000 else None
+        case 3 if nd:
+            return a.sum(rng.randrange(nd), keepdims=rng.random() < 0.5)
+        case 4 if nd and a.size:
+            return a.max(rng.randrange(nd), keepdims=rng.random() < 0.5)
+        case 5 if nd > 1:
+            order = list(range(nd))
+            rng.shuffle(order)
+            return a.transpose(order)
+        case 6:
+            n, shape = a.size, []
+            for d in (2, 3, 4, 5, 7):
+                while n and n % d == 0 and rng.random() < 0.6:
+                    shape.append(d)
+                    n //= d
+            shape.append(n)
+            rng.shuffle(shape)
+            return a.reshape(shape)
+        case 7 if nd:
+            d = rng.randrange(nd)
+            if not a.shape[d]:
+                return None
+            at = [slice(None)] * nd
+            at[d] = slice(rng.randrange(a.shape[d]), None, rng.choice([1, 1, 2, 3]))
+            return a[tuple(at)]
+        case 8 if nd:
+            return jnp.flip(a, rng.randrange(nd))
+        case 9:
+            return jnp.where(a > 0, a, -a)
+        case 10 if nd < 4 and a.size < 4000:
+            return jnp.broadcast_to(a, (rng.choice([1, 2, 5]), *a.shape))
+        case 11:
+            return a.astype(rng.choice([np.float32, np.int32, np.float64, jnp.bfloat16]))
+        case 12 if real:
+            return jnp.tanh(a)
+        case 13 if real and nd:
+            return a - a.mean(rng.randrange(nd), keepdims=True)
+    return None
+
+
+SHAPES = [(), (1,), (5,), (8, 9), (3, 4, 5), (2, 100), (70, 3), (0, 4), (16, 16), (2, 3, 4, 5), (130,), (257, 33)]
+DTYPES = [np.float32, np.float32, np.int32, np.float64, np.float16, jnp.bfloat16, np.int8]
+TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 4e-2, "bfloat16": 2e-1}
+
+
+def run(executor, f, *xs):
+    before, config.executor = config.executor, executor
+    try:
+        return [np.asarray(y) for y in nx.tree.leaves(nx.jit(lambda *a: f(*a))(*xs))]
+    finally:
+        config.executor = before
+
+
+@pytest.fixture(params=isa.possible())
+def isa_name(request):
+    before, config.cpu_isa = config.cpu_isa, request.param
+    yield request.param
+    config.cpu_isa = before
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_programs(isa_name, block):
+    for seed in range(1000 * block, 1000 * block + 8):
+        rng, numbers = random.Random(seed), np.random.default_rng(seed)
+        xs = []
+        for _ in range(rng.randint(1, 3)):
+            shape, dtype = rng.choice(SHAPES), rng.choice(DTYPES)
+            xs.append(jnp.asarray((numbers.integers(-40, 40, shape) / 8).astype(dtype)))
+        state = rng.getstate()
+
+        def f(*xs, state=state):
+            again = random.Random()
+            again.setstate(state)
+            vals = list(xs)
+            for _ in range(again.randint(3, 14)):
+                y = step(again, vals)
+                if y is not None:
+                    vals.append(y)
+            return tuple(vals[-again.randint(1, 3) :])
+
+        for got, wanted in zip(run("cpu", f, *xs), run("reference", f, *xs), strict=True):
+            assert got.shape == wanted.shape
+            assert got.dtype == wanted.dtype
+            tolerance = max(TOLERANCE.get(x.dtype.name, 0) for x in (*xs, got))
+            a, b = got.astype(np.float64), wanted.astype(np.float64)
+            scale = max(1, np.abs(b).max(initial=0, where=np.isfinite(b)))
+            np.testing.assert_allclose(a / scale, b / scale, rtol=tolerance, atol=tolerance, err_msg=str(seed))
