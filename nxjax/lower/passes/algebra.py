@@ -33,6 +33,10 @@ class Known(Protocol):
         """The number that every element of ``a`` is, as a NumPy scalar; None if that is not known."""
         ...
 
+    def once(self, a: Atom) -> bool:
+        """Whether ``a`` has one reader, so that changing its equation for that reader doubles no work."""
+        ...
+
 
 Found = Atom | Equation | tuple[Equation, ...] | None
 Row = Callable[[Equation, Known], Found]
@@ -268,9 +272,27 @@ def _transpose(e: Equation, known: Known) -> Atom | Equation | None:
     if inner is not None:
         composed = tuple(inner.params["permutation"][i] for i in order)
         return e.replaced(inner.inputs, e.outputs, {"permutation": composed})
+    inner = known.made_by(x, "dot_general")
+    if inner is not None and known.once(x):
+        return _swapped_product(e, inner)
     # An order that only moves dimensions of size 1 moves no element.
     moved = [i for i in order if x.type.shape[i] != 1]
     return _reshaped(e, x) if moved == sorted(moved) else None
+
+
+def _swapped_product(e: Equation, inner: Equation) -> Equation | None:
+    """The product of the operands the other way round, if that is all that the transpose ``e`` does to it."""
+    (lhs, rhs), params = inner.inputs, inner.params
+    (lhs_sums, rhs_sums), (lhs_batch, rhs_batch) = params["dimension_numbers"]
+    batch = len(lhs_batch)
+    middle = lhs.type.ndim - len(lhs_sums)
+    end = middle + rhs.type.ndim - batch - len(rhs_sums)
+    if tuple(e.params["permutation"]) != (*range(batch), *range(middle, end), *range(batch, middle)):
+        return None
+    swapped = {**params, "dimension_numbers": ((rhs_sums, lhs_sums), (rhs_batch, lhs_batch))}
+    if isinstance(params.get("precision"), tuple):
+        swapped["precision"] = tuple(reversed(params["precision"]))
+    return Equation(inner.op, (rhs, lhs), e.outputs, swapped, inner.source, inner.scope)
 
 
 @_row("rev")

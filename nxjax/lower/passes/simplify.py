@@ -8,6 +8,7 @@ Programs held by loops and choices are simplified too, with what they need not c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, final
 
@@ -57,6 +58,8 @@ class _Simplifier:
         self.splats: dict[Var, Any] = {}
         self.equal: dict[Any, Equation] = {}
         self.equations: list[Equation] = []
+        self.reads = Counter(a for e in program.equations for a in e.inputs)
+        self.reads.update(program.outputs)
 
     # --- what rows of algebra ask ---
 
@@ -68,6 +71,9 @@ class _Simplifier:
         if isinstance(a, Literal):
             return a.value.numpy()[()]  # pyright: ignore[reportAttributeAccessIssue]
         return self.splats.get(a)
+
+    def once(self, a: Atom) -> bool:
+        return self.reads[a] == 1
 
     # --- the walk ---
 
@@ -146,6 +152,8 @@ class _Simplifier:
             same = self.equal.setdefault(key, e)
             if same is not e:
                 self.env.update(zip(e.outputs, same.outputs, strict=True))
+                for kept, gone in zip(same.outputs, e.outputs, strict=True):
+                    self.reads[kept] += self.reads[gone]
                 return
         self.equations.append(e)
         for v in e.outputs:

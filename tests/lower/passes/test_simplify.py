@@ -139,6 +139,16 @@ def test_a_known_choice_is_made(index):
     assert names == ["cos" if index > 0 else "sin"]
 
 
+def test_a_transposed_product_is_the_other_product():
+    x, y = (np.arange(n * 3, dtype=np.float32).reshape(2, n // 2, 3) for n in (4, 8))
+    batched = lambda a, b: nx.einsum("bik,bjk->bij", a, b)
+    assert simple(lambda a, b: nx.transpose(batched(a, b), (0, 2, 1)), x, y) == ["dot_general"]
+    assert simple(lambda a, b: nx.transpose(batched(a, b), (1, 0, 2)), x, y) == ["dot_general", "transpose"]
+    # The product itself is wanted too.
+    names = simple(lambda a, b: (batched(a, b), nx.transpose(batched(a, b), (0, 2, 1))), x, y)
+    assert names == ["dot_general", "transpose"]
+
+
 def test_effects_and_barriers_are_not_merged():
     seen = []
 
