@@ -25,7 +25,16 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 
 DType = np.dtype[Any]
-_MODULES: Final = ("ops_arithmetic", "ops_bits", "math_exp", "math_log", "math_trig", "math_special", "threefry")
+_MODULES: Final = (
+    "ops_arithmetic",
+    "ops_bits",
+    "math_exp",
+    "math_log",
+    "math_trig",
+    "math_special",
+    "ops_quant",
+    "threefry",
+)
 
 
 @final

@@ -34,8 +34,10 @@ Combine = Literal["dot", "sum", "max", "min"]
 TAPS: Final = 64  # rows of the table
 
 
-def accumulator(dtype: DType) -> DType:
-    """What is summed in: float32 for narrow floats, int32 for products of int16."""
+def accumulator(dtype: DType, out: DType) -> DType:
+    """What is summed in: float32 for narrow floats, int32 for int16 where the sum is wanted in it."""
+    if dtype == dtypes.int16 and out == dtypes.int32:
+        return out
     return dtypes.float32 if dtype in dtypes.FLOAT and dtype.itemsize < 4 else dtype
 
 
@@ -72,7 +74,7 @@ class Pool(Kernel):
         self.dtype = dtype
         self.pad = np.asarray(pad).astype(dtype)
         self.out = out
-        self.acc = dtypes.int32 if combine == "dot" and dtype == dtypes.int16 else accumulator(dtype)
+        self.acc = accumulator(dtype, out)
         self.pixels, self.vectors = block
         self.lanes = lanes
         self.epilogue = epilogue or identity(out)
@@ -329,7 +331,7 @@ class _Writer:
         f, k, isa = self.f, self.k, self.isa
         if k.combine == "dot":
             kind: Kind = "f32" if k.acc == dtypes.float32 else "f64" if k.acc == dtypes.float64 else "i32"
-            kind = "pairs" if k.dtype == dtypes.int16 else kind
+            kind = "pairs" if k.dtype == dtypes.int16 and k.acc == dtypes.int32 else kind
             return lambda acc, x, w: multiply_add(f, isa, kind, x, w, acc)
         name = {"sum": "add", "max": "max", "min": "min"}[k.combine]
         return lambda acc, x, _: ops.emit(f, isa, name, {}, [k.acc, k.acc], k.acc, [acc, x])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -35,6 +35,9 @@ _GEOMETRY: Final = (
 _SHORT: Final = 8  # fewer input features than this do not make a loop
 
 
+Pack = Callable[[Builder, Setup, View, Kind, int], tuple[Setup, View]]
+
+
 def kind_of(dtype: DType, out: DType, depth: int) -> Kind:
     """How products of ``dtype`` are summed for a result of ``out``."""
     if dtype in dtypes.COMPLEX or dtype == dtypes.bool_ or out in dtypes.COMPLEX:
@@ -63,7 +66,7 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
     channel = numbers.out_spec[1]
     y = channels_last(type.shape, WORK[kind], channel)
     whole = [simplified(s) for s in setup(x, w, y, tuple(numbers), **given)]
-    is_long = any(_is_long(s) and not _is_single(s) for s in whole)
+    is_long = any(_is_long(s) and not is_single(s) for s in whole)
     # Where nothing can be paired, or the features are not what the loop runs along.
     alone = is_long or 1 < groups == window[numbers.rhs_spec[0]]
     work: Kind = "i32" if kind == "pairs" and alone else kind
@@ -89,6 +92,8 @@ def product(b: Builder, shape: Shape, dtype: DType, channel: int, emit: Any) -> 
     """A value that a kernel with an epilogue computes, best with ``channel`` innermost in memory."""
     y = Product(shape, dtype, emit)
     y.equation = b.equation
+    if channel != len(shape) - 1:
+        y.order = (*(i for i in range(len(shape)) if i != channel), channel)
     return y
 
 
@@ -109,10 +114,10 @@ def converted(b: Builder, v: View, dtype: DType, last: int) -> View:
 # --- one convolution without holes ---
 
 
-def one(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType) -> None:
-    """The convolution ``s`` of memory of ``x`` and ``w``."""
+def one(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType, pack: Pack | None = None) -> None:
+    """The convolution ``s`` of memory of ``x`` and ``w``; ``pack`` lays weights out, by default `weights`."""
     size = x.dtype.itemsize
-    if _is_single(s):
+    if is_single(s):
         depthwise(b, s, x, w, t, dtype)
         return
     if s.inputs == 1 or not math.prod(d.taps for d in s.dims):
@@ -126,18 +131,18 @@ def one(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTyp
         s, x = merged(b, s, x)
     if s.x_c != size and (s.padded or s.inputs >= _SHORT):
         s, x = gathered(b, s, x)
-    run(b, s, x, w, t, kind, dtype)
+    run(b, s, x, w, t, kind, dtype, pack or weights)
 
 
-def _is_single(s: Setup) -> bool:
+def is_single(s: Setup) -> bool:
     """One output channel per group: vectors run along groups."""
     return s.outputs == 1 and s.groups > 1 and len(s.dims) + (s.inputs > 1) <= 3
 
 
-def run(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType) -> None:
+def run(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType, pack: Pack) -> None:
     """One call of the kernel; weights are packed first unless they lie as it reads them."""
     target = isa.current()
-    s, w = weights(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
+    s, w = pack(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
     block = block_for(kind, target, s.outputs, s.pixels)
     axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in s.dims]
     axes = [NONE] * (3 - len(axes)) + axes
@@ -243,13 +248,13 @@ def long(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTy
     s = replace(s, batch=1, dims=(*s.dims[:-1], row, pixel), inputs=d.taps, x_c=d.x * d.dilation, w_c=d.w, x_n=0, y_n=0)
     for i, part in enumerate(cut(s, size)):
         if not i:
-            run(b, part, x, w, t, kind, dtype)
+            run(b, part, x, w, t, kind, dtype, weights)
             continue
         # What is there already is an operand of the next part.
         dims = tuple(replace(d, more=(d.y,)) for d in part.dims)
         part = replace(part, dims=dims, more_n=(part.y_n,), more_group=(part.y_group,), more_offset=(part.y_offset,))
         plus = Expression((dtype, dtype), (Node(add, (), (0, 1), dtype),), (2,))
-        run(b, part, x, w, replace(t, expression=plus, operands=t.outputs), kind, dtype)
+        run(b, part, x, w, replace(t, expression=plus, operands=t.outputs), kind, dtype, weights)
 
 
 def cut(s: Setup, size: int) -> list[Setup]:

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nxjax.kernels.cpu.conv import Extra
-from nxjax.kernels.cpu.expression import Expression, identity
+from nxjax.kernels.cpu.expression import Expression
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.layout import channels_last, copy, shifted
 from nxjax.lower.cpu.rules.conv_shape import Setup
-from nxjax.trace.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +76,3 @@ def unit(b: Builder, v: View, last: int) -> View:
 def at(v: View, offset: int) -> View:
     """The memory of ``v`` from ``offset`` bytes on."""
     return shifted(v, offset, v.shape, v.strides)
-
-
-def plain(y: View, dtype: DType, channel: int = -1) -> Tail:
-    """Results as they are."""
-    return Tail(identity(dtype), (), (y,), channel)

@@ -10,16 +10,17 @@ from typing import Any
 
 from nxjax.kernels.cpu import convert, isa
 from nxjax.kernels.cpu.conv import NONE, Axis, Problem
+from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.pool import Combine, Pool, accumulator
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import copy, ordered, shifted
 from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, phases
 from nxjax.lower.cpu.rules.conv_tail import Tail
-from nxjax.lower.cpu.rules.conv_tail import plain as plain_tail
 from nxjax.ops.window import highest, lowest
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
+from nxjax.trace.types import Shape
 
 _COMBINE: dict[str, Combine] = {
     "reduce_window_sum": "sum",
@@ -39,61 +40,70 @@ def reduce_window(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     dtype = type.dtype
     if dtype in dtypes.COMPLEX or dtype == dtypes.bool_ or dtypes.bit_width(dtype) < 8 or not convert.known(dtype):
         raise NoKernel(f"windows of {dtype.name}")
-    p = e.params
+    combine = _COMBINE[e.op.name]
+    if not type.size:
+        return [b.new(type)]
+    return [pooled(b, b.view(x), type.shape, combine, neutral(combine, dtype), dtype, e.params)]
+
+
+def pooled(
+    b: Builder,
+    v: View,
+    shape: Shape,
+    combine: Combine,
+    pad: Any,
+    out: DType,
+    p: Any,
+    expression: Expression | None = None,
+    operands: tuple[View, ...] = (),
+) -> View:
+    """The windows of ``v`` that an op's params ``p`` describe, combined; ``expression`` gets them in ``out``.
+
+    ``operands`` are of the result's ``shape`` and vary along dimensions with windows only.
+    """
+    expression = expression or identity(out)
     windows, steps, padding = p["window_dimensions"], p["window_strides"], p["padding"]
     holes, spread = p["base_dilation"], p["window_dilation"]
     ndim = len(windows)
     plain = [i for i in range(ndim) if windows[i] == steps[i] == holes[i] == 1 and padding[i] == (0, 0)]
     sliding = [i for i in range(ndim) if i not in plain]
-    if not type.size or not sliding:
-        return _trivial(b, e, x)
     if len(sliding) > 3:
         raise NoKernel("windows over more than three dimensions")
-    v = b.view(x)
-    # Of the dimensions without windows the one with the least stride has the channels, if it is worth while.
+    # Of the dimensions without windows the one with the least stride has the channels.
     inner = min((i for i in plain if v.shape[i] > 1), key=lambda i: (abs(v.strides[i]), -v.shape[i]), default=None)
-    if inner is not None and (v.strides[inner] != dtype.itemsize or not _joins(v, [i for i in plain if i != inner])):
-        order = [*(i for i in plain if i != inner), *sliding, inner]
-        out = ordered(v.shape, dtype, order, 64)
-        copy(b, v, out)
-        v = out
     rest = [i for i in plain if i != inner]
     order = [*rest, *sliding, *([] if inner is None else [inner])]
-    y = ordered(type.shape, dtype, order)
-    combine = _COMBINE[e.op.name]
+    if inner is not None and (v.strides[inner] != v.dtype.itemsize or not _joins(v, rest)):
+        near = ordered(v.shape, v.dtype, order, 64)
+        copy(b, v, near)
+        v = near
+    y = ordered(shape, expression.out_dtypes[0], order, 64)
     # Dimensions without windows are one batch.
-    batch = math.prod(v.shape[i] for i in rest)
-    real = [i for i in rest if v.shape[i] > 1]
-    last = real[-1] if real else None
-    size = dtype.itemsize
-    channels = 1 if inner is None else v.shape[inner]
+    last = next((i for i in reversed(rest) if v.shape[i] > 1), None)
+    step = lambda u: 0 if last is None else u.strides[last]
     whole = Setup(
-        batch, channels, 1, 1, (), 0 if last is None else v.strides[last], size, size, 0, 0, 0,
-        0 if last is None else y.strides[last], size,
+        math.prod(v.shape[i] for i in rest), 1 if inner is None else v.shape[inner], 1, 1, (), step(v),
+        v.dtype.itemsize, v.dtype.itemsize, 0, 0, 0, step(y), y.dtype.itemsize,
+        more_n=tuple(map(step, operands)), more_group=(0,) * len(operands),
     )  # fmt: skip
     dims = [
         list(
             phases(
                 Dim(
-                    v.shape[i],
-                    y.shape[i],
-                    windows[i],
-                    steps[i],
-                    spread[i],
-                    padding[i][0],
-                    v.strides[i],
-                    0,
-                    y.strides[i],
+                    v.shape[i], shape[i], windows[i], steps[i], spread[i], padding[i][0], v.strides[i], 0, y.strides[i],
+                    tuple(u.strides[i] for u in operands),
                 ),
                 holes[i],
             )
         )
         for i in sliding
-    ]
+    ]  # fmt: skip
+    t = Tail(expression, operands, (y,), ndim - 1 if inner is None else inner)
     for chosen in itertools.product(*dims):
-        s = replace(whole, dims=tuple(c[0] for c in chosen), y_offset=sum(c[2] for c in chosen))
-        channelwise(b, s, v, None, plain_tail(y, dtype), combine, neutral(combine, dtype), dtype)
-    return [y]
+        others = tuple(sum(c[3][i] for c in chosen) for i in range(len(operands)))
+        s = replace(whole, dims=tuple(c[0] for c in chosen), y_offset=sum(c[2] for c in chosen), more_offset=others)
+        channelwise(b, s, v, None, t, combine, pad, out)
+    return y
 
 
 def _joins(v: View, dims: Sequence[int]) -> bool:
@@ -106,18 +116,11 @@ def _joins(v: View, dims: Sequence[int]) -> bool:
     return True
 
 
-def _trivial(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
-    type = e.outputs[0].type
-    if not type.size:
-        return [b.new(type)]
-    return [b.view(x)]
-
-
 def channelwise(b: Builder, s: Setup, x: View, w: View | None, t: Tail, combine: Combine, pad: Any, out: DType) -> None:
     """One call: the groups of ``s`` are channels, adjacent in x, weights and y; its inputs, if many, are taps."""
     target = isa.current()
     dtype = x.dtype
-    acc = dtypes.int32 if combine == "dot" and dtype == dtypes.int16 else accumulator(dtype)
+    acc = accumulator(dtype, out)
     dims = [d for d in s.dims if not d.trivial]
     if s.inputs > 1:
         dims.insert(0, Dim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0, (0,) * len(t.more)))

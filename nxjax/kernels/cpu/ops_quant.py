@@ -1,0 +1,341 @@
+"""Integer arithmetic of quantized values on registers: what epilogues and loop nests of quantized ops are made of.
+
+A quantized value is stored as int16, *centred*: its integer less the zero point of its grid, so that 0 means 0 for
+products, sums and padding alike. These are no ops of programs: a lowering puts them into expressions. Each has its
+meaning in NumPy beside its code, said by `nxjax.ops.fixed`. All names begin with ``stored_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.kernels.cpu.ir import Function, Value, lanes_of, vector, with_element
+from nxjax.kernels.cpu.ops import Site, op
+from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
+from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.ops.quant_products import stored_bias
+from nxjax.trace import dtypes
+
+NDArray = np.ndarray[Any, Any]
+INT: Final = frozenset((dtypes.int16, dtypes.int32))
+
+
+@final
+class Stored:
+    """A step on stored values, in the place of an op: a name for its code and a meaning."""
+
+    def __init__(self, name: str, eval: Callable[..., Any]) -> None:
+        self.name = name
+        self.eval = eval
+
+
+# --- to and from the grid ---
+
+
+def _quantized(x: NDArray, *, grid: Grid) -> NDArray:
+    return (grid.quantize(x).astype(np.int32) - grid.zero_point).astype(np.int16)
+
+
+def _real(q: NDArray, *, grid: Grid) -> NDArray:
+    return np.asarray(q.astype(np.float32) * np.float32(grid.scale))  # pyright: ignore[reportArgumentType]
+
+
+quantized = Stored("stored_quantize", _quantized)
+real = Stored("stored_real", _real)
+
+
+@op("stored_quantize", (dtypes.float32,), exact=True)
+def _emit_quantize(s: Site) -> Value:
+    """`Grid.quantize` less the zero point: the quotient cut, and one step further where half or more is left."""
+    f, (x,), grid = s.f, s.xs, s.params["grid"]
+    low, high = (v - grid.zero_point for v in grid.limits)
+    ratio = x / f.constant(x.type, float(np.float32(grid.scale)))
+    whole = f.intrinsic("trunc", x.type, ratio)
+    left = f.intrinsic("fabs", x.type, ratio - whole)
+    step = f.select(left.ge(0.5), f.intrinsic("copysign", x.type, f.constant(x.type, 1.0), ratio), 0.0)
+    rounded = f.select(ratio.is_nan(), 0.0, whole + step)
+    kept = f.select(rounded.gt(float(low)), rounded, float(low))
+    kept = f.select(kept.lt(float(high)), kept, float(high))
+    return kept.convert(with_element(x.type, "i32")).convert(with_element(x.type, "i16"))
+
+
+@op("stored_real", (dtypes.int16,), exact=True)
+def _emit_real(s: Site) -> Value:
+    (q,), grid = s.xs, s.params["grid"]
+    type = with_element(q.type, "float")
+    return q.convert(with_element(q.type, "i32")).convert(type) * float(np.float32(grid.scale))
+
+
+# --- weights, biases, factors ---
+
+
+def _weight(w: NDArray, scale: NDArray, last: int) -> NDArray:
+    with np.errstate(all="ignore"):
+        ratio = w.astype(np.float32) / scale.astype(np.float32)
+        return np.clip(np.nan_to_num(np.rint(ratio)), -last, last).astype(np.int32)
+
+
+def _pair(low: NDArray, high: NDArray, scale: NDArray, *, last: int) -> NDArray:
+    return (_weight(low, scale, last) & 0xFFFF) | (_weight(high, scale, last) << 16)
+
+
+pair = Stored("stored_pair", _pair)
+single = Stored("stored_single", lambda w, scale, *, last: _weight(w, scale, last) & 0xFFFF)
+
+
+def _emitted_weight(f: Function, w: Value, scale: Value, last: int) -> Value:
+    """``rint(w / scale)`` in the symmetric range, as i32."""
+    ratio = f.intrinsic("rint", w.type, w / scale)
+    kept = f.select(ratio.gt(-float(last)), ratio, -float(last))
+    kept = f.select(kept.lt(float(last)), kept, float(last))
+    return f.select(ratio.is_nan(), 0.0, kept).convert(with_element(w.type, "i32"))
+
+
+@op("stored_pair", (dtypes.float32,), exact=True)
+def _emit_pair(s: Site) -> Value:
+    low, high, scale = s.xs
+    last = s.params["last"]
+    return (_emitted_weight(s.f, low, scale, last) & 0xFFFF) | (_emitted_weight(s.f, high, scale, last) << 16)
+
+
+@op("stored_single", (dtypes.float32,), exact=True)
+def _emit_single(s: Site) -> Value:
+    w, scale = s.xs
+    return _emitted_weight(s.f, w, scale, s.params["last"]) & 0xFFFF
+
+
+def _bias(b: NDArray, w_scale: NDArray, *, x_grid: Grid) -> NDArray:
+    return stored_bias(b, x_grid, w_scale).astype(np.int32)
+
+
+def _factor(w_scale: NDArray, x_grid: Grid, y_grid: Grid) -> NDArray:
+    product = np.float64(np.float32(x_grid.scale)) * w_scale.astype(np.float64)  # pyright: ignore[reportArgumentType]
+    return product / np.float64(np.float32(y_grid.scale))  # pyright: ignore[reportArgumentType]
+
+
+def _mantissa(w_scale: NDArray, *, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
+    return quantize_multiplier(_factor(w_scale, x_grid, y_grid), rounding)[0].astype(np.int32)
+
+
+def _exponent(w_scale: NDArray, *, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
+    return quantize_multiplier(_factor(w_scale, x_grid, y_grid), rounding)[1].astype(np.int32)
+
+
+bias = Stored("stored_bias", _bias)
+mantissa = Stored("stored_mantissa", _mantissa)
+exponent = Stored("stored_exponent", _exponent)
+
+
+@op("stored_bias", (dtypes.float32,), exact=True)
+def _emit_bias(s: Site) -> Value:
+    f, (b, w_scale) = s.f, s.xs
+    double = with_element(b.type, "double")
+    ratio = b.convert(double) / (w_scale.convert(double) * float(np.float32(s.params["x_grid"].scale)))
+    whole = f.intrinsic("rint", double, ratio)
+    last = float(2**31 - 1)
+    kept = f.select(whole.gt(-last), whole, -last)
+    kept = f.select(kept.lt(last), kept, last)
+    return f.select(whole.is_nan(), 0.0, kept).convert(with_element(b.type, "i32"))
+
+
+def _parts(s: Site) -> tuple[Value, Value]:
+    """`quantize_multiplier` of a positive factor by its bits: of 53 significant ones 31 are kept, halves up."""
+    f, (w_scale,) = s.f, s.xs
+    double, long = with_element(w_scale.type, "double"), with_element(w_scale.type, "i64")
+    product = w_scale.convert(double) * float(np.float32(s.params["x_grid"].scale))
+    bits = (product / float(np.float32(s.params["y_grid"].scale))).bitcast(long)
+    power = bits.lshr(52) - 1022
+    kept = ((bits & ((1 << 52) - 1)) + ((1 << 52) + (1 << 21))).lshr(22)
+    full = kept.ge(1 << 31)
+    kept = f.select(full, 1 << 30, kept)
+    power = f.select(full, power + 1, power)
+    gone = power.lt(-31)
+    if s.params["rounding"] == "single":
+        great = power.gt(30)
+        kept, power = f.select(great, (1 << 31) - 1, kept), f.select(great, 30, power)
+    return f.select(gone, 0, kept), f.select(gone, 0, power)
+
+
+@op("stored_mantissa", (dtypes.float32,), exact=True)
+def _emit_mantissa(s: Site) -> Value:
+    return _parts(s)[0].convert(with_element(s.xs[0].type, "i32"))
+
+
+@op("stored_exponent", (dtypes.float32,), exact=True)
+def _emit_exponent(s: Site) -> Value:
+    return _parts(s)[1].convert(with_element(s.xs[0].type, "i32"))
+
+
+# --- rescaling ---
+
+
+def _clipped(x: NDArray, grid: Grid, lo: int, hi: int) -> NDArray:
+    return (np.clip(wrap32(x + grid.zero_point), lo, hi) - grid.zero_point).astype(np.int16)
+
+
+def _rescaled(
+    acc: NDArray, b: NDArray, m: NDArray, e: NDArray, *, grid: Grid, lo: int, hi: int, rounding: Rounding
+) -> NDArray:
+    return _clipped(rescale(wrap32(acc.astype(np.int64) + b), m, e, rounding), grid, lo, hi)
+
+
+rescaled = Stored("stored_rescale", _rescaled)
+
+
+def high_product(f: Function, x: Value, m: Value) -> Value:
+    """``floor(x * m / 2**31 + 1/2)`` of i32, low 32 bits: even and odd lanes apart, as processors multiply them."""
+    lanes = lanes_of(x.type)
+    if lanes < 2:
+        long = with_element(x.type, "i64")
+        return ((x.convert(long) * m.convert(long) + (1 << 30)) >> 31).convert(x.type)
+    half = vector("i64", lanes // 2)
+    a, b = x.bitcast(half), m.bitcast(half)
+    even = ((a << 32 >> 32) * (b << 32 >> 32) + (1 << 30)).lshr(31)
+    odd = ((a >> 32) * (b >> 32) + (1 << 30)) << 1
+    return ((even & 0xFFFFFFFF) | (odd & -(1 << 32))).bitcast(x.type)
+
+
+def rescaled_by(f: Function, x: Value, m: Value, e: Value, rounding: Rounding) -> Value:
+    """`fixed.point.rescale` of i32 by a multiplier and a shift per lane."""
+    if rounding == "single":
+        long = with_element(x.type, "i64")
+        right = 31 - e.convert(long)
+        one = f.constant(long, 1)
+        total = x.convert(long) * m.convert(long) + (one << (right - 1))
+        return (total >> right).convert(x.type)
+    zero = f.constant(x.type, 0)
+    left = f.intrinsic("smax", x.type, e, zero) & 31
+    right = f.intrinsic("smax", x.type, zero - e, zero)
+    high = high_product(f, x << left, m)
+    mask = (f.constant(x.type, 1) << right) - 1
+    # Halves away from zero: up, unless what is cut off is just half of a negative number.
+    limit = mask.lshr(1) + high.lshr(31)
+    up = (high & mask).gt(limit)
+    return (high >> right) + up.convert(x.type, signed=False)
+
+
+def placed(f: Function, x: Value, grid: Grid, lo: int, hi: int) -> Value:
+    """A rescaled value on its grid: clipped, centred, as i16."""
+    y = x + grid.zero_point
+    y = f.intrinsic("smax", x.type, y, f.constant(x.type, lo))
+    y = f.intrinsic("smin", x.type, y, f.constant(x.type, hi))
+    return (y - grid.zero_point).convert(with_element(x.type, "i16"))
+
+
+@op("stored_rescale", (dtypes.int32,), exact=True)
+def _emit_rescale(s: Site) -> Value:
+    acc, b, m, e = s.xs
+    p = s.params
+    return placed(s.f, rescaled_by(s.f, acc + b, m, e, p["rounding"]), p["grid"], p["lo"], p["hi"])
+
+
+def constant_factor(f: Function, x: Value, factor: float, rounding: Rounding) -> Value:
+    """`rescaled_by` of a factor that is known."""
+    m, e = (int(v) for v in quantize_multiplier(factor, rounding))
+    return rescaled_by(f, x, f.constant(x.type, m), f.constant(x.type, e), rounding)
+
+
+# --- sums, products, other grids ---
+
+
+def sum_factors(x_grid: Grid, y_grid: Grid, out: Grid) -> tuple[float, float, float]:
+    """Both operands' factors to half of the coarser scale with 20 more bits, and the factor from there."""
+    x, y, z = (np.float32(g.scale) for g in (x_grid, y_grid, out))  # pyright: ignore[reportArgumentType]
+    twice = np.float64(np.float32(2) * max(x, y))
+    return float(np.float64(x) / twice), float(np.float64(y) / twice), float(twice / np.float64(np.float32(2**20) * z))
+
+
+def _sum(
+    p: NDArray, q: NDArray, *, sign: int, x_grid: Grid, y_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding
+) -> NDArray:
+    a, b, c = sum_factors(x_grid, y_grid, out)
+    left, right = (
+        rescale(wrap32(v.astype(np.int64) << 20), *quantize_multiplier(r, rounding), rounding)
+        for v, r in ((p, a), (q, b))
+    )
+    return _clipped(rescale(wrap32(left + sign * right), *quantize_multiplier(c, rounding), rounding), out, lo, hi)
+
+
+def product_factor(x_grid: Grid, y_grid: Grid, out: Grid) -> float:
+    x, y, z = (np.float32(g.scale) for g in (x_grid, y_grid, out))  # pyright: ignore[reportArgumentType]
+    with np.errstate(under="ignore"):
+        return float(x * y / z)
+
+
+def _product(
+    p: NDArray, q: NDArray, *, x_grid: Grid, y_grid: Grid, out: Grid, lo: int, hi: int, rounding: Rounding
+) -> NDArray:
+    total = wrap32(p.astype(np.int64) * q)
+    real = product_factor(x_grid, y_grid, out)
+    return _clipped(rescale(total, *quantize_multiplier(real, rounding), rounding), out, lo, hi)
+
+
+def _moved(p: NDArray, *, factor: float, out: Grid, lo: int, hi: int, rounding: Rounding) -> NDArray:
+    return _clipped(rescale(p.astype(np.int64), *quantize_multiplier(factor, rounding), rounding), out, lo, hi)
+
+
+summed = Stored("stored_sum", _sum)
+multiplied = Stored("stored_product", _product)
+moved = Stored("stored_move", _moved)
+
+
+def _wide(x: Value) -> Value:
+    return x.convert(with_element(x.type, "i32"))
+
+
+@op("stored_sum", (dtypes.int16,), exact=True)
+def _emit_sum(s: Site) -> Value:
+    f, p = s.f, s.params
+    a, b, c = sum_factors(p["x_grid"], p["y_grid"], p["out"])
+    left, right = (constant_factor(f, _wide(v) << 20, r, p["rounding"]) for v, r in zip(s.xs, (a, b), strict=True))
+    total = left + right if p["sign"] > 0 else left - right
+    return placed(f, constant_factor(f, total, c, p["rounding"]), p["out"], p["lo"], p["hi"])
+
+
+@op("stored_product", (dtypes.int16,), exact=True)
+def _emit_product(s: Site) -> Value:
+    f, p = s.f, s.params
+    x, y = map(_wide, s.xs)
+    total = constant_factor(f, x * y, product_factor(p["x_grid"], p["y_grid"], p["out"]), p["rounding"])
+    return placed(f, total, p["out"], p["lo"], p["hi"])
+
+
+@op("stored_move", (dtypes.int16,), exact=True)
+def _emit_move(s: Site) -> Value:
+    f, p = s.f, s.params
+    return placed(f, constant_factor(f, _wide(s.xs[0]), p["factor"], p["rounding"]), p["out"], p["lo"], p["hi"])
+
+
+# --- means of windows ---
+
+
+def _average(total: NDArray, count: NDArray, *, grid: Grid) -> NDArray:
+    from nxjax.ops.fixed.reduce import average
+
+    # The sum is of centred integers, the mean is of stored ones.
+    stored = total.astype(np.int64) + count.astype(np.int64) * grid.zero_point
+    return (average(stored, count, *grid.limits) - grid.zero_point).astype(np.int16)
+
+
+averaged = Stored("stored_average", _average)
+
+
+@op("stored_average", (dtypes.int32,), exact=True)
+def _emit_average(s: Site) -> Value:
+    """Halves away from zero: of sizes, with the sign put back. Quotients of such whole numbers are exact in float64."""
+    f, (total, count) = s.f, s.xs
+    grid = s.params["grid"]
+    stored = total + count * grid.zero_point
+    double = with_element(total.type, "double")
+    zero = f.constant(total.type, 0)
+    size = f.intrinsic("smax", total.type, stored, zero - stored) + count.lshr(1)
+    # The quotient of whole numbers below 2^31, taken half a step up, is never rounded over the next one.
+    whole = ((size.convert(double) + 0.5) / count.convert(double)).convert(total.type)
+    signed = f.select(stored.gt(0), whole, zero - whole)
+    low, high = grid.limits
+    kept = f.intrinsic("smin", total.type, f.intrinsic("smax", total.type, signed, f.constant(total.type, low)),
+                       f.constant(total.type, high))  # fmt: skip
+    return (kept - grid.zero_point).convert(with_element(total.type, "i16"))

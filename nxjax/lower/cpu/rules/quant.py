@@ -1,0 +1,267 @@
+"""Quantized ops by exact integer kernels. Between them values stay integers: int16, less the zero point.
+
+A result is a graph of one step, `ops_quant.real` of its integers. A quantized op that reads it on the same grid takes
+the integers; anything else takes the float values, which are then made in its own kernel. What has no rule here (the
+16-bit grids, softmax, resizing) is run as the ops that it is made of, which give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.kernels.cpu import ops_quant as steps
+from nxjax.kernels.cpu.conv import Kind
+from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.nest import Input, Nest, Output
+from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
+from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted
+from nxjax.lower.cpu.lazy import Lazy, Leaf, Map
+from nxjax.lower.cpu.rules.conv import is_single, one
+from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
+from nxjax.lower.cpu.rules.conv_tail import tail, unit
+from nxjax.lower.cpu.rules.pool import depthwise, pooled
+from nxjax.ops.fixed.elementwise import requantize_factor
+from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_snap import symmetric_limit
+from nxjax.ops.window import reduce_window_sum
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation
+from nxjax.trace.types import Shape
+
+_BYTES: Final = (dtypes.int8, dtypes.uint8, dtypes.int4)
+
+
+def need_bytes(*grids: Grid) -> None:
+    """Only grids of eight bits and less are stored as int16 less the zero point."""
+    if any(g.dtype not in _BYTES or isinstance(g.scale, tuple) for g in grids):
+        raise NoKernel("grids of more than eight bits")
+
+
+def step(b: Builder, what: steps.Stored, args: Sequence[Lazy], shape: Shape, dtype: DType, **params: Any) -> Lazy:
+    """One step on elements, as part of a graph."""
+    op: Any = what
+    y = Map(op, tuple(sorted(params.items())), tuple(args), shape, dtype)
+    y.equation = b.equation
+    return y
+
+
+def integers(b: Builder, x: Any, grid: Grid) -> Lazy:
+    """The integers of a value on ``grid``, less its zero point."""
+    if isinstance(x, Map) and x.op is _op(steps.real) and x.args and dict(x.params)["grid"] == grid:
+        return x.args[0]
+    value = b.lazy(x)
+    return step(b, steps.quantized, [value], value.shape, dtypes.int16, grid=grid)
+
+
+def values(b: Builder, q: Lazy, grid: Grid) -> Lazy:
+    """The float values of integers."""
+    return step(b, steps.real, [q], q.shape, dtypes.float32, grid=grid)
+
+
+# --- elementwise ---
+
+
+@rule("quantize_dequantize")
+def quantize_dequantize(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    grid = e.params["grid"]
+    need_bytes(grid)
+    return [values(b, integers(b, x, grid), grid)]
+
+
+@rule("requantize")
+def requantize(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    p = e.params
+    x_grid, out = p["x_grid"], p["y_grid"]
+    need_bytes(x_grid, out)
+    factor = float(requantize_factor(x_grid, out, p["lo"], p["hi"]))
+    q = integers(b, x, x_grid)
+    given = {"factor": factor, "out": out, "lo": p["lo"], "hi": p["hi"], "rounding": p["rounding"]}
+    return [values(b, step(b, steps.moved, [q], q.shape, dtypes.int16, **given), out)]
+
+
+@rule("qadd", "qsub", "qmul")
+def binary(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
+    p = dict(e.params)
+    x_grid, y_grid, out = p["x_grid"], p["y_grid"], p.pop("out_grid")
+    need_bytes(x_grid, y_grid, out)
+    args = [integers(b, x, x_grid), integers(b, y, y_grid)]
+    what = steps.multiplied if e.op.name == "qmul" else steps.summed
+    if what is steps.summed:
+        p["sign"] = 1 if e.op.name == "qadd" else -1
+    return [values(b, step(b, what, args, args[0].shape, dtypes.int16, out=out, **p), out)]
+
+
+# --- windows ---
+
+
+@rule("qavgpool")
+def qavgpool(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type, p = e.outputs[0].type, e.params
+    grid = p["grid"]
+    need_bytes(grid)
+    if not type.size:
+        return [b.new(type)]
+    ones = (1,) * len(type.shape)
+    windows = {k: p[k] for k in ("window_dimensions", "window_strides", "padding")}
+    windows |= {"base_dilation": ones, "window_dilation": ones}
+    flat = tuple(
+        n if k != 1 or s != 1 or pad != (0, 0) else 1
+        for n, k, s, pad in zip(e.inputs[0].type.shape, windows["window_dimensions"], windows["window_strides"],
+                                windows["padding"], strict=True)
+    )  # fmt: skip
+    counts = b.const(reduce_window_sum.eval(np.ones(flat, np.int32), **windows))
+    count = View(
+        counts.ref, type.shape, tuple(0 if n == 1 else s for n, s in zip(counts.shape, counts.strides, strict=True)),
+        counts.dtype,
+    )  # fmt: skip
+    node: Any = Node(_op(steps.averaged), (("grid", grid),), (0, 1), dtypes.int16)
+    expression = Expression((dtypes.int32, dtypes.int32), (node,), (2,))
+    y = pooled(b, b.view(integers(b, x, grid)), type.shape, "sum", 0, dtypes.int32, windows, expression, (count,))
+    return [values(b, Leaf(y), grid)]
+
+
+def _op(what: steps.Stored) -> Any:
+    return what
+
+
+# --- convolutions ---
+
+
+@rule("qconv")
+def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> Sequence[Any]:
+    type, p = e.outputs[0].type, e.params
+    x_grid, y_grid, numbers = p["x_grid"], p["y_grid"], p["dimension_numbers"]
+    need_bytes(x_grid, y_grid)
+    if p["w_dtype"] not in (dtypes.int8, dtypes.int4) or len(numbers.lhs_spec) > 5 or not type.size:
+        raise NoKernel("a convolution of other weights than bytes, or of nothing")
+    if 0 in e.inputs[0].type.shape or 0 in e.inputs[1].type.shape:
+        raise NoKernel("a convolution of nothing")
+    channel = numbers.out_spec[1]
+    left, right, scale = b.view(integers(b, x, x_grid)), b.view(w), b.view(w_scale)
+    left = unit(b, left, numbers.lhs_spec[1])
+    if e.inputs[1].type.shape[numbers.rhs_spec[1]] % 2:
+        left = _roomy(b, left, numbers.lhs_spec[1])
+    row = View(scale.ref, (type.shape[channel],), (_stride(scale, numbers.rhs_spec[0]),), scale.dtype)
+    rows = _rows(b, b.view(bias), row, p)
+    repeated = [
+        View(r.ref, type.shape, tuple(4 if i == channel else 0 for i in range(len(type.shape))), r.dtype) for r in rows
+    ]
+    node: Any = Node(
+        _op(steps.rescaled), (("grid", y_grid), ("hi", p["hi"]), ("lo", p["lo"]), ("rounding", p["rounding"])),
+        (0, 1, 2, 3), dtypes.int16,
+    )  # fmt: skip
+    expression = Expression((dtypes.int32,) * 4, (node,), (4,))
+    y = channels_last(type.shape, dtypes.int16, channel, 64)
+    last = int(symmetric_limit(p["w_dtype"]))
+    pack = _Pack(row, last)
+    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count")
+    with tail(b, expression, repeated, [y], channel) as t:
+        for s in setup(left, right, y, tuple(numbers), **{k: p[k] for k in names}, more=t.more):
+            s = simplified(s)
+            if is_single(s):
+                s, singles = pack.single(b, s, right)
+                depthwise(b, s, left, singles, t, dtypes.int32)
+            else:
+                one(b, s, left, right, t, "pairs", dtypes.int32, pack)
+    return [values(b, Leaf(y), y_grid)]
+
+
+def _roomy(b: Builder, v: View, last: int) -> View:
+    """``v``, or a copy, with memory behind it: an odd last feature is read with what follows it."""
+    end = v.ref.offset + v.dtype.itemsize + sum((n - 1) * k for n, k in zip(v.shape, v.strides, strict=True) if k > 0)
+    if not v.ref.moves and v.ref.buffer.kind == "temp" and v.ref.buffer.nbytes >= end + 2:
+        return v
+    out = channels_last(v.shape, v.dtype, last, 64)
+    copy(b, v, out)
+    return out
+
+
+def _stride(v: View, dim: int) -> int:
+    return v.strides[dim] if v.shape[dim] > 1 else 0
+
+
+def _rows(b: Builder, bias: View, scale: View, p: Any) -> list[View]:
+    """Per output channel: the stored bias, and the factor of the result as multiplier and shift."""
+    x_grid, y_grid, rounding = p["x_grid"], p["y_grid"], p["rounding"]
+    n = scale.shape[0]
+    outs = [ordered((n,), dtypes.int32, (0,), 64) for _ in range(3)]
+    both = (("rounding", rounding), ("x_grid", x_grid), ("y_grid", y_grid))
+    nodes: Any = (
+        Node(_op(steps.bias), (("x_grid", x_grid),), (0, 1), dtypes.int32),
+        Node(_op(steps.mantissa), both, (1,), dtypes.int32),
+        Node(_op(steps.exponent), both, (1,), dtypes.int32),
+    )
+    inputs = (Input(bias.dtype, bias.strides), Input(scale.dtype, scale.strides))
+    nest = Nest((n,), 1, False, inputs, nodes, tuple(Output(2 + i, (4,)) for i in range(3)))
+    b.call(nest, [bias, scale], outs)
+    return outs
+
+
+class _Pack:
+    """Lays float weights out as integers for the kernels; ``scale`` is a view of one number per output channel."""
+
+    def __init__(self, scale: View, last: int) -> None:
+        self.scale = scale
+        self.last = (("last", last),)
+
+    def __call__(self, b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[Setup, View]:
+        """[groups, taps..., pairs of inputs, outputs in whole blocks]: both numbers of a pair in one int32."""
+        taps = [d.taps for d in s.dims]
+        half = -(-s.inputs // 2)
+        s, w = _outputs_last(b, s, w)
+        out = ordered((s.groups, *taps, half, s.outputs), dtypes.int32, range(len(taps) + 3), pad=channels)
+        strides = [s.w_group, *(d.w for d in s.dims), 2 * s.w_c, s.w_o]
+        step = self.scale.strides[0]
+        scales = (s.outputs * step, *(0 for _ in taps), 0, step)
+        for first, count, both in ((0, s.inputs // 2, True), (s.inputs // 2, s.inputs % 2, False)):
+            if not count:
+                continue
+            sizes = (s.groups, *taps, count, s.outputs)
+            start = s.w_offset + first * 2 * s.w_c
+            ins = [shifted(w, start, sizes, strides)]
+            if both:
+                ins.append(shifted(w, start + s.w_c, sizes, strides))
+            target = shifted(out, first * out.strides[-2], sizes, out.strides)
+            self._call(b, steps.pair if both else steps.single, sizes, ins, scales, target)
+        dims = tuple(replace(d, w=k) for d, k in zip(s.dims, out.strides[1:-2], strict=True))
+        s = replace(s, inputs=half, x_c=4, dims=dims, w_group=out.strides[0], w_c=out.strides[-2], w_o=4, w_offset=0)
+        return s, out
+
+    def single(self, b: Builder, s: Setup, w: View) -> tuple[Setup, View]:
+        """[taps..., groups] for a depthwise convolution."""
+        if s.inputs > 1:
+            raise NoKernel("several inputs of one output")
+        taps = [d.taps for d in s.dims]
+        out = ordered((*taps, s.groups), dtypes.int32, range(len(taps) + 1))
+        source = shifted(w, s.w_offset, out.shape, [*(d.w for d in s.dims), s.w_group])
+        if s.w_group != 4:
+            dense = ordered(out.shape, w.dtype, range(len(out.shape)))
+            copy(b, source, dense)
+            source = dense
+        self._call(b, steps.single, out.shape, [source], (*(0 for _ in taps), self.scale.strides[0]), out)
+        dims = tuple(replace(d, w=k) for d, k in zip(s.dims, out.strides[:-1], strict=True))
+        return replace(s, dims=dims, w_group=4, w_offset=0), out
+
+    def _call(
+        self, b: Builder, what: steps.Stored, sizes: Shape, ins: Sequence[View], scales: Sequence[int], out: View
+    ) -> None:
+        inputs = [Input(v.dtype, v.strides) for v in ins] + [Input(self.scale.dtype, tuple(scales))]
+        node: Any = Node(_op(what), self.last, tuple(range(len(inputs))), dtypes.int32)
+        nest = Nest(tuple(sizes), len(sizes), False, tuple(inputs), (node,), (Output(len(inputs), out.strides),))
+        b.call(nest, [*ins, self.scale], [out])
+
+
+def _outputs_last(b: Builder, s: Setup, w: View) -> tuple[Setup, View]:
+    """Weights with output channels adjacent."""
+    if s.w_o == w.dtype.itemsize:
+        return s, w
+    shape = (s.groups, *(d.taps for d in s.dims), s.inputs, s.outputs)
+    out = ordered(shape, w.dtype, range(len(shape)))
+    copy(b, shifted(w, s.w_offset, shape, [s.w_group, *(d.w for d in s.dims), s.w_c, s.w_o]), out)
+    dims = tuple(replace(d, w=k) for d, k in zip(s.dims, out.strides[1:-2], strict=True))
+    return replace(s, dims=dims, w_group=out.strides[0], w_c=out.strides[-2], w_o=4, w_offset=0), out
