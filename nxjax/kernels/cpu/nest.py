@@ -303,7 +303,7 @@ class Nest(Kernel):
             y = known[out.value]
             if not self.inside(out):
                 y = y[(..., *(np.s_[:1] for _ in axes))].reshape(self.sizes[: self.kept])
-            found.append(np.ascontiguousarray(y))
+            found.append(np.array(y, order="C"))
         return found
 
     def _blocks_meaning(self, xs: Sequence[NDArray]) -> Sequence[NDArray]:
