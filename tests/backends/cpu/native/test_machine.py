@@ -163,3 +163,32 @@ print("ends")
 """
     )
     assert out == "ends\n"
+
+
+def test_ctrl_c_in_jitted_functions():
+    """By the first way into the executable and by the short one; afterwards it answers as before."""
+    out = child(
+        """
+import nxjax as nx
+config.update("executor", "cpu")
+f = nx.jit(lambda x, n: nx.lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] * 0.5 + 1), (0, x)))
+x = nx.ones(3)
+def timer(seconds):
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+for turn in range(3):
+    timer(0.3)
+    start = time.monotonic()
+    try:
+        f(x, 2**31 - 1)
+        print("not interrupted")
+    except KeyboardInterrupt:
+        assert time.monotonic() - start < 20
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    n, y = f(x, 20)
+    assert int(n) == 20 and abs(y - 2).max() < 1e-5
+    n, y = f(x, 20)
+print("well")
+"""
+    )
+    assert out == "well\n"
