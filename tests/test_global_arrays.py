@@ -85,7 +85,8 @@ def test_random_keys_lie_on_devices(mesh: Mesh) -> None:
     np.testing.assert_array_equal(nx.random.key_data(there), nx.random.key_data(keys))
     draws = nx.jit(nx.vmap(nx.random.normal))(there)
     assert draws.sharding.tiles(1) == (4,)
-    np.testing.assert_array_equal(draws, nx.vmap(nx.random.normal)(keys))
+    # On the devices and in host memory two executors compute, whose erf_inv differ in the last bit.
+    np.testing.assert_allclose(draws, nx.vmap(nx.random.normal)(keys), rtol=5e-7)
 
 
 def test_eager_operations_stay_on_the_devices(mesh: Mesh) -> None:

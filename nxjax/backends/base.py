@@ -217,9 +217,9 @@ class Backend(ABC):
         if dialect == "program":
             return str(program)
         if dialect in ("stablehlo", "mhlo", "hlo"):
-            from nxjax.lower.stablehlo.builder import lower
+            from nxjax.backends import registry
 
-            return lower(program, donate=donate)[0]
+            return registry.get("xla").lower(program, donate)
         raise ParameterError(
             f"{self.name}: a program has no text in this dialect",
             got=dialect,

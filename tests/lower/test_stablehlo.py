@@ -56,7 +56,7 @@ def test_dead_code_goes_and_effects_stay():
         nx.debug.print("x = {}", x)
         return x * 2
 
-    text = nx.jit(f).lower(1.0).as_text()
+    text = nx.jit(f).lower(1.0).as_text("stablehlo")
     assert "sine" not in text
     assert "custom_call" in text
 

@@ -21,7 +21,7 @@ class CpuBackend(Backend):
     name = "cpu"
     platform = "cpu"
     label = "hardware"
-    priority = 5
+    priority = 20
     dialects: ClassVar[tuple[str, ...]] = ("simplified", "tape", "llvm", "asm")
 
     def __init__(self) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -18,9 +19,11 @@ from nxjax.backends.cpu.native import machine as m
 from nxjax.backends.cpu.native.abi import COPY_BLOCK
 from nxjax.backends.cpu.native.runtime import Runtime
 from nxjax.backends.reference.quiet import quiet
+from nxjax.errors import ExecutionError, NxError
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.cpu.tape import ALIGN, Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.callback import Callback
 
 NDArray = np.ndarray[Any, Any]
 
@@ -335,6 +338,21 @@ class _Writer:
         return tape
 
 
+@contextmanager
+def callback_errors(step: Host) -> Generator[None]:
+    """What the user's function raises, as an error of the program that called it."""
+    try:
+        yield
+    except NxError:
+        raise
+    except Exception as error:
+        if not isinstance(step.equation and step.equation.op, Callback):
+            raise
+        what = "cpu: a callback of the compiled program failed"
+        source = None if step.equation is None else step.equation.source
+        raise ExecutionError(what, got=f"{type(error).__name__}: {error}", source=source) from error
+
+
 def _host(step: Host) -> Callable[[int], None]:
     """What the machine calls for an equation without kernel: its NumPy meaning, on the memory that the words name."""
     count = len(step.ins) + len(step.outs)
@@ -343,7 +361,7 @@ def _host(step: Host) -> Callable[[int], None]:
         places = (ctypes.c_uint64 * count).from_address(address)
         ins, outs = places[: len(step.ins)], places[len(step.ins) :]
         # Copies: an op may give its argument back, whose memory is the next step's.
-        with quiet():
+        with quiet(), callback_errors(step):
             ys = step.run([_array(p, t).copy() for p, t in zip(ins, step.in_types, strict=True)])
         for place, type, y in zip(outs, step.out_types, ys, strict=True):
             _array(place, type)[...] = y
