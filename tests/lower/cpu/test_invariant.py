@@ -1,0 +1,62 @@
+"""What stands before a loop instead of in it."""
+
+import numpy as np
+
+import nxjax as nx
+from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu.invariant import without_repetition
+from nxjax.lower.cpu.tape import Buffer, Call, Counter, Ref, Repeat, Step, While
+
+
+def move(source: Ref, target: Buffer) -> Call:
+    return Call(Move((4,), (4,), (4,), 4), (source,), (Ref(target),))
+
+
+def buffers(n: int) -> list[Buffer]:
+    return [Buffer(16, "temp") for _ in range(n)]
+
+
+def test_a_chain_of_what_does_not_change_leaves_both_loops() -> None:
+    given, a, b, c = Buffer(16, "input", 0), *buffers(3)
+    outer, inner = Counter(3), Counter(2)
+    first, second = move(Ref(given), a), move(Ref(a), b)
+    moving = move(Ref(given, 0, ((inner, 16),)), c)
+    last = move(Ref(b), Buffer(16, "output", 0))
+    steps: list[Step] = [Repeat(outer, [Repeat(inner, [first, second, moving, last])])]
+    without_repetition(steps)
+    assert steps[:2] == [first, second]
+    assert isinstance(steps[2], Repeat) and isinstance(steps[2].body[0], Repeat)
+    assert steps[2].body[0].body == [moving, last]
+
+
+def test_what_a_turn_changes_stays() -> None:
+    carry, a, b = buffers(3)
+    flag = Buffer(1, "temp")
+    body: list[Step] = [move(Ref(carry), a), move(Ref(a), carry), move(Ref(b), a)]
+    condition: list[Step] = [Call(Move((1,), (1,), (1,), 1), (Ref(carry),), (Ref(flag),))]
+    steps: list[Step] = [move(Ref(b), carry), While(condition, Ref(flag), body)]
+    without_repetition(steps)
+    assert len(steps) == 2 and len(body) == 3 and len(condition) == 1
+
+
+def test_what_is_read_before_it_is_made_or_elsewhere_stays() -> None:
+    given, a, b, out = Buffer(16, "input", 0), *buffers(2), Buffer(16, "output", 0)
+    body: list[Step] = [move(Ref(a), out), move(Ref(given), a), move(Ref(given), b)]
+    steps: list[Step] = [Repeat(Counter(3), body), move(Ref(b), out)]
+    without_repetition(steps)
+    assert len(steps) == 2 and len(body) == 3
+
+
+def test_results_are_the_same() -> None:
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(65, 65)).astype(np.float32), rng.normal(size=(5, 40, 65)).astype(np.float32)
+
+    def f(w, x):
+        return nx.lax.scan(lambda c, r: (nx.tanh(c @ w + r @ w.T), c), x[0], x)
+
+    def run(executor):
+        with nx.config.using(executor=executor):
+            return [np.asarray(y) for y in nx.tree.leaves(nx.jit(f)(nx.array(w), nx.array(x)))]
+
+    for got, expected in zip(run("cpu"), run("reference"), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
