@@ -16,7 +16,6 @@ from nxjax.kernels.cpu.ir import Function, Value, lanes_of, vector, with_element
 from nxjax.kernels.cpu.ops import Site, op
 from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_products import stored_bias
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
@@ -107,21 +106,21 @@ def _emit_single(s: Site) -> Value:
     return _emitted_weight(s.f, w, scale, s.params["last"]) & 0xFFFF
 
 
-def _bias(b: NDArray, w_scale: NDArray, *, x_grid: Grid) -> NDArray:
-    return stored_bias(b, x_grid, w_scale).astype(np.int32)
+def _bias(b: NDArray, w_scale: NDArray, x_scale: NDArray) -> NDArray:
+    scale = x_scale.astype(np.float64) * w_scale.astype(np.float64)
+    return np.clip(np.rint(b.astype(np.float64) / scale), -(2.0**31) + 1, 2.0**31 - 1).astype(np.int32)
 
 
-def _factor(w_scale: NDArray, x_grid: Grid, y_grid: Grid) -> NDArray:
-    product = np.float64(np.float32(x_grid.scale)) * w_scale.astype(np.float64)  # pyright: ignore[reportArgumentType]
-    return product / np.float64(np.float32(y_grid.scale))  # pyright: ignore[reportArgumentType]
+def _factor(w_scale: NDArray, x_scale: NDArray, y_scale: NDArray) -> NDArray:
+    return x_scale.astype(np.float64) * w_scale.astype(np.float64) / y_scale.astype(np.float64)
 
 
-def _mantissa(w_scale: NDArray, *, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
-    return quantize_multiplier(_factor(w_scale, x_grid, y_grid), rounding)[0].astype(np.int32)
+def _mantissa(w_scale: NDArray, x_scale: NDArray, y_scale: NDArray, *, rounding: Rounding) -> NDArray:
+    return quantize_multiplier(_factor(w_scale, x_scale, y_scale), rounding)[0].astype(np.int32)
 
 
-def _exponent(w_scale: NDArray, *, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
-    return quantize_multiplier(_factor(w_scale, x_grid, y_grid), rounding)[1].astype(np.int32)
+def _exponent(w_scale: NDArray, x_scale: NDArray, y_scale: NDArray, *, rounding: Rounding) -> NDArray:
+    return quantize_multiplier(_factor(w_scale, x_scale, y_scale), rounding)[1].astype(np.int32)
 
 
 bias = Stored("stored_bias", _bias)
@@ -131,9 +130,9 @@ exponent = Stored("stored_exponent", _exponent)
 
 @op("stored_bias", (dtypes.float32,), exact=True)
 def _emit_bias(s: Site) -> Value:
-    f, (b, w_scale) = s.f, s.xs
+    f, (b, w_scale, x_scale) = s.f, s.xs
     double = with_element(b.type, "double")
-    ratio = b.convert(double) / (w_scale.convert(double) * float(np.float32(s.params["x_grid"].scale)))
+    ratio = b.convert(double) / (x_scale.convert(double) * w_scale.convert(double))
     whole = f.intrinsic("rint", double, ratio)
     last = float(2**31 - 1)
     kept = f.select(whole.gt(-last), whole, -last)
@@ -143,10 +142,10 @@ def _emit_bias(s: Site) -> Value:
 
 def _parts(s: Site) -> tuple[Value, Value]:
     """`quantize_multiplier` of a positive factor by its bits: of 53 significant ones 31 are kept, halves up."""
-    f, (w_scale,) = s.f, s.xs
-    double, long = with_element(w_scale.type, "double"), with_element(w_scale.type, "i64")
-    product = w_scale.convert(double) * float(np.float32(s.params["x_grid"].scale))
-    bits = (product / float(np.float32(s.params["y_grid"].scale))).bitcast(long)
+    f, type = s.f, s.xs[0].type
+    double, long = with_element(type, "double"), with_element(type, "i64")
+    w_scale, x_scale, y_scale = (v.convert(double) for v in s.xs)
+    bits = (x_scale * w_scale / y_scale).bitcast(long)
     power = bits.lshr(52) - 1022
     kept = ((bits & ((1 << 52) - 1)) + ((1 << 52) + (1 << 21))).lshr(22)
     full = kept.ge(1 << 31)
@@ -177,9 +176,10 @@ def _clipped(x: NDArray, grid: Grid, lo: int, hi: int) -> NDArray:
 
 
 def _rescaled(
-    acc: NDArray, b: NDArray, m: NDArray, e: NDArray, *, grid: Grid, lo: int, hi: int, rounding: Rounding
+    acc: NDArray, b: NDArray, m: NDArray, e: NDArray, zero: NDArray, lo: NDArray, hi: NDArray, *, rounding: Rounding
 ) -> NDArray:
-    return _clipped(rescale(wrap32(acc.astype(np.int64) + b), m, e, rounding), grid, lo, hi)
+    scaled = rescale(wrap32(acc.astype(np.int64) + b), m, e, rounding)
+    return (np.clip(wrap32(scaled + zero), lo, hi) - zero).astype(np.int16)
 
 
 rescaled = Stored("stored_rescale", _rescaled)
@@ -217,19 +217,17 @@ def rescaled_by(f: Function, x: Value, m: Value, e: Value, rounding: Rounding) -
     return (high >> right) + up.convert(x.type, signed=False)
 
 
-def placed(f: Function, x: Value, grid: Grid, lo: int, hi: int) -> Value:
-    """A rescaled value on its grid: clipped, centred, as i16."""
-    y = x + grid.zero_point
-    y = f.intrinsic("smax", x.type, y, f.constant(x.type, lo))
-    y = f.intrinsic("smin", x.type, y, f.constant(x.type, hi))
-    return (y - grid.zero_point).convert(with_element(x.type, "i16"))
+def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value | int) -> Value:
+    """A rescaled value on a grid with zero point ``zero``: clipped, centred, as i16."""
+    y = f.intrinsic("smax", x.type, x + zero, f.value(lo, x.type))
+    y = f.intrinsic("smin", x.type, y, f.value(hi, x.type))
+    return (y - zero).convert(with_element(x.type, "i16"))
 
 
 @op("stored_rescale", (dtypes.int32,), exact=True)
 def _emit_rescale(s: Site) -> Value:
-    acc, b, m, e = s.xs
-    p = s.params
-    return placed(s.f, rescaled_by(s.f, acc + b, m, e, p["rounding"]), p["grid"], p["lo"], p["hi"])
+    acc, b, m, e, zero, lo, hi = s.xs
+    return placed(s.f, rescaled_by(s.f, acc + b, m, e, s.params["rounding"]), zero, lo, hi)
 
 
 def constant_factor(f: Function, x: Value, factor: float, rounding: Rounding) -> Value:
@@ -292,7 +290,7 @@ def _emit_sum(s: Site) -> Value:
     a, b, c = sum_factors(p["x_grid"], p["y_grid"], p["out"])
     left, right = (constant_factor(f, _wide(v) << 20, r, p["rounding"]) for v, r in zip(s.xs, (a, b), strict=True))
     total = left + right if p["sign"] > 0 else left - right
-    return placed(f, constant_factor(f, total, c, p["rounding"]), p["out"], p["lo"], p["hi"])
+    return placed(f, constant_factor(f, total, c, p["rounding"]), p["out"].zero_point, p["lo"], p["hi"])
 
 
 @op("stored_product", (dtypes.int16,), exact=True)
@@ -300,13 +298,15 @@ def _emit_product(s: Site) -> Value:
     f, p = s.f, s.params
     x, y = map(_wide, s.xs)
     total = constant_factor(f, x * y, product_factor(p["x_grid"], p["y_grid"], p["out"]), p["rounding"])
-    return placed(f, total, p["out"], p["lo"], p["hi"])
+    return placed(f, total, p["out"].zero_point, p["lo"], p["hi"])
 
 
 @op("stored_move", (dtypes.int16,), exact=True)
 def _emit_move(s: Site) -> Value:
     f, p = s.f, s.params
-    return placed(f, constant_factor(f, _wide(s.xs[0]), p["factor"], p["rounding"]), p["out"], p["lo"], p["hi"])
+    return placed(
+        f, constant_factor(f, _wide(s.xs[0]), p["factor"], p["rounding"]), p["out"].zero_point, p["lo"], p["hi"]
+    )
 
 
 # --- means of windows ---

@@ -148,14 +148,14 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
         left = _roomy(b, left, numbers.lhs_spec[1])
     row = View(scale.ref, (type.shape[channel],), (_stride(scale, numbers.rhs_spec[0]),), scale.dtype)
     rows = _rows(b, b.view(bias), row, p)
-    repeated = [
-        View(r.ref, type.shape, tuple(4 if i == channel else 0 for i in range(len(type.shape))), r.dtype) for r in rows
-    ]
-    node: Any = Node(
-        _op(steps.rescaled), (("grid", y_grid), ("hi", p["hi"]), ("lo", p["lo"]), ("rounding", p["rounding"])),
-        (0, 1, 2, 3), dtypes.int16,
-    )  # fmt: skip
-    expression = Expression((dtypes.int32,) * 4, (node,), (4,))
+    # What differs from layer to layer is read, so that all of them are one piece of machine code.
+    limits = b.const(np.array([y_grid.zero_point, p["lo"], p["hi"]], np.int32))
+    none = (0,) * len(type.shape)
+    along = tuple(4 if i == channel else 0 for i in range(len(type.shape)))
+    repeated = [shifted(r, 0, type.shape, along) for r in rows]
+    repeated += [shifted(limits, 4 * i, type.shape, none) for i in range(3)]
+    node: Any = Node(_op(steps.rescaled), (("rounding", p["rounding"]),), tuple(range(7)), dtypes.int16)
+    expression = Expression((dtypes.int32,) * 7, (node,), (7,))
     y = channels_last(type.shape, dtypes.int16, channel, 64)
     last = int(symmetric_limit(p["w_dtype"]))
     pack = _Pack(row, last)
@@ -187,18 +187,19 @@ def _stride(v: View, dim: int) -> int:
 
 def _rows(b: Builder, bias: View, scale: View, p: Any) -> list[View]:
     """Per output channel: the stored bias, and the factor of the result as multiplier and shift."""
-    x_grid, y_grid, rounding = p["x_grid"], p["y_grid"], p["rounding"]
+    scales = b.const(np.array([p["x_grid"].scale, p["y_grid"].scale], np.float32))
     n = scale.shape[0]
     outs = [ordered((n,), dtypes.int32, (0,), 64) for _ in range(3)]
-    both = (("rounding", rounding), ("x_grid", x_grid), ("y_grid", y_grid))
+    rounding = (("rounding", p["rounding"]),)
     nodes: Any = (
-        Node(_op(steps.bias), (("x_grid", x_grid),), (0, 1), dtypes.int32),
-        Node(_op(steps.mantissa), both, (1,), dtypes.int32),
-        Node(_op(steps.exponent), both, (1,), dtypes.int32),
+        Node(_op(steps.bias), (), (0, 1, 2), dtypes.int32),
+        Node(_op(steps.mantissa), rounding, (1, 2, 3), dtypes.int32),
+        Node(_op(steps.exponent), rounding, (1, 2, 3), dtypes.int32),
     )
-    inputs = (Input(bias.dtype, bias.strides), Input(scale.dtype, scale.strides))
-    nest = Nest((n,), 1, False, inputs, nodes, tuple(Output(2 + i, (4,)) for i in range(3)))
-    b.call(nest, [bias, scale], outs)
+    one_ = Input(scales.dtype, (0,))
+    inputs = (Input(bias.dtype, bias.strides), Input(scale.dtype, scale.strides), one_, one_)
+    nest = Nest((n,), 1, False, inputs, nodes, tuple(Output(4 + i, (4,)) for i in range(3)))
+    b.call(nest, [bias, scale, scales, shifted(scales, 4, (1,), (4,))], outs)
     return outs
 
 
