@@ -97,11 +97,10 @@ def least(f: Function, x: Value, y: Value) -> Value:
 def to_panel(f: Function, isa: Isa, tile: Tile, x: Value, dtype: DType, left: bool) -> Value:
     """Elements of an operand as panels hold them.
 
-    ``quads`` multiplies unsigned by signed bytes: a signed left operand is moved up by 128 (its top bit flipped), and
-    whoever packed the right one takes 128 times the sum of each column off the result.
+    For ``quads`` the left one is moved up by 128, which flips the top bit of a byte.
     """
     if tile.mode == "quads":
-        return x ^ -128 if left and dtype == dtypes.int8 else x
+        return x ^ -128 if left else x
     return convert.convert(f, isa, x, dtype, packed_dtype(tile))
 
 
@@ -231,18 +230,16 @@ class Gemm(Kernel):
         p, t = self.problem, self.tile
         count = -(-p.columns // t.columns)
         batch = tuple(a.size if a.right else 1 for a in p.batch)
-        flat = (
-            np.asarray(panels)
-            .reshape(-1)
-            .view(packed_dtype(t))
-            .reshape(int(np.prod(batch)), self.units * t.group * count * t.columns)
-        )
+        flat = np.asarray(panels).reshape(-1).view(np.uint8)
+        flat = flat.reshape(int(np.prod(batch)), (self.units + self.turns * t.starts) * count * t.columns * t.unit)
         parts: list[NDArray] = []
-        for start in range(0, self.units, self.blocks.depth):
+        for turn, start in enumerate(range(0, self.units, self.blocks.depth)):
             depth = min(self.blocks.depth, self.units - start)
-            at = start * t.group * count * t.columns
-            part = flat[:, at : at + depth * t.group * count * t.columns]
-            part = part.reshape(len(flat), count, depth, t.columns, t.group).transpose(0, 2, 4, 1, 3)
+            at, lines = (start + turn * t.starts) * count, depth + t.starts
+            line = t.columns * t.unit
+            part = flat[:, at * line : (at + lines * count) * line].reshape(len(flat), count, lines, line)[:, :, :depth]
+            part = np.ascontiguousarray(part).view(packed_dtype(t)).reshape(-1, count, depth, t.columns, t.group)
+            part = part.transpose(0, 2, 4, 1, 3)
             parts.append(part.reshape(len(flat), depth * t.group, count * t.columns))
         if not parts:
             return np.zeros((*batch, 0, p.columns), packed_dtype(t))
@@ -346,8 +343,8 @@ class _Writer:
             number = (rows.index - i0).sdiv(t.rows) * width
             with f.loop(j0, whole, t.columns) as columns:
                 j = columns.index
-                right = self.right_panel(j, start, count)
-                sums = accumulate(f, self.isa, t, count, *left, *right, t.vectors)
+                right, starts = self.right_panel(j, turn, count)
+                sums = accumulate(f, self.isa, t, count, *left, *right, t.vectors, None, starts)
                 place = _Place(i, skip, j, None, first, last, number + (j - j0).sdiv(t.columns))
                 self.store(sums, place)
             vectors, ragged = self.k.tail
@@ -355,9 +352,9 @@ class _Writer:
                 with f.if_(whole.lt(j1)):
                     rest = self.columns - whole - (vectors - 1) * self.lanes
                     mask = f.lanes_below(rest, self.lanes) if ragged else None
-                    right = self.right_panel(whole, start, count)
+                    right, starts = self.right_panel(whole, turn, count)
                     reading = mask if self.k.right is not None else None
-                    sums = accumulate(f, self.isa, t, count, *left, *right, vectors, reading)
+                    sums = accumulate(f, self.isa, t, count, *left, *right, vectors, reading, starts)
                     self.store(sums, _Place(i, skip, whole, mask, first, last, number + width - 1))
 
     # --- operands ---
@@ -424,13 +421,16 @@ class _Writer:
                 f.store(to_panel(f, self.isa, t, x, k.left, True), f.at(target, at * t.unit), t.unit)
                 at += lanes
 
-    def right_panel(self, j: Value, start: Value, count: Value) -> tuple[Value, Value | int]:
-        """Where the panel of columns from ``j`` on begins, and its step along the depth."""
+    def right_panel(self, j: Value, turn: Value, count: Value) -> tuple[tuple[Value, Value | int], Value | None]:
+        """Where the panel of columns from ``j`` on begins, its step along the depth, and where the sums' starts are."""
         f, t = self.f, self.tile
+        start = turn * self.block_depth
         if self.k.right is None:
-            base = f.at(self.right, start * self.panels, self.line)
-            return f.at(base, j.sdiv(t.columns) * count, self.line), self.line
-        return f.at(f.at(self.right, start * self.right_depth), j, t.unit), self.right_depth
+            lines = count + t.starts if t.starts else count
+            base = f.at(self.right, (start + turn if t.starts else start) * self.panels, self.line)
+            base = f.at(base, j.sdiv(t.columns) * lines, self.line)
+            return (base, self.line), f.at(base, count, self.line) if t.starts else None
+        return (f.at(f.at(self.right, start * self.right_depth), j, t.unit), self.right_depth), None
 
     # --- results ---
 
@@ -490,15 +490,18 @@ class _Writer:
             finish_row(f, self.isa, end, source, sum_dtype(t), self.lanes, extra, outs, count)
 
 
-def mode_of(left: DType, right: DType, out: DType, depth: int) -> tuple[Mode, str]:
-    """How products of these dtypes are summed, and the LLVM type of the sums, for a result of ``out``."""
+def mode_of(left: DType, right: DType, out: DType, depth: int, quads: bool) -> tuple[Mode, str]:
+    """How products of these dtypes are summed, and the LLVM type of the sums, for a result of ``out``.
+
+    ``quads``: the processor has them.
+    """
     if left in dtypes.FLOAT:
         return "fma", "double" if dtypes.float64 in (left, right, out) else "float"
     wide = max(dtypes.bit_width(left), dtypes.bit_width(right))
     top = sum(dtypes.bit_width(d) - (d in dtypes.SIGNED) for d in (left, right))
     exact = depth << top < 1 << 31
     if wide <= 8 and (exact or (out in dtypes.INTEGER and dtypes.bit_width(out) <= 32)):
-        return "pairs", "i32"
+        return "quads" if quads and depth and left == right == dtypes.int8 else "pairs", "i32"
     if out in dtypes.INTEGER:
         return "mul", "i32" if dtypes.bit_width(out) <= 32 else "i64"
     return "fma", "double"

@@ -102,7 +102,7 @@ def plan(
 
     ``others`` are as in `Problem`. A right operand that is ``constant`` is packed wherever that makes products faster.
     """
-    mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth)
+    mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, isa.vnni and isa.bits == 512)
     tile = tile_for(isa, mode, scalar, rows, columns)
     units = -(-depth // GROUP[mode])
     blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in batch))
@@ -142,5 +142,5 @@ def _packed_axes(axes: tuple[Axis, ...], nbytes: int) -> tuple[Axis, ...]:
 
 def sums_of(left: DType, right: DType, product: DType, depth: int) -> DType:
     """The dtype in which products of these dtypes are summed one by one."""
-    _, scalar = mode_of(left, right, product, depth)
+    _, scalar = mode_of(left, right, product, depth, False)
     return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[scalar]

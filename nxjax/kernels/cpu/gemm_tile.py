@@ -9,11 +9,13 @@ mode     a unit is           sums are            a step is
 fma      a float or double   of that type        one fused multiply-add (rounded twice where there is none)
 mul      an i32 or i64       of that type        a product and a sum, both wrapping
 pairs    two i16             i32                 two products, exact, and their sum
-quads    four i8             i32                 four products of an unsigned by a signed byte, exact, and their sum
+quads    four i8             i32                 four products, exact, and their sum
 =======  ==================  ==================  ==========================================================
 
-No sum saturates: ``quads`` needs the processor's dot product of bytes (VNNI), which widens before it adds; everything
-else widens bytes to 16 bits first. Knows no matrix, only pointers.
+No sum saturates. ``pairs`` are bytes that were widened to 16 bits. ``quads`` need the processor's dot product of bytes
+(VNNI), which widens before it adds, but multiplies unsigned by signed bytes: units of the left operand are moved up by
+128, and sums start with ``-128`` times the sum of each column of the right one (modulo 2^32, as all sums of integers).
+Knows no matrix, only pointers.
 """
 
 from __future__ import annotations
@@ -61,6 +63,11 @@ class Tile:
         return bits_of(self.scalar) // 8
 
     @property
+    def starts(self) -> int:
+        """Lines of numbers with which sums start, at the end of each panel of the right operand."""
+        return int(self.mode == "quads")
+
+    @property
     def columns(self) -> int:
         return self.vectors * self.lanes
 
@@ -103,8 +110,9 @@ def accumulate(
     right_step: Value | int,
     vectors: int,
     mask: Value | None = None,
+    starts: Value | None = None,
 ) -> list[list[Value]]:
-    """The sums of a tile over ``count`` units (an ``i64``) of depth, starting from zero, row by row.
+    """The sums of a tile over ``count`` units (an ``i64``) of depth, row by row.
 
     One step per turn of the loop: a tile has so many products that its few other instructions cost nothing.
 
@@ -114,11 +122,15 @@ def accumulate(
         right: the units of all columns, one after the other; ``right_step`` bytes to the next depth.
         vectors: how many vectors of columns there are.
         mask: which columns the last vector has; None for all.
+        starts: where the numbers lie with which the sums of all rows start; None for zeros.
     """
     lanes = tile.lanes
     type = vector(tile.scalar, lanes)
     cut = tile.rows * vectors
-    with f.loop(0, count, carry=[*[f.constant(type, 0)] * cut, *left, right]) as loop:
+    first = [f.constant(type, 0)] * vectors
+    if starts is not None:
+        first = [f.load(type, f.at(starts, v * tile.unit * lanes), tile.unit) for v in range(vectors)]
+    with f.loop(0, count, carry=[*first * tile.rows, *left, right]) as loop:
         sums, pointers, line = list(loop.carried[:cut]), loop.carried[cut:-1], loop.carried[-1]
         ys: list[Value] = []
         for v in range(vectors):

@@ -2,7 +2,7 @@
 
     [batch][block of depth][panel of columns][unit of depth][column of the panel][element of the unit]
 
-A panel that is not full ends with columns that are never looked at; a unit that is not full ends with zeros. Elements
+For tiles of ``quads`` the numbers with which sums start follow the last unit, one for each column. A panel that is not full ends with columns that are never looked at; a unit that is not full ends with zeros. Elements
 are converted to what the tile multiplies. Knows no product.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
 from nxjax.kernels.cpu.gemm import Layout, least, packed_dtype, to_panel
-from nxjax.kernels.cpu.gemm_tile import Tile
+from nxjax.kernels.cpu.gemm_tile import Tile, step
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace.dtypes import DType
@@ -68,7 +68,7 @@ class Right(Kernel):
     @property
     def nbytes(self) -> int:
         """Of one packed matrix."""
-        return self.units * self.panels * self.tile.columns * self.tile.unit
+        return (self.units + self.turns * self.tile.starts) * self.panels * self.tile.columns * self.tile.unit
 
     @property
     def count(self) -> int:
@@ -95,11 +95,15 @@ class Right(Kernel):
         padding = (self.units * t.group - self.depth, self.panels * t.columns - self.columns)
         x = np.pad(x, ((0, 0), (0, padding[0]), (0, padding[1])))
         x = x.reshape(self.count, self.units, t.group, self.panels, t.columns).transpose(0, 1, 3, 4, 2)
-        parts = [
-            x[:, at : at + self.block].transpose(0, 2, 1, 3, 4).reshape(self.count, -1)
-            for at in range(0, self.units, self.block)
-        ]
-        flat = np.concatenate(parts, axis=1) if parts else np.zeros((len(x), 0), packed_dtype(t))
+        parts: list[NDArray] = []
+        for at in range(0, self.units, self.block):
+            part = x[:, at : at + self.block].transpose(0, 2, 1, 3, 4)
+            if t.starts:
+                starts = -128 * part.astype(np.int32).sum(axis=(2, 4), dtype=np.int32)
+                lines = starts[:, :, None, :, None].view(np.int8).reshape(self.count, self.panels, 1, t.columns, 4)
+                part = np.concatenate([part, lines], axis=2)
+            parts.append(part.reshape(self.count, -1))
+        flat = np.concatenate(parts, axis=1) if parts else np.zeros((self.count, 0), packed_dtype(t))
         return [np.ascontiguousarray(flat)]
 
     def cost(self) -> Cost:
@@ -127,11 +131,17 @@ class Right(Kernel):
             start, j = turn * block, panel * t.columns
             count = least(f, block, units - start)
             at = f.at(f.at(at, start * t.group * depth_step), j * column_step)
-            to = f.at(target, matrix * units * panels + start * panels + panel * count, line)
+            if t.starts:
+                to = (matrix * (units + turns) + start + turn) * panels + panel * (count + 1)
+            else:
+                to = (matrix * units + start) * panels + panel * count
+            to = f.at(target, to, line)
             elements = least(f, count * t.group, depth - start * t.group)
             place = _Panel(self, f, isa, at, to, elements, least(f, columns - j, f.value(t.columns, "i64")))
             place.depth_step, place.column_step = depth_step, column_step
             place.write()
+            if t.starts:
+                place.starts(count)
         f.ret()
 
 
@@ -170,6 +180,19 @@ class _Panel:
             self.one_by_one(whole, self.elements, f.value(0, "i64"), self.width)
         if t.group > 1:
             self.zeros()
+
+    def starts(self, count: Value) -> None:
+        """-128 times the sum of each column, as the line behind ``count`` units of the panel."""
+        f, t = self.f, self.tile
+        type = vector(t.scalar, t.lanes)
+        # Left units of four times 128, unsigned.
+        x = f.constant(type, -0x7F7F7F80)
+        with f.loop(0, t.columns, t.lanes) as columns:
+            base = f.at(self.target, columns.index, t.unit)
+            with f.loop(0, count, carry=[f.constant(type, 0)]) as loop:
+                y = f.load(type, f.at(base, loop.index, self.line), t.unit)
+                loop.next(step(f, self.isa, t, loop.carried[0], x, y))
+            f.store(-loop.results[0], f.at(base, count, self.line), t.unit)
 
     def loaded(self, at: Value, lanes: int) -> Value:
         x = convert.load(self.f, self.isa, self.k.dtype, at, lanes)
