@@ -19,13 +19,14 @@ from typing import Final, final
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.expression import Constant, Node
-from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, lanes_of, mangled, vector
+from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, mangled, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import BLOCK, DEAR, Iota, Nest, Output, Reduction
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 SAVED: Final = 192 << 10  # bytes of a row's values that are kept for the next pass rather than computed again
+NEAR: Final = 4  # elements apart up to which registers are read whole, rather than element by element
 CHUNK: Final = 128  # vectors that are summed one after the other before their sum joins the others
 
 
@@ -44,7 +45,7 @@ def emit(nest: Nest, module: Module, isa: Isa) -> None:
         item, scope = loop.index, top
         block: Value | None = None
         if nest.blocks > 1:
-            block, item = item.urem(nest.blocks), item.udiv(nest.blocks)
+            block, item = (item.urem(nest.blocks), item.udiv(nest.blocks)) if nest.dealt else (item, item)
         for d in reversed(range(nest.dealt)):
             index = item.urem(nest.sizes[d]) if d else item
             item = item.udiv(nest.sizes[d]) if d else item
@@ -325,6 +326,8 @@ class Writer:
         elif stride == -dtype.itemsize and here.mask is None:
             last = f.value(here.at, "i64") + (here.lanes - 1)
             raw = f.shuffle(f.load(type, f.at(place, last * stride)), None, range(here.lanes)[::-1])
+        elif here.mask is None and dtype.itemsize >= 4 and stride in [k * dtype.itemsize for k in range(2, NEAR + 1)]:
+            raw = self._near(type, f.at(place, f.value(here.at, "i64") * stride), stride // dtype.itemsize)
         else:
             pointers, mask = self._pointers(place, stride, here)
             filler = Value(f, type, "zeroinitializer")
@@ -334,6 +337,36 @@ class Writer:
             given = f"{pointers.type} {align}{pointers.name}, {mask.type} {mask.name}, {type} {filler.name}"
             raw = f.emit(type, f"call {type} @{name}({given})")
         return convert.from_memory(f, self.isa, dtype, raw)
+
+    def _near(self, type: str, first: Value, step: int) -> Value:
+        """Every ``step``-th element from ``first`` on: whole registers, of which shuffles keep those.
+
+        For each register of the result ``step`` are read; the last one ends with the last element that is wanted, so
+        that nothing after it is touched.
+        """
+        f, scalar, size = self.f, element(type), bits_of(element(type)) // 8
+        one = min(self.register, lanes_of(type))
+        found: list[Value] = []
+        for base in range(0, lanes_of(type), one):
+            ends = (one - 1) * step + 1 - one
+            starts = [min(k * one, ends) for k in range(step)]
+            y: Value | None = None
+            have = 0
+            for k, start in enumerate(starts):
+                end = (k + 1) * one if k + 1 < step else one * step
+                wanted = [i for i in range(one) if k * one <= i * step < end]
+                x = f.load(vector(scalar, one), f.at(first, base * step + start, size))
+                if y is None:
+                    y = f.shuffle(x, None, [i * step if i in wanted else -1 for i in range(one)])
+                else:
+                    y = f.shuffle(y, x, [i if i < have else one + i * step - start if i in wanted else -1
+                                         for i in range(one)])  # fmt: skip
+                have = wanted[-1] + 1 if wanted else have
+            assert y is not None
+            found.append(y)
+        while len(found) > 1:
+            found = [f.shuffle(a, b, range(2 * lanes_of(a.type))) for a, b in zip(found[::2], found[1::2], strict=True)]
+        return found[0]
 
     def store(self, out: Output, x: Value, place: Value, here: Here) -> None:
         f, nest, dtype = self.f, self.nest, self.nest.dtype_of(out.value)

@@ -44,6 +44,7 @@ MODULES: Final[tuple[str, ...]] = (
     "pool",
     "quant",
     "random",
+    "linalg",
     "cumulative",
     "gather",
     "join",

@@ -77,6 +77,19 @@ def test_elementwise(isa, data):
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.dtype(t) for t in ("int8", "float32", "float64")], ids=str)
+@pytest.mark.parametrize("step", [-2, -1, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("n", [1, 5, 64, 200])
+def test_steps_along_the_lanes(isa, dtype, step, n):
+    """Nothing is read before the first element or after the last one: the array ends with its memory."""
+    x = np.arange(abs(step) * (n - 1) + 1).astype(dtype)[::step]
+    assert len(x) == n
+    size = dtype.itemsize
+    nest = Nest((n,), 1, False, (Input(dtype, (step * size,)),), (Node(add, (), (0, 0), dtype),), (Output(1, (size,)),))
+    np.testing.assert_array_equal(run(nest, x, name=isa, strided=True)[0], x + x)
+
+
 def softmax_like(sizes, count, rows, full):
     """max, exp, sum, and a second reduction; with outputs of both kinds."""
     nodes = (
