@@ -7,8 +7,9 @@ go. A tape keeps the frame of its last run for the next one; two runs at once ha
 An instruction is `INSTRUCTION` bytes: what it is, then what it needs::
 
     CALL      kernel, words, items                     the whole kernel, on this thread
+    HEAVY     the same, weighed
     PARALLEL  kernel, words, items, chunk, scratch     by `threads`
-    COPY      words (from, to), bytes
+    COPY      words (from, to), bytes                  COPY4, COPY8: so many
     HOST      callable, words                          Python: callable(address of the words)
     REPEAT    count, counter, end                      go to the end if there is no turn
     AGAIN     count, counter, start, moves, n          advance what moves; from the start if there are turns left
@@ -17,8 +18,9 @@ An instruction is `INSTRUCTION` bytes: what it is, then what it needs::
     SELECT    words (index), n, table                  go to the case, the index being moved into range
     END
 
-Every instruction has a weight, its time in nanoseconds as estimated: when enough have gone by, the clock is read, and
-every 50 ms the main thread asks CPython for signals. Knows CPython's interface and no program.
+Instructions that take long, and each turn of a loop (what is light in it, together), have a weight, their time in
+nanoseconds as estimated: when enough have gone by, the clock is read, and every 50 ms the main thread asks CPython for
+signals. Knows CPython's interface and no program.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from nxjax.backends.cpu.native.abi import COPY_BLOCK, NO_MEMORY, OK, RAISED
 from nxjax.backends.cpu.native.sync import System, fetch, load, null, put, store, swap_if, word
 from nxjax.kernels.cpu.ir import Function, Module, Value
 
-OPCODES: Final = ("end", "call", "parallel", "copy", "host", "repeat", "again", "test", "jump", "select")
+OPCODES: Final = (
+    "end", "call", "heavy", "parallel", "copy", "copy4", "copy8", "host", "repeat", "again", "test", "jump", "select",
+)  # fmt: skip
 # Of an instruction: what, three operands that all have, and the rest.
 OP, CODE, WORDS, COUNT, TARGET, MOVES, EXTRA, WEIGHT = range(0, 64, 8)
 INSTRUCTION: Final = 64
@@ -173,42 +177,59 @@ def _relocate(module: Module) -> None:
 
 
 def _steps(module: Module) -> None:
-    """``i64 nx_steps(ptr frame, ptr code, ptr scratch)``: the instructions, until one ends or fails."""
+    """``i64 nx_steps(ptr frame, ptr code, ptr scratch)``: the instructions, until one ends or fails.
+
+    ``turn`` picks the next instruction's code; every code gives the one after it to ``turn``, or by way of ``weigh``
+    where it has taken time. Both are written last, when all that come to them are known.
+    """
     f = _function(module, "nx_steps", ["ptr", "ptr", "ptr"], "i64")
     frame, code, scratch = f.arguments
-    place = f.alloca("ptr", align=8)
-    f.store(code, place, 8)
+    here, following, weighed = Value(f, "ptr", "%here"), Value(f, "ptr", "%following"), Value(f, "ptr", "%weighed")
+    light: list[tuple[Value, str]] = [(code, "entry")]
+    heavy: list[tuple[Value, str]] = []
 
     def goto(target: Value) -> None:
-        f.store(target, place, 8)
+        light.append((target, f.block))
         f.branch("turn")
 
-    f.label("turn")
-    here = f.load("ptr", place, 8)
-    following = f.at(here, INSTRUCTION)
-    kernel, count = word(f, here, CODE, "ptr"), word(f, here, COUNT)
-    target = word(f, here, TARGET, "ptr")
-    words = f.at(frame, word(f, here, WORDS))
-    left = word(f, frame, F_LEFT) - word(f, here, WEIGHT)
-    put(f, left, frame, F_LEFT)
-    f.branch_if(left.lt(0), "look", "go")
-    f.label("look")
-    f.branch_if(f.call("nx_poll", "i64", frame).ne(0), "raised", "go")
-    f.label("go")
-    f.switch(word(f, here, OP), list(enumerate(OPCODES)), "end")
+    def weigh(target: Value) -> None:
+        """Go on at ``target``; this instruction's weight counts."""
+        heavy.append((target, f.block))
+        f.branch("weigh")
 
-    f.label("call")
-    f.call_pointer(kernel, "void", words, f.constant("i64", 0), count, scratch)
-    goto(following)
+    def words() -> Value:
+        return f.at(frame, word(f, here, WORDS))
+
+    def kernel() -> Value:
+        return word(f, here, CODE, "ptr")
+
+    def count() -> Value:
+        return word(f, here, COUNT)
+
+    def target() -> Value:
+        return word(f, here, TARGET, "ptr")
+
+    f.branch("turn")
+    for name, go in (("call", goto), ("heavy", weigh)):
+        f.label(name)
+        f.call_pointer(kernel(), "void", words(), f.constant("i64", 0), count(), scratch)
+        go(following)
 
     f.label("parallel")
     chunk, bytes_ = word(f, here, TARGET), word(f, here, EXTRA)
-    status = f.call("nx_parallel_for", "i64", kernel, words, count, chunk, bytes_, scratch, frame)
-    f.store(following, place, 8)
-    f.branch_if(status.ne(0), "raised", "turn")
+    status = f.call("nx_parallel_for", "i64", kernel(), words(), count(), chunk, bytes_, scratch, frame)
+    f.branch_if(status.ne(0), "raised", "parallel.done")
+    f.label("parallel.done")
+    weigh(following)
 
+    for name, type in (("copy4", "i32"), ("copy8", "i64")):
+        f.label(name)
+        both = words()
+        f.store(f.load(type, word(f, both, 0, "ptr"), 1), word(f, both, 8, "ptr"), 1)
+        goto(following)
     f.label("copy")
-    f.call("memmove", "ptr", word(f, words, 8, "ptr"), word(f, words, 0, "ptr"), count)
+    both = words()
+    f.call("memmove", "ptr", word(f, both, 8, "ptr"), word(f, both, 0, "ptr"), count())
     goto(following)
 
     f.label("host")
@@ -216,17 +237,17 @@ def _steps(module: Module) -> None:
     arguments = f.call("PyTuple_New", "ptr", f.constant("i64", 1))
     f.branch_if(arguments.eq(0), "host.failed", "host.packed")
     f.label("host.packed")
-    number = f.call("PyLong_FromVoidPtr", "ptr", words)
+    number = f.call("PyLong_FromVoidPtr", "ptr", words())
     f.call("PyTuple_SetItem", "i32", arguments, f.constant("i64", 0), number)  # the tuple has the number now
     f.branch_if(number.eq(0), "host.dropped", "host.ready")
     f.label("host.ready")
-    result = f.call("PyObject_Call", "ptr", kernel, arguments, null(f))
+    result = f.call("PyObject_Call", "ptr", kernel(), arguments, null(f))
     f.branch_if(result.eq(0), "host.dropped", "host.done")
     f.label("host.done")
     f.call("Py_DecRef", "void", result)
     f.call("Py_DecRef", "void", arguments)
     _lock_given(f, frame, state)
-    goto(following)
+    weigh(following)
     f.label("host.dropped")
     f.call("Py_DecRef", "void", arguments)
     f.branch("host.failed")
@@ -235,37 +256,57 @@ def _steps(module: Module) -> None:
     f.branch("raised")
 
     f.label("repeat")
-    f.store(count, words, 8)
-    goto(f.select(count.eq(0), target, following))
+    turns = count()
+    f.store(turns, words(), 8)
+    goto(f.select(turns.eq(0), target(), following))
 
     f.label("again")
-    turns = f.load("i64", words, 8) - 1
-    f.store(turns, words, 8)
+    counter, moves = words(), kernel()
+    turns = f.load("i64", counter, 8) - 1
+    f.store(turns, counter, 8)
     over = turns.eq(0)
     with f.loop(0, word(f, here, MOVES)) as turn:
-        move = f.at(kernel, turn.index, MOVE)
+        move = f.at(moves, turn.index, MOVE)
         moved = f.at(frame, word(f, move, 0))
         back = f.select(over, word(f, move, 16), 0)
         f.store(f.load("i64", moved, 8) + word(f, move, 8) - back, moved, 8)
-    goto(f.select(over, following, target))
+    weigh(f.select(over, following, target()))
 
     f.label("test")
-    flag = f.load("i8", f.load("ptr", words, 8), 1)
-    goto(f.select(flag.eq(0), target, following))
+    flag = f.load("i8", word(f, words(), 0, "ptr"), 1)
+    goto(f.select(flag.eq(0), target(), following))
 
     f.label("jump")
-    goto(target)
+    weigh(target())
 
     f.label("select")
-    index = f.load("i32", f.load("ptr", words, 8), 4)
-    most = count - 1
+    index = f.load("i32", word(f, words(), 0, "ptr"), 4)
+    most = count() - 1
     case = f.intrinsic("smax", "i64", f.intrinsic("smin", "i64", index.convert("i64"), most), f.constant("i64", 0))
-    goto(f.load("ptr", f.at(kernel, case, 8), 8))
+    goto(f.load("ptr", f.at(kernel(), case, 8), 8))
 
     f.label("end")
     f.ret(f.constant("i64", OK))
     f.label("raised")
     f.ret(f.constant("i64", RAISED))
+
+    f.label("weigh")
+    f.line(f"{weighed.name} = {_phi(heavy)}")
+    left = word(f, frame, F_LEFT) - word(f, here, WEIGHT)
+    put(f, left, frame, F_LEFT)
+    light.append((weighed, "weigh"))
+    f.branch_if(left.lt(0), "look", "turn")
+    f.label("look")
+    light.append((weighed, "look"))
+    f.branch_if(f.call("nx_poll", "i64", frame).ne(0), "raised", "turn")
+    f.label("turn")
+    f.line(f"{here.name} = {_phi(light)}")
+    f.line(f"{following.name} = getelementptr i8, ptr {here.name}, i64 {INSTRUCTION}")
+    f.switch(word(f, here, OP), list(enumerate(OPCODES)), "end")
+
+
+def _phi(incoming: list[tuple[Value, str]]) -> str:
+    return "phi ptr " + ", ".join(f"[ {value.name}, %{block} ]" for value, block in incoming)
 
 
 def _run(module: Module) -> None:

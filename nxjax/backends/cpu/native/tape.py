@@ -31,6 +31,7 @@ NDArray = np.ndarray[Any, Any]
 _FLOPS_PER_NS: Final = 16.0
 _BYTES_PER_NS: Final = 16.0
 _STEP_NS: Final = 10
+_HEAVY_NS: Final = 2_000
 _HOST_NS: Final = 20_000
 # A program that takes longer gives the interpreter's lock back.
 LONG_NS: Final = 20_000
@@ -158,6 +159,7 @@ class _Writer:
         self._scratch = -(-scratch // ALIGN) * ALIGN
         self._arena = program.arena
         self.time = 0.0
+        self._light = 0.0  # of what has no weight of its own, in this turn of the innermost loop
 
     # --- words ---
 
@@ -187,7 +189,7 @@ class _Writer:
     # --- instructions ---
 
     def emit(self, op: str, *, code: int = 0, words: int = 0, count: int = 0, target: int = 0, moves: int = 0,
-             extra: int = 0, weight: float = _STEP_NS) -> int:  # fmt: skip
+             extra: int = 0, weight: float = 0) -> int:  # fmt: skip
         """One instruction; its number."""
         self._code.append([m.OPCODES.index(op), code, words, count, target, moves, extra, min(int(weight), 2**40)])
         return len(self._code) - 1
@@ -237,8 +239,11 @@ class _Writer:
                 extra=kernel.scratch,
                 weight=weight,
             )
+        elif weight > _HEAVY_NS:
+            self.emit("heavy", code=code, words=words, count=kernel.items, weight=weight)
         else:
-            self.emit("call", code=code, words=words, count=kernel.items, weight=weight)
+            self._light += weight
+            self.emit("call", code=code, words=words, count=kernel.items)
 
     def _copy(self, step: Copy) -> None:
         if not step.nbytes:
@@ -248,7 +253,9 @@ class _Writer:
         self.time += weight
         blocks = -(-step.nbytes // COPY_BLOCK)
         if blocks < _BLOCKS:
-            self.emit("copy", words=self._refs(refs), count=step.nbytes, weight=weight)
+            self._light += weight
+            op = f"copy{step.nbytes}" if step.nbytes in (4, 8) else "copy"
+            self.emit(op, words=self._refs(refs), count=step.nbytes)
             return
         code, words = self._runtime.addresses.copy, self._refs(refs, (step.nbytes,))
         self.emit("parallel", code=code, words=words, count=blocks, target=-(-blocks // _CHUNKS), weight=weight)
@@ -260,21 +267,25 @@ class _Writer:
         self._moving[step.counter] = []
         counter = self._word(0)
         head = self.emit("repeat", words=counter, count=count)
-        before = self.time
+        before, light, self._light = self.time, self._light, 0.0
         self.steps(step.body)
         moves = [n for place, stride in self._moving.pop(step.counter) for n in (place, stride, stride * count)]
         table = self._table(moves)
-        last = self.emit("again", code=table, words=counter, count=count, moves=len(moves) // 3)
+        turn = self._light + _STEP_NS
+        last = self.emit("again", code=table, words=counter, count=count, moves=len(moves) // 3, weight=turn)
+        self._light = light
         self._goes(last, head + 1)
         self._goes(head, last + 1)
         self.time = before + (self.time - before + _STEP_NS) * count
 
     def _while(self, step: While) -> None:
         start = len(self._code)
+        light, self._light = self._light, 0.0
         self.steps(step.condition)
         test = self.emit("test", words=self._ref(step.flag))
         self.steps(step.body)
-        self._goes(self.emit("jump"), start)
+        self._goes(self.emit("jump", weight=self._light + _STEP_NS), start)
+        self._light = light
         self._goes(test, len(self._code))
         self.time = math.inf
 

@@ -405,7 +405,7 @@ def test_constants_are_aligned():
 
 
 @pytest.mark.parametrize("shift", [0, 1, 64])
-@pytest.mark.parametrize("nbytes", [100, 2**16 * 8 - 1, 2**16 * 8 + 3, 2**24 - 1, 2**24 + 77])
+@pytest.mark.parametrize("nbytes", [4, 8, 100, 2**16 * 8 - 1, 2**16 * 8 + 3, 2**24 - 1, 2**24 + 77])
 def test_copies_of_any_size_and_place(nbytes, shift):
     x, y = Buffer(nbytes + 128, "input", 0), Buffer(nbytes + 128, "output", 0)
     types = (ArrayType((nbytes + 128,), np.dtype("uint8")),)
