@@ -11,10 +11,10 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.backends import placing, registry
+from nxjax.backends import large, placing, registry
 from nxjax.backends.base import Executable, Placement
 from nxjax.backends.reference.quiet import quiet
-from nxjax.trace.array import DeviceArray
+from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
@@ -33,6 +33,10 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     types = [x.type for x in args]
     out = op.infer(*types, **params)
     xs = [x.numpy() for x in args]
+    if not op.multi and max([x.size for x in xs], default=0) >= LARGE and large.applies(op, types):
+        y = large.run(op, args, params, out)
+        if y is not None:
+            return y
     with quiet():
         y = op.eval(*xs, **params)
     if op.multi:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray
+from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import EVAL, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -27,6 +27,8 @@ BITS: Final = INTEGERS | {dtypes.bool_}
 COMPARED: Final = NUMBERS | {dtypes.bool_}
 WIDE: Final = frozenset((dtypes.float32, dtypes.float64))
 _bool: Final = dtypes.bool_
+# Of large arrays the general way has compiled kernels for these, which take less time than NumPy.
+_COMPILED: Final = frozenset((np.exp, np.exp2))
 
 
 class _Quiet(threading.local):
@@ -68,6 +70,8 @@ def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compar
     left = a._data
     if left is None:
         left = a.numpy()
+    if dtype is dtypes.float16 and left.size >= LARGE:
+        return None
     try:
         y = _quiet.run(ufunc, left, right)
     except (ValueError, OverflowError):
@@ -85,7 +89,10 @@ def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
     """``ufunc(a)``, of the type of ``a``, where that is the whole meaning."""
     if a.type.dtype not in allowed or current_trace() is not EVAL:
         return None
-    y = _quiet.run(ufunc, a.numpy())
+    x = a.numpy()
+    if x.size >= LARGE and ufunc in _COMPILED:
+        return None
+    y = _quiet.run(ufunc, x)
     return DeviceArray(y if type(y) is np.ndarray else np.asarray(y), a.type)
 
 
@@ -95,8 +102,11 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
         return None
     if axis is not None and type(axis) is not int:
         return None
+    x = a.numpy()
+    if x.size >= LARGE:
+        return None
     try:
-        y = _quiet.run(ufunc.reduce, a.numpy(), axis, None, None, keepdims)
+        y = _quiet.run(ufunc.reduce, x, axis, None, None, keepdims)
     except ValueError:
         return None
     y = y if type(y) is np.ndarray else np.asarray(y)

@@ -16,6 +16,8 @@ from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 
 NDArray = np.ndarray[Any, Any]
+# Elements of an operand from which on an eager op may be compiled, instead of run by NumPy.
+LARGE: Final = 1 << 18
 
 
 class Buffer(Protocol):

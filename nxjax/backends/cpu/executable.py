@@ -18,7 +18,7 @@ from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape, time_of
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
-from nxjax.lower.cpu.tape import Call, CpuProgram
+from nxjax.lower.cpu.tape import Call, CpuProgram, Host, walk
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
 
@@ -37,10 +37,14 @@ class CpuExecutable(Executable):
         self._runtime = runtime()
         self._quick = _is_short(program) and not engine(isa.current()).has(c.kernel for c in program.calls())
         self.tape = Tape(program, engine(isa.current(), 0 if self._quick else 2), self._runtime)
+        self._has_run = False
         self._ins = ctypes.c_void_p * len(program.inputs)
         self._outs = ctypes.c_void_p * len(program.outputs)
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        if self._quick and self._has_run:
+            self.prepare()
+        self._has_run = True
         tape = self.tape
         held: list[Any] = []
         ins, outs = self._ins(), self._outs()
@@ -75,11 +79,20 @@ class CpuExecutable(Executable):
                 results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
         return results
 
-    def shortcut(self, jitted: Any, call: Repeated) -> None:
-        """Machine code answers the next call that is like this one; better code, where the first was made quickly."""
+    def prepare(self) -> None:
+        """Have the best code, where the first was made quickly."""
         if self._quick:
             self.tape = Tape(self.program, engine(isa.current()), self._runtime)
             self._quick = False
+
+    @property
+    def is_native(self) -> bool:
+        """Whether no op of it runs by its NumPy meaning."""
+        return not any(isinstance(s, Host) for s in walk(self.program.steps))
+
+    def shortcut(self, jitted: Any, call: Repeated) -> None:
+        """Machine code answers the next call that is like this one; better code, where the first was made quickly."""
+        self.prepare()
         shortcut(self.program, self.tape, jitted, call)
 
     @property

@@ -73,7 +73,11 @@ class FirstByMeaning(Executable):
         return self._made
 
     def prepare(self) -> None:
-        _ = self.compiled
+        self.compiled.prepare()
+
+    @property
+    def is_native(self) -> bool:
+        return self.compiled.is_native
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         if self._made is None and not self._has_run:
