@@ -16,16 +16,19 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, Loop, Module, Value
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.move import transposed
 from nxjax.kernels.cpu.sort_keys import REAL, Key, is_ambiguous, keys_of, ordered, restored
 from nxjax.kernels.cpu.sort_network import WORD, network
 from nxjax.kernels.cpu.sort_radix import radix
 from nxjax.trace import dtypes
+from nxjax.trace.dtypes import bit_width
 
 DType = np.dtype[Any]
 SHORT: Final = 64  # rows up to this long go through the network whatever their number
 MEDIUM: Final = 256  # and up to this long if there are enough to fill its lanes
+LONG: Final = 2048  # or even this long if they are restored from their keys
 LANES: Final = 8
 
 
@@ -60,11 +63,18 @@ class Sort(Kernel):
         self.indexed = indexed
         self._keys = tuple(k for i, d in enumerate(dtypes[:keys]) for k in keys_of(i, d))
         self._index_bits = max(size - 1, 1).bit_length()
-        self._network = size <= SHORT or (size <= MEDIUM and rows >= LANES // 2)
+        first = self.dtypes[0]
+        # One operand may be restored from its keys. Four bits lie in a byte of which the rest may be anything.
+        self._alone = len(self.dtypes) == 1 and not indexed and first in REAL and bit_width(first) != 4
+        # Whole squares of words are transposed into lanes.
+        self._squares = self._alone and first.itemsize in (4, 8) and size >= 64 // first.itemsize
+        few = rows < LANES // 2
+        self._network = size <= SHORT or (size <= (LONG if self._squares else MEDIUM) and not few)
         self.work = 0
         if self._network:
             self._words = self._layout()
-            self.items = -(-rows // LANES)
+            self._lanes = 64 // first.itemsize if self._squares else LANES
+            self.items = -(-rows // self._lanes)
             self.scratch = size * len(self._words) * LANES * WORD
         else:
             self.items = rows
@@ -113,7 +123,10 @@ class Sort(Kernel):
             outs = [pointer(f, words, n + i) for i in range(n + self.indexed)]
             if self._network:
                 with f.loop(lo, hi) as item:
-                    self._by_network(f, isa, item.index, ins, outs, scratch)
+                    if self._squares:
+                        self._values_by_network(f, isa, item.index, ins, outs, scratch)
+                    else:
+                        self._by_network(f, isa, item.index, ins, outs, scratch)
             else:
                 room = pointer(f, words, n + len(outs)) if self.work else scratch
                 rows = (f.constant("i64", 0), f.constant("i64", self.rows)) if self.work else (lo, hi)
@@ -161,7 +174,8 @@ class Sort(Kernel):
         """As many rows as there are lanes; lanes without a row repeat the last one."""
         count = len(self._words)
         step = count * LANES * WORD
-        for lane in range(LANES):
+        with f.loop(0, LANES) as lanes:
+            lane = lanes.index
             row = f.intrinsic("smin", "i64", item * LANES + lane, f.constant("i64", self.rows - 1))
             mine, _ = self._row(f, row, ins, outs)
             with f.loop(0, self.size) as loop:
@@ -172,23 +186,69 @@ class Sort(Kernel):
                         if key is not None:
                             part = key.read(f, isa, mine[key.operand], loop.index, self.descending)
                         x = x | (part << up if up else part)
-                    f.store(x, f.at(f.at(scratch, loop.index, step), (w * LANES + lane) * WORD))
+                    f.store(x, f.at(f.at(f.at(scratch, loop.index, step), lane, WORD), w * LANES * WORD))
         network(f, scratch, self.size, count, LANES)
-        for lane in range(LANES):
-            row = item * LANES + lane
-            with f.if_(row.lt(self.rows)):
-                mine, theirs = self._row(f, row, ins, outs)
-                with f.loop(0, self.kept) as loop:
-                    x = f.load("i64", f.at(f.at(scratch, loop.index, step), ((count - 1) * LANES + lane) * WORD))
-                    self._write(f, mine, theirs, loop.index, x & ((1 << self._index_bits) - 1))
+        with f.loop(0, f.intrinsic("smin", "i64", self.rows - item * LANES, f.constant("i64", LANES))) as lanes:
+            mine, theirs = self._row(f, item * LANES + lanes.index, ins, outs)
+            last = f.at(f.at(scratch, lanes.index, WORD), (count - 1) * LANES * WORD)
+            with f.loop(0, self.kept) as loop:
+                x = f.load("i64", f.at(last, loop.index, step))
+                self._write(f, mine, theirs, loop.index, x & ((1 << self._index_bits) - 1))
+
+    def _values_by_network(
+        self, f: Function, isa: Isa, item: Value, ins: list[Value], outs: list[Value], scratch: Value
+    ) -> None:
+        """One operand's rows, by keys alone where these tell all; squares are transposed into lanes and back."""
+        d, lanes = self.dtypes[0], self._lanes
+        size = d.itemsize
+        side = isa.lanes(size)  # of a square; there may be several side by side in the lanes
+        memory, word = f"<{side} x {convert.memory_type(d)}>", f"<{side} x i{8 * size}>"
+        last = f.constant("i64", self.rows - 1)
+
+        def rows(base: list[Value], group: Value, at: Value) -> list[Value]:
+            """Where the squares of some rows begin at element ``at``; rows that are not there are the last one."""
+            first = item * lanes + group
+            found = [f.intrinsic("smin", "i64", first + i, last) for i in range(side)]
+            return [f.at(base[0], row * self.size + at, size) for row in found]
+
+        def squares(loop: Loop, group: Value) -> tuple[Value, list[Value]]:
+            """Where a square begins, and the places of its columns in scratch."""
+            at = f.intrinsic("smin", "i64", loop.index * side, f.constant("i64", self.size - side))
+            base = f.at(f.at(scratch, at, lanes * size), group, size)
+            return at, [f.at(base, k * lanes * size) for k in range(side)]
+
+        count = -(-self.size // side)
+        with f.loop(0, lanes, side, [f.constant(f"<{side} x i1>", 0)]) as groups:
+            with f.loop(0, count, 1, groups.carried) as loop:
+                at, places = squares(loop, groups.index)
+                raws = [f.load(memory, place, 1) for place in rows(ins, groups.index, at)]
+                (odd,) = loop.carried
+                if d in dtypes.FLOAT:
+                    for raw in raws:
+                        odd = odd | is_ambiguous(f, isa, d, raw)
+                loop.next(odd)
+                keys = [ordered(f, isa, d, raw) for raw in raws]
+                for place, column in zip(places, transposed(f, keys), strict=True):
+                    f.store(column, place)
+            groups.next(*loop.results)
+        pairs = f.intrinsic("vector.reduce.or", "i1", groups.results[0])
+        with f.if_(pairs):
+            for half in range(lanes // LANES):
+                self._by_network(f, isa, item * (lanes // LANES) + half, ins, outs, scratch)
+        with f.if_(~pairs):
+            network(f, scratch, self.size, 1, lanes, size)
+            with f.loop(0, lanes, side) as groups, f.loop(0, count) as loop:
+                at, places = squares(loop, groups.index)
+                columns = [f.load(word, place) for place in places]
+                # A row that is not there writes what the last one writes, in its place.
+                for place, row in zip(rows(outs, groups.index, at), transposed(f, columns), strict=True):
+                    f.store(restored(f, d, row), place, 1)
 
     # --- long rows ---
 
     def _by_radix(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], room: Value) -> None:
         d = self.dtypes[0]
-        # Four bits lie in a byte of which the rest may be anything.
-        alone = len(self.dtypes) == 1 and not self.indexed and d in REAL and dtypes.bit_width(d) != 4
-        if not alone:
+        if not self._alone:
             self._by_pairs(f, isa, ins, outs, room)
             return
         if d not in dtypes.FLOAT:

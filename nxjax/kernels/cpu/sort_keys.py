@@ -64,11 +64,11 @@ def ordered(f: Function, isa: Isa, dtype: DType, raw: Value) -> Value:
     sign = 1 << (bits - 1)
     if dtype in dtypes.FLOAT:
         x = convert.from_memory(f, isa, dtype, raw)
-        word = raw.bitcast(f"i{bits}")
+        word = raw.bitcast(with_element(raw.type, f"i{bits}"))
         word = f.select(x.eq(0.0), 0, word)
         word = f.select(word.lt(0), ~word, word | sign)
         return f.select(x.is_nan(), -1, word)
-    x = convert.from_memory(f, isa, dtype, raw).convert(f"i{bits}", signed=False)
+    x = convert.from_memory(f, isa, dtype, raw).convert(with_element(raw.type, f"i{bits}"), signed=False)
     return x ^ sign if dtype in dtypes.SIGNED else x
 
 

@@ -13,6 +13,8 @@ from typing import Final
 from nxjax.kernels.cpu.ir import Function, Value
 
 WORD: Final = 8  # bytes
+LISTED: Final = 256  # up to this size all exchanges are listed, above it the rounds
+AT_ONCE: Final = 4
 
 
 def rounds(size: int) -> Iterator[tuple[int, int, int]]:
@@ -33,32 +35,52 @@ def rounds(size: int) -> Iterator[tuple[int, int, int]]:
         p //= 2
 
 
-def network(f: Function, base: Value, size: int, words: int, lanes: int) -> None:
-    """Sort the ``size`` elements at ``base``, one after the other: ``words`` vectors of ``lanes`` words each."""
-    step = words * lanes * WORD
-    table = [n for round in rounds(size) for n in round]
-    if not table:
+def network(f: Function, base: Value, size: int, words: int, lanes: int, word: int = WORD) -> None:
+    """Sort the ``size`` elements at ``base``, one after the other: ``words`` vectors of ``lanes`` unsigned words each.
+
+    The exchanges are data: code for each of them would take longer to compile than most rows take to sort.
+    """
+    step = words * lanes * word
+    exchange = lambda i, j: _exchange(f, f.at(base, i, step), f.at(base, j, step), words, lanes, word)
+    if size <= LISTED:
+        pairs = [(i, i + d) for p, r, d in rounds(size) for i in range(size - d) if i & p == r]
+        place = _table(f, f"@exchanges{size}", "i16", [n for pair in pairs for n in pair])
+        whole = len(pairs) // AT_ONCE * AT_ONCE
+
+        def listed(k: Value | int) -> None:
+            i, j = (f.load("i16", f.at(f.at(place, k, 4), at)).convert("i64", signed=False) for at in (0, 2))
+            exchange(i, j)
+
+        with f.loop(0, whole, AT_ONCE) as loop:
+            for k in range(AT_ONCE):
+                listed(loop.index + k)
+        for k in range(whole, len(pairs)):
+            listed(k)
         return
-    # The rounds are data: code for each of them would take longer to compile than most rows take to sort.
-    name = f"@rounds{size}"
-    f.globals[name] = f"{name} = private constant [{len(table)} x i64] [{', '.join(f'i64 {n}' for n in table)}]"
+    table = [n for round in rounds(size) for n in round]
+    place = _table(f, f"@rounds{size}", "i64", table)
     with f.loop(0, len(table), 3) as round:
-        place = f.at(Value(f, "ptr", name), round.index, WORD)
-        p, r, d = (f.load("i64", f.at(place, k * WORD)) for k in range(3))
+        p, r, d = (f.load("i64", f.at(f.at(place, round.index, 8), 8 * k)) for k in range(3))
         end = size - d
         # The i with i & p == r: runs of p, every 2 p, from r on; the last run may be short.
         with f.loop(r, end, p + p) as run:
             stop = f.intrinsic("smin", "i64", run.index + p, end)
             with f.loop(run.index, stop) as loop:
-                _exchange(f, base, loop.index, d, step, words, lanes)
+                exchange(loop.index, loop.index + d)
 
 
-def _exchange(f: Function, base: Value, i: Value, d: Value, step: int, words: int, lanes: int) -> None:
-    """Elements i and i + d in order."""
-    type = f"<{lanes} x i64>"
-    x, y = f.at(base, i, step), f.at(base, i + d, step)
-    xs = [f.load(type, f.at(x, k * lanes * WORD)) for k in range(words)]
-    ys = [f.load(type, f.at(y, k * lanes * WORD)) for k in range(words)]
+def _table(f: Function, name: str, type: str, numbers: list[int]) -> Value:
+    f.globals[name] = (
+        f"{name} = private constant [{len(numbers)} x {type}] [{', '.join(f'{type} {n}' for n in numbers)}]"
+    )
+    return Value(f, "ptr", name)
+
+
+def _exchange(f: Function, x: Value, y: Value, words: int, lanes: int, word: int) -> None:
+    """Two elements in order."""
+    type = f"<{lanes} x i{8 * word}>"
+    xs = [f.load(type, f.at(x, k * lanes * word)) for k in range(words)]
+    ys = [f.load(type, f.at(y, k * lanes * word)) for k in range(words)]
     if words == 1:
         low, high = f.intrinsic("umin", type, xs[0], ys[0]), f.intrinsic("umax", type, xs[0], ys[0])
         f.store(low, x)
@@ -68,5 +90,5 @@ def _exchange(f: Function, base: Value, i: Value, d: Value, step: int, words: in
     for a, b in zip(reversed(xs[:-1]), reversed(ys[:-1]), strict=True):
         swap = b.ult(a) | (b.eq(a) & swap)
     for k, (a, b) in enumerate(zip(xs, ys, strict=True)):
-        f.store(f.select(swap, b, a), f.at(x, k * lanes * WORD))
-        f.store(f.select(swap, a, b), f.at(y, k * lanes * WORD))
+        f.store(f.select(swap, b, a), f.at(x, k * lanes * word))
+        f.store(f.select(swap, a, b), f.at(y, k * lanes * word))
