@@ -57,12 +57,13 @@ def copysign(f: Function, x: Value, sign: Value) -> Value:
 def polynomial(f: Function, coefficients: Sequence[float], x: Value) -> Value:
     """``coefficients[0] + coefficients[1] x + ...``; long ones as two interleaved chains in x^2, for parallelism."""
     if len(coefficients) <= 5:
-        return _horner(f, coefficients, x)
+        return horner(f, coefficients, x)
     square = x * x
-    return f.fma(_horner(f, coefficients[1::2], square), x, _horner(f, coefficients[::2], square))
+    return f.fma(horner(f, coefficients[1::2], square), x, horner(f, coefficients[::2], square))
 
 
-def _horner(f: Function, coefficients: Sequence[float], x: Value) -> Value:
+def horner(f: Function, coefficients: Sequence[float], x: Value) -> Value:
+    """As `polynomial` in one chain: rounds less where the terms have different signs."""
     total = f.constant(x.type, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = f.fma(total, x, c)

@@ -10,7 +10,7 @@ from typing import Final
 
 from nxjax.kernels.cpu.ir import Function, Value, element, lanes_of
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.math_base import copysign, fabs, is_single, nearest, polynomial, product_error
+from nxjax.kernels.cpu.math_base import copysign, fabs, horner, is_single, nearest, polynomial, product_error
 from nxjax.kernels.cpu.math_exp import exp, exp_moderate, exp_times
 from nxjax.kernels.cpu.math_log import log, log1p
 from nxjax.kernels.cpu.math_trig import tan
@@ -66,7 +66,7 @@ def _erfc_positive(f: Function, isa: Isa, x: Value) -> Value:
         # What the sum's and the quotient's rounding have cost, in proportion.
         rest = f.fma(-inverse, bottom, 1.0) - inverse * (x - (bottom - 2.0))
         t = f.fma(inverse * rest, -4.0, f.fma(inverse, -4.0, 1.0))
-        factor = polynomial(f, _ERFCX_SINGLE, t) * inverse
+        factor = horner(f, _ERFCX_SINGLE, t) * inverse
         factor = f.fma(factor, rest, factor)
     else:
         factor = polynomial(f, _ERFCX, (x - 3.5) / (x + 3.5)) / f.fma(x, 2.0, 1.0)

@@ -22,7 +22,19 @@ import numpy as np
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.fuse import Apart, planned
-from nxjax.lower.cpu.lazy import FIXED, Index, Lazy, Leaf, Product, Scalar, Shaped, moved, permutation, reshaped_strides
+from nxjax.lower.cpu.lazy import (
+    Index,
+    Lazy,
+    Leaf,
+    Product,
+    Reduce,
+    Scalar,
+    Shaped,
+    largest,
+    moved,
+    permutation,
+    reshaped_strides,
+)
 from nxjax.lower.cpu.nests import target, write
 from nxjax.lower.cpu.tape import Buffer, Call, Host, Ref, Step
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
@@ -155,31 +167,56 @@ class Builder:
     def _computed(self, x: Lazy) -> View:
         """Add the kernels that compute ``x``, and what is made with it and needed later."""
         equation, self.equation = self.equation, x.equation or self.equation
-        where = tuple([FIXED if n == 1 else (0, ((d, 1),)) for d, n in enumerate(x.shape)])
         while self._resolved(x) is None:
-            try:
-                if not x.size:
-                    x.settled(self._room(x))
-                    break
-                if isinstance(x, Index) and isinstance(x.args[0], Product) and x.args[0].order is None:
-                    x.args[0].order = permutation(x)
-                plan = planned(x, x.shape, where)
-                extras = plan.extras()
-                outs = [(v, self._room(v)) for v in (x, *extras)]
-                found = [(plan.result, plan.where), *((plan.made[v][1], plan.made[v][0]) for v in extras)]
-                write(self, plan, [target(plan, n, at, r) for (n, at), (_, r) in zip(found, outs, strict=True)])
-                for v, room in outs:
-                    v.settled(room)
-            except Apart as apart:
-                if apart.value is x:
-                    assert isinstance(x, Shaped), x
-                    inner = self.dense(x.args[0])
-                    x.settled(View(inner.ref, x.shape, dense_strides(x.shape, x.dtype), x.dtype))
-                else:
-                    self.view(apart.value)
+            if not x.size:
+                x.settled(self._room(x))
+                break
+            if isinstance(x, Index) and isinstance(x.args[0], Product) and x.args[0].order is None:
+                x.args[0].order = permutation(x)
+            before = self._kernel([x])
+            if before is x:
+                assert isinstance(x, Shaped), x
+                inner = self.dense(x.args[0])
+                x.settled(View(inner.ref, x.shape, dense_strides(x.shape, x.dtype), x.dtype))
+            elif before is not None:
+                self.view(before)
         self.equation = equation
         assert x.view is not None
         return x.view
+
+    def _kernel(self, xs: Sequence[Lazy]) -> Lazy | None:
+        """Add the kernel that computes ``xs`` (of one shape); or give what must be memory before."""
+        try:
+            plan = planned(xs)
+            extras = plan.extras()
+            outs = [(v, self._room(v)) for v in (*xs, *extras)]
+            found = [(n, plan.where) for n in plan.results] + [plan.made[v][::-1] for v in extras]
+            write(self, plan, [target(plan, n, at, room) for (n, at), (_, room) in zip(found, outs, strict=True)])
+        except Apart as apart:
+            return apart.value
+        for v, room in outs:
+            v.settled(room)
+        return None
+
+    def together(self, xs: Sequence[Any]) -> None:
+        """Compute values now; reductions of the same elements along the same axes by one kernel."""
+        groups: dict[tuple[object, ...], list[Reduce]] = {}
+        for x in xs:
+            while isinstance(x, Shaped):
+                x = x.args[0]
+            if isinstance(x, Reduce) and x.view is None and x.size:
+                groups.setdefault((x.args[0].shape, x.axes, largest(x)), []).append(x)
+        for group in groups.values():
+            group = list(dict.fromkeys(group))
+            before: Lazy | None = None
+            while len(group) > 1 and all(self._resolved(x) is None for x in group):
+                self.equation = group[0].equation
+                before = self._kernel(group)
+                if before is None or before in group:
+                    break
+                self.view(before)
+        for x in xs:
+            self.view(x)
 
     def product(self, x: Product) -> Product:
         """A value that a kernel of its own computes, after what is made of it has been seen (its epilogue)."""

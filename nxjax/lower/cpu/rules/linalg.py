@@ -1,0 +1,65 @@
+"""Factorizations and triangular systems: many small matrices by kernels, large ones by LAPACK on the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky, Lu, Solve
+from nxjax.lower.cpu.builder import Builder, NoKernel, rule
+from nxjax.trace.program import Equation
+from nxjax.trace.types import ArrayType
+
+SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
+
+
+def _small(x: ArrayType, words: int) -> int:
+    """How many matrices ``x`` has, if kernels are quicker than LAPACK on ``words`` elements for each."""
+    if x.dtype not in DTYPES:
+        raise NoKernel("LAPACK's, for complex numbers")
+    count = math.prod(x.shape[:-2])
+    if not x.size or words == 0:
+        raise NoKernel("nothing to compute")
+    if words * GROUP > SCRATCH:
+        raise NoKernel("LAPACK's, for large matrices")
+    # With few matrices most lanes idle: worth it only where calls cost more than arithmetic.
+    if count * x.dtype.itemsize * 4 < GROUP and words > 48 * 48:
+        raise NoKernel("LAPACK's, for few matrices of this size")
+    return count
+
+
+@rule("cholesky")
+def cholesky(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type = e.inputs[0].type
+    n = type.shape[-1]
+    kernel = Cholesky(type.dtype, _small(type, n * n), n)
+    ins, y = b.dense(x), b.new(e.outputs[0].type)
+    b.call(kernel, (ins,), (y,))
+    return (y,)
+
+
+@rule("triangular_solve")
+def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]:
+    p, out = e.params, e.outputs[0].type
+    left = p["left_side"]
+    n = e.inputs[0].type.shape[-1]
+    k = out.shape[-1 if left else -2]
+    count = _small(e.inputs[0].type, n * n + n * k)
+    # X op(A) = B is op(A)^T X^T = B^T.
+    transposed = p["transpose_a"] != (not left)
+    upper = p["lower"] == transposed
+    kernel = Solve(out.dtype, count, n, k, transposed=transposed, upper=upper, unit=p["unit_diagonal"], turned=not left)
+    ins, y = (b.dense(a), b.dense(rhs)), b.new(out)
+    b.call(kernel, ins, (y,))
+    return (y,)
+
+
+@rule("lu")
+def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type = e.inputs[0].type
+    m, n = type.shape[-2:]
+    kernel = Lu(type.dtype, _small(type, m * n), m, n)
+    ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
+    b.call(kernel, (ins,), outs)
+    return outs

@@ -1,0 +1,50 @@
+"""Linear algebra through the CPU compiler: batches of small matrices by kernels, the rest by LAPACK."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from nxjax.ops import linalg_lu, linalg_triangular
+from tests.lower.cpu.rules.equal import hosted, results, tape
+
+RNG = np.random.default_rng(0)
+
+
+def matrices(*shape, dtype="f4"):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_cholesky(dtype):
+    x = matrices(2, 9, 6, 6, dtype=dtype)
+    x = x @ x.swapaxes(-1, -2) + np.eye(6, dtype=dtype)
+    x[0, 3] *= -1
+    (got,) = results(linalg_triangular.cholesky, x)
+    want = linalg_triangular.cholesky.eval(x)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_triangular_solve(left):
+    a = matrices(3, 7, 5, 5) * 0.2 + 2 * np.eye(5, dtype="f4")
+    b = matrices(3, 7, 5, 2) if left else matrices(3, 7, 2, 5)
+    for lower, transposed, unit in itertools.product((False, True), repeat=3):
+        params = {"left_side": left, "lower": lower, "transpose_a": transposed, "unit_diagonal": unit}
+        params["conjugate_a"] = False
+        (got,) = results(linalg_triangular.triangular_solve, a, b, **params)
+        want = linalg_triangular.triangular_solve.eval(a, b, **params)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_lu():
+    for shape in ((4, 3), (17, 3, 5), (5, 5)):
+        x = matrices(*shape)
+        for y, z in zip(results(linalg_lu.lu, x), linalg_lu.lu.eval(x), strict=True):
+            np.testing.assert_array_equal(y, z)
+
+
+@pytest.mark.parametrize("shape", [(200, 200), (2, 64, 64), (0, 3, 3), (3, 0, 0)], ids=str)
+def test_what_lapack_does(shape):
+    assert hosted(tape(linalg_triangular.cholesky, matrices(*shape))) == ["cholesky"]
+    assert "cholesky" in hosted(tape(linalg_triangular.cholesky, matrices(4, 3, 3).astype("c8")))
