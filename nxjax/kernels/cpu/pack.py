@@ -2,8 +2,9 @@
 
     [batch][block of depth][panel of columns][unit of depth][column of the panel][element of the unit]
 
-For tiles of ``quads`` the numbers with which sums start follow the last unit, one for each column. A panel that is not full ends with columns that are never looked at; a unit that is not full ends with zeros. Elements
-are converted to what the tile multiplies. Knows no product.
+For tiles of ``quads`` the numbers with which sums start follow the last unit, one for each column. A panel that is not
+full ends with columns that are never looked at; a unit that is not full ends with zeros. Elements are converted to what
+the tile multiplies. Knows no product.
 """
 
 from __future__ import annotations

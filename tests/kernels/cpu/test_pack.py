@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.gemm_tile import Tile
 from nxjax.kernels.cpu.pack import Right, panels_of
 from tests.kernels.cpu.running import ISAS, run
@@ -29,6 +30,8 @@ def packed(tile, x, block):
 )
 def test_panels(name, layout, mode, scalar, dtype):
     """Whole panels, any depth: the machine code leaves what the meaning says."""
+    if mode == "quads" and not (isa.named(name).vnni and isa.named(name).bits == 512):
+        return  # no such tile here
     rng = np.random.default_rng(0)
     lanes = {"avx512": 16, "avx512-base": 16, "avx2": 8}.get(name, 4) // (2 if scalar in ("double", "i64") else 1)
     tile = Tile(mode, scalar, 4, 2, lanes)
