@@ -99,9 +99,9 @@ class Runtime:
         """Use ``count`` threads from the next parallel region on; 0: as many as the process has processors.
 
         Raises:
-            ParameterError: a negative number.
+            ParameterError: no such number.
         """
-        if count < 0:
+        if not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ParameterError("config: num_threads", got=repr(count), expected="a number of threads, or 0")
         here = processors()
         # More helpers than processors would only keep each other from working while they wait awake.
@@ -111,9 +111,9 @@ class Runtime:
         """Keep at most ``nbytes`` of free memory.
 
         Raises:
-            ParameterError: a negative number.
+            ParameterError: no such number.
         """
-        if nbytes < 0:
+        if not isinstance(nbytes, int) or nbytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ParameterError("config: cpu_pool_bytes", got=repr(nbytes), expected="a number of bytes, at least 0")
         self._set_limit(nbytes)
 

@@ -80,8 +80,9 @@ def test_the_number_of_threads_follows_the_setting():
     with config.using(num_threads=7):
         assert runtime().thread_statistics()["threads"] == 7
     assert runtime().thread_statistics()["threads"] == (config.num_threads or processors())
-    with pytest.raises(ParameterError, match="num_threads"):
-        config.update("num_threads", -3)
+    for wrong in (-3, "4", 1.5, None):
+        with pytest.raises(ParameterError, match="num_threads"):
+            config.update("num_threads", wrong)
     assert config.num_threads >= 0
 
 
@@ -221,6 +222,27 @@ print("well")
 """
     )
     if not os.path.isdir("/proc/self/task"):
+        pytest.skip("needs Linux")
+    assert in_child(code) == "well\n"
+
+
+def test_threads_that_the_system_does_not_give_are_done_without():
+    code = (
+        _PRELUDE
+        + """
+import resource
+config.update("num_threads", 9)
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + 3 * 2**20, -1))  # less than one stack
+assert right() and right()
+assert runtime().thread_statistics()["helpers"] == 2  # those of before
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+assert right()
+assert runtime().thread_statistics()["helpers"] == 8
+print("well")
+"""
+    )
+    if not os.path.exists("/proc/self/statm"):
         pytest.skip("needs Linux")
     assert in_child(code) == "well\n"
 
