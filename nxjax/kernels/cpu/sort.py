@@ -1,6 +1,7 @@
 """Rows sorted together: the first operands are keys, the others follow; or the first few of the sorted row (top_k).
 
     network   rows are short: as many at once as a vector has lanes (`sort_network`)
+    select    few of a long row are wanted (`sort_top`)
     radix     rows are long: by the digits of the keys, last key first (`sort_radix`)
 
 Either way the indices are sorted with the keys, and every operand is read in their order; but one operand alone is
@@ -22,6 +23,7 @@ from nxjax.kernels.cpu.move import transposed
 from nxjax.kernels.cpu.sort_keys import REAL, Key, is_ambiguous, keys_of, ordered, restored
 from nxjax.kernels.cpu.sort_network import WORD, network
 from nxjax.kernels.cpu.sort_radix import radix
+from nxjax.kernels.cpu.sort_top import AT_ONCE, room, select
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import bit_width
 
@@ -30,6 +32,7 @@ SHORT: Final = 64  # rows up to this long go through the network whatever their 
 MEDIUM: Final = 256  # and up to this long if there are enough to fill its lanes
 LONG: Final = 2048  # or even this long if they are restored from their keys
 LANES: Final = 8
+FEW: Final = 256  # up to so many are kept in a list
 
 
 @final
@@ -71,7 +74,14 @@ class Sort(Kernel):
         few = rows < LANES // 2
         self._network = size <= SHORT or (size <= (LONG if self._squares else MEDIUM) and not few)
         self.work = 0
-        if self._network:
+        self._selects = (
+            self._network is False and len(self._keys) == len(self.dtypes) == 1 and self._keys[0].bits <= 32
+            and 0 < 4 * self.kept <= size and self.kept <= FEW
+        )
+        if self._selects:
+            self.items = rows
+            self.scratch = room(self.kept)
+        elif self._network:
             self._words = self._layout()
             self._lanes = 64 // first.itemsize if self._squares else LANES
             self.items = -(-rows // self._lanes)
@@ -121,7 +131,10 @@ class Sort(Kernel):
             n = len(self.dtypes)
             ins = [pointer(f, words, i) for i in range(n)]
             outs = [pointer(f, words, n + i) for i in range(n + self.indexed)]
-            if self._network:
+            if self._selects:
+                with f.loop(lo, hi) as row:
+                    self._by_selection(f, isa, *self._row(f, row.index, ins, outs), scratch)
+            elif self._network:
                 with f.loop(lo, hi) as item:
                     if self._squares:
                         self._values_by_network(f, isa, item.index, ins, outs, scratch)
@@ -245,6 +258,21 @@ class Sort(Kernel):
                     f.store(restored(f, d, row), place, 1)
 
     # --- long rows ---
+
+    def _by_selection(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], scratch: Value) -> None:
+        """The first few alone."""
+        key, d = self._keys[0], self.dtypes[0]
+
+        def keys(i: Value) -> Value:
+            raw = f.load(f"<{AT_ONCE} x {convert.memory_type(d)}>", f.at(ins[0], i, d.itemsize), 1)
+            found = ordered(f, isa, d, raw)
+            return (~found if self.descending else found).convert(f"<{AT_ONCE} x i32>", signed=False)
+
+        one = lambda i: key.read(f, isa, ins[0], i, self.descending)
+        best = select(f, self.size, self.kept, one, keys, scratch)
+        with f.loop(0, self.kept) as loop:
+            word = f.load("i64", f.at(best, loop.index, WORD))
+            self._write(f, ins, outs, loop.index, word & 0xFFFFFFFF)
 
     def _by_radix(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], room: Value) -> None:
         d = self.dtypes[0]

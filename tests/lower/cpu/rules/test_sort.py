@@ -63,6 +63,19 @@ def test_top_k(name, data):
     same(top_k, x, name=name, k=k, axis=axis)
 
 
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", [np.int8, ml_dtypes.bfloat16, np.float32, np.int32, np.float64])
+def test_few_of_long_rows(name, dtype):
+    x = column((3, 1500), dtype)
+    rising = np.sort(numbers((1, 1500), dtype), axis=1)
+    for k in (1, 7, 8, 9, 250):
+        same(top_k, x, name=name, k=k, axis=1)
+        same(top_k, rising, name=name, k=k, axis=1)
+    info = dtypes.integer_info(dtype) if dtype in (np.int8, np.int32) else None
+    if info:
+        same(top_k, np.full((400,), info.min, dtype), name=name, k=5, axis=0)
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, np.float64])
 def test_long_rows_and_their_indices(dtype):
     x = column((2, 60_000), dtype)
