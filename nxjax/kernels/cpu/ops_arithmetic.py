@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.ir import Value, bits_of, element, with_element
+from nxjax.kernels.cpu.ir import Function, Value, bits_of, element, with_element
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.math_base import copysign, fabs, where_rare
 from nxjax.kernels.cpu.ops import DType, Site, op
 from nxjax.trace import dtypes
 
@@ -59,25 +61,61 @@ def div(s: Site) -> Value:
         return x / y
     by_zero = y.eq(0)
     if s.dtype in dtypes.UNSIGNED:
-        return s.f.select(by_zero, int(dtypes.integer_info(s.dtype).max), x.udiv(s.f.select(by_zero, 1, y)))
+        return s.f.select(by_zero, int(dtypes.integer_info(s.dtype).max), _quotient(s, x, s.f.select(by_zero, 1, y)))
     # x / -1 is -x, which wraps where a division would trap.
     negated = y.eq(-1)
-    quotient = x.sdiv(s.f.select(by_zero | negated, 1, y))
+    quotient = _quotient(s, x, s.f.select(by_zero | negated, 1, y))
     return s.f.select(by_zero, -1, s.f.select(negated, -x, quotient))
+
+
+def _quotient(s: Site, x: Value, y: Value) -> Value:
+    """x / y of integers, toward zero.
+
+    Processors divide integers one by one, floats in vectors. A quotient of b-bit integers that is not whole is farther
+    than 2^-b of its size from the next whole number, so that a float type with more bits cuts it off where it should.
+    """
+    signed = s.dtype in dtypes.SIGNED
+    bits = bits_of(element(x.type))
+    if not s.lanes or bits == 64 or not s.xs[1].name.startswith("%"):
+        return x.sdiv(y) if signed else x.udiv(y)
+    wide = with_element(x.type, "float" if bits <= 16 else "double")
+    middle = with_element(x.type, "i32")  # what processors convert from and to
+    a, b = (v.convert(middle, signed=signed).convert(wide, signed=signed) for v in (x, y))
+    return (a / b).convert(middle, signed=signed).convert(x.type)
 
 
 @op("rem", REAL, exact=True)
 def rem(s: Site) -> Value:
-    """The remainder of integers. Of floats, C's ``fmod`` (in float for narrow formats), which is exact."""
+    """The remainder of division toward zero, with the sign of x."""
     x, y = s.xs
     if s.dtype in FLOAT:
-        return s.f.binary("frem", x, y)
+        return _float_remainder(s, x, y)
     by_zero = y.eq(0)
-    if s.dtype in dtypes.UNSIGNED:
-        return s.f.select(by_zero, x, x.urem(s.f.select(by_zero, 1, y)))
     # x mod -1 is 0, as x mod 1 is.
-    trivial = by_zero | y.eq(-1)
-    return s.f.select(by_zero, x, x.srem(s.f.select(trivial, 1, y)))
+    safe = s.f.select(by_zero if s.dtype in dtypes.UNSIGNED else by_zero | y.eq(-1), 1, y)
+    return s.f.select(by_zero, x, x - _quotient(s, x, safe) * safe)
+
+
+def _float_remainder(s: Site, x: Value, y: Value) -> Value:
+    """x - q y with q = trunc(x / y), which is exact for quotients that are not too large; C's ``fmod`` for others.
+
+    Floats are divided in double: below 2^24 the quotient cannot round up to the next whole number. That of doubles can,
+    and is then one too large: the remainder has the wrong sign, and y makes it right.
+    """
+    f = s.f
+    single = element(x.type) == "float"
+    if not s.lanes or not (single or s.isa.fma):
+        return f.binary("frem", x, y)
+    double = with_element(x.type, "double")
+    a, b = x.convert(double), fabs(f, y.convert(double))
+    size = fabs(f, a)
+    q = rounded(f, s.isa, "trunc", size / b)
+    rare = ~(q.lt(2.0**24 if single else 2.0**52) & b.lt(float("inf")))
+    r = f.fma(-q, b, size)
+    if not single:
+        r = f.select(r.lt(0.0), r + b, r)
+    r = copysign(f, r.convert(x.type), x)
+    return where_rare(f, rare, r, lambda: f.binary("frem", x, y))
 
 
 def _power_by_squaring(s: Site, x: Value, n: int) -> Value | None:
@@ -205,12 +243,12 @@ def select_n(s: Site) -> Value:
 
 @op("floor", FLOAT, exact=True)
 def floor(s: Site) -> Value:
-    return rounded(s, "floor", s.xs[0])
+    return rounded(s.f, s.isa, "floor", s.xs[0])
 
 
 @op("ceil", FLOAT, exact=True)
 def ceil(s: Site) -> Value:
-    return rounded(s, "ceil", s.xs[0])
+    return rounded(s.f, s.isa, "ceil", s.xs[0])
 
 
 @op("round", FLOAT, exact=True)
@@ -218,17 +256,16 @@ def round_(s: Site) -> Value:
     (x,) = s.xs
     f = s.f
     if s.params["rounding_method"] == 1:
-        return rounded(s, "roundeven", x)
-    whole = rounded(s, "trunc", x)
+        return rounded(s.f, s.isa, "roundeven", x)
+    whole = rounded(s.f, s.isa, "trunc", x)
     away = f.select(x.lt(0.0), f.constant(x.type, -1.0), f.constant(x.type, 1.0))
     rest = f.intrinsic("fabs", x.type, x - whole)
     return whole + f.select(rest.ge(0.5), away, 0.0)
 
 
-def rounded(s: Site, how: str, x: Value) -> Value:
+def rounded(f: Function, isa: Isa, how: str, x: Value) -> Value:
     """``floor``, ``ceil``, ``trunc`` or ``roundeven`` of a float; the sign of zero is that of ``x``."""
-    f = s.f
-    if s.isa.name != "portable":
+    if isa.name != "portable":
         return f.intrinsic(how, x.type, x)
     # Without an instruction LLVM would call a function of C for each element. Numbers of this size have no fraction;
     # adding and subtracting it rounds smaller ones to nearest even.

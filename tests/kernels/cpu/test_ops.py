@@ -110,6 +110,28 @@ def test_all_halves(isa_name):
         check("mul", (dtype, dtype), dtype, {}, [x, np.roll(x, 12345)], isa_name)
 
 
+@pytest.mark.parametrize("isa_name", ISAS)
+def test_division_near_whole_quotients(isa_name):
+    """Quotients next to whole numbers, where a rounded one would be one too large."""
+    rng = np.random.default_rng(3)
+    for dtype in (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.uint32, dtypes.int64):
+        info = dtypes.integer_info(dtype)
+        y = (2.0 ** rng.uniform(0, info.bits - 1, 4000)).astype(np.int64)
+        x = (int(info.max) // 2 // y * rng.integers(0, 3, 4000)) * y + rng.integers(-2, 3, 4000)
+        x, y = x.astype(dtype), y.astype(dtype)
+        x[::7] = info.max if dtype in dtypes.UNSIGNED else info.min
+        for name in ("div", "rem"):
+            check(name, (dtype, dtype), dtype, {}, [x, y], isa_name)
+            check(name, (dtype, dtype), dtype, {}, [x, (0 - y).astype(dtype)], isa_name)
+    for dtype in (dtypes.float16, dtypes.float32, dtypes.float64):
+        y = np.exp(rng.uniform(-9, 9, 4000)).astype(dtype)
+        with np.errstate(all="ignore"):
+            x = (y * np.exp(rng.uniform(-1, 30, 4000)).round()).astype(dtype)
+            x[1::2] = np.nextafter(x[1::2], dtype.type(0))
+            x[2::4] *= -1
+        check("rem", (dtype, dtype), dtype, {}, [x, y], isa_name)
+
+
 def test_what_is_not_supported_says_why():
     assert "no elementwise code" in ops.supported("sort", {}, (dtypes.float32,), dtypes.float32)
     assert "no code for" in ops.supported("and", {}, (dtypes.float32,) * 2, dtypes.float32)
