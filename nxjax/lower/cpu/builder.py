@@ -55,6 +55,7 @@ MODULES: Final[tuple[str, ...]] = (
     "dot",
     "pool",
     "quant",
+    "quant_dot",
     "random",
     "linalg",
     "cumulative",
@@ -190,8 +191,8 @@ class Builder:
             plan = planned(xs)
             extras = plan.extras()
             outs = [(v, self._room(v)) for v in (*xs, *extras)]
-            found = [(n, plan.where) for n in plan.results] + [plan.made[v][::-1] for v in extras]
-            write(self, plan, [target(plan, n, at, room) for (n, at), (_, room) in zip(found, outs, strict=True)])
+            found = [*((plan.where, n) for n in plan.results), *(plan.made[v] for v in extras)]
+            write(self, plan, [target(plan, n, at, room) for (at, n), (_, room) in zip(found, outs, strict=True)])
         except Apart as apart:
             return apart.value
         for v, room in outs:

@@ -71,17 +71,19 @@ class Plan:
     Attributes:
         sizes: of the space.
         reduced: dimensions of it that reductions remove.
-        target, where: the wanted value, and its place for an index of the space.
+        targets, where: the wanted values, of one shape, and their place for an index of the space.
         views: memory that is read, as views of the space's shape.
         nodes: what is computed; arguments count nodes from 0 and views from -1 downwards.
-        result: the target's node or view.
+        results: the targets' nodes or views.
         made: place and node of each value on the way, operands first.
         order: all values on the way, operands first.
         product: what the kernel is an epilogue of.
     """
 
-    def __init__(self, target: Lazy, sizes: Sequence[int], where: Places, reduced_sizes: Sequence[int] | None) -> None:
-        self.target = target
+    def __init__(
+        self, targets: Sequence[Lazy], sizes: Sequence[int], where: Places, reduced_sizes: Sequence[int] | None
+    ) -> None:
+        self.targets = targets
         self.sizes = list(sizes)
         self.where = where
         self.reduced: list[int] = []
@@ -95,7 +97,7 @@ class Plan:
         self._seen: dict[tuple[int, Places], int] = {}
         self._weights: dict[Lazy, int] = {}
         self._known_views: dict[tuple[object, ...], int] = {}
-        self.result = self.visit(target, where)
+        self.results = [self.visit(x, where) for x in targets]
 
     # --- the walk ---
 
@@ -127,7 +129,7 @@ class Plan:
                 found = self._product(x, at)
             else:
                 assert isinstance(x, Map)
-                if x is not self.target:
+                if x not in self.targets:
                     self._check_repeated(x, at)
                 args = tuple([self.visit(a, at) for a in x.args])
                 found = self._node(x, args)
@@ -139,9 +141,9 @@ class Plan:
         self.nodes.append((what, args))
         if len(self.nodes) > MOST:
             # Something in the middle gets a kernel of its own.
-            inner = [x for x in self.made if isinstance(x, Map) and x is not self.target]
+            inner = [x for x in self.made if isinstance(x, Map) and x not in self.targets]
             if inner:
-                raise Apart(max(inner, key=lambda x: min(x.height, self.target.height - x.height)))
+                raise Apart(max(inner, key=lambda x: min(x.height, self.targets[0].height - x.height)))
         return len(self.nodes) - 1
 
     def _view(self, v: View, at: Places) -> int:
@@ -294,7 +296,7 @@ class Plan:
         gone: dict[Lazy, int] = {}  # how many of those that hold a value are done with it after this kernel
         found: list[Lazy] = []
         for x in reversed(self.order):
-            later = x is not self.target and x.refs > gone.get(x, 0)
+            later = x not in self.targets and x.refs > gone.get(x, 0)
             if later:
                 if x not in self.made or self._cheap(x):
                     continue
@@ -375,15 +377,18 @@ def refined(sizes: Sequence[int], where: Places, dim: int, inner: int) -> tuple[
     return new, tuple([moved(p) for p in where])
 
 
-def planned(target: Lazy, sizes: Sequence[int], where: Places, reduced_sizes: Sequence[int] | None = None) -> Plan:
-    """The plan for ``target``.
+def planned(targets: Sequence[Lazy]) -> Plan:
+    """The plan for values of one shape.
 
     Raises:
         Apart: something must be memory first.
     """
+    sizes: Sequence[int] = targets[0].shape
+    where: Places = tuple([FIXED if n == 1 else (0, ((d, 1),)) for d, n in enumerate(sizes)])
+    reduced_sizes: Sequence[int] | None = None
     while True:
         try:
-            return Plan(target, sizes, where, reduced_sizes)
+            return Plan(targets, sizes, where, reduced_sizes)
         except Refine as cut:
             own = len(sizes)
             if cut.dim < own:

@@ -216,6 +216,22 @@ def moved(v: View, shape: Shape, places: Sequence[Affine]) -> View:
     return View(Ref(v.ref.buffer, offset, v.ref.moves), shape, tuple(strides), v.dtype)
 
 
+def largest(x: Lazy) -> object:
+    """The buffer of the largest memory that a value is made of, or the product; None where there is none."""
+    best, found, todo, seen = 0, None, [x], set[Lazy]()
+    while todo:
+        y = todo.pop()
+        if y in seen:
+            continue
+        seen.add(y)
+        if y.view is not None or isinstance(y, Product):
+            if y.size > best:
+                best, found = y.size, y.view.ref.buffer if y.view is not None else y
+        else:
+            todo += y.args
+    return found
+
+
 def permutation(x: Index) -> tuple[int, ...] | None:
     """The operand's dimensions in the order of those of ``x``, if it only puts them in another order."""
     order = [-1] * len(x.shape)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_view, rules
+from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.memory import planned
 from nxjax.lower.cpu.tape import Buffer, Copy, CpuProgram, Ref
 from nxjax.lower.passes.flatten import expansion
 from nxjax.lower.passes.simplify import simplified
 from nxjax.trace.program import Equation, Literal, Program, Var
+
+LATE: Final = 24  # equations
 
 
 def prepared(program: Program) -> Program:
@@ -29,9 +32,10 @@ def lower(program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
     given = [dense_view(x, v.type) for v, x in zip(ready.inputs, inputs, strict=True)]
     env: dict[Var, Any] = dict(zip(ready.inputs, given, strict=True))
     env.update((v, x.numpy()) for v, x in zip(ready.consts, ready.values, strict=True))  # pyright: ignore
-    lower_equations(b, ready, env)
+    lower_equations(b, ready, env, LATE)
     b.equation = None
     values = [a.value.numpy() if isinstance(a, Literal) else env[a] for a in ready.outputs]  # pyright: ignore
+    b.together([x for x in values if isinstance(x, Lazy)])
     outputs = _results(b, values, given)
     return planned(CpuProgram(program.in_types, program.out_types, inputs, outputs, b.consts, b.steps, donated=donate))
 
@@ -62,15 +66,25 @@ def _is_all(x: View) -> bool:
     return not x.ref.offset and not x.ref.moves and x.ref.buffer.nbytes == x.size * x.dtype.itemsize
 
 
-def lower_equations(b: Builder, program: Program, env: dict[Var, Any]) -> None:
-    """Add the steps of every equation; ``env`` has the values of inputs and consts and gets all others."""
+def lower_equations(b: Builder, program: Program, env: dict[Var, Any], late: int = 0) -> None:
+    """Add the steps of every equation; ``env`` has the values of inputs and consts and gets all others.
+
+    ``late``: 0, or results of the program are computed so many equations after their own, if nobody has wanted them
+    before: with others of the same operands, and before these take memory for long.
+    """
     known = rules()
     around = b.equation
     reads = Counter(a for e in program.equations for a in e.inputs)
     reads.update(program.outputs)
     for v in program.inputs:
         b.claim(env[v], reads[v])
-    for e, dead in zip(program.equations, program.last_use, strict=True):
+    results = set(program.outputs) if late else set[Any]()
+    waiting: list[Any] = []
+    due = 0
+    for i, (e, dead) in enumerate(zip(program.equations, program.last_use, strict=True)):
+        if waiting and i >= due:
+            b.together(waiting)
+            waiting.clear()
         xs = [env[a] if isinstance(a, Var) else a.value.numpy() for a in e.inputs]  # pyright: ignore[reportAttributeAccessIssue]
         b.equation = e
         ys: Sequence[Any]
@@ -84,6 +98,9 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any]) -> None:
         for v, y in zip(e.outputs, ys, strict=True):
             env[v] = y
             b.claim(y, reads[v])
+            if v in results and isinstance(y, Lazy):
+                due = due if waiting else i + late
+                waiting.append(y)
         for x in xs:
             b.drop(x)
         for v in dead:
