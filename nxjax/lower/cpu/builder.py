@@ -203,7 +203,7 @@ class Builder:
         """Compute values now; reductions of the same elements along the same axes by one kernel."""
         groups: dict[tuple[object, ...], list[Reduce]] = {}
         for x in xs:
-            while isinstance(x, Shaped):
+            while isinstance(x, Shaped) and x.view is None:
                 x = x.args[0]
             if isinstance(x, Reduce) and x.view is None and x.size:
                 groups.setdefault((x.args[0].shape, x.axes, largest(x)), []).append(x)
