@@ -97,12 +97,16 @@ def plan(
     others: Sequence[int],
     batch: Sequence[Axis] = (),
     constant: bool = False,
+    narrow: bool = False,
 ) -> Plan:
     """Kernels for a product with at least one row and one column.
 
     ``others`` are as in `Problem`. A right operand that is ``constant`` is packed wherever that makes products faster.
+    Integers of 16 bits that are ``narrow`` are differences of bytes.
     """
     mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, isa.vnni and isa.bits == 512)
+    if narrow and left.dtype == right.dtype == dtypes.int16:
+        mode, scalar = "pairs", "i32"
     tile = tile_for(isa, mode, scalar, rows, columns)
     units = -(-depth // GROUP[mode])
     blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in batch))

@@ -157,10 +157,13 @@ def contraction(
     expression: Expression,
     operands: Sequence[View],
     outs: Sequence[View],
+    *,
+    narrow: bool = False,
 ) -> None:
     """Add the kernels that compute ``expression`` of the product and ``operands`` into ``outs``.
 
     ``product`` is the dtype of a sum of products; ``operands`` and ``outs`` are views of the product's shape.
+    ``narrow``: integers of 16 bits are differences of bytes.
     """
     if not outs[0].size:
         return
@@ -171,11 +174,11 @@ def contraction(
     right = right if isinstance(right, Known) else _one_run(b, right, yc, yb)
 
     def again(operands: Sequence[View], outs: Sequence[View]) -> None:
-        contraction(b, left, right, numbers, product, expression, operands, outs)
+        contraction(b, left, right, numbers, product, expression, operands, outs, narrow=narrow)
 
     outline = right.outline if isinstance(right, Known) else right
     s = space(left, outline, numbers, [*operands, *outs])
-    _Products(b, product, expression, operands, outs, again).write(left, right, s)
+    _Products(b, product, expression, operands, outs, again, narrow).write(left, right, s)
 
 
 def _run(x: View, axes: Axes) -> list[Dim]:
@@ -203,9 +206,10 @@ class _Products:
         operands: Sequence[View],
         outs: Sequence[View],
         again: Callable[[Sequence[View], Sequence[View]], None],
+        narrow: bool,
     ) -> None:
         self.b, self.product, self.expression = b, product, expression
-        self.operands, self.outs, self.again = operands, outs, again
+        self.operands, self.outs, self.again, self.narrow = operands, outs, again, narrow
         self.nothing = Dim(1, 0, 0, (0,) * (len(operands) + len(outs)))
 
     def beside(self, d: Dim) -> bool:
@@ -266,6 +270,7 @@ class _Products:
             m.others,
             [Axis(d.size, d.left, d.right, d.others) for d in batch],
             constant=isinstance(right, Known),
+            narrow=self.narrow,
         )
         if made.pack is None:
             right = right.view(b) if isinstance(right, Known) else right
