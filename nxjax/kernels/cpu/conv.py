@@ -30,6 +30,7 @@ from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.pixels import Pixels, Words
 
 DType = np.dtype[Any]
 # What products are made of: floats, integers that wrap, or pairs of int16 summed in int32.
@@ -88,6 +89,16 @@ class Extra:
     axes: tuple[int, int, int]
     group: int
     channels: bool
+
+    @property
+    def row(self) -> bool:
+        """It is the same for all pixels."""
+        return not any((self.n, *self.axes))
+
+    @property
+    def text(self) -> str:
+        """What machine code depends on."""
+        return f"{self.dtype.name}{'c' if self.channels else ''}{'r' if self.row else ''}"
 
 
 @final
@@ -169,6 +180,11 @@ def block_for(kind: Kind, isa: Isa, outputs: int, pixels: int) -> Block:
     return Block(best, vectors, lanes_for(kind, isa))
 
 
+def used(problem: Problem) -> tuple[int, ...]:
+    """The spatial dimensions that do something; one at least."""
+    return tuple(i for i, a in enumerate(problem.axes) if a != NONE) or (2,)
+
+
 @final
 class Conv(Kernel):
     """``y = epilogue(sum of x * w, *extras)``; operands: x, w, the extras, then y.
@@ -204,6 +220,9 @@ class Conv(Kernel):
         self._size = size
         # Where features do not lie one after the other there is no row of zeros to read instead of padding.
         self.unit = problem.x_c == size
+        # Dimensions that do nothing, and a batch of one, take no instructions.
+        self.used = used(problem)
+        self.batched = problem.batch > 1
         assert self.unit or not any(a.padded for a in problem.axes)
         self.scratch = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
         self.tiles = -(-problem.pixels // block.pixels)
@@ -216,10 +235,11 @@ class Conv(Kernel):
 
     @property
     def key(self) -> str:
-        extras = ",".join(f"{e.dtype.name}{'c' if e.channels else ''}" for e in self.extras)
-        b = self.block
+        extras = ",".join(e.text for e in self.extras)
+        b, dims = self.block, f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         return (
-            f"conv({self.kind}{'' if self.unit else ' strided'} {b.pixels}x{b.vectors}x{b.lanes} {self.dtype.name} "
+            f"conv({self.kind}{'' if self.unit else ' strided'} {dims} "
+            f"{b.pixels}x{b.vectors}x{b.lanes} {self.dtype.name} "
             f"{self.epilogue.key} [{extras}])"
         )
 
@@ -311,21 +331,20 @@ class _Writer:
 
     def write(self) -> None:
         f, k, words = self.f, self.k, self.words
-        extras = len(k.extras)
+        count = len(k.extras)
         self.x, self.w = pointer(f, words, 0), pointer(f, words, 1)
-        self.e = [pointer(f, words, 2 + i) for i in range(extras)]
+        self.e = [pointer(f, words, 2 + i) for i in range(count)]
         outs = len(k.epilogue.outputs)
-        self.y = [pointer(f, words, 2 + extras + i) for i in range(outs)]
-        numbers = iter(integer(f, words, 2 + extras + outs + i) for i in range(len(k.integers)))
+        self.y = [pointer(f, words, 2 + count + i) for i in range(outs)]
+        numbers = iter(integer(f, words, 2 + count + outs + i) for i in range(len(k.integers)))
         take = lambda n: [next(numbers) for _ in range(n)]
         self.pixels, tiles, run, groups, blocks, self.inputs, outputs = take(7)
         self.x_n, self.x_c, x_group, self.w_c, w_block, w_group, self.y_n, y_group = take(8)
-        self.axes = [Words(*take(9)) for _ in range(3)]
+        axes = [Words(*take(9)) for _ in range(3)]
         extra_words = [take(5) for _ in k.extras]
-        out_words = [[self.y_n, *(a.y for a in self.axes), y_group], *(take(5) for _ in k.more)]
+        out_words = [[self.y_n, *(a.y for a in axes), y_group], *(take(5) for _ in k.more)]
         self.far = self.w_c * AHEAD
-        # Reciprocals: a quotient of whole numbers below 2^31, taken in the middle between them, is never rounded over.
-        self.reciprocal = [1.0 / a.outputs.convert("double") for a in self.axes]
+        self.at = Pixels(f, [axes[i] for i in k.used], k.used, self.pixels, self.wide, k.batched)
         b = k.block
         self.acc = f.alloca(self.acc_type, b.pixels * b.vectors)
         self.out_places = [f.alloca("i64", self.wide) for _ in self.y]
@@ -348,10 +367,10 @@ class _Writer:
                 f.at(p, group * s[4] + (channel * e.dtype.itemsize if e.channels else 0))
                 for p, s, e in zip(self.e, extra_words, k.extras, strict=True)
             ]
-            self.places = [
-                *zip(e_at, extra_words, self.extra_places, strict=True),
-                *zip(y_at, out_words, self.out_places, strict=True),
-            ]
+            self.row_at = [p for p, e in zip(e_at, k.extras, strict=True) if e.row]
+            extras = zip(e_at, extra_words, self.extra_places, strict=True)
+            self.places = [v for v, e in zip(extras, k.extras, strict=True) if not e.row]
+            self.places += zip(y_at, out_words, self.out_places, strict=True)
             first = chunk * run
             last = f.intrinsic("smin", "i64", first + run, tiles)
             with f.loop(first, last) as tile:
@@ -360,75 +379,37 @@ class _Writer:
 
     def _tile(self, first: Value) -> None:
         """The pixels from ``first`` on, for one block of channels."""
-        f, k = self.f, self.k
-        wide = self.wide
-        ints, longs, doubles = f"<{wide} x i32>", f"<{wide} x i64>", f"<{wide} x double>"
-        splat = lambda v: f.splat(v, wide)
-        short = lambda v: splat(v.convert("i32"))
-        last = short(self.pixels - 1)
-        index = f.intrinsic("smin", ints, f.constants("i32", range(wide)) + short(first), last)
-        place: list[Value] = []
-        for axis, inverse in zip(self.axes[::-1], self.reciprocal[::-1], strict=True):
-            middle = index.convert(doubles) + 0.5
-            quotient = (middle * splat(inverse)).convert(ints)
-            place.insert(0, index - quotient * short(axis.outputs))
-            index = quotient
-        long = lambda v: v.convert(longs)
-        inputs = [i * short(a.step) - short(a.low) for i, a in zip(place, self.axes, strict=True)]
-
-        def places(base: Value, n: Value, strides: Sequence[Value], at: Sequence[Value]) -> Value:
-            total = splat(f.cast("ptrtoint", base, "i64")) + long(index) * splat(n)
-            for i, s in zip(at, strides, strict=True):
-                total = total + long(i) * splat(s)
-            return total
-
-        start = places(self.x_at, self.x_n, [a.x for a in self.axes], inputs)
-        for base, s, at in self.places:
-            f.store(places(base, s[0], s[1:4], place), at)
-        self._sum(start, inputs)
+        f, k, at = self.f, self.k, self.at
+        at.begin(first)
+        for base, s, room in self.places:
+            f.store(at.places(base, s), room)
+        self._sum(at.windows(self.x_at, self.x_n))
         count = f.intrinsic("smin", "i64", self.pixels - first, f.constant("i64", k.block.pixels))
         full = self.left.ge(k.block.channels)
-        with f.if_(full), f.loop(0, count) as i:
-            self._finish(i.index, None)
+        with f.if_(full):
+            self._finish(count, None)
         with f.if_(~full):
             masks: list[Value] = []
             for v in range(k.block.vectors):
                 there = f.intrinsic("smax", "i64", self.left - v * k.block.lanes, f.constant("i64", 0))
                 masks.append(f.lanes_below(there, k.block.lanes))
-            with f.loop(0, count) as i:
-                self._finish(i.index, masks)
+            self._finish(count, masks)
 
-    def _sum(self, start: Value, inputs: Sequence[Value]) -> None:
-        """All taps and features into the accumulators in memory."""
-        f, b = self.f, self.k.block
-        wide = self.wide
-        splat = lambda v: f.splat(v, wide)
+    def _sum(self, start: Value) -> None:
+        """All taps and features into the accumulators in memory; ``start``: the windows' first inputs."""
+        f, b, at = self.f, self.k.block, self.at
         zero = f.constant(self.acc_type, 0)
-        d, h, w = self.axes
-        taps = d.taps * h.taps * w.taps
-        none = f.constant("i64", 0)
-        with f.loop(0, taps, carry=[none, none, none, *[zero] * (b.pixels * b.vectors)]) as tap:
-            td, th, tw, *acc = tap.carried
-            steps = [t * a.dilation for t, a in zip((td, th, tw), self.axes, strict=True)]
-            ahead = steps[0] * d.x + steps[1] * h.x + steps[2] * w.x
-            places = start + splat(ahead)
+        first = at.first_tap()
+        with f.loop(0, at.taps, carry=[*first, *[zero] * (b.pixels * b.vectors)]) as tap:
+            now, acc = tap.carried[: len(first)], tap.carried[len(first) :]
+            places, inside = at.tap(start, now)
             if self.k.unit:
-                inside: Value | None = None
-                for i, s, a in zip(inputs, steps, self.axes, strict=True):
-                    fits = (i + splat(s.convert("i32"))).ult(splat(a.size.convert("i32")))
-                    inside = fits if inside is None else inside & fits
-                assert inside is not None
-                places = f.select(inside, places, splat(f.cast("ptrtoint", self.scratch, "i64")))
+                places = f.select(inside, places, at.splat(f.cast("ptrtoint", self.scratch, "i64")))
             f.store(places, self.in_places)
             rows = [f.load("ptr", f.at(self.in_places, i, 8), 8) for i in range(b.pixels)]
-            weights = f.at(self.w_at, td * d.w + th * h.w + tw * w.w)
-            acc = self._features(rows, weights, acc)
-            # The next tap: the innermost dimension first.
-            end_w = (tw + 1).eq(w.taps)
-            next_h = f.select(end_w, th + 1, th)
-            end_h = next_h.eq(h.taps)
-            tap.next(f.select(end_h, td + 1, td), f.select(end_h, 0, next_h), f.select(end_w, 0, tw + 1), *acc)
-        for i, value in enumerate(tap.results[3:]):
+            acc = self._features(rows, f.at(self.w_at, at.weights(now)), acc)
+            tap.next(*at.next_tap(now), *acc)
+        for i, value in enumerate(tap.results[len(first) :]):
             f.store(value, f.at(self.acc, i * b.lanes * self._acc_bytes), 64)
 
     @property
@@ -480,24 +461,28 @@ class _Writer:
                 found.append(multiply_add(f, self.isa, self.k.kind, x, w[v], acc[i * b.vectors + v]))
         return found
 
-    def _finish(self, i: Value, masks: Sequence[Value] | None) -> None:
-        """Pixel ``i`` of the block: epilogue and store."""
+    def _finish(self, count: Value, masks: Sequence[Value] | None) -> None:
+        """The first ``count`` pixels of the block: epilogue and store."""
         f, k, isa = self.f, self.k, self.isa
         b = k.block
-        at = [f.load("ptr", f.at(p, i, 8), 8) for p in (*self.extra_places, *self.out_places)]
         size = b.vectors * b.lanes * self._acc_bytes
         for v in range(b.vectors):
-            acc = f.load(self.acc_type, f.at(f.at(self.acc, i, size), v * b.lanes * self._acc_bytes))
-            values = [convert.convert(f, isa, acc, WORK[k.kind], k.dtype)]
-            values += [self._extra(e, p, v, masks) for e, p in zip(k.extras, at, strict=False)]
-            results = k.epilogue.emit(f, isa, values)
-            for result, dtype, y in zip(results, k.epilogue.out_dtypes, at[len(k.extras) :], strict=True):
-                raw = convert.to_memory(f, isa, dtype, result)
-                place = f.at(y, v * b.lanes * dtype.itemsize)
-                if masks is None:
-                    f.store(raw, place)
-                else:
-                    f.store_masked(raw, place, masks[v])
+            same = (e for e in k.extras if e.row)
+            rows = [self._extra(e, p, v, masks) for e, p in zip(same, self.row_at, strict=True)]
+            with f.loop(0, count) as i:
+                at = [f.load("ptr", f.at(place, i.index, 8), 8) for _, _, place in self.places]
+                acc = f.load(self.acc_type, f.at(f.at(self.acc, i.index, size), v * b.lanes * self._acc_bytes))
+                values = [convert.convert(f, isa, acc, WORK[k.kind], k.dtype)]
+                row, place = iter(rows), iter(at)
+                values += [next(row) if e.row else self._extra(e, next(place), v, masks) for e in k.extras]
+                results = k.epilogue.emit(f, isa, values)
+                for result, dtype, y in zip(results, k.epilogue.out_dtypes, place, strict=True):
+                    raw = convert.to_memory(f, isa, dtype, result)
+                    where = f.at(y, v * b.lanes * dtype.itemsize)
+                    if masks is None:
+                        f.store(raw, where)
+                    else:
+                        f.store_masked(raw, where, masks[v])
 
     def _extra(self, e: Extra, at: Value, v: int, masks: Sequence[Value] | None) -> Value:
         f, lanes = self.f, self.k.block.lanes
@@ -508,22 +493,6 @@ class _Writer:
         type = convert.memory_type(e.dtype, lanes)
         raw = f.load(type, place) if masks is None else f.load_masked(type, place, masks[v])
         return convert.from_memory(f, self.isa, e.dtype, raw)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Words:
-    """An `Axis` as the machine code reads it."""
-
-    size: Value
-    outputs: Value
-    taps: Value
-    step: Value
-    dilation: Value
-    low: Value
-    x: Value
-    w: Value
-    y: Value
 
 
 def multiply_add(f: Function, isa: Isa, kind: Kind, x: Value, w: Value, acc: Value) -> Value:

@@ -126,6 +126,10 @@ def _exponent(w_scale: NDArray, x_scale: NDArray, y_scale: NDArray, *, rounding:
 bias = Stored("stored_bias", _bias)
 mantissa = Stored("stored_mantissa", _mantissa)
 exponent = Stored("stored_exponent", _exponent)
+# What `rescaled` makes of an exponent for each channel, made once: shifts to both sides, and what the right one cuts.
+left = Stored("stored_left", lambda e: np.maximum(e, 0) & 31)
+right = Stored("stored_right", lambda e: np.maximum(-e, 0))
+cut = Stored("stored_cut", lambda r: ((np.int64(1) << r) - 1).astype(np.int32))
 
 
 @op("stored_bias", (dtypes.float32,), exact=True)
@@ -168,6 +172,23 @@ def _emit_exponent(s: Site) -> Value:
     return _parts(s)[1].convert(with_element(s.xs[0].type, "i32"))
 
 
+@op("stored_left", (dtypes.int32,), exact=True)
+def _emit_left(s: Site) -> Value:
+    (e,) = s.xs
+    return s.f.intrinsic("smax", e.type, e, s.f.constant(e.type, 0)) & 31
+
+
+@op("stored_right", (dtypes.int32,), exact=True)
+def _emit_right(s: Site) -> Value:
+    zero = s.f.constant(s.xs[0].type, 0)
+    return s.f.intrinsic("smax", zero.type, zero - s.xs[0], zero)
+
+
+@op("stored_cut", (dtypes.int32,), exact=True)
+def _emit_cut(s: Site) -> Value:
+    return (s.f.constant(s.xs[0].type, 1) << s.xs[0]) - 1
+
+
 # --- rescaling ---
 
 
@@ -175,13 +196,14 @@ def _clipped(x: NDArray, grid: Grid, lo: int, hi: int) -> NDArray:
     return (np.clip(wrap32(x + grid.zero_point), lo, hi) - grid.zero_point).astype(np.int16)
 
 
-def _rescaled(
-    acc: NDArray, b: NDArray, m: NDArray, e: NDArray, zero: NDArray, lo: NDArray, hi: NDArray, *, rounding: Rounding
-) -> NDArray:
-    scaled = rescale(wrap32(acc.astype(np.int64) + b), m, e, rounding)
+def _rescaled(acc: NDArray, b: NDArray, m: NDArray, *rest: NDArray, rounding: Rounding) -> NDArray:
+    *shifts, zero, lo, hi = rest
+    exponent_ = shifts[0] if rounding == "single" else shifts[0].astype(np.int64) - shifts[1]
+    scaled = rescale(wrap32(acc.astype(np.int64) + b), m, exponent_, rounding)
     return (np.clip(wrap32(scaled + zero), lo, hi) - zero).astype(np.int16)
 
 
+# (sum, bias, mantissa, exponent, zero point, lo, hi), or for "double" rounding left, right and cut for the exponent.
 rescaled = Stored("stored_rescale", _rescaled)
 
 
@@ -198,23 +220,21 @@ def high_product(f: Function, x: Value, m: Value) -> Value:
     return ((even & 0xFFFFFFFF) | (odd & -(1 << 32))).bitcast(x.type)
 
 
-def rescaled_by(f: Function, x: Value, m: Value, e: Value, rounding: Rounding) -> Value:
-    """`fixed.point.rescale` of i32 by a multiplier and a shift per lane."""
-    if rounding == "single":
-        long = with_element(x.type, "i64")
-        right = 31 - e.convert(long)
-        one = f.constant(long, 1)
-        total = x.convert(long) * m.convert(long) + (one << (right - 1))
-        return (total >> right).convert(x.type)
-    zero = f.constant(x.type, 0)
-    left = f.intrinsic("smax", x.type, e, zero) & 31
-    right = f.intrinsic("smax", x.type, zero - e, zero)
+def once(f: Function, x: Value, m: Value, e: Value) -> Value:
+    """`fixed.point.rescale` of i32 with "single" rounding, by a multiplier and a shift per lane."""
+    long = with_element(x.type, "i64")
+    right = 31 - e.convert(long)
+    total = x.convert(long) * m.convert(long) + (f.constant(long, 1) << (right - 1))
+    return (total >> right).convert(x.type)
+
+
+def twice(f: Function, x: Value, m: Value, left: Value, right: Value, cut: Value) -> Value:
+    """The same with "double" rounding; ``cut`` has the bits that the right shift cuts off."""
     high = high_product(f, x << left, m)
-    mask = (f.constant(x.type, 1) << right) - 1
     # Halves away from zero: up, unless what is cut off is just half of a negative number.
-    limit = mask.lshr(1) + high.lshr(31)
-    up = (high & mask).gt(limit)
-    return (high >> right) + up.convert(x.type, signed=False)
+    up = (high & cut).gt(cut.lshr(1) + high.lshr(31))
+    y = high >> right
+    return f.select(up, y + 1, y)
 
 
 def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value | int) -> Value:
@@ -226,14 +246,19 @@ def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value 
 
 @op("stored_rescale", (dtypes.int32,), exact=True)
 def _emit_rescale(s: Site) -> Value:
-    acc, b, m, e, zero, lo, hi = s.xs
-    return placed(s.f, rescaled_by(s.f, acc + b, m, e, s.params["rounding"]), zero, lo, hi)
+    f, (acc, b, m, *shifts, zero, lo, hi) = s.f, s.xs
+    scaled = once if s.params["rounding"] == "single" else twice
+    return placed(f, scaled(f, acc + b, m, *shifts), zero, lo, hi)
 
 
 def constant_factor(f: Function, x: Value, factor: float, rounding: Rounding) -> Value:
-    """`rescaled_by` of a factor that is known."""
+    """`fixed.point.rescale` of i32 by a factor that is known."""
     m, e = (int(v) for v in quantize_multiplier(factor, rounding))
-    return rescaled_by(f, x, f.constant(x.type, m), f.constant(x.type, e), rounding)
+    number = lambda v: f.constant(x.type, v)
+    if rounding == "single":
+        return once(f, x, number(m), number(e))
+    r = max(-e, 0)
+    return twice(f, x, number(m), number(max(e, 0) & 31), number(r), number((1 << r) - 1))
 
 
 # --- sums, products, other grids ---

@@ -23,10 +23,11 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
-from nxjax.kernels.cpu.conv import Extra, Kind, Problem, Words, multiply_add
+from nxjax.kernels.cpu.conv import Extra, Kind, Problem, multiply_add, used
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.pixels import Pixels, Words
 from nxjax.trace import dtypes
 
 DType = np.dtype[Any]
@@ -84,6 +85,8 @@ class Pool(Kernel):
         self.masked = problem.groups < lanes * self.vectors
         assert not self.masked or self.vectors == 1
         self.parts = problem.taps > TAPS
+        self.used = used(problem)
+        self.batched = problem.batch > 1
         self.items = -(-problem.pixels // self.pixels) if problem.groups else 0
         self._row = -(-problem.groups * dtype.itemsize // 64) * 64 + 64
         self._table = 8 * TAPS * 17
@@ -93,10 +96,11 @@ class Pool(Kernel):
 
     @property
     def key(self) -> str:
-        extras = ",".join(f"{e.dtype.name}{'c' if e.channels else ''}" for e in self.extras)
+        extras = ",".join(e.text for e in self.extras)
+        dims = f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         flags = f"{' masked' if self.masked else ''}{' parts' if self.parts else ''}"
         return (
-            f"pool_{self.combine}({self.dtype.name} {self.pixels}x{self.vectors}x{self.lanes}{flags} {self.pad} "
+            f"pool_{self.combine}({self.dtype.name} {dims} {self.pixels}x{self.vectors}x{self.lanes}{flags} {self.pad} "
             f"{self.out.name} {self.epilogue.key} [{extras}])"
         )
 
@@ -178,12 +182,12 @@ class _Writer:
         numbers = iter(integer(f, words, last + outs + i) for i in range(len(k.integers)))
         take = lambda n: [next(numbers) for _ in range(n)]
         self.count, self.channels, self.x_n, self.y_n = take(4)
-        self.axes = [Words(*take(9)) for _ in range(3)]
+        axes = [Words(*take(9)) for _ in range(3)]
+        self.at = Pixels(f, [axes[i] for i in k.used], k.used, self.count, self.wide, k.batched)
         strides = [take(4) for _ in k.extras]
-        strides += [[self.y_n, *(a.y for a in self.axes)], *(take(4) for _ in k.more)]
+        strides += [[self.y_n, *(a.y for a in axes)], *(take(4) for _ in k.more)]
         self.places = [(p, s, f.alloca("i64", self.wide)) for p, s in zip((*self.e, *self.y), strides, strict=True)]
-        self.reciprocal = [1.0 / a.outputs.convert("double") for a in self.axes]
-        self.taps = self.axes[0].taps * self.axes[1].taps * self.axes[2].taps
+        self.taps = self.at.taps
         self.in_table = self.scratch
         self.w_table = f.at(self.scratch, TAPS * 16, 8)
         self.neutral = f.at(self.scratch, k._table)
@@ -203,60 +207,31 @@ class _Writer:
             f.store(words, f.at(self.neutral, i.index))
 
     def _block(self, first: Value) -> None:
-        f, k, wide = self.f, self.k, self.wide
-        ints, longs, doubles = f"<{wide} x i32>", f"<{wide} x i64>", f"<{wide} x double>"
-        splat = lambda v: f.splat(v, wide)
-        short = lambda v: splat(v.convert("i32"))
-        index = f.intrinsic("smin", ints, f.constants("i32", range(wide)) + short(first), short(self.count - 1))
-        place: list[Value] = []
-        for axis, inverse in zip(self.axes[::-1], self.reciprocal[::-1], strict=True):
-            quotient = ((index.convert(doubles) + 0.5) * splat(inverse)).convert(ints)
-            place.insert(0, index - quotient * short(axis.outputs))
-            index = quotient
-        batch = index.convert(longs)
-        inputs = [i * short(a.step) - short(a.low) for i, a in zip(place, self.axes, strict=True)]
-
-        def places(base: Value, n: Value, strides: Sequence[Value], at: Sequence[Value]) -> Value:
-            total = splat(f.cast("ptrtoint", base, "i64")) + batch * splat(n)
-            for i, s in zip(at, strides, strict=True):
-                total = total + i.convert(longs) * splat(s)
-            return total
-
-        start = places(self.x, self.x_n, [a.x for a in self.axes], inputs)
-        for base, s, at in self.places:
-            f.store(places(base, s[0], s[1:], place), at)
-        none = f.constant("i64", 0)
+        f, k, at = self.f, self.k, self.at
+        at.begin(first)
+        start = at.windows(self.x, self.x_n)
+        for base, s, room in self.places:
+            f.store(at.places(base, s), room)
+        tap = at.first_tap()
         if not k.parts:
-            self._table(start, inputs, [none] * 3, self.taps)
+            self._table(start, tap, self.taps)
             self._channels(self.taps, None, None)
             return
-        with f.loop(0, self.taps, TAPS, carry=[none] * 3) as part:
+        with f.loop(0, self.taps, TAPS, carry=tap) as part:
             count = f.intrinsic("smin", "i64", self.taps - part.index, f.constant("i64", TAPS))
-            part.next(*self._table(start, inputs, part.carried, count))
+            part.next(*self._table(start, part.carried, count))
             self._channels(count, part.index.eq(0), (part.index + TAPS).ge(self.taps))
 
-    def _table(self, start: Value, inputs: Sequence[Value], tap: Sequence[Value], count: Value) -> Sequence[Value]:
+    def _table(self, start: Value, tap: Sequence[Value], count: Value) -> Sequence[Value]:
         """Write the addresses of ``count`` taps, of which ``tap`` is the first; gives the tap after them."""
-        f, wide = self.f, self.wide
-        splat = lambda v: f.splat(v, wide)
-        d, h, w = self.axes
+        f, at = self.f, self.at
+        neutral = at.splat(f.cast("ptrtoint", self.neutral, "i64"))
         with f.loop(0, count, carry=tap) as t:
-            td, th, tw = t.carried
-            steps = [i * a.dilation for i, a in zip((td, th, tw), self.axes, strict=True)]
-            ahead = steps[0] * d.x + steps[1] * h.x + steps[2] * w.x
-            inside: Value | None = None
-            for i, s, a in zip(inputs, steps, self.axes, strict=True):
-                fits = (i + splat(s.convert("i32"))).ult(splat(a.size.convert("i32")))
-                inside = fits if inside is None else inside & fits
-            assert inside is not None
-            neutral = splat(f.cast("ptrtoint", self.neutral, "i64"))
-            f.store(f.select(inside, start + splat(ahead), neutral), f.at(self.in_table, t.index, 8 * wide))
+            places, inside = at.tap(start, t.carried)
+            f.store(f.select(inside, places, neutral), f.at(self.in_table, t.index, 8 * self.wide))
             if self.k.combine == "dot":
-                f.store(f.at(self.w, td * d.w + th * h.w + tw * w.w), f.at(self.w_table, t.index, 8))
-            end_w = (tw + 1).eq(w.taps)
-            next_h = f.select(end_w, th + 1, th)
-            end_h = next_h.eq(h.taps)
-            t.next(f.select(end_h, td + 1, td), f.select(end_h, 0, next_h), f.select(end_w, 0, tw + 1))
+                f.store(f.at(self.w, at.weights(t.carried)), f.at(self.w_table, t.index, 8))
+            t.next(*at.next_tap(t.carried))
         return t.results
 
     def _channels(self, taps: Value, first: Value | None, last: Value | None) -> None:
@@ -338,25 +313,37 @@ class _Writer:
 
     def _finish(self, at: Value, done: Sequence[Value], mask: Value | None, vectors: int) -> None:
         f, k, isa = self.f, self.k, self.isa
+        n = len(k.extras)
+        rows = [
+            [
+                self._extra(e, base, at + v * k.lanes, mask) if e.row else None
+                for e, base in zip(k.extras, self.e, strict=True)
+            ]
+            for v in range(vectors)
+        ]
         for i in range(k.pixels):
             bases = [f.load("ptr", f.at(places, i, 8), 8) for _, _, places in self.places]
             for v in range(vectors):
                 ahead = at + v * k.lanes
                 values = [convert.convert(f, isa, done[i * vectors + v], k.acc, k.out)]
-                for e, base in zip(k.extras, bases, strict=False):
-                    if e.channels:
-                        values.append(self._load(e.dtype, f.at(base, ahead, e.dtype.itemsize), mask))
-                    else:
-                        one = f.load(convert.memory_type(e.dtype), base)
-                        values.append(f.splat(convert.from_memory(f, isa, e.dtype, one), k.lanes))
+                for e, row, base in zip(k.extras, rows[v], bases, strict=False):
+                    values.append(row or self._extra(e, base, ahead, mask))
                 results = k.epilogue.emit(f, isa, values)
-                for result, dtype, base in zip(results, k.epilogue.out_dtypes, bases[len(k.extras) :], strict=True):
+                for result, dtype, base in zip(results, k.epilogue.out_dtypes, bases[n:], strict=True):
                     raw = convert.to_memory(f, isa, dtype, result)
                     place = f.at(base, ahead, dtype.itemsize)
                     if mask is None:
                         f.store(raw, place)
                     else:
                         f.store_masked(raw, place, mask)
+
+    def _extra(self, e: Extra, base: Value, ahead: Value, mask: Value | None) -> Value:
+        """An operand of the epilogue, for the channels from ``ahead`` on."""
+        f = self.f
+        if e.channels:
+            return self._load(e.dtype, f.at(base, ahead, e.dtype.itemsize), mask)
+        one = f.load(convert.memory_type(e.dtype), base)
+        return f.splat(convert.from_memory(f, self.isa, e.dtype, one), self.k.lanes)
 
     def _load(self, dtype: DType, place: Value, mask: Value | None) -> Value:
         f = self.f

@@ -154,8 +154,9 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
     along = tuple(4 if i == channel else 0 for i in range(len(type.shape)))
     repeated = [shifted(r, 0, type.shape, along) for r in rows]
     repeated += [shifted(limits, 4 * i, type.shape, none) for i in range(3)]
-    node: Any = Node(_op(steps.rescaled), (("rounding", p["rounding"]),), tuple(range(7)), dtypes.int16)
-    expression = Expression((dtypes.int32,) * 7, (node,), (7,))
+    n = 1 + len(repeated)
+    node: Any = Node(_op(steps.rescaled), (("rounding", p["rounding"]),), tuple(range(n)), dtypes.int16)
+    expression = Expression((dtypes.int32,) * n, (node,), (n,))
     y = channels_last(type.shape, dtypes.int16, channel, 64)
     last = int(symmetric_limit(p["w_dtype"]))
     pack = _Pack(row, last)
@@ -186,19 +187,23 @@ def _stride(v: View, dim: int) -> int:
 
 
 def _rows(b: Builder, bias: View, scale: View, p: Any) -> list[View]:
-    """Per output channel: the stored bias, and the factor of the result as multiplier and shift."""
+    """Per output channel: the stored bias, the multiplier, and its shift as `rescaled` takes it."""
     scales = b.const(np.array([p["x_grid"].scale, p["y_grid"].scale], np.float32))
     n = scale.shape[0]
-    outs = [ordered((n,), dtypes.int32, (0,), 64) for _ in range(3)]
     rounding = (("rounding", p["rounding"]),)
-    nodes: Any = (
+    nodes: list[Any] = [
         Node(_op(steps.bias), (), (0, 1, 2), dtypes.int32),
         Node(_op(steps.mantissa), rounding, (1, 2, 3), dtypes.int32),
         Node(_op(steps.exponent), rounding, (1, 2, 3), dtypes.int32),
-    )
+    ]
+    found = (4, 5, 6)
+    if p["rounding"] == "double":
+        nodes += [Node(_op(v), (), (i,), dtypes.int32) for v, i in ((steps.left, 6), (steps.right, 6), (steps.cut, 8))]
+        found = (4, 5, 7, 8, 9)
+    outs = [ordered((n,), dtypes.int32, (0,), 64) for _ in found]
     one_ = Input(scales.dtype, (0,))
     inputs = (Input(bias.dtype, bias.strides), Input(scale.dtype, scale.strides), one_, one_)
-    nest = Nest((n,), 1, False, inputs, nodes, tuple(Output(4 + i, (4,)) for i in range(3)))
+    nest = Nest((n,), 1, False, inputs, tuple(nodes), tuple(Output(i, (4,)) for i in found))
     b.call(nest, [bias, scale, scales, shifted(scales, 4, (1,), (4,))], outs)
     return outs
 
