@@ -20,6 +20,8 @@ NAMES = (
     "distributed",
     "cpu",
     "convolutions",
+    "products",
+    "movement",
 )
 
 
