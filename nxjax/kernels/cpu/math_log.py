@@ -1,4 +1,4 @@
-"""Logarithms and what follows from them: log, log1p, asinh, acosh, atanh, pow, power, cbrt.
+"""Logarithms and what follows from them: log, log1p, asinh, acosh, atanh; cbrt.
 
 A number is cut into 2^k m with m in [sqrt(1/2), sqrt(2)), so that f = m - 1 is exact, and k ln 2 is added in two parts.
 In double, log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)) with s = f / (2 + f) (Tang, "Table-driven implementation of the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from nxjax.kernels.cpu.ir import Function, Value, with_element
+from nxjax.kernels.cpu.ir import Function, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import (
     as_float,
@@ -26,9 +26,8 @@ from nxjax.kernels.cpu.math_base import (
     whole,
     words,
 )
-from nxjax.kernels.cpu.math_exp import constants, exp
-from nxjax.kernels.cpu.ops import Site, formula, op
-from nxjax.trace import dtypes
+from nxjax.kernels.cpu.math_exp import constants
+from nxjax.kernels.cpu.ops import formula
 
 # (log(1 + f) - f + f^2/2) / f^3; of log(1 + f) 2^-28.7
 _P: Final = (
@@ -74,12 +73,17 @@ def _at_the_ends(f: Function, x: Value, y: Value) -> Value:
     return f.select(x.lt(0.0), float("nan"), y)
 
 
-@formula("log")
-def log(f: Function, isa: Isa, x: Value) -> Value:
+def cut(f: Function, x: Value) -> tuple[Value, Value]:
+    """k and m - 1 of a positive x = 2^k m, which may be subnormal."""
     least, factor = (2.0**-126, 2.0**24) if is_single(x) else (2.0**-1022, 2.0**54)
     small = x.lt(least)
     k, part = _parts(f, f.select(small, x * factor, x))
-    k = k - f.select(small, f.constant(x.type, math.log2(factor)), 0.0)
+    return k - f.select(small, f.constant(x.type, math.log2(factor)), 0.0), part
+
+
+@formula("log")
+def log(f: Function, isa: Isa, x: Value) -> Value:
+    k, part = cut(f, x)
     return _at_the_ends(f, x, _combined(f, k, part))
 
 
@@ -122,48 +126,6 @@ def atanh(f: Function, isa: Isa, x: Value) -> Value:
     size = fabs(f, x)
     y = log1p(f, isa, (size + size) / (1.0 - size)) * 0.5
     return copysign(f, f.select(size.gt(1.0), float("nan"), y), x)
-
-
-# --- powers ---
-
-
-def _odd(f: Function, y: Value, whole_y: Value) -> Value:
-    """Whether a whole number is odd."""
-    half = y * 0.5
-    return whole_y & f.intrinsic("floor", y.type, half).ne(half)
-
-
-def _signed_power(f: Function, x: Value, y: Value, size: Value) -> Value:
-    """x^y of doubles from |x|^y, with C's special values."""
-    floor = f.intrinsic("floor", y.type, y)
-    is_whole = floor.eq(y)
-    negative = words(x).lt(0)
-    result = f.select(negative & _odd(f, y, is_whole), -size, size)
-    fails = x.lt(0.0) & ~is_whole & fabs(f, y).lt(float("inf")) & x.gt(float("-inf"))
-    result = f.select(fails, float("nan"), result)
-    result = f.select(x.eq(-1.0) & fabs(f, y).eq(float("inf")), 1.0, result)
-    return f.select(x.eq(1.0) | y.eq(0.0), 1.0, result)
-
-
-def _power(s: Site, x: Value, y: Value) -> Value:
-    """Floats by e^(y log |x|) in double, whose 29 more bits leave y log |x| exact enough; doubles by C's ``pow``."""
-    f = s.f
-    if s.dtype == dtypes.float64:
-        return f.intrinsic("pow", x.type, x, y)
-    double = with_element(x.type, "double")
-    a, b = x.convert(double), y.convert(double)
-    size = exp(f, s.isa, b * log(f, s.isa, fabs(f, a)))
-    return _signed_power(f, a, b, size).convert(x.type)
-
-
-@op("pow", dtypes.FLOAT)
-def _pow(s: Site) -> Value:
-    return _power(s, *s.xs)
-
-
-@op("power", dtypes.FLOAT)
-def _power_known(s: Site) -> Value:
-    return _power(s, s.xs[0], s.constant(s.params["y"]))
 
 
 # A cube root of m in [1/2, 1] to 2^-16.7

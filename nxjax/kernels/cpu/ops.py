@@ -30,6 +30,7 @@ _MODULES: Final = (
     "ops_bits",
     "math_exp",
     "math_log",
+    "math_power",
     "math_trig",
     "math_special",
     "ops_quant",
@@ -92,6 +93,7 @@ class Entry:
 
 
 _entries: dict[str, Entry] = {}
+_complete: list[bool] = []  # whether all modules have been imported
 
 
 def op(
@@ -136,9 +138,10 @@ def formula(name: str, *, wide: bool = False) -> Callable[[Formula], Formula]:
 
 def entries() -> dict[str, Entry]:
     """All emitters by op name."""
-    if not _entries:
+    if not _complete:
         for module in _MODULES:
             importlib.import_module(f"nxjax.kernels.cpu.{module}")
+        _complete.append(True)
     return _entries
 
 

@@ -139,12 +139,12 @@ def test_power(isa_name):
             # Some C libraries' powl takes large even exponents of -inf for odd ones.
             want = np.where(np.isinf(x), np.power(x.astype(np.float64), y.astype(np.float64)), want)
             got = compute("pow", dtype, x, y, isa_name=isa_name)
-            assert error(got, want, dtype) <= (0.51 if dtype == F32 else 0.7)
+            assert error(got, want, dtype) <= (0.51 if dtype == F32 else 1.2)
             same = np.signbit(got) == np.signbit(want.astype(dtype))
             assert same[~np.isnan(got)].all()
             for known in (0.5, -1.5, 3.0, 0.0):
                 got = compute("power", dtype, x, isa_name=isa_name, y=known)
-                assert error(got, np.power(x.astype(np.longdouble), dtype.type(known)), dtype) <= 0.7
+                assert error(got, np.power(x.astype(np.longdouble), dtype.type(known)), dtype) <= 1.2
 
 
 @pytest.mark.parametrize("isa_name", ISAS)
