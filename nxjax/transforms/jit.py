@@ -161,8 +161,8 @@ class Jitted:
         trace = current_trace()
         if trace is EVAL and entry.direct and _plain(values):
             out = entry.run(values, self.device)
-            if entry.calls in _TOLD and statics is None:
-                self._tell(entry, args, kwargs, leaves)
+            if entry.calls in _TOLD:
+                self._tell(entry, args, kwargs, leaves, frozenset([name for name, _, _ in statics or ()]))
             if entry.flat:
                 self._recent = entry
         elif trace is EVAL and not entry.borrows and all(isinstance(x, DeviceArray) for x in values):
@@ -174,13 +174,22 @@ class Jitted:
             out = jit_call(*entry.consts, *values, program=entry.opened, name=self._name())
         return tree.unflatten(entry.out_tree, out)
 
-    def _tell(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]) -> None:
+    def _tell(
+        self,
+        entry: _Entry,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: Sequence[Any],
+        statics: frozenset[Any] = frozenset(),
+    ) -> None:
         assert entry.executable is not None
         program = entry.traced.program
         entry.executable.shortcut(
             self,
             Repeated(
-                tree=(args, kwargs),
+                args=args,
+                kwargs=kwargs,
+                statics=statics,
                 leaves=leaves,
                 types=entry.types,
                 in_tree=entry.traced.in_tree,

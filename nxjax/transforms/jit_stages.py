@@ -23,14 +23,18 @@ class Repeated(NamedTuple):
     """A call that a compiled program has answered before and may be asked for again: see `Executable.shortcut`.
 
     Attributes:
-        tree, leaves, in_tree: the arguments, ``(args, kwargs)``; their leaves as they were given; the structure.
+        args, kwargs: the arguments.
+        statics: which of them, by position or name, are Python values to the program.
+        leaves, in_tree: leaves of the others, as they were given, and the structure of ``(args, kwargs)`` without them.
         types: of the leaves.
         consts: arrays that the program takes before them.
         donate: positions, among consts and leaves, of arguments that are gone afterwards.
         out_tree, out_types: of the results.
     """
 
-    tree: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    statics: frozenset[Any]
     leaves: Sequence[Any]
     types: Sequence[ArrayType]
     in_tree: tree.TreeDef

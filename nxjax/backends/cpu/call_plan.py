@@ -6,6 +6,7 @@ its results make. Knows where nothing lies in an object; that is `call_layout`'s
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, final
 
@@ -30,6 +31,9 @@ _NUMBERS: Final = {
     (int, dtypes.int64): words.INT64,
     (bool, dtypes.bool_): words.BOOL,
 }
+
+
+_STEADY: Final = (int, float, complex, bool, str, bytes)
 
 
 class NoPlan(Exception):
@@ -61,11 +65,8 @@ class Plan:
 
     def __init__(self, call: Repeated, native: Native) -> None:
         keeps: list[Any] = [native.keeps]
-        args, kwargs = call.tree
         matching = _Matching(len(call.consts), call, keeps)
-        positions = call.in_tree.children()
-        args_words = matching.of(args, positions[0])
-        kwargs_words = matching.of(kwargs, positions[1]) if kwargs else []
+        args_words, kwargs_words = matching.all(call)
         constants: list[int] = []
         for i, x in enumerate(call.consts):
             keeps.append(x)
@@ -76,7 +77,7 @@ class Plan:
             "axes": id(axes_in_scope()),
             "mesh": id(current_mesh()),
             "args": _kept(args_words, keeps),
-            "kwargs": _kept(kwargs_words, keeps) if kwargs else 0,
+            "kwargs": _kept(kwargs_words, keeps) if kwargs_words else 0,
             "result": _kept(_built(call.out_tree, keeps), keeps),
             "run": native.run,
             "tape": native.tape,
@@ -96,6 +97,15 @@ class Plan:
         self.address = _kept([fields[name] for name in PLAN], keeps)
         names = (*SETTINGS, "axes", "mesh", "run", "tape")
         self.key = (*args_words, *kwargs_words, *constants, *(fields[n] for n in names))
+
+
+def _is_steady(x: Any) -> bool:
+    """Whether the same object is an equal value for ever."""
+    kind = type(x)
+    if kind is tuple:
+        return all(map(_is_steady, x))
+    by_identity = kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
+    return by_identity or kind in _STEADY or isinstance(x, (np.dtype, enum.Enum))
 
 
 def settings() -> tuple[Any, ...]:
@@ -118,6 +128,26 @@ class _Matching:
         self._index = first
         self._leaves = iter(zip(call.leaves, call.types, strict=True))
         self._keeps = keeps
+
+    def all(self, call: Repeated) -> tuple[list[int], list[int]]:
+        """For the positional arguments, and for those by name (empty for none)."""
+        positional, named = call.in_tree.children()
+        specs = iter(positional.children())
+        args = [words.TUPLE, id(tuple), len(call.args)]
+        for i, x in enumerate(call.args):
+            args += self._static(x) if i in call.statics else self.of(x, next(specs))
+        if not call.kwargs:
+            return args, []
+        found = {k: self.of(call.kwargs[k], s) for k, s in zip(named.entries(), named.children(), strict=True)}
+        found |= {k: self._static(x) for k, x in call.kwargs.items() if k in call.statics}
+        self._keeps += list(call.kwargs)
+        return args, [words.DICT, len(call.kwargs), *(n for k in call.kwargs for n in (id(k), *found[k]))]
+
+    def _static(self, x: Any) -> list[int]:
+        if not _is_steady(x):
+            raise NoPlan(f"a static argument is a {type(x).__name__}")
+        self._keeps.append(x)
+        return [words.STATIC, id(x)]
 
     def of(self, x: Any, spec: tree.TreeDef) -> list[int]:
         """For a tree of the structure ``spec``."""

@@ -181,6 +181,49 @@ def test_settings() -> None:
     assert not through_python(g, 1.0)
 
 
+def test_static_arguments() -> None:
+    f = nx.jit(lambda x, n, *, mode: x * n if mode == "times" else x + n, static_argnums=1, static_argnames="mode")
+    for n in (2, 3):
+        for mode in ("times", "plus"):
+            for _ in range(4):
+                wanted = X * n if mode == "times" else X + n
+                assert f(nx.asarray(X), n, mode=mode).tolist() == wanted.tolist()
+            assert not through_python(f, nx.asarray(X), n, mode=mode)
+    assert f.trace_count == 4
+    assert f(nx.asarray(X), 2.0, mode="times").tolist() == [0, 2, 4, 6]
+    assert f.trace_count == 5  # 2.0 is not 2
+
+    class Scaled:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        @functools.partial(nx.jit, static_argnums=0)
+        def __call__(self, x: Any) -> Any:
+            return x * self.k
+
+    two, three = Scaled(2.0), Scaled(3.0)
+    for _ in range(5):
+        assert two(nx.asarray(X)).tolist() == [0, 2, 4, 6]
+        assert three(nx.asarray(X)).tolist() == [0, 3, 6, 9]
+    assert not through_python(two, nx.asarray(X))
+
+    class Changing:
+        def __init__(self, k: int) -> None:
+            self.k = k
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Changing) and self.k == other.k
+
+        def __hash__(self) -> int:
+            return hash(self.k)
+
+    g, c = nx.jit(lambda x, c: x * c.k, static_argnums=1), Changing(2)
+    for _ in range(4):
+        assert g(nx.asarray(X), c).tolist() == [0, 2, 4, 6]
+    c.k = 3
+    assert g(nx.asarray(X), c).tolist() == [0, 3, 6, 9]
+
+
 def test_inside_of_transforms() -> None:
     f = warm(nx.jit(lambda x, y: x * y), nx.asarray(X), nx.asarray(X))
     assert nx.grad(lambda x: f(x, x).sum())(nx.asarray(X)).tolist() == [0, 2, 4, 6]

@@ -4,7 +4,7 @@ Both are told what to do by words, a little language written by `backends.cpu.ca
 then those of its children, in the order in which a container holds them. Containers are exactly tuples, lists and
 dicts; a dict's children come in the order of insertion, each after its key, and each leaf says which argument it is.
 
-    matching    LEAF index type | NUMBER index kind | NUMPY index dtype ndim sizes... | NONE
+    matching    LEAF index type | NUMBER index kind | NUMPY index dtype ndim sizes... | NONE | STATIC object
                 TUPLE class count children... | LIST count children... | DICT count (key child)...
     building    LEAF index | NONE | TUPLE count children... | LIST count children...
                 DICT count template (key child)... | CALL function count children...
@@ -27,6 +27,7 @@ DICT: Final = 4
 NUMBER: Final = 5
 NUMPY: Final = 6
 CALL: Final = 7
+STATIC: Final = 8
 
 # Kinds of a `NUMBER`: what Python's class becomes.
 FLOAT32: Final = 0
@@ -182,7 +183,10 @@ def _match(module: Module, layout: Layout) -> None:
     c = Code(module, layout, MATCH, ("ptr", "ptr", "ptr"), "ptr")
     f, (words, x, frame) = c.f, c.arguments
     cases = [(LEAF, "leaf"), (NUMBER, "number"), (NUMPY, "numpy"), (NONE, "none"), (TUPLE, "tuple"), (LIST, "list")]
-    f.switch(c.word(words), cases, "dict")
+    f.switch(c.word(words), [*cases, (STATIC, "static")], "dict")
+    f.label("static")
+    c.unless(x.eq(c.pointer(words, 8)), c.null())
+    c.ret(f.at(words, 16))
     for label, function, size in (("leaf", _LEAF, 24), ("number", _NUMBER, 24)):
         f.label(label)
         c.unless(f.call(function, "i1", words, x, frame), c.null())
