@@ -1,16 +1,21 @@
 """The runtime's face: settings, a container's share, what systems differ in, and forks at the level of `jit`."""
 
+import ctypes
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from nxjax.backends.cpu.engine import Engine, engine
 from nxjax.backends.cpu.native import runtime as runtimes
 from nxjax.backends.cpu.native import sync
 from nxjax.backends.cpu.native.abi import Addresses
 from nxjax.backends.cpu.native.runtime import processors, runtime, text
 from nxjax.config import config, watch
+from nxjax.kernels.cpu import isa
+from tests.backends.cpu.native.kernels import Busy
 
 
 def test_there_is_one_whatever_the_instruction_set():
@@ -114,3 +119,28 @@ print("well")
         env={**os.environ, "NXJAX_EXECUTOR": "cpu"},
     )
     assert done.stdout == "well\n", (done.returncode, done.stderr[-2000:])
+
+
+def test_a_system_without_threads_pages_and_clock():
+    """The runtime of such a system, here: kernels run on the caller, memory is the C library's."""
+    system = sync.System("posix", threads=False, map_flags=0, huge_advice=0, page=4096, clock=-1)
+    symbols = ("nx_acquire", "nx_release", "nx_parallel_for", "nx_threads_set", "nx_threads_reset", "nx_pool_limit")
+    apart = Engine(isa.current())  # with symbols of its own; its code lives as long
+    found = dict(zip(symbols, apart.module(text(system), symbols), strict=True))
+    i64, ptr = ctypes.c_int64, ctypes.c_void_p
+    acquire = ctypes.CFUNCTYPE(ptr, i64)(found["nx_acquire"])
+    release = ctypes.CFUNCTYPE(i64, ptr)(found["nx_release"])
+    ctypes.CFUNCTYPE(None)(found["nx_threads_reset"])()
+    ctypes.CFUNCTYPE(None, i64)(found["nx_pool_limit"])(2**30)
+    ctypes.CFUNCTYPE(None, i64, i64)(found["nx_threads_set"])(8, 100)
+    for nbytes in (1, 1000, 10_000_000):
+        p = acquire(nbytes)
+        ctypes.memset(p, 5, nbytes)
+        assert p % 64 == 0 and release(p) == 0 and release(p) == -2
+    kernel = Busy(100, 20)
+    (code,) = engine(isa.current()).addresses([kernel])
+    y, scratch = np.zeros(100, np.int64), np.zeros(kernel.scratch // 8, np.int64)
+    words = np.array([y.ctypes.data, 20], np.uint64)
+    parallel_for = ctypes.CFUNCTYPE(i64, ptr, ptr, i64, i64, i64, ptr, ptr)(found["nx_parallel_for"])
+    assert parallel_for(code, words.ctypes.data, 100, 3, kernel.scratch, scratch.ctypes.data, None) == 0
+    np.testing.assert_array_equal(y, kernel.meaning()[0])
