@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from nxjax.kernels.cpu.gather import Gather
+from nxjax.kernels.cpu.grid import Cut, Side, joined
+from nxjax.kernels.cpu.indices import Component, Vectors
+from nxjax.kernels.cpu.move import Move
+from tests.kernels.cpu.running import ISAS, run
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("width", [1, 3, 40])
+@pytest.mark.parametrize("count", [5, 20_011])
+def test_rows_in_any_items(name, clip, width, count):
+    if width > 1 and count > 10_000:
+        count = 1013
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, width)).astype(np.float32)
+    i = rng.integers(-3, 33, count).astype(np.int32)
+    vectors = Vectors(i.dtype, (Component(0, 29, 4 * width),), clip)
+    window = Move((width,), (4,), (4,), 4)
+    kernel = Gather([Side(count, (4, 4 * width, 0))], window, vectors, np.float32(7).tobytes())
+    wanted = x[np.clip(i, 0, 29)]
+    if not clip:
+        wanted[(i < 0) | (i > 29)] = 7
+    for cuts in (None, range(1, kernel.items)):
+        (y,) = run(kernel, x, i, name=name, cuts=cuts)
+        assert y.tobytes() == wanted.tobytes()
+
+
+def test_points_that_are_one_run_are_one_loop():
+    assert joined([Side(2, (12, 0)), Side(1, (5, 5)), Side(3, (4, 0))]) == (Side(6, (4, 0)),)
+    assert joined([Side(2, (12, 8)), Side(3, (4, 0))]) == (Side(2, (12, 8)), Side(3, (4, 0)))
+
+
+def test_blocks_of_items_end_with_the_side():
+    cut = Cut([Side(10, (400,)), Side(100, (4,))], 4, 130)
+    assert cut.items == 10 * 3  # of 34 elements, the last moved back
+    assert Cut([Side(10, (4,))], 4, 160).items == 1
