@@ -50,7 +50,7 @@ def with_onnx(f: Callable[..., Any], params: Any, x: Any) -> dict[str, Work]:
             path = Path(folder) / "net.onnx"
             path.write_bytes(data)
             core = openvino.Core()
-            net = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_NUM_THREADS": THREADS})
+            net = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32"})
         request = net.create_infer_request()
         found["OpenVINO"] = lambda: request.infer({0: x})
     return found

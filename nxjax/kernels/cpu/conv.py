@@ -45,6 +45,8 @@ WORK: Final[dict[Kind, DType]] = {
 }
 # Bytes of input that a run of pixel blocks may span: with a block of weights it stays in the second-level cache.
 _RUN_BYTES: Final = 192 << 10
+_WEIGHT_BYTES: Final = 384 << 10  # larger weights do not stay there beside it
+_ITEMS: Final = 8  # items that are worth having
 AHEAD: Final = 8  # features: how far ahead weights are asked for
 
 
@@ -227,11 +229,24 @@ class Conv(Kernel):
         self.scratch = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
         self.tiles = -(-problem.pixels // block.pixels)
         self.blocks = problem.groups * -(-problem.outputs // block.channels)
-        per_tile = block.pixels * problem.inputs * size * math.prod(a.step for a in problem.axes)
-        self.run = max(1, min(self.tiles, _RUN_BYTES // max(per_tile, 1), -(-self.tiles // 8)))
+        self.run = self._run(size)
         self.items = -(-self.tiles // self.run) * self.blocks if problem.outputs else 0
         work = self.run * block.pixels * block.channels * problem.taps * problem.inputs
         self.grain = max(1, (1 << 18) // max(work, 1))
+
+    def _run(self, size: int) -> int:
+        """Pixel blocks of an item. Items with the same pixels come one after the other.
+
+        Weights that stay in the second-level cache as a whole are read again for every run: runs are as long as their
+        input stays there too. Larger weights pass by once, block by block, with all pixels for each block, as long as
+        there are blocks enough for several threads.
+        """
+        p = self.problem
+        weights = p.groups * p.inputs * p.taps * p.outputs * size
+        if weights > _WEIGHT_BYTES:
+            return max(1, -(-self.tiles * self.blocks // max(self.blocks, _ITEMS)))
+        per_tile = self.block.pixels * p.inputs * size * math.prod(a.step for a in p.axes)
+        return max(1, min(self.tiles, _RUN_BYTES // max(per_tile, 1), -(-self.tiles // _ITEMS)))
 
     @property
     def key(self) -> str:
