@@ -30,7 +30,7 @@ from nxjax.lower.cpu.lazy import (
     Reduce,
     Scalar,
     Shaped,
-    largest,
+    large_sources,
     moved,
     permutation,
     reshaped_strides,
@@ -201,14 +201,21 @@ class Builder:
 
     def together(self, xs: Sequence[Any]) -> None:
         """Compute values now; reductions of the same elements along the same axes by one kernel."""
-        groups: dict[tuple[object, ...], list[Reduce]] = {}
+        groups: list[tuple[tuple[object, ...], set[object], list[Lazy]]] = []
         for x in xs:
             while isinstance(x, Shaped) and x.view is None:
                 x = x.args[0]
-            if isinstance(x, Reduce) and x.view is None and x.size:
-                groups.setdefault((x.args[0].shape, x.axes, largest(x)), []).append(x)
-        for group in groups.values():
-            group = list(dict.fromkeys(group))
+            if not isinstance(x, Reduce) or x.view is not None or not x.size:
+                continue
+            key, sources = (x.args[0].shape, x.axes), large_sources(x)
+            for known, of, group in groups:
+                if known == key and of & sources and x not in group:
+                    of |= sources
+                    group.append(x)
+                    break
+            else:
+                groups.append((key, sources, [x]))
+        for _, _, group in groups:
             before: Lazy | None = None
             while len(group) > 1 and all(self._resolved(x) is None for x in group):
                 self.equation = group[0].equation

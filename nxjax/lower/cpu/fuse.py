@@ -298,7 +298,7 @@ class Plan:
         for x in reversed(self.order):
             later = x not in self.targets and x.refs > gone.get(x, 0)
             if later:
-                if x not in self.made or self._cheap(x):
+                if x not in self.made or self._cheap(x, gone):
                     continue
                 if not self._once(x):
                     if self.weight(x) > AGAIN:
@@ -309,8 +309,9 @@ class Plan:
                 gone[a] = gone.get(a, 0) + 1
         return found
 
-    def _cheap(self, x: Lazy) -> bool:
-        """Making it again, from memory and from what is much smaller than it, is no dearer than reading it."""
+    def _cheap(self, x: Lazy, gone: dict[Lazy, int]) -> bool:
+        """Making it again is no dearer than reading it: from memory, from what is much smaller than it, and from what
+        is dear and needed by somebody else too, so that it will be memory."""
         weight, read, todo = 0, 0, [x]
         seen: set[Lazy] = set()
         while todo and weight <= CHEAP:
@@ -318,7 +319,8 @@ class Plan:
             if y in seen or (y is not x and y.size * SMALL <= x.size):
                 continue
             seen.add(y)
-            if y.view is not None:
+            others = y is not x and y.refs - gone.get(y, 0) > 1
+            if y.view is not None or (others and y.own > CHEAP and y in self.made and self._once(y)):
                 read += y.size * y.dtype.itemsize
             elif isinstance(y, Reduce | Product):
                 return False

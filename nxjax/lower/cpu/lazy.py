@@ -216,19 +216,18 @@ def moved(v: View, shape: Shape, places: Sequence[Affine]) -> View:
     return View(Ref(v.ref.buffer, offset, v.ref.moves), shape, tuple(strides), v.dtype)
 
 
-def largest(x: Lazy) -> object:
-    """The buffer of the largest memory that a value is made of, or the product; None where there is none."""
-    best, found, todo, seen = 0, None, [x], set[Lazy]()
+def large_sources(x: Reduce) -> set[object]:
+    """The buffers of at least half as many elements as ``x`` combines, and the products, that it is made of."""
+    found, seen, todo = set[object](), set[Lazy](), list(x.args)
     while todo:
         y = todo.pop()
         if y in seen:
             continue
         seen.add(y)
-        if y.view is not None or isinstance(y, Product):
-            if y.size > best:
-                best, found = y.size, y.view.ref.buffer if y.view is not None else y
-        else:
+        if y.view is None and not isinstance(y, Product):
             todo += y.args
+        elif 2 * y.size >= x.args[0].size:
+            found.add(y if y.view is None else y.view.ref.buffer)
     return found
 
 

@@ -83,6 +83,38 @@ def test_epilogues_are_part_of_products():
     assert not [n for n in names(f, X, jnp.ones((100, 64)), jnp.ones((64,))) if "max" in n]
 
 
+def test_reductions_of_the_same_elements_are_one_kernel():
+    def f(x, y):
+        return x.sum(0), (x * y).sum(0), x.max(0)
+
+    (call,) = tape(f, X, X).calls()
+    assert len(call.outs) == 3
+
+
+def test_results_do_not_wait_for_the_end():
+    """A result is computed while its operands are at hand, not when they would be all that is left of the program."""
+
+    def f(x, ws):
+        sums = []
+        for w in ws:
+            x = jnp.sin(x @ w)
+            sums.append((x * x).sum(0))
+        return sums
+
+    w = jnp.ones((100, 100))
+    assert tape(f, jnp.ones((1000, 100)), [w] * 30).arena < 15 * 400_000
+
+
+def test_cheap_values_are_made_again():
+    """Of a gelu's pieces two arrays stay for the backward pass: its argument and the tangent's hyperbola."""
+
+    def f(x, w, v):
+        return (nx.nn.gelu(x @ w) @ v).sum()
+
+    calls = list(tape(nx.grad(f, (0, 1)), jnp.ones((64, 32)), jnp.ones((32, 64)), jnp.ones((64, 8))).calls())
+    assert max(len(c.outs) for c in calls) <= 3
+
+
 def test_equal_layers_share_code():
     def f(x, ws):
         for w in ws:

@@ -1,0 +1,96 @@
+"""Kernels of plans: which loop has the vectors, what is cut, what is transposed first, what goes past the caches."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.kernels.cpu.move import Move
+from nxjax.kernels.cpu.nest import Nest
+from nxjax.lower.cpu.lower import lower
+
+
+def kernels(f, *shapes, dtype=jnp.float32):
+    xs = [nx.ShapeDtypeStruct(s, dtype) for s in shapes]
+    program, _ = nx.make_jaxpr(f)(*xs).close_over()
+    return [c.kernel for c in lower(program).calls()]
+
+
+def test_rows_and_columns():
+    (rows,) = kernels(lambda x: x.sum(1), (50, 100))
+    (columns,) = kernels(lambda x: x.sum(0), (50, 100))
+    assert rows.rows
+    assert not columns.rows
+    assert columns.sizes == (100, 50)
+
+
+def test_neighbours_are_joined():
+    (nest,) = kernels(lambda x: x + 1, (5, 6, 7))
+    assert nest.sizes == (210,)
+    (nest,) = kernels(lambda x, y: x + y, (5, 6, 7), (7,))
+    assert nest.sizes == (30, 7)
+    (nest,) = kernels(lambda x: x.sum((0, 1)), (5, 6, 70))
+    assert nest.sizes == (70, 30)
+
+
+def test_short_rows_are_summed_across():
+    (nest,) = kernels(lambda x: x.sum(1), (1000, 3))
+    assert not nest.rows
+
+
+def test_large_reductions_are_cut():
+    first, second = kernels(lambda x: x.sum(), (1000, 1000))
+    assert first.items > 8
+    assert first.total == 1_000_000
+    assert second.sizes[-1] == first.items
+    first, second = kernels(lambda x: jnp.sqrt((x * x).mean(0)), (1000, 1000))
+    assert first.whole
+    assert "sqrt" in second.key
+    assert "sqrt" not in first.key
+
+
+@pytest.mark.parametrize("shape", [(100_000,), (99_999, 3), (3, 99_999), (1000, 301), (257, 2, 1001)], ids=str)
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_cut_reductions_are_right(shape, axis):
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    with nx.config.using(executor="cpu"):
+        total, top, mean = nx.jit(lambda x: (x.sum(axis), x.max(axis), x.mean(axis) * 2 + 1))(x)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(total, wide.sum(axis), rtol=1e-5, atol=2e-3)
+    np.testing.assert_array_equal(top, x.max(axis))
+    np.testing.assert_allclose(mean, wide.mean(axis) * 2 + 1, rtol=1e-5, atol=1e-5)
+
+
+def test_no_second_pass_over_what_has_left_the_caches():
+    assert len(kernels(lambda x: x.std(), (2000, 1000))) >= 4
+    assert len(kernels(lambda x: x.std(1), (2000, 1000))) == 1
+
+
+def test_inputs_in_another_order_are_transposed_first():
+    move, nest = kernels(lambda x, y: x + y.T, (300, 200), (200, 300))
+    assert isinstance(move, Move)
+    assert isinstance(nest, Nest)
+    assert all(x.strides == (4,) for x in nest.inputs)
+
+
+def test_large_results_go_past_the_caches():
+    (nest,) = kernels(lambda x: x + 1, (10_000_000,))
+    assert nest.outputs[0].stream
+    (nest,) = kernels(lambda x: x + 1, (1_000_000,))
+    assert not nest.outputs[0].stream
+
+
+def test_copies_are_moves():
+    (move,) = kernels(lambda x: x.T, (300, 200))
+    assert isinstance(move, Move)
+
+
+def test_nothing():
+    assert kernels(lambda x: x + 1, (0, 5)) == []
+    (fill,) = kernels(lambda x: x.sum(0), (0, 5))
+    assert not fill.inputs
+
+
+def test_scalars():
+    (nest,) = kernels(lambda x: x * 2 + 1, ())
+    assert nest.items == 1
