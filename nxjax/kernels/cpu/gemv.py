@@ -1,12 +1,13 @@
 """Products of a matrix with a few vectors: the matrix is read once, as fast as memory gives it.
 
 ``out[r, n] = sum over k of few[r, k] * many[k, n]`` for up to `MOST` rows. An item makes some columns of the result.
-Where ``many`` lies along the depth (`along` is ``depth``), each column is a dot product of vectors, four columns at
+Where ``many`` lies along the depth (`along` is ``depth``), each column is a dot product of vectors, up to four at
 once; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache. Knows no op.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
@@ -22,7 +23,6 @@ from nxjax.trace.dtypes import DType
 
 MOST: Final = 4  # rows
 BLOCK: Final = 4096  # columns of an item, at most
-_GROUP: Final = 4  # columns whose dot products are made together
 
 
 @final
@@ -38,6 +38,7 @@ class Gemv(Kernel):
         columns, depth: sizes. ``block``: columns of an item.
         few_row, many_step: bytes from row to row of ``few``; from column to column of ``many``, or along its depth.
         others: bytes from row to row of the epilogue's operands, then of its results.
+        batch: sizes, and bytes from one product to the next: few, many, others.
     """
 
     rows: int
@@ -52,14 +53,21 @@ class Gemv(Kernel):
     many_step: int
     others: tuple[int, ...]
     end: Epilogue
+    batch: tuple[tuple[int, ...], ...] = ()
 
     @property
     def key(self) -> str:
-        return f"gemv({self.rows} {self.few.name} {self.many.name} {self.sums.name} {self.along} {self.end.key})"
+        types = f"{self.few.name} {self.many.name} {self.sums.name}"
+        return f"gemv({self.rows} {types} {self.along} {self.group} {len(self.batch)} {self.end.key})"
+
+    @property
+    def group(self) -> int:
+        """Columns whose dot products are made together."""
+        return min(4, self.columns) if self.along == "depth" else 0
 
     @property
     def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return -(-self.columns // self.block)
+        return -(-self.columns // self.block) * math.prod(n for n, *_ in self.batch)
 
     @property
     def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -71,7 +79,8 @@ class Gemv(Kernel):
 
     @property
     def integers(self) -> tuple[int, ...]:
-        return (self.columns, self.depth, self.block, self.few_row, self.many_step, *self.others)
+        flat = [x for axis in self.batch for x in axis]
+        return (self.columns, self.depth, self.block, self.few_row, self.many_step, *self.others, *flat)
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         work = np.float64 if self.sums.kind == "f" else np.int64
@@ -79,30 +88,42 @@ class Gemv(Kernel):
         return self.end.meaning(found.astype(self.sums).astype(self.end.product), *xs[2:])
 
     def cost(self) -> Cost:
-        n = float(self.depth * self.columns)
-        written = sum(float(self.rows * self.columns * d.itemsize) for d in self.end.outs)
+        n = float(self.depth * self.columns * math.prod(n for n, *_ in self.batch))
+        written = sum(n / max(self.depth, 1) * self.rows * d.itemsize for d in self.end.outs)
         return Cost(2.0 * self.rows * n, n * self.many.itemsize, written)
 
     def emit(self, module: Module, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         count = len(self.end.operands) + len(self.end.outs)
         few, many, *others = (pointer(f, words, i) for i in range(2 + count))
-        columns, depth, block, few_row, many_step, *rows = (
-            integer(f, words, i) for i in range(2 + count, 7 + 2 * count)
-        )
-        code = _Code(self, f, isa, few, few_row, many_step, depth, scratch)
+        width_ = 3 + count
+        last = 7 + 2 * count
+        columns, depth, block, few_row, many_step, *rows = (integer(f, words, i) for i in range(2 + count, last))
+        batch = [[integer(f, words, last + a * width_ + i) for i in range(width_)] for a in range(len(self.batch))]
         wide = [*((o.dtype, o.wide) for o in self.end.operands), *((d, True) for d in self.end.outs)]
         n, lanes = len(self.end.operands), isa.lanes(self.sums.itemsize)
         with f.loop(lo, hi) as item:
-            j = item.index * block
+            turn = item.index
+            if batch:
+                blocks = (columns + (block - 1)).sdiv(block)
+                turn, matrix = item.index.srem(blocks), item.index.sdiv(blocks)
+                places = [few, many, *others]
+                for size, *strides in reversed(batch):
+                    i, matrix = matrix.srem(size), matrix.sdiv(size)
+                    places = [f.at(p, i * s) for p, s in zip(places, strides, strict=True)]
+                few_, many_, *others_ = places
+            else:
+                few_, many_, others_ = few, many, others
+            code = _Code(self, f, isa, few_, few_row, many_step, depth, scratch)
+            j = turn * block
             width = f.select((columns - j).lt(block), columns - j, block)
             if self.along == "depth":
-                code.dots(f.at(many, j * many_step), width)
+                code.dots(f.at(many_, j * many_step), width)
             else:
-                code.added(f.at(many, j, self.many.itemsize), width)
+                code.added(f.at(many_, j, self.many.itemsize), width)
             for r in range(self.rows):
                 places: list[Value] = []
-                for (dtype, side), x, stride in zip(wide, others, rows, strict=True):
+                for (dtype, side), x, stride in zip(wide, others_, rows, strict=True):
                     row = f.at(x, stride * r)
                     places.append(f.at(row, j, dtype.itemsize) if side else row)
                 source = f.at(scratch, r * BLOCK * self.sums.itemsize)
@@ -135,18 +156,20 @@ class _Code:
 
     def dots(self, many: Value, width: Value) -> None:
         f, k = self.f, self.k
-        with f.loop(0, width, _GROUP) as group:
+        with f.loop(0, width, k.group) as group:
             # Columns beyond the last are the last once more; nobody looks at what they give.
             columns: list[Value] = []
-            for g in range(_GROUP):
+            for g in range(k.group):
                 j = group.index + g
                 columns.append(f.at(many, f.select(j.lt(width), j, width - 1) * self.step))
             sums: list[Value] | None = None
             start = f.value(0, "i64")
-            for copies, lanes in ((max(1, 2 // k.rows), self.lanes), (1, 0)):
+            # Enough sums at once for the latency of an addition, then whole vectors, then what is left.
+            most = max(1, 8 // (k.rows * k.group))
+            for copies, lanes in [(most, self.lanes), *[(1, self.lanes)] * (most > 1), (1, 0)]:
                 turn = max(lanes, 1) * copies
                 stop = start + ((self.depth - start) & -turn)
-                zeros = [self.zero(lanes)] * (copies * _GROUP * k.rows)
+                zeros = [self.zero(lanes)] * (copies * k.group * k.rows)
                 with f.loop(start, stop, turn, carry=zeros) as loop:
                     totals = list(loop.carried)
                     for c in range(copies):
@@ -155,18 +178,18 @@ class _Code:
                         for g, column in enumerate(columns):
                             y = self.loaded(k.many, f.at(column, at, k.many.itemsize), lanes)
                             for r, x in enumerate(xs):
-                                n = (c * _GROUP + g) * k.rows + r
+                                n = (c * k.group + g) * k.rows + r
                                 totals[n] = self.plus(totals[n], x, y)
                     loop.next(*totals)
                 found = list(loop.results)
-                while len(found) > _GROUP * k.rows:
+                while len(found) > k.group * k.rows:
                     half = len(found) // 2
                     found = [x + y for x, y in zip(found[:half], found[half:], strict=True)]
                 found = [total(f, x) for x in found]
                 sums = found if sums is None else [x + y for x, y in zip(sums, found, strict=True)]
                 start = stop
             assert sums is not None
-            for g in range(_GROUP):
+            for g in range(k.group):
                 for r in range(k.rows):
                     place = f.at(f.at(self.scratch, r * BLOCK * self.size), group.index + g, self.size)
                     f.store(sums[g * k.rows + r], place)

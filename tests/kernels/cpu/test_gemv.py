@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -83,3 +85,18 @@ def test_any_cut_gives_the_same_bits():
     whole = run(k, x, y, integers=k.integers, strided=True)[0]
     parts = run(k, x, y, integers=k.integers, strided=True, cuts=[1, 2])[0]
     assert whole.tobytes() == parts.tobytes()
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("columns", [1, 2, 3, 70])
+def test_batches(name, columns):
+    """Each product of the batch with its own matrix, or all with one."""
+    rng = np.random.default_rng(2)
+    x, y = (rng.standard_normal(s).astype(np.float32) for s in ((3, 2, 1, 300), (3, 1, columns, 300)))
+    turned = y[:, 0].transpose(0, 2, 1)
+    row = 4 * columns
+    axes = ((3, x.strides[0], y.strides[0], 2 * row), (2, x.strides[1], 0, row))
+    k = replace(kernel(x[0, 0], turned[0], "float32", "float32", block=64), batch=axes)
+    many = y.transpose(0, 1, 3, 2)
+    (found,) = run(k, x, many, name=name, integers=k.integers, strided=True, cuts=[1, 4])
+    np.testing.assert_allclose(found, np.matmul(x, many), rtol=1e-4, atol=1e-4)

@@ -243,7 +243,7 @@ class _Products:
             kept.append(Operand(v.dtype, stride != 0))
         end = Epilogue(self.product, self.expression, tuple(kept))
         batch = [*s.batch, *rows, *columns]
-        if not batch and m.size <= gemv.MOST and self.few_rows(left, right, m, n, s.depth, end):
+        if m.size <= gemv.MOST and self.few_rows(left, right, batch, m, n, s.depth, end):
             return
         self.matrices(left, right, batch, m, n, s.depth, end)
 
@@ -284,15 +284,21 @@ class _Products:
             right = packed
         b.call(made.product, [left, right, *self.operands], self.outs, made.product.integers)
 
-    def few_rows(self, left: View, right: View | Known, m: Dim, n: Dim, depth: Dim, end: Epilogue) -> bool:
+    def few_rows(
+        self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue
+    ) -> bool:
         """A product with few rows by `gemv`, if its matrix lies right for that."""
         b = self.b
         dtype = right.array.dtype if isinstance(right, Known) else right.dtype
         along = "columns" if n.right == dtype.itemsize else "depth" if depth.right == dtype.itemsize else None
-        if along is None:
+        if along is None or (along == "columns" and batch and depth.size * n.size <= 1 << 16):
             return False
-        few = View(left.ref, (m.size, depth.size), (m.left, depth.left), left.dtype)
-        few = few if depth.left == left.dtype.itemsize else b.dense(few)
+        few, steps, row = left, [d.left for d in batch], m.left
+        if depth.left != left.dtype.itemsize:
+            sizes = (*(d.size if d.left else 1 for d in batch), m.size, depth.size)
+            few = b.dense(View(left.ref, sizes, (*steps, m.left, depth.left), left.dtype))
+            steps = [s if d.left else 0 for s, d in zip(few.strides, batch, strict=False)]
+            row = few.strides[-2]
         kernel = gemv.Gemv(
             m.size,
             left.dtype,
@@ -302,10 +308,11 @@ class _Products:
             n.size,
             depth.size,
             gemv.block_for(along, n.size, depth.size),
-            few.strides[0],
+            row,
             n.right if along == "depth" else depth.right,
             m.others,
             end,
+            tuple((d.size, s, d.right, *d.others) for d, s in zip(batch, steps, strict=True)),
         )
         many = right.view(b) if isinstance(right, Known) else right
         b.call(kernel, [few, many, *self.operands], self.outs, kernel.integers)

@@ -159,6 +159,44 @@ def test_attention_needs_no_transposed_copies():
     assert "gemm" in found
 
 
+@given(
+    sizes=st.tuples(*[st.integers(1, 40)] * 3),
+    ways=st.tuples(*[st.sampled_from(["reverse", "repeat", "skip", "turn", "as it is"])] * 2),
+    batch=st.sampled_from([(), (3,)]),
+)
+@settings(max_examples=60, deadline=None)
+def test_operands_may_be_any_views(sizes, ways, batch):
+    m, n, k = sizes
+    rng = np.random.default_rng(0)
+
+    def view(x, way):
+        if way == "reverse":
+            return x[..., ::-1, ::-1]
+        if way == "repeat":
+            return x[..., :1, :] + jnp.zeros((x.shape[-2], 1), np.float32)
+        if way == "skip":
+            return jnp.concatenate([x, x], axis=-1)[..., ::2]
+        return jnp.swapaxes(x.reshape(*x.shape[:-2], x.shape[-1], x.shape[-2]), -1, -2) if way == "turn" else x
+
+    product = lambda x, y: view(x, ways[0]) @ view(y, ways[1])
+    x, y = values(rng, (*batch, m, k), "float32"), values(rng, (*batch, k, n), "float32")
+    (found,) = run(product, x, y)
+    with config.using(executor="reference"):
+        wanted = np.asarray(product(jnp.asarray(x), jnp.asarray(y)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_batches_of_vectors_are_not_packed():
+    rng = np.random.default_rng(5)
+    x, y = values(rng, (6, 80, 90), "float32"), values(rng, (6, 90), "float32")
+    function = lambda x, y: jnp.einsum("bmk,bk->bm", x, y)
+    assert kernels(function, x, y) == ["gemv"]
+    np.testing.assert_allclose(run(function, x, y)[0], np.einsum("bmk,bk->bm", x, y), rtol=1e-4, atol=1e-4)
+    # The vectors' elements lie apart.
+    function = lambda x, y: jnp.einsum("bmk,kb->bm", x, y)
+    np.testing.assert_allclose(run(function, x, y.T.copy())[0], np.einsum("bmk,bk->bm", x, y), rtol=1e-4, atol=1e-4)
+
+
 def test_gradients():
     rng = np.random.default_rng(4)
     x, w = values(rng, (32, 50), "float32"), values(rng, (50, 40), "float32")
