@@ -1,6 +1,6 @@
 """Elementwise ops on registers: which there are for which dtypes, and the code of one.
 
-An emitter is registered by the op's name (`ops_arithmetic`, `ops_bits`, `ops_complex`, `math_*`)::
+An emitter is registered by the op's name (`ops_*`, `math_*`, `threefry`)::
 
     @op("add", NUMERIC)
     def add(s: Site) -> Value: ...
@@ -28,6 +28,7 @@ DType = np.dtype[Any]
 _MODULES: Final = (
     "ops_arithmetic",
     "ops_bits",
+    "ops_complex",
     "math_exp",
     "math_log",
     "math_power",
@@ -87,12 +88,12 @@ class Entry:
     """An emitter, the dtypes of the last operand that it takes, and what else it refuses."""
 
     emitter: Emitter
-    allowed: Collection[DType]
+    allowed: frozenset[DType]
     refuses: Refusal | None
     exact: bool
 
 
-_entries: dict[str, Entry] = {}
+_entries: dict[str, list[Entry]] = {}
 _complete: list[bool] = []  # whether all modules have been imported
 
 
@@ -108,9 +109,11 @@ def op(
     """
 
     def add(emitter: Emitter) -> Emitter:
-        if name in _entries:
-            raise AssertionError(f"two emitters for {name}")
-        _entries[name] = Entry(emitter, frozenset(allowed), refuses, exact)
+        entry = Entry(emitter, frozenset(allowed), refuses, exact)
+        others = _entries.setdefault(name, [])
+        if any(entry.allowed & other.allowed for other in others):
+            raise AssertionError(f"two emitters for {name} of one dtype")
+        others.append(entry)
         return emitter
 
     return add
@@ -136,8 +139,8 @@ def formula(name: str, *, wide: bool = False) -> Callable[[Formula], Formula]:
     return add
 
 
-def entries() -> dict[str, Entry]:
-    """All emitters by op name."""
+def entries() -> dict[str, list[Entry]]:
+    """All emitters by op name; those of one op are for different dtypes."""
     if not _complete:
         for module in _MODULES:
             importlib.import_module(f"nxjax.kernels.cpu.{module}")
@@ -147,12 +150,16 @@ def entries() -> dict[str, Entry]:
 
 def supported(name: str, params: Mapping[str, Any], in_dtypes: Sequence[DType], out_dtype: DType) -> str:
     """Why there is no code for an op, or the empty string where there is."""
-    entry = entries().get(name)
-    if entry is None:
+    if name not in entries():
         return "no elementwise code"
-    if any(not convert.known(d) for d in (*in_dtypes, out_dtype)) or in_dtypes[-1] not in entry.allowed:
+    entry = _entry(name, in_dtypes[-1])
+    if entry is None or any(not convert.known(d) for d in (*in_dtypes, out_dtype)):
         return f"no code for {', '.join(map(dtypes.short_name, in_dtypes))}"
     return entry.refuses(params, in_dtypes, out_dtype) if entry.refuses else ""
+
+
+def _entry(name: str, last: DType) -> Entry | None:
+    return next((e for e in entries()[name] if last in e.allowed), None)
 
 
 def emit(
@@ -165,7 +172,8 @@ def emit(
     values: Sequence[Value],
 ) -> Value:
     """The op on registers; `supported` has said the empty string."""
-    entry = entries()[name]
+    entry = _entry(name, in_dtypes[-1])
+    assert entry is not None, name
     y = entry.emitter(Site(f, isa, params, tuple(in_dtypes), out_dtype, tuple(values)))
     if not entry.exact:
         return convert.settle(f, isa, out_dtype, y)

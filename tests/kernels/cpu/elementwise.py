@@ -56,7 +56,9 @@ def specials(dtype):
         return np.array(sorted(values), dtype)
     if dtype in dtypes.COMPLEX:
         part = specials(dtypes.real_part(dtype))[::3]
-        return (part[:, None] + 1j * part[None, :]).astype(dtype).reshape(-1)
+        out = np.empty((len(part), len(part)), dtype)
+        out.real, out.imag = part[:, None], part
+        return out.reshape(-1)
     if dtype.itemsize == 1:
         return np.arange(256).astype(np.uint8).view(dtype)
     info = dtypes.float_info(dtype)
