@@ -18,6 +18,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int32", "int8", "uint8", "int16", "uint32", "int64")
 SIZES = (0, 1, 1, 2, 3, 5, 7, 8, 13, 17, 33, 64, 67)
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -3e-40, 3e38, 6e-8, 65504.0, 1.0)
 Step = tuple[str, Callable[..., Any], tuple[int, ...]]
 
 
@@ -44,13 +45,17 @@ class Made:
         return "\n".join([*lines, f"gives {self.results}"])
 
 
-def array(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> Any:
+def array(rng: np.random.Generator, shape: Sequence[int], dtype: str, special: bool = False) -> Any:
     if dtype == "bool":
         return nx.array(rng.integers(0, 2, shape).astype(bool))
     if dtype in INTEGERS:
         low = 0 if dtype.startswith("u") else -20
         return nx.array(rng.integers(low, 21, shape).astype(dtype), dtype)
-    return nx.array(rng.uniform(-2, 2, shape).astype(np.float64).astype(nx.array(0, dtype).dtype), dtype)
+    data = np.asarray(rng.uniform(-2, 2, shape))
+    if special:
+        data = np.where(rng.random(shape) < 0.3, rng.choice(SPECIAL, shape), data)
+    with np.errstate(all="ignore"):
+        return nx.array(data.astype(nx.array(0, dtype).dtype), dtype)
 
 
 def program(seed: int, *, exact: bool = False, smooth: bool = False, steps: int = 9, max_elements: int = 4000) -> Made:
@@ -66,9 +71,10 @@ def program(seed: int, *, exact: bool = False, smooth: bool = False, steps: int 
     while np.prod(shape) > max_elements:
         shape = shape[1:]
     dtype = str(rng.choice(dtypes))
-    args = [array(rng, shape, dtype) for _ in range(rng.integers(1, 3))]
+    special = exact and bool(rng.integers(2))
+    args = [array(rng, shape, dtype, special) for _ in range(rng.integers(1, 3))]
     if not smooth and rng.integers(2):
-        args.append(array(rng, shape, str(rng.choice(dtypes))))
+        args.append(array(rng, shape, str(rng.choice(dtypes)), special))
     values: list[Any] = list(args)
     made: list[Step] = []
     with nx.config.using(executor="reference"), np.errstate(all="ignore"):
@@ -85,7 +91,7 @@ def _step(rng: np.random.Generator, values: list[Any], exact: bool, smooth: bool
     i = max(int(rng.integers(len(values))), int(rng.integers(len(values))))
     x = values[i]
     same = [j for j, v in enumerate(values) if v.shape == x.shape and v.dtype == x.dtype]
-    kinds = [_moved, _moved, _pointwise, _pointwise, _pointwise, _reduced]
+    kinds = [_moved, _moved, _pointwise, _pointwise, _pointwise, _reduced, _placed]
     if not exact:
         kinds.append(_product)
     if not smooth:
@@ -249,6 +255,42 @@ def _reduced(
     if kind == "sum":
         return f"sum over {axes}", lambda v: f(v, axis=axes, keepdims=keep).astype(v.dtype), (i,)
     return f"{kind} over {axes}", lambda v: f(v, axis=axes, keepdims=keep), (i,)
+
+
+def _placed(
+    rng: np.random.Generator, values: list[Any], i: int, same: list[int], exact: bool, smooth: bool, limit: int
+) -> Step | None:
+    """Ops whose result at one place depends on more than one other place, or on an index that is a value."""
+    x, j = values[i], same[rng.integers(len(same))]
+    if not x.ndim or not x.size:
+        return None
+    axis, at = int(rng.integers(x.ndim)), int(rng.integers(x.shape[0]))
+    sums = not (exact and _is_float(x)) and x.dtype != np.bool_
+    kind = rng.integers(9)
+    if kind == 0:
+        return f"sort along {axis}", lambda v: nx.sort(v, axis), (i,)
+    if kind == 1 and not smooth and x.dtype != np.bool_:
+        return f"argmax along {axis}", lambda v: nx.argmax(v, axis), (i,)
+    if kind == 2 and sums:
+        return f"cumsum along {axis}", lambda v: nx.cumsum(v, axis).astype(v.dtype), (i,)
+    if kind == 3:
+        size = max(x.shape[0] // 2, 1)
+        shape = (size, *x.shape[1:])
+        start = lambda v: (nx.array(at) + (v.size > 5), *(0,) * (v.ndim - 1))
+        return f"dynamic slice {shape}", lambda v: nx.lax.dynamic_slice(v, start(v), shape), (i,)
+    if kind == 4:
+        return f"dynamic update at {at}", lambda a, b: nx.lax.dynamic_update_slice_in_dim(a, b[:1], at - 1, 0), (i, j)
+    if kind == 5 and sums:
+        rows = rng.integers(-1, x.shape[0] + 1, x.shape[0]).astype(np.int32)
+        return f"rows {rows.tolist()} added", lambda a, b: a.at[rows].add(b), (i, j)
+    if kind == 6:
+        n = int(rng.integers(-3, 4))
+        return f"roll by {n} along {axis}", lambda v: nx.roll(v, n, axis), (i,)
+    if kind == 7 and x.size * 2 <= limit and x.ndim < 4:
+        return f"repeat along {axis}", lambda v: nx.repeat(v, 2, axis), (i,)
+    if kind == 8 and x.dtype != np.bool_ and not smooth:
+        return f"cummax along {axis}", lambda v: nx.lax.cummax(v, axis), (i,)
+    return None
 
 
 def _product(

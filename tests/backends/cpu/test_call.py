@@ -405,6 +405,35 @@ def test_large_results_come_from_the_pool() -> None:
         view[0] = 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((), "float32"), ((4,), "bfloat16"), ((0, 3), "int8"), ((2, 3, 1, 5), "bool"), ((1,) * 32, "float64"),
+     ((1,) * 33, "int32"), ((3, 2), "float8_e4m3fn"), ((7,), "int4"), ((300, 7), "uint16")],
+)  # fmt: skip
+def test_results_as_numpy(shape: tuple[int, ...], dtype: str) -> None:
+    x = nx.asarray(np.arange(int(np.prod(shape))).reshape(shape) % 3).astype(dtype)
+    mask = nx.asarray(np.arange(int(np.prod(shape))).reshape(shape) % 2 == 0)
+    f = warm(nx.jit(nx.where), mask, x, nx.zeros_like(x))
+    y = f(mask, x, nx.zeros_like(x))
+    assert type(y.buffer).__name__ == "Buffer"
+    data = y.buffer.to_numpy()
+    assert (data.shape, data.dtype, data.flags.writeable) == (shape, x.dtype, False)
+    np.testing.assert_array_equal(data, np.where(mask.numpy(), x.numpy(), np.zeros_like(x.numpy())))
+    assert memoryview(y.buffer).nbytes == data.nbytes
+    assert memoryview(y.buffer).readonly
+    buffer = y.buffer
+    before = sys.getrefcount(buffer)
+    views = [buffer.to_numpy() for _ in range(50)]
+    assert sys.getrefcount(buffer) == before + 50 * bool(data.nbytes)
+    del views
+    assert sys.getrefcount(buffer) == before
+
+
+def test_keys_and_values_without_bytes() -> None:
+    f = warm(nx.jit(lambda k: nx.random.split(k)), nx.random.key(3))
+    assert f(nx.random.key(3)).numpy().tobytes() == nx.random.split(nx.random.key(3)).numpy().tobytes()
+
+
 def test_nothing_is_left_behind() -> None:
     x = nx.asarray(X)
     p = {"a": x, "b": [x, 1.5], "c": (X, 3)}

@@ -39,21 +39,21 @@ def compare(function: Any, args: Any, what: Made, exact: bool) -> None:
         np.testing.assert_allclose(y, z, rtol=tolerance, atol=tolerance * scale, err_msg=f"result {i}\n{what}")
 
 
-@pytest.mark.parametrize("seed", range(0, 120, 10))
+@pytest.mark.parametrize("seed", range(0, 80, 10))
 def test_exact_programs_have_the_same_bits(seed: int) -> None:
     for s in range(seed, seed + 10):
         p = program(s, exact=True)
         compare(p, p.args, p, True)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1120, 10))
+@pytest.mark.parametrize("seed", range(1000, 1080, 10))
 def test_programs_of_integers_are_exact_and_of_floats_close(seed: int) -> None:
     for s in range(seed, seed + 10):
         p = program(s, smooth=bool(s % 2))
         compare(p, p.args, p, False)
 
 
-@pytest.mark.parametrize("seed", range(2000, 2060, 10))
+@pytest.mark.parametrize("seed", range(2000, 2040, 10))
 def test_batches(seed: int) -> None:
     for s in range(seed, seed + 10):
         p = program(s, exact=True, steps=7, max_elements=600)
@@ -62,7 +62,7 @@ def test_batches(seed: int) -> None:
         compare(nx.vmap(p), args, p, True)
 
 
-@pytest.mark.parametrize("seed", range(3000, 3060, 10))
+@pytest.mark.parametrize("seed", range(3000, 3040, 10))
 def test_gradients(seed: int) -> None:
     for s in range(seed, seed + 10):
         p = program(s, smooth=True, steps=7, max_elements=600)
@@ -73,7 +73,7 @@ def test_gradients(seed: int) -> None:
         compare(nx.value_and_grad(loss, tuple(range(len(p.args)))), p.args, p, False)
 
 
-@pytest.mark.parametrize("seed", range(4000, 4060, 10))
+@pytest.mark.parametrize("seed", range(4000, 4040, 10))
 def test_bodies_of_loops(seed: int) -> None:
     for s in range(seed, seed + 10):
         p = program(s, exact=True, steps=6, max_elements=600)
@@ -101,7 +101,7 @@ def test_bodies_of_loops(seed: int) -> None:
         compare(until, (nx.array(s % 3), *p.args), p, True)
 
 
-@pytest.mark.parametrize("seed", range(5000, 5040, 10))
+@pytest.mark.parametrize("seed", range(5000, 5030, 10))
 def test_choices(seed: int) -> None:
     for s in range(seed, seed + 10):
         p = program(s, exact=True, steps=6, max_elements=600)
