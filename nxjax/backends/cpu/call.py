@@ -9,6 +9,7 @@ Where the interpreter is one whose objects are laid out in another way, nothing 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -35,11 +36,14 @@ NDArray = np.ndarray[Any, Any]
 _SYMBOLS: Final = (
     objects.TABLE, objects_call.CALL, objects_buffer.NEW, objects_buffer.DEALLOC, objects_buffer.GETBUFFER,
     objects_buffer.ARRAY_DEALLOC,
+    objects_buffer.TO_NUMPY,
 )  # fmt: skip
 _PLANS: Final = 8  # that one function keeps; the oldest goes
 # Slots and flags of `PyType_FromSpec`, as CPython's typeslots.h and object.h number them for good.
 _BF_GETBUFFER: Final = 1
 _TP_DEALLOC: Final = 52
+_TP_METHODS: Final = 64
+_NO_ARGUMENTS: Final = 4
 _NO_INSTANCES: Final = 1 << 7
 
 _why: list[str] = []  # why there is no native call path: empty while nobody has asked; "" where there is one
@@ -106,8 +110,8 @@ def _install(jitted: type) -> None:
     layout = call_layout.find(jitted)
     slot, general = call_layout.call_slot(jitted)
     end_slot = call_layout.dealloc_slot()
-    addresses = dict(zip(_SYMBOLS, engine(isa.current()).module(text(layout), _SYMBOLS), strict=True))
-    buffer = _buffer_class(addresses[objects_buffer.DEALLOC], addresses[objects_buffer.GETBUFFER])
+    addresses: dict[str, int] = dict(zip(_SYMBOLS, engine(isa.current()).module(text(layout), _SYMBOLS), strict=True))
+    buffer = _buffer_class(addresses)
     named: dict[str, Any] = {
         "None": None,
         "True": True,
@@ -129,11 +133,12 @@ def _install(jitted: type) -> None:
         "mesh": mesh.current_mesh.__self__,
         "config": config,
         "no_memory": _no_memory,
+        "slow_numpy": _to_numpy,
     }
     _alive.append(named)
     native = runtime().addresses
     known = {name: id(x) for name, x in named.items()}
-    known |= {"slow": general, "acquire": native.acquire, "release": native.release}
+    known |= {"slow": general, "acquire": native.acquire, "release": native.release, **call_layout.numpy_functions()}
     table: Any = ctypes.CFUNCTYPE(ctypes.c_void_p)(addresses[objects.TABLE])()
     objects.fill(table, known)
     ctypes.c_uint64.from_address(end_slot).value = addresses[objects_buffer.ARRAY_DEALLOC]
@@ -162,21 +167,36 @@ class _Spec(ctypes.Structure):
     )
 
 
-def _buffer_class(dealloc: int, getbuffer: int) -> Any:
+class _Method(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def _buffer_class(addresses: Mapping[str, int]) -> Any:
     """The class of memory that results lie in; its instances are made by machine code."""
-    slots = (_Slot * 3)(_Slot(_TP_DEALLOC, dealloc), _Slot(_BF_GETBUFFER, getbuffer), _Slot(0, None))
+    to_numpy = _Method(b"to_numpy", addresses[objects_buffer.TO_NUMPY], _NO_ARGUMENTS, b"The elements, not copied.")
+    methods = (_Method * 2)(to_numpy, _Method(None, None, 0, None))
+    slots = (_Slot * 4)(
+        _Slot(_TP_DEALLOC, addresses[objects_buffer.DEALLOC]),
+        _Slot(_BF_GETBUFFER, addresses[objects_buffer.GETBUFFER]),
+        _Slot(_TP_METHODS, ctypes.addressof(methods)),
+        _Slot(0, None),
+    )
     spec = _Spec(b"nxjax.backends.cpu.call.Buffer", objects_buffer.SIZE, 0, _NO_INSTANCES, slots)
-    _alive.extend((slots, spec))
+    _alive.extend((methods, slots, spec))
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, (ctypes.POINTER(_Spec),)
     kind: Any = make(ctypes.byref(spec))
     kind.__doc__ = "Memory of the CPU executor's results: aligned to 64 bytes, given back to its pool in the end."
-    kind.to_numpy = _to_numpy
     return kind
 
 
 def _to_numpy(buffer: Any) -> NDArray:
-    """The elements, without a copy; they keep the buffer alive."""
+    """The elements, without a copy; they keep the buffer alive. For types that the machine code leaves to NumPy."""
     type_: ArrayType = ctypes.py_object.from_address(id(buffer) + objects_buffer.TYPE).value
     if not type_.size or not type_.dtype.itemsize:
         empty = np.empty(type_.shape, type_.dtype)

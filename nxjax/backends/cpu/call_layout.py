@@ -7,6 +7,7 @@ calls take their way through Python. Knows no machine code and no program.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import platform
 import sys
 import sysconfig
@@ -188,6 +189,20 @@ def find(jitted: type) -> Layout:
         address=_offset(Block(1), "address"),
         settings=settings,
     )
+
+
+def numpy_functions() -> dict[str, int]:
+    """Functions of NumPy's C API, by their place in its table, which never changes.
+
+    Raises:
+        Unknown: the table is not where NumPy says it is.
+    """
+    umath: Any = importlib.import_module("numpy._core._multiarray_umath")
+    table = ctypes.pythonapi.PyCapsule_GetPointer
+    table.restype, table.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    base: int = table(umath._ARRAY_API, None)
+    _check(word(base + 8 * 2) == id(np.ndarray), "NumPy: functions")
+    return {name: word(base + 8 * i) for name, i in (("PyArray_NewFromDescr", 94), ("PyArray_SetBaseObject", 282))}
 
 
 def _check_numpy() -> None:

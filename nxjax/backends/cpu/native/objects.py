@@ -15,17 +15,18 @@ from nxjax.kernels.cpu.ir import Function, Module, Value
 
 # Functions of CPython's C API that the code calls.
 API: Final = (
-    "PyBuffer_FillInfo", "PyContextVar_Get", "PyDict_Copy", "PyDict_GetItemWithError", "PyDict_Next", "PyDict_SetItem",
-    "PyDict_Size", "PyErr_Clear", "PyErr_NoMemory", "PyFloat_AsDouble", "PyList_New", "PyLong_AsLongLongAndOverflow",
-    "PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyMem_Free", "PyMem_Malloc", "PyObject_CallObject",
-    "PyObject_CallOneArg", "PyObject_ClearWeakRefs", "PyObject_Free", "PyObject_GC_Del", "PyObject_GC_UnTrack",
-    "PyObject_Init", "PyObject_Malloc", "PyObject_RichCompareBool",
+    "PyBuffer_FillInfo", "PyContextVar_Get", "PyDict_Copy", "PyDict_GetItemWithError", "PyDict_Next",
+    "PyDict_SetItem", "PyDict_Size", "PyErr_Clear", "PyErr_NoMemory", "PyFloat_AsDouble", "PyList_New",
+    "PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyMem_Free",
+    "PyMem_Malloc", "PyObject_CallObject", "PyObject_CallOneArg", "PyObject_ClearWeakRefs", "PyObject_Free",
+    "PyObject_GC_Del", "PyObject_GC_UnTrack", "PyObject_Init", "PyObject_Malloc", "PyObject_RichCompareBool",
     "PyTuple_New", "PyType_GenericAlloc", "_Py_Dealloc",
 )  # fmt: skip
 # Objects, and functions that are not CPython's.
 KNOWN: Final = (
     "None", "True", "tuple", "list", "dict", "float", "int", "bool", "ndarray", "DeviceArray", "ArrayType", "Buffer",
-    "CpuBuffer", "EVAL", "trace", "axes", "mesh", "config", "slow", "acquire", "release", "no_memory",
+    "CpuBuffer", "EVAL", "trace", "axes", "mesh", "config", "slow", "acquire", "release", "no_memory", "slow_numpy",
+    "PyArray_NewFromDescr", "PyArray_SetBaseObject",
 )  # fmt: skip
 _INDEX: Final = {name: i for i, name in enumerate((*API, *KNOWN))}
 TABLE: Final = "nx_objects_table"

@@ -20,19 +20,23 @@ OWNED: Final = 40
 SIZE: Final = 48
 # The most bytes in the object itself: with header and alignment it still is a small object of CPython's allocator.
 INSIDE: Final = 384
+_DIMS: Final = 32  # that the quick way to NumPy has room for
+_READ_ONLY: Final = 0x101  # NumPy's flags: row-major without gaps, aligned, not to be written to
 
 NEW: Final = "nx_buffer_new"
 DEALLOC: Final = "nx_buffer_dealloc"
 GETBUFFER: Final = "nx_buffer_getbuffer"
+TO_NUMPY: Final = "nx_buffer_to_numpy"
 ARRAY: Final = "nx_array_new"
 ARRAY_DEALLOC: Final = "nx_array_dealloc"
 
 
 def buffer_functions(module: Module, layout: Layout) -> None:
-    """Add `NEW`, `DEALLOC`, `GETBUFFER` and `ARRAY_DEALLOC`, and `ARRAY` for the code of this module."""
+    """Add `NEW`, `DEALLOC`, `GETBUFFER`, `TO_NUMPY` and `ARRAY_DEALLOC`, and `ARRAY` for the code of this module."""
     _new(module, layout)
     _dealloc(module, layout)
     _getbuffer(module, layout)
+    _to_numpy(module, layout)
     _array(module, layout)
     _array_dealloc(module, layout)
 
@@ -109,6 +113,34 @@ def _getbuffer(module: Module, layout: Layout) -> None:
     x, view, flags = c.arguments
     readonly = c.f.constant("i32", 1)
     c.ret(c.api("PyBuffer_FillInfo", "i32", view, x, c.pointer(x, DATA), c.word(x, NBYTES), readonly, flags))
+
+
+def _to_numpy(module: Module, layout: Layout) -> None:
+    """``ptr to_numpy(ptr buffer, ptr)``: a method without arguments; the bytes as a NumPy array that keeps them."""
+    c = Code(module, layout, TO_NUMPY, ("ptr", "ptr"), "ptr", inside=False)
+    f, (x, _) = c.f, c.arguments
+    type = c.pointer(x, TYPE)
+    shape, dtype = c.pointer(type, layout.type_shape), c.pointer(type, layout.type_dtype)
+    ndim = c.word(shape, 16)
+    # Arrays without elements may be of a dtype without size, which NumPy does not take memory for.
+    with f.if_(c.word(x, NBYTES).eq(0) | ndim.gt(_DIMS)):
+        c.ret(c.api("PyObject_CallOneArg", "ptr", c.known("slow_numpy"), x))
+    sizes = f.alloca("i64", _DIMS, 8)
+    with f.loop(0, ndim) as loop:
+        size = f.load("ptr", f.at(f.at(shape, layout.tuple_items), loop.index, 8), 8)
+        f.store(c.api("PyLong_AsLongLong", "i64", size), f.at(sizes, loop.index, 8), 8)
+    c.incref(dtype)  # NumPy takes it
+    made = c.api(
+        "PyArray_NewFromDescr", "ptr", c.known("ndarray"), dtype, ndim.convert("i32"), sizes, c.null(),
+        c.pointer(x, DATA), f.constant("i32", _READ_ONLY), c.null(),
+    )  # fmt: skip
+    c.unless(made.ne(0), c.null())
+    c.incref(x)
+    failed = c.api("PyArray_SetBaseObject", "i32", made, x)
+    with f.if_(failed.ne(0)):
+        c.decref(made)
+        c.ret(c.null())
+    c.ret(made)
 
 
 def _array(module: Module, layout: Layout) -> None:
