@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky, Lu, Solve
+from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
@@ -63,3 +64,23 @@ def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
     b.call(kernel, (ins,), outs)
     return outs
+
+
+@rule("geqrf")
+def geqrf(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type = e.inputs[0].type
+    m, n = type.shape[-2:]
+    kernel = Geqrf(type.dtype, _small(type, m * n), m, n)
+    ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
+    b.call(kernel, (ins,), outs)
+    return outs
+
+
+@rule("householder_product")
+def householder_product(b: Builder, e: Equation, a: Any, taus: Any) -> Sequence[Any]:
+    type, k = e.inputs[0].type, e.inputs[1].type.shape[-1]
+    m, n = type.shape[-2:]
+    kernel = HouseholderProduct(type.dtype, _small(type, 2 * m * n * min(k, 1)), m, n, k)
+    ins, y = (b.dense(a), b.dense(taus)), b.new(e.outputs[0].type)
+    b.call(kernel, ins, (y,))
+    return (y,)

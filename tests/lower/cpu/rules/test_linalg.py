@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from nxjax.ops import linalg_lu, linalg_triangular
+from nxjax.ops import linalg_lu, linalg_qr, linalg_triangular
 from tests.lower.cpu.rules.equal import hosted, results, tape
 
 RNG = np.random.default_rng(0)
@@ -48,3 +48,15 @@ def test_lu():
 def test_what_lapack_does(shape):
     assert hosted(tape(linalg_triangular.cholesky, matrices(*shape))) == ["cholesky"]
     assert "cholesky" in hosted(tape(linalg_triangular.cholesky, matrices(4, 3, 3).astype("c8")))
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 3), (2, 5, 5, 5), (3, 2, 6)], ids=str)
+def test_qr(shape):
+    x = matrices(*shape)
+    packed, taus = results(linalg_qr.geqrf, x)
+    want, scalars = linalg_qr.geqrf.eval(x)
+    np.testing.assert_allclose(packed, want, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(taus, scalars, rtol=1e-4, atol=1e-5)
+    if shape[-2] >= shape[-1]:
+        (got,) = results(linalg_qr.householder_product, want, scalars)
+        np.testing.assert_allclose(got, linalg_qr.householder_product.eval(want, scalars), rtol=1e-4, atol=1e-5)
