@@ -166,9 +166,10 @@ class _Simplifier:
 
 def _number(e: Equation) -> Literal | None:
     """The one number that an equation of literals gives, if it does."""
-    op, t = e.op, e.outputs[0].type
-    if op.multi or op.effect or op.nested or t.shape or op.name in KEPT or not op.has("eval"):
+    op = e.op
+    if op.multi or op.effect or op.nested or op.name in KEPT or not op.has("eval") or e.outputs[0].type.shape:
         return None
+    t = e.outputs[0].type
     with np.errstate(all="ignore"):
         y: Any = op.eval(*(a.value.numpy() for a in e.inputs), **e.params)  # pyright: ignore
     return Literal(wrap(np.asarray(y, t.dtype), t.weak))

@@ -166,3 +166,9 @@ def test_effects_and_barriers_are_not_merged():
 def test_random_programs_keep_their_bits(data):
     program = random_program(lambda n: data.draw(st.integers(0, n - 1)), 10)
     simple(program, *program.args)
+
+
+def test_a_loop_whose_results_are_known_does_not_run():
+    # Nobody could tell what it does but by waiting for it.
+    f = nx.jit(lambda: nx.lax.while_loop(lambda c: c < 10, lambda c: c * 1.0, 0.0))
+    assert float(f()) == 0
