@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.lower import lower
+from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
+from tests.lower.cpu.rules.windows import DTYPES, NAMES, close, compiled, convolution, numbers
+
+LAST = ("NHWC", "HWIO", "NHWC")
+
+
+def program(function, *xs):
+    return lower(nx.make_jaxpr(function)(*(nx.ShapeDtypeStruct(x.shape, x.dtype) for x in xs)))
+
+
+def ran(found, *xs):
+    assert not [s for s in walk(found.steps) if isinstance(s, Host)], str(found)
+    return Interpreter(found, engine(isa.current()))(list(xs))
+
+
+def kernels(found):
+    return [s.kernel for s in walk(found.steps) if isinstance(s, Call)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_any_convolution(name, seed):
+    rng = np.random.default_rng([seed, NAMES.index(name)])
+    for dtype in DTYPES:
+        for _ in range(2):
+            x, w, params = convolution(rng, dtype)
+            y = compiled(conv_general_dilated, x, w, name=name, **params)
+            if y is not None:
+                close(y, conv_general_dilated.eval(x, w, **params), False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "preferred"),
+    [("int8", "int32"), ("uint8", "int32"), ("int16", "int32"), ("int8", "float32"), ("bfloat16", "float32"),
+     ("int8", "int64"), ("float32", "float64")],
+)  # fmt: skip
+def test_other_result_dtypes(dtype, preferred):
+    rng = np.random.default_rng(0)
+    x, w = (numbers(rng, s, nx.numpy.dtype(dtype)) for s in ((2, 9, 7, 5), (3, 3, 5, 20)))
+    params = {
+        "window_strides": (1, 2), "padding": ((1, 1), (0, 2)), "lhs_dilation": (1, 1), "rhs_dilation": (1, 1),
+        "feature_group_count": 1, "batch_group_count": 1,
+        "dimension_numbers": ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)),
+        "preferred_element_type": np.dtype(preferred),
+    }  # fmt: skip
+    y = compiled(conv_general_dilated, x, w, name=isa.possible()[0], **params)
+    close(y, conv_general_dilated.eval(x, w, **params), False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bytes_never_saturate(name):
+    """Products of the largest bytes, summed deep: what vpmaddubsw would cut off."""
+    x = np.full((1, 4, 4, 512), 127, np.int8)
+    w = np.where(np.arange(512)[:, None] % 2, -128, 127).astype(np.int8) * np.ones((1, 1, 1, 32), np.int8)
+    for left in (x, (-128 * np.ones_like(x, np.int16)).astype(np.int8)):
+        for right in (w, np.full_like(w, -128), np.full_like(w, 127)):
+            params = {
+                "window_strides": (1, 1), "padding": ((0, 0), (0, 0)), "lhs_dilation": (1, 1), "rhs_dilation": (1, 1),
+                "feature_group_count": 1, "batch_group_count": 1, "preferred_element_type": np.dtype("int32"),
+                "dimension_numbers": ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)),
+            }  # fmt: skip
+            y = compiled(conv_general_dilated, left, right, name=name, **params)
+            np.testing.assert_array_equal(y, conv_general_dilated.eval(left, right, **params))
+
+
+@pytest.mark.parametrize("name", NAMES[:-1] if "avx512-base" in NAMES else NAMES)
+@pytest.mark.parametrize(("channels", "groups"), [(16, 1), (24, 24)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients(name, channels, groups, stride):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 13, 17, channels)).astype(np.float32)
+    w = rng.normal(size=(3, 3, channels // groups, channels)).astype(np.float32) / 10
+
+    def loss(x, w):
+        y = nx.lax.conv_general_dilated(
+            x, w, (stride, stride), "SAME", dimension_numbers=LAST, feature_group_count=groups
+        )
+        return (y * y).sum()
+
+    with nx.config.using(cpu_isa=name):
+        found = ran(program(nx.grad(loss, (0, 1)), x, w), x, w)
+    with nx.config.using(executor="reference"):
+        wanted = nx.grad(loss, (0, 1))(x, w)
+    for y, z in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, np.asarray(z), rtol=2e-5, atol=2e-3)
+
+
+def test_bias_activation_and_shortcut_are_one_kernel():
+    rng = np.random.default_rng(0)
+    x, w, b, z = (rng.normal(size=s).astype(np.float32) for s in ((2, 7, 9, 16), (3, 3, 16, 24), (24,), (2, 7, 9, 24)))
+
+    def f(x, w, b, z):
+        y = nx.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAST)
+        return nx.nn.relu6(y + b) + z
+
+    found = program(f, x, w, b, z)
+    assert [k.key.split("(")[0] for k in kernels(found)].count("conv") == 1
+    assert not [k for k in kernels(found) if k.key.startswith(("add", "max", "min"))], str(found)
+    with nx.config.using(executor="reference"):
+        wanted = f(*map(nx.numpy.asarray, (x, w, b, z)))
+    np.testing.assert_allclose(ran(found, x, w, b, z)[0], np.asarray(wanted), rtol=1e-5, atol=1e-5)
+
+
+def test_a_chain_in_nchw_is_transposed_at_its_ends_only():
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=s).astype(np.float32) for s in ((1, 16, 20, 20), (16, 16, 3, 3)))
+
+    def f(x, w):
+        for _ in range(3):
+            x = nx.nn.relu(nx.lax.conv_general_dilated(x, w, (1, 1), "SAME"))
+            x = nx.lax.reduce_window(x, -float("inf"), nx.lax.max, (1, 1, 3, 3), (1, 1, 1, 1), "SAME")
+        return x
+
+    found = program(f, x, w)
+    moves = [k for k in kernels(found) if k.key.startswith("move") and k.cost().written >= 16 * 20 * 20 * 4]
+    assert len(moves) <= 2, str(found)
+    with nx.config.using(executor="reference"):
+        wanted = f(nx.numpy.asarray(x), nx.numpy.asarray(w))
+    np.testing.assert_allclose(ran(found, x, w)[0], np.asarray(wanted), rtol=1e-4, atol=1e-4)
+
+
+def test_layers_of_one_kind_share_their_code():
+    rng = np.random.default_rng(0)
+    shapes = [(1, 1, 16, 32), (1, 1, 32, 64), (1, 1, 64, 32)]
+    ws = [rng.normal(size=s).astype(np.float32) / 8 for s in shapes]
+
+    def f(x, *ws):
+        for w in ws:
+            x = nx.nn.relu(nx.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAST))
+        return x
+
+    found = program(f, rng.normal(size=(1, 14, 14, 16)).astype(np.float32), *ws)
+    assert len({k.symbol for k in kernels(found)}) == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 5, 3), (1, 1, 1, 3)])
+def test_nothing_and_one(shape):
+    w = np.ones((3, 3, 3, 4), np.float32)
+    f = lambda x, w: nx.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAST)
+    (y,) = ran(program(f, np.ones(shape, np.float32), w), np.ones(shape, np.float32), w)
+    assert y.shape == (*shape[:3], 4)
+    np.testing.assert_array_equal(y, np.full(y.shape, 3.0))

@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.lower import lower
+from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.ops.quant_elementwise import qadd, qmul, qsub
+from nxjax.ops.quant_products import qconv
+from nxjax.ops.quant_reduce import qavgpool
+from nxjax.ops.quant_snap import quantize_dequantize, requantize
+from tests.lower.cpu.rules.windows import NAMES, clamp, compiled, geometry, grid, layouts, on_grid, placed
+
+ROUNDINGS = ("double", "single")
+
+
+def same(op, *xs, name, **params):
+    y = compiled(op, *xs, name=name, **params)
+    if y is not None:
+        with np.errstate(all="ignore"):
+            wanted = op.eval(*xs, **params)
+        assert y.dtype == wanted.dtype
+        np.testing.assert_array_equal(y, wanted, err_msg=str(params))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_convolutions(name, rounding):
+    rng = np.random.default_rng([NAMES.index(name), ROUNDINGS.index(rounding)])
+    for i in range(14):
+        dims, groups = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2, 4]))
+        inputs, outputs = int(rng.choice([1, 2, 3, 8, 17])), int(rng.choice([1, 3, 16, 20])) * groups
+        if i % 3 == 0:
+            inputs, groups = 1, int(rng.choice([3, 8, 16, 33]))
+            outputs = groups
+        numbers = layouts(rng, dims)
+        x = placed([int(rng.integers(1, 3)), inputs * groups, *rng.integers(1, 9, dims)], numbers.lhs_spec)
+        w = placed([outputs, inputs, *rng.integers(1, 4, dims)], numbers.rhs_spec)
+        scale = placed([outputs if rng.random() < 0.7 else 1, *(1,) * (dims + 1)], numbers.rhs_spec)
+        x_grid, y_grid = grid(rng), grid(rng, -4, 4)
+        params = {
+            **geometry(rng, dims), **clamp(rng, y_grid), "x_grid": x_grid, "y_grid": y_grid, "rounding": rounding,
+            "w_dtype": np.dtype("int8"), "feature_group_count": groups, "dimension_numbers": numbers,
+        }  # fmt: skip
+        same(
+            qconv, on_grid(rng, x, x_grid), rng.normal(size=w).astype(np.float32),
+            (np.abs(rng.normal(size=scale)) / 60 + 1e-3).astype(np.float32),
+            (rng.normal(size=outputs) * 3).astype(np.float32), name=name, **params,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_factors_of_every_size(name):
+    """Shifts to the left, far to the right, and factors that vanish."""
+    rng = np.random.default_rng(0)
+    x_grid = grid(rng)
+    last = (0, 3, 1, 2)
+    x, w = on_grid(rng, (1, 4, 4, 8), x_grid), rng.normal(size=(1, 1, 8, 40)).astype(np.float32)
+    scale = np.float32(2.0) ** np.linspace(-100, 20, 40).astype(np.float32).reshape(1, 1, 1, 40)
+    for rounding in ROUNDINGS:
+        y_grid = grid(rng, -4, 4)
+        params = {
+            "x_grid": x_grid, "y_grid": y_grid, "rounding": rounding, **clamp(rng, y_grid), "w_dtype": np.dtype("int8"),
+            "window_strides": (1, 1), "padding": ((0, 0), (0, 0)), "lhs_dilation": (1, 1), "rhs_dilation": (1, 1),
+            "feature_group_count": 1,
+            "dimension_numbers": nx.lax.ConvDimensionNumbers(last, (3, 2, 0, 1), last),
+        }  # fmt: skip
+        same(qconv, x, w * scale, scale, np.zeros(40, np.float32), name=name, **params)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("op", [qadd, qsub, qmul], ids=lambda op: op.name)
+def test_sums_and_products(name, op):
+    rng = np.random.default_rng(NAMES.index(name))
+    for rounding in ROUNDINGS:
+        for shape in ((), (1,), (5, 7, 33), (4, 0)):
+            x_grid, y_grid, out = grid(rng), grid(rng), grid(rng, -6, 1)
+            given = {"x_grid": x_grid, "y_grid": y_grid, "out_grid": out, "rounding": rounding, **clamp(rng, out)}
+            same(op, on_grid(rng, shape, x_grid), on_grid(rng, shape, y_grid), name=name, **given)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_onto_grids_and_between_them(name):
+    rng = np.random.default_rng(NAMES.index(name))
+    for rounding in ROUNDINGS:
+        for _ in range(4):
+            g, out = grid(rng), grid(rng)
+            x = (rng.normal(size=300) * g.scale * 100).astype(np.float32)
+            x[:8] = np.nan, np.inf, -np.inf, -0.0, g.scale / 2, -g.scale / 2, 1e-45, 3e38
+            same(quantize_dequantize, x, name=name, grid=g)
+            same(requantize, x, name=name, x_grid=g, y_grid=out, rounding=rounding, **clamp(rng, out))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_average_pools(name):
+    rng = np.random.default_rng(NAMES.index(name))
+    for _ in range(8):
+        g, window = grid(rng), (1, *map(int, rng.integers(1, 4, 2)), 1)
+        steps = (1, *map(int, rng.integers(1, 3, 2)), 1)
+        padding = tuple((int(rng.integers(0, k)), int(rng.integers(0, k))) for k in window)
+        x = on_grid(rng, tuple(map(int, rng.integers(1, 12, 4))), g)
+        same(qavgpool, x, name=name, grid=g, window_dimensions=window, window_strides=steps, padding=padding)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_stays_in_integers(name):
+    """Two convolutions, a depthwise one and a sum, quantized: exact, and no float in between."""
+    rng = np.random.default_rng(0)
+    draw = lambda *s: (rng.normal(size=s) / 4).astype(np.float32)
+    params = [draw(3, 3, 3, 16), draw(3, 3, 1, 16), draw(1, 1, 16, 16)]
+    layout = ("NHWC", "HWIO", "NHWC")
+
+    def f(params, x):
+        a = nx.nn.relu6(nx.lax.conv_general_dilated(x, params[0], (2, 2), "SAME", dimension_numbers=layout))
+        y = nx.lax.conv_general_dilated(a, params[1], (1, 1), "SAME", dimension_numbers=layout, feature_group_count=16)
+        return a + nx.lax.conv_general_dilated(nx.nn.relu6(y), params[2], (1, 1), "SAME", dimension_numbers=layout)
+
+    x = draw(1, 15, 13, 3)
+    q = nx.quantize(f, "int8", calibrate=[(params, x)], progress=False)
+    with nx.config.using(cpu_isa=name):
+        program = lower(nx.make_jaxpr(lambda *v: q(list(v[:3]), v[3]))(*params, x))
+        assert not [s for s in walk(program.steps) if isinstance(s, Host)], str(program)
+        keys = [s.kernel.key for s in walk(program.steps) if isinstance(s, Call)]
+        assert sum("stored_quantize" in k for k in keys) == 1, keys
+        (y,) = Interpreter(program, engine(isa.current()))([*params, x])
+    with nx.config.using(executor="reference"):
+        np.testing.assert_array_equal(y, np.asarray(q(params, x)))
