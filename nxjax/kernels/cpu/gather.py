@@ -64,7 +64,8 @@ class Gather(Kernel):
             i, t, a = (sum(k * s.strides[n] for k, s in zip(point, self._sides, strict=True)) for n in range(3))
             inside = True
             for c in self.vectors.components:
-                index = int(_bytes(vectors + i + c.offset, self.vectors.dtype.itemsize).view(self.vectors.dtype)[0])
+                word = _bytes(vectors + i + c.offset, self.vectors.dtype.itemsize)
+                index = self.vectors.number(int(word.view(self.vectors.dtype)[0]))
                 inside &= 0 <= index <= c.bound
                 a += min(max(index, 0), c.bound) * c.stride
             size = self.window.size

@@ -33,14 +33,29 @@ class Component:
 @final
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Index vectors of ``dtype``; ``clip``: those outside are moved inside, otherwise told apart."""
+    """Index vectors of ``dtype``.
+
+    Attributes:
+        clip: those outside are moved inside; otherwise they are told apart.
+        wrap: what is added to negative numbers first, of vectors of one component.
+    """
 
     dtype: np.dtype[np.generic]
     components: tuple[Component, ...]
     clip: bool
+    wrap: int = 0
 
     def __repr__(self) -> str:
-        return f"{self.dtype.name}{' '.join(map(repr, self.components))}{' clip' if self.clip else ''}"
+        parts = [self.dtype.name + " ".join(map(repr, self.components))]
+        parts += ["clip"] * self.clip + [f"wrap {self.wrap}"] * bool(self.wrap)
+        return " ".join(parts)
+
+    def number(self, index: int) -> int:
+        """What an index in memory stands for."""
+        return index + self.wrap if index < 0 else index
+
+    def _wrapped(self, f: Function, index: Value) -> Value:
+        return f.select(index.lt(0), index + self.wrap, index) if self.wrap else index
 
     def place(self, f: Function, vector: Value) -> tuple[Value, Value | None]:
         """Bytes into the array that the vector at ``vector`` names, and whether it is inside (None: always).
@@ -51,7 +66,7 @@ class Vectors:
         moved: Value | None = None
         inside: Value | None = None
         for c in self.components:
-            index = read_index(f, f.at(vector, c.offset), self.dtype)
+            index = self._wrapped(f, read_index(f, f.at(vector, c.offset), self.dtype))
             if self.clip:
                 index = clamped(f, index, c.bound, signed=signed)
             else:
@@ -71,7 +86,7 @@ class Vectors:
         # Numbers are moved inside all at once, which scalar instructions do one by one; then memory takes them apart.
         (c,) = self.components
         type = f"<{count} x i{8 * size}>"
-        x = f.load(type, f.at(vector, c.offset))
+        x = self._wrapped(f, f.load(type, f.at(vector, c.offset)))
         x = f.intrinsic("smax", type, x, f.constant(type, 0))
         x = f.intrinsic("smin", type, x, f.constant(type, c.bound))
         room = f.alloca(type)
@@ -83,7 +98,7 @@ class Vectors:
         """As `place`, some element's where the vector is outside: for asking the caches early."""
         moved = f.constant("i64", 0)
         for c in self.components:
-            index = read_index(f, f.at(vector, c.offset), self.dtype)
+            index = self._wrapped(f, read_index(f, f.at(vector, c.offset), self.dtype))
             moved = moved + f.select(index.ule(c.bound), index, 0) * c.stride
         return moved
 

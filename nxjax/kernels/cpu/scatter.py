@@ -97,7 +97,7 @@ class Scatter(Kernel):
         for row, piece in zip(rows, pieces, strict=True):
             at, inside = 0, True
             for c in self.vectors.components:
-                index = int(row[c.offset // self.vectors.dtype.itemsize])
+                index = self.vectors.number(int(row[c.offset // self.vectors.dtype.itemsize]))
                 inside &= 0 <= index <= c.bound or self.vectors.clip
                 at += min(max(index, 0), c.bound) * c.stride // self.dtype.itemsize
             if inside:

@@ -13,6 +13,7 @@ from nxjax.kernels.cpu.grid import Side
 from nxjax.kernels.cpu.indices import Component, Vectors
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
+from nxjax.lower.cpu.lazy import Index, Lazy, Map, Scalar, Shaped, indexed, shaped
 from nxjax.lower.cpu.rules.slicing import part
 from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, default_fill
 from nxjax.trace import dtypes
@@ -26,7 +27,43 @@ def along_batch(numbers: GatherDimensionNumbers, x: View, indices: View) -> list
     return [x.strides[shared[k]] if k in shared else 0 for k in range(len(indices.shape) - 1)]
 
 
-def vectors_of(numbers: GatherDimensionNumbers, x: View, indices: View, sizes: Sequence[int], clip: bool) -> Vectors:
+def plain(b: Builder, indices: Any) -> tuple[View, int]:
+    """Indices in memory, and what the kernel adds to negative ones.
+
+    NumPy's meaning of negative indices is written as ``where(i < 0, i + n, i)``, which is not worth a kernel.
+    """
+    way: list[Index | Shaped] = []
+    x = indices
+    while isinstance(x, Index | Shaped) and x.view is None:
+        way.append(x)
+        x = x.args[0]
+    if not (isinstance(x, Map) and x.view is None and x.op.name == "select_n" and indices.shape[-1] == 1):
+        return b.view(indices), 0
+    negative, i, raised = x.args
+    if not (_is(negative, "lt", i) and _is(raised, "add", i) and i.view is not None):
+        return b.view(indices), 0
+    zero, size = (_number(y.args[1]) for y in (negative, raised))
+    if zero != 0 or not size or size < 0 or i.dtype not in (dtypes.int32, dtypes.int64):
+        return b.view(indices), 0
+    for step in reversed(way):
+        i = shaped(i, step.shape) if isinstance(step, Shaped) else indexed(i, step.shape, step.places)
+    return b.view(i), size
+
+
+def _is(x: Lazy, op: str, first: Lazy) -> bool:
+    """Whether ``x`` is ``op`` of ``first`` and something else, not computed yet."""
+    if not (isinstance(x, Map) and x.view is None and x.op.name == op):
+        return False
+    return x.args[0] is first or (x.args[0].view is not None and x.args[0].view == first.view)
+
+
+def _number(x: Lazy) -> int | None:
+    return int(np.frombuffer(x.data, x.dtype)[0]) if isinstance(x, Scalar) else None
+
+
+def vectors_of(
+    numbers: GatherDimensionNumbers, x: View, indices: View, sizes: Sequence[int], clip: bool, wrap: int
+) -> Vectors:
     """How index vectors are read, and what they mean for ``x``."""
     if dtypes.bit_width(indices.dtype) < 8:
         raise NoKernel(f"{indices.dtype.name} indices")
@@ -35,7 +72,7 @@ def vectors_of(numbers: GatherDimensionNumbers, x: View, indices: View, sizes: S
         for k, d in enumerate(numbers.start_index_map)
         if not (clip and x.shape[d] == sizes[d])
     )
-    return Vectors(indices.dtype, components, clip)
+    return Vectors(indices.dtype, components, clip, wrap)
 
 
 def _known(n: GatherDimensionNumbers, v: View, vector: np.ndarray[Any, Any], sizes: Shape, y: View) -> View | None:
@@ -63,8 +100,8 @@ def gather(b: Builder, e: Equation, x: Any, indices: Any) -> Sequence[Any]:
         found = _known(n, v, indices.reshape(-1), sizes, b.new(type))
         if found is not None:
             return (found,)
-    at = b.view(indices)
-    vectors = vectors_of(n, v, at, sizes, clip)
+    at, wrap = plain(b, indices)
+    vectors = vectors_of(n, v, at, sizes, clip, wrap)
     out = b.new(type)
     if not out.size:
         return (out,)

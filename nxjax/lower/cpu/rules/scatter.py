@@ -9,7 +9,7 @@ from nxjax.kernels.cpu import ops
 from nxjax.kernels.cpu.grid import Side
 from nxjax.kernels.cpu.scatter import Scatter
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
-from nxjax.lower.cpu.rules.gather import along_batch, vectors_of
+from nxjax.lower.cpu.rules.gather import along_batch, plain, vectors_of
 from nxjax.lower.cpu.rules.slicing import copied
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.indexing import GatherScatterMode
@@ -42,11 +42,11 @@ def scatter(b: Builder, e: Equation, x: Any, indices: Any, updates: Any) -> Sequ
         if why:
             raise NoKernel(why)
     n: ScatterDimensionNumbers = e.params["dimension_numbers"]
-    at, u = b.view(indices), b.view(updates)
+    (at, wrap), u = plain(b, indices), b.view(updates)
     window = n.window(len(type.shape))
     sizes = n.sizes(type, e.inputs[2].type)
     out = copied(b, x)
-    vectors = vectors_of(n.as_gather(), out, at, sizes, e.params["mode"] is GatherScatterMode.CLIP)
+    vectors = vectors_of(n.as_gather(), out, at, sizes, e.params["mode"] is GatherScatterMode.CLIP, wrap)
     outer = [d for d in range(len(u.shape)) if d not in n.update_window_dims]
     points = [
         Side(size, (index, u.strides[d], array))

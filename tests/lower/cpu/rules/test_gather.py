@@ -93,3 +93,22 @@ def test_a_window_at_a_known_place_is_no_copy():
         np.testing.assert_array_equal(y, gather.eval(x, np.array([[k]], np.int32), **params))
     assert "gather" in str(tape(row(50), x))
     assert "gather" not in str(tape(row(7), x))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int8])
+def test_negative_indices_count_from_the_end_in_the_kernel(dtype):
+    x = numbers((1000,), np.float32)
+    i = np.array([[3, -1, -1000], [999, -999, 0]]).astype(dtype)
+    i = i if dtype != np.int8 else np.array([[3, -1, -128]], dtype)
+    read = lambda x, i: x[i]
+    write = lambda x, i: x.at[i].add(1.0)
+    read.name, write.name = "gather", "scatter_add"
+    (y,) = results(read, x, i)
+    np.testing.assert_array_equal(y, x[i])
+    (y,) = results(write, x, i)
+    wanted = x.copy()
+    np.add.at(wanted, i, np.float32(1))
+    np.testing.assert_array_equal(y, wanted)
+    if dtype == np.int32:
+        assert "select_n" not in str(tape(read, x, i))
+        assert "select_n" not in str(tape(write, x, i))
