@@ -96,6 +96,7 @@ class Builder:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.consts: list[NDArray] = []
+        self._const_views: dict[Any, View] = {}
         self.equation: Equation | None = None
 
     # --- memory ---
@@ -105,11 +106,16 @@ class Builder:
         return dense_view(Buffer(type.size * type.dtype.itemsize, "temp"), type)
 
     def const(self, array: NDArray) -> View:
-        """A constant's memory."""
+        """A constant's memory: one for an array, and for small arrays that are equal."""
         array = np.asarray(array, order="C")  # ascontiguousarray gives numbers a dimension
-        self.consts.append(array)
-        buffer = Buffer(array.nbytes, "const", len(self.consts) - 1)
-        return View(Ref(buffer), array.shape, dense_strides(array.shape, array.dtype), array.dtype)
+        key = (array.shape, array.dtype, array.tobytes() if array.nbytes <= 4096 else id(array))
+        found = self._const_views.get(key)
+        if found is None:
+            self.consts.append(array)
+            buffer = Buffer(array.nbytes, "const", len(self.consts) - 1)
+            strides = dense_strides(array.shape, array.dtype)
+            found = self._const_views[key] = View(Ref(buffer), array.shape, strides, array.dtype)
+        return found
 
     def view(self, x: Any) -> View:
         """The memory of a value, with whatever strides it has; computes it if nobody has."""
@@ -130,6 +136,14 @@ class Builder:
         kernel = Move(v.shape, v.strides, out.strides, v.dtype.itemsize)
         self.call(kernel, [v], [out])
         return out
+
+    def write(self, x: Any, target: View) -> None:
+        """The value ``x`` into the memory that ``target`` names (of its shape): computed there, or copied."""
+        if isinstance(x, Lazy) and x.refs <= 1 and self._resolved(x) is None:
+            x.home = target
+        v = self.view(x)
+        if v is not target and target.size:
+            self.call(Move(v.shape, v.strides, target.strides, v.dtype.itemsize), [v], [target])
 
     # --- values that are not computed yet ---
 
@@ -190,7 +204,7 @@ class Builder:
         try:
             plan = planned(xs)
             extras = plan.extras()
-            outs = [(v, self._room(v)) for v in (*xs, *extras)]
+            outs = [(v, self._room(v) if v.home is None or plan.product else v.home) for v in (*xs, *extras)]
             found = [*((plan.where, n) for n in plan.results), *(plan.made[v] for v in extras)]
             write(self, plan, [target(plan, n, at, room) for (at, n), (_, room) in zip(found, outs, strict=True)])
         except Apart as apart:

@@ -50,9 +50,10 @@ class Lazy:
         height: of the graph below.
         equation: the user's, for the kernel that ends with it.
         order: its dimensions from the outermost to the innermost one in the memory that it gets; None: row-major.
+        home: the memory that it is to have, if somebody has some for it (a part of a concatenation).
     """
 
-    __slots__ = ("args", "dtype", "equation", "height", "order", "own", "refs", "released", "shape", "view")
+    __slots__ = ("args", "dtype", "equation", "height", "home", "order", "own", "refs", "released", "shape", "view")
 
     def __init__(self, shape: Shape, dtype: DType, args: tuple[Lazy, ...], own: int) -> None:
         self.shape = shape
@@ -63,6 +64,7 @@ class Lazy:
         self.view: View | None = None
         self.equation: Equation | None = None
         self.order: tuple[int, ...] | None = None
+        self.home: View | None = None
         self.height = 1 + max((a.height for a in args), default=0)
         self.own = own
         for a in args:

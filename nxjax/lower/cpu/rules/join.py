@@ -26,9 +26,8 @@ def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     out = b.new(e.outputs[0].type)
     at = 0
     for x in xs:
-        v = b.view(x)
-        move(b, v, part(out, _along(axis, at, len(v.shape)), v.shape))
-        at += v.shape[axis]
+        b.write(x, part(out, _along(axis, at, len(out.shape)), x.shape))
+        at += x.shape[axis]
     return (out,)
 
 
@@ -49,10 +48,10 @@ def _kept(n: int, size: int, low: int, step: int) -> tuple[int, int]:
 @rule("pad")
 def pad(b: Builder, e: Equation, x: Any, value: Any) -> Sequence[Any]:
     config: Sequence[tuple[int, int, int]] = e.params["padding_config"]
-    v, filler, out = b.view(x), b.view(value), b.new(e.outputs[0].type)
+    given, filler, out = e.inputs[0].type.shape, b.view(value), b.new(e.outputs[0].type)
     steps = [interior + 1 for _, _, interior in config]
     kept = [
-        _kept(n, size, low, step) for n, size, (low, _, _), step in zip(v.shape, out.shape, config, steps, strict=True)
+        _kept(n, size, low, step) for n, size, (low, _, _), step in zip(given, out.shape, config, steps, strict=True)
     ]
     firsts, counts = [first for first, _ in kept], tuple(count for _, count in kept)
     places = [low + first * step for (low, _, _), first, step in zip(config, firsts, steps, strict=True)]
@@ -71,6 +70,8 @@ def pad(b: Builder, e: Equation, x: Any, value: Any) -> Sequence[Any]:
             for begin, length in ((0, at), (at + count, size - at - count)):
                 starts[d], shape[d] = begin, length
                 fill(part(out, starts, tuple(shape)))
-    if 0 not in counts:
-        move(b, part(v, firsts, counts), part(out, places, counts, steps))
+    if counts == given:
+        b.write(x, part(out, places, counts, steps))
+    elif 0 not in counts:
+        move(b, part(b.view(x), firsts, counts), part(out, places, counts, steps))
     return (out,)
