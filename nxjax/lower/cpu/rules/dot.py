@@ -75,7 +75,7 @@ class Known:
 
 def known(x: Any) -> Known | None:
     """What is known when the program is lowered."""
-    return Known(np.ascontiguousarray(x)) if isinstance(x, np.ndarray | np.generic) else None
+    return Known(np.asarray(x, order="C")) if isinstance(x, np.ndarray | np.generic) else None
 
 
 @final

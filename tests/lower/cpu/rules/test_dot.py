@@ -197,6 +197,13 @@ def test_batches_of_vectors_are_not_packed():
     np.testing.assert_allclose(run(function, x, y.T.copy())[0], np.einsum("bmk,bk->bm", x, y), rtol=1e-4, atol=1e-4)
 
 
+def test_known_scalars_have_no_dimension():
+    x = np.arange(5, dtype=np.float32)
+    numbers = (((), ()), ((), ()))
+    function = lambda x: dot_general(x, jnp.asarray(np.float32(3)), dimension_numbers=numbers)
+    np.testing.assert_array_equal(run(function, x)[0], 3 * x)
+
+
 def test_gradients():
     rng = np.random.default_rng(4)
     x, w = values(rng, (32, 50), "float32"), values(rng, (50, 40), "float32")
