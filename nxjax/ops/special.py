@@ -103,9 +103,15 @@ class ErfInv(_Real):
         if x.dtype != dtypes.float64:
             return _giles(x.astype(np.float32)).astype(x.dtype)
         y = _giles(x)
+        # Giles' tail ends where float32 does, at w = 16. Beyond, e^-t = erfc(y) is about e^(-y^2) / (sqrt(pi) y).
+        w = -np.log1p(-x * x)
+        t = np.maximum(w, 16) + math.log(2)
+        far = np.sqrt(t - 0.5 * np.log(math.pi * (t - 0.5 * np.log(math.pi * t))))
+        y = np.where((w > 16) & (np.abs(x) < 1), np.copysign(far, x), y)
         for _ in range(2):
             # Newton on erfc for the tails: erf saturates where erfc still tells values apart.
-            error = np.where(x > 0, (1 - x) - _pointwise(math.erfc)(y), _pointwise(math.erfc)(-y) - (1 + x))
+            tails = np.where(x > 0, (1 - x) - _pointwise(math.erfc)(y), _pointwise(math.erfc)(-y) - (1 + x))
+            error = np.where(np.abs(x) < 0.5, _pointwise(math.erf)(y) - x, tails)
             step = error * math.sqrt(math.pi) / 2 * np.exp(y * y)
             y = np.where(np.isfinite(y) & np.isfinite(step), y - step / (1 + y * step), y)
         return np.asarray(y)

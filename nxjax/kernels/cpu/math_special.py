@@ -109,7 +109,11 @@ def erf_inv(f: Function, isa: Isa, x: Value) -> Value:
         return y
     size = fabs(f, x)
     inside = size.lt(1.0)
-    z = f.select(inside, fabs(f, y), 0.0)
+    # Beyond float32's end of the tail, from erfc's asymptotic form (as the op).
+    t = f.select(w.gt(16.0), w, 16.0) + math.log(2)
+    inner = t - log(f, isa, t * math.pi) * 0.5
+    far = f.intrinsic("sqrt", x.type, t - log(f, isa, inner * math.pi) * 0.5)
+    z = f.select(inside, f.select(w.gt(16.0), far, fabs(f, y)), 0.0)
     for _ in range(2):
         error = f.select(size.lt(0.5), _erf_near(f, z) - size, (1.0 - size) - _erfc_positive(f, isa, z))
         step = error * (math.sqrt(math.pi) / 2) * exp(f, isa, z * z)

@@ -1,7 +1,7 @@
 """Vector functions: errors in units of the last place, special values, narrow dtypes, on every instruction set.
 
-The bounds are the largest errors found, rounded up; float32 functions were also run over all 2^32 floats once
-(`benchmarks/cpu_math.py`), which finds the same ones.
+The bounds are the largest errors found, rounded up: of float32 functions over all 2^32 floats, by the first instruction
+set that has fused multiply-add (`benchmarks/cpu_math.py`). The floats tried here are a part of those.
 """
 
 import warnings
@@ -22,9 +22,9 @@ NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh
 NUMPY["atanh"] = "arctanh"
 # Largest error of float32 and float64: with fused multiply-add, and without.
 BOUNDS = {
-    "exp": (1.0, 1.01, 1.0, 1.01),
+    "exp": (1.03, 1.01, 1.03, 1.01),
     "exp2": (0.9, 0.95, 0.9, 0.95),
-    "expm1": (1.0, 1.3, 1.0, 1.3),
+    "expm1": (1.02, 1.3, 1.02, 1.3),
     "log": (0.8, 0.85, 0.8, 0.85),
     "log1p": (0.85, 0.85, 0.85, 0.85),
     "sin": (0.8, 0.8, 0.8, 0.8),
@@ -39,7 +39,7 @@ BOUNDS = {
     "asinh": (0.51, 1.8, 0.51, 1.8),
     "acosh": (0.51, 1.9, 0.51, 1.9),
     "atanh": (0.51, 2.0, 0.51, 2.0),
-    "logistic": (1.0, 1.0, 1.4, 1.5),
+    "logistic": (1.03, 1.0, 1.4, 1.5),
     "cbrt": (0.51, 0.51, 0.51, 0.51),
     "erf": (1.0, 3.5, 1.3, 3.5),
 }
@@ -118,11 +118,11 @@ def test_erf_inv(isa_name):
     x = np.linspace(-1, 1, 20001)
     x = np.concatenate([x, 1 - np.logspace(-12, -1, 100), np.array([-0.0, 1.5, -2, np.nan])])
     with np.errstate(all="ignore"):
-        for dtype, rtol in ((F32, 3e-6), (F64, 1e-9)):
+        for dtype, rtol in ((F32, 3e-6), (F64, 2e-15)):
             want = special.erf_inv.eval(x.astype(dtype))
             np.testing.assert_allclose(compute("erf_inv", dtype, x.astype(dtype), isa_name=isa_name), want, rtol=rtol)
-    inner = x[(np.abs(x) < 1 - 1e-9)]
-    np.testing.assert_allclose(compute("erf_inv", F64, inner, isa_name=isa_name), sp.erfinv(inner), rtol=4e-15)
+    inner = np.concatenate([x[np.abs(x) < 1], 1 - np.logspace(-15.9, -12, 50)])
+    np.testing.assert_allclose(compute("erf_inv", F64, inner, isa_name=isa_name), sp.erfinv(inner), rtol=2e-15)
 
 
 @pytest.mark.parametrize("isa_name", ISAS)
