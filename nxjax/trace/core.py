@@ -10,9 +10,11 @@ This file names no op, transform or device. Two things are set from outside, by 
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
+from types import FrameType
 from typing import Any, ClassVar, Final, NoReturn, Self, final
 
 import numpy as np
@@ -140,8 +142,12 @@ class Op(ABC):
         cls.rules = frozenset(rule for rule in RULES if getattr(cls, rule) is not getattr(Op, rule))
 
     def __init__(self) -> None:
-        if OPS.setdefault(self.name, self) is not self:
+        place = _imported_line()
+        # An import that Ctrl-C ends is done again, line by line.
+        if self.name in OPS and (place is None or _lines.get(self.name) != place):
             raise NxError(f"op {self.name!r} is defined twice")
+        OPS[self.name] = self
+        _lines[self.name] = place
 
     def __reduce__(self) -> Any:
         """Copies and pickles are the op itself, found by its name: what an op is compared by is its identity."""
@@ -166,6 +172,16 @@ class Op(ABC):
 RULES: Final = ("infer", "eval", "expand", "jvp", "linearize", "transpose", "batch", "stablehlo")
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}
+# Where each was made: a line of one of nxjax's modules that runs when it is imported; None elsewhere.
+_lines: dict[str, tuple[str, int] | None] = {}
+
+
+def _imported_line() -> tuple[str, int] | None:
+    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    name = "" if frame is None else str(frame.f_globals.get("__name__", ""))
+    return (name, frame.f_lineno) if frame is not None and name.startswith("nxjax.") else None
 
 
 def _named(name: str) -> Op:

@@ -97,6 +97,10 @@ _entries: dict[str, list[Entry]] = {}
 _complete: list[bool] = []  # whether all modules have been imported
 
 
+def _home(emitter: Emitter) -> tuple[str, str]:
+    return emitter.__module__, emitter.__qualname__
+
+
 def op(
     name: str, allowed: Collection[DType], *, refuses: Refusal | None = None, exact: bool = False
 ) -> Callable[[Emitter], Emitter]:
@@ -110,10 +114,12 @@ def op(
 
     def add(emitter: Emitter) -> Emitter:
         entry = Entry(emitter, frozenset(allowed), refuses, exact)
-        others = _entries.setdefault(name, [])
-        if any(entry.allowed & other.allowed for other in others):
+        others = _entries.get(name, [])
+        same = [e for e in others if entry.allowed & e.allowed]
+        # An import that Ctrl-C ends is done again, with functions of the same places.
+        if any(_home(e.emitter) != _home(emitter) for e in same):
             raise AssertionError(f"two emitters for {name} of one dtype")
-        others.append(entry)
+        _entries[name] = [*(e for e in others if e not in same), entry]
         return emitter
 
     return add
