@@ -26,9 +26,10 @@ def column(shape, dtype, seed=0):
     return x.astype(dtype)
 
 
-@pytest.mark.parametrize("name", ISAS)
 @pytest.mark.parametrize("dtype", REAL, ids=lambda d: np.dtype(d).name)
-def test_one_operand(name, dtype):
+def test_one_operand(dtype):
+    # Every kind of key on every instruction set would be hundreds of kernels.
+    name = ISAS[REAL.index(dtype) % len(ISAS)]
     for shape in SHAPES:
         for axis in range(len(shape)):
             same(sort, column(shape, dtype), name=name, dimension=axis)
@@ -41,7 +42,7 @@ def test_plain_numbers(dtype, size):
 
 
 @pytest.mark.parametrize("name", ISAS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_several_operands(name, data):
     shape = data.draw(st.sampled_from(SHAPES))
@@ -53,7 +54,7 @@ def test_several_operands(name, data):
 
 
 @pytest.mark.parametrize("name", ISAS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_top_k(name, data):
     shape = data.draw(st.sampled_from([s for s in SHAPES if 0 not in s]))
@@ -64,14 +65,14 @@ def test_top_k(name, data):
 
 
 @pytest.mark.parametrize("name", ISAS)
-@pytest.mark.parametrize("dtype", [np.int8, ml_dtypes.bfloat16, np.float32, np.int32, np.float64])
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32, np.int32])
 def test_few_of_long_rows(name, dtype):
     x = column((3, 1500), dtype)
     rising = np.sort(numbers((1, 1500), dtype), axis=1)
     for k in (1, 7, 8, 9, 250):
         same(top_k, x, name=name, k=k, axis=1)
         same(top_k, rising, name=name, k=k, axis=1)
-    info = dtypes.integer_info(dtype) if dtype in (np.int8, np.int32) else None
+    info = dtypes.integer_info(dtype) if dtype == np.int32 else None
     if info:
         same(top_k, np.full((400,), info.min, dtype), name=name, k=5, axis=0)
 
