@@ -10,6 +10,7 @@ from typing import Any
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.sort import Sort
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
+from nxjax.lower.cpu.lazy import Count
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
@@ -33,6 +34,8 @@ def _sorted(b: Builder, xs: Sequence[Any], axis: int, kept: int, keys: int, **op
     if any(not convert.known(v.dtype) for v in views):
         raise NoKernel("elements that kernels do not hold")
     *outer, size = views[0].shape
+    if size >= 1 << 31:
+        raise NoKernel("more elements along the axis than 32 bits number")
     kernel = Sort([v.dtype for v in views], keys, math.prod(outer), size, kept, **options)
     kinds = [v.dtype for v in views] + ([dtypes.int32] if kernel.indexed else [])
     outs = [b.new(ArrayType((*outer, kept), dtype)) for dtype in kinds]
@@ -47,7 +50,13 @@ def sort(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     axis: int = e.params["dimension"]
     if e.outputs[0].type.shape[axis] == 1:
         return xs
-    return _sorted(b, xs, axis, e.outputs[0].type.shape[axis], e.params.get("num_keys", 1))
+    size = e.outputs[0].type.shape[axis]
+    keys: int = e.params.get("num_keys", 1)
+    *others, last = xs
+    if len(others) >= keys and isinstance(last, Count) and last.dimension == axis and last.dtype == dtypes.int32:
+        # An argsort: the kernel knows the indices.
+        return _sorted(b, others, axis, size, keys, indexed=True)
+    return _sorted(b, xs, axis, size, keys)
 
 
 @rule("top_k")

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nxjax.numpy as jnp
 from nxjax.kernels.cpu.sort_network import rounds
 from nxjax.ops.sort import sort, top_k
 from nxjax.trace import dtypes
-from tests.lower.cpu.rules.equal import ISAS, numbers, same
+from tests.lower.cpu.rules.equal import ISAS, numbers, results, same, tape
 
 REAL = [
     np.bool_, ml_dtypes.int4, ml_dtypes.uint4, np.int8, np.uint16, np.int32, np.uint32, np.int64, np.uint64,
@@ -94,3 +95,14 @@ def test_the_network_sorts(size):
             if i & p == r:
                 x[:, i], x[:, i + d] = np.minimum(x[:, i], x[:, i + d]), np.maximum(x[:, i], x[:, i + d])
     assert (np.diff(x, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 300), (40, 6)])
+def test_an_argsort_makes_no_indices(shape):
+    x = column(shape, np.float32)
+    for axis in range(len(shape)):
+        argsort = lambda x, axis=axis: jnp.argsort(x, axis)
+        argsort.name = "sort"
+        (y,) = results(argsort, x)
+        np.testing.assert_array_equal(y, np.argsort(x, axis, kind="stable"))
+        assert "fill" not in str(tape(argsort, x))
