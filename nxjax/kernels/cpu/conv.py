@@ -46,6 +46,8 @@ WORK: Final[dict[Kind, DType]] = {
 # Bytes of input that a run of pixel blocks may span: with a block of weights it stays in the second-level cache.
 _RUN_BYTES: Final = 192 << 10
 _WEIGHT_BYTES: Final = 384 << 10  # larger weights do not stay there beside it
+_PACK_BYTES: Final = 64 << 10  # weights of a block from which on they are laid together
+_PACK_RUN: Final = 4  # blocks of pixels that make it worth while
 _ITEMS: Final = 8  # items that are worth having
 AHEAD: Final = 8  # features: how far ahead weights are asked for
 
@@ -226,10 +228,16 @@ class Conv(Kernel):
         self.used = used(problem)
         self.batched = problem.batch > 1
         assert self.unit or not any(a.padded for a in problem.axes)
-        self.scratch = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
+        self._zeros = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
         self.tiles = -(-problem.pixels // block.pixels)
         self.blocks = problem.groups * -(-problem.outputs // block.channels)
         self.run = self._run(size)
+        # Rows of large weights that lie apart fall into few sets of the caches: they are laid together first, where
+        # enough pixels follow.
+        row = block.channels * WORK[kind].itemsize
+        room = problem.taps * problem.inputs * row
+        self.packs = problem.w_c != row and room >= _PACK_BYTES and self.run >= _PACK_RUN
+        self.scratch = self._zeros + (room if self.packs else 0)
         self.items = -(-self.tiles // self.run) * self.blocks if problem.outputs else 0
         work = self.run * block.pixels * block.channels * problem.taps * problem.inputs
         self.grain = max(1, (1 << 18) // max(work, 1))
@@ -253,7 +261,7 @@ class Conv(Kernel):
         extras = ",".join(e.text for e in self.extras)
         b, dims = self.block, f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         return (
-            f"conv({self.kind}{'' if self.unit else ' strided'} {dims} "
+            f"conv({self.kind}{'' if self.unit else ' strided'}{' packing' if self.packs else ''} {dims} "
             f"{b.pixels}x{b.vectors}x{b.lanes} {self.dtype.name} "
             f"{self.epilogue.key} [{extras}])"
         )
@@ -386,6 +394,8 @@ class _Writer:
             extras = zip(e_at, extra_words, self.extra_places, strict=True)
             self.places = [v for v, e in zip(extras, k.extras, strict=True) if not e.row]
             self.places += zip(y_at, out_words, self.out_places, strict=True)
+            if k.packs:
+                self._pack()
             first = chunk * run
             last = f.intrinsic("smin", "i64", first + run, tiles)
             with f.loop(first, last) as tile:
@@ -422,7 +432,8 @@ class _Writer:
                 places = f.select(inside, places, at.splat(f.cast("ptrtoint", self.scratch, "i64")))
             f.store(places, self.in_places)
             rows = [f.load("ptr", f.at(self.in_places, i, 8), 8) for i in range(b.pixels)]
-            acc = self._features(rows, f.at(self.w_at, at.weights(now)), acc)
+            place = tap.index * self.inputs * self._row if self.k.packs else at.weights(now)
+            acc = self._features(rows, f.at(self.w_at, place), acc)
             tap.next(*at.next_tap(now), *acc)
         for i, value in enumerate(tap.results[len(first) :]):
             f.store(value, f.at(self.acc, i * b.lanes * self._acc_bytes), 64)
@@ -436,11 +447,12 @@ class _Writer:
         f, k = self.f, self.k
         unroll = 4 if k.unit else 1
         whole = self.inputs & -unroll
-        step = self.w_c
+        step = self._row if k.packs else self.w_c
         with f.loop(0, whole, unroll, carry=[weights, *acc]) as c:
             at, *now = c.carried
             for u in range(unroll):
-                self._prefetch(at)
+                if not k.packs:
+                    self._prefetch(at)
                 now = self._products(rows, c.index, u, at, now)
                 at = f.at(at, step)
             c.next(at, *now)
@@ -451,6 +463,26 @@ class _Writer:
             at, *now = c.carried
             c.next(f.at(at, step), *self._products(rows, c.index, 0, at, now))
         return c.results[1:]
+
+    @property
+    def _row(self) -> int:
+        """Bytes of the weights of one feature for a block of channels."""
+        return self.k.block.channels * self._acc_bytes
+
+    def _pack(self) -> None:
+        """The weights of the item's channels to scratch, one row after the other; they are read from there."""
+        f, at, lanes = self.f, self.at, self.k.block.lanes * self._acc_bytes
+        source, self.w_at = self.w_at, f.at(self.scratch, (self.inputs * self.k._size + 127) & -64)
+        first = at.first_tap()
+        with f.loop(0, at.taps, carry=[self.w_at, *first]) as tap:
+            target, now = tap.carried[0], tap.carried[1:]
+            with f.loop(0, self.inputs, carry=[f.at(source, at.weights(now)), target]) as row:
+                here, there = row.carried
+                self._prefetch(here)
+                for v in range(self.k.block.vectors):
+                    f.store(f.load(self.acc_type, f.at(here, v * lanes)), f.at(there, v * lanes))
+                row.next(f.at(here, self.w_c), f.at(there, self._row))
+            tap.next(row.results[1], *at.next_tap(now))
 
     def _prefetch(self, at: Value) -> None:
         """Ask for the weights of a feature further on: rows of weights that are not packed lie in different pages."""
