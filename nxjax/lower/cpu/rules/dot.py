@@ -16,13 +16,14 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert, gemv, isa
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand
-from nxjax.kernels.cpu.expression import Expression
+from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.gemm import Axis
 from nxjax.kernels.cpu.gemm_plan import Matrix, plan, sums_of
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.pack import panels_of
 from nxjax.lower.cpu.builder import Builder, rule
 from nxjax.lower.cpu.lazy import Product
+from nxjax.lower.cpu.rules.dot_complex import parts, real_numbers, squares
 from nxjax.lower.cpu.tape import Buffer, Ref
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides
 from nxjax.ops.dot import Axes, DotDimensionNumbers, free
@@ -37,9 +38,11 @@ NDArray = np.ndarray[Any, Any]
 @rule("dot_general")
 def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     out = e.outputs[0].type
+    numbers: DotDimensionNumbers = e.params["dimension_numbers"]
+    if all(a.type.dtype in dtypes.COMPLEX for a in e.inputs):
+        return [_complex(b, b.view(x), b.view(y), numbers, out)]
     check(e.inputs[0].type.dtype, e.inputs[1].type.dtype, out.dtype)
     left, right = b.view(x), known(y) or b.view(y)
-    numbers: DotDimensionNumbers = e.params["dimension_numbers"]
 
     def emit(expression: Expression, operands: Sequence[View], outs: Sequence[View]) -> None:
         contraction(b, left, right, numbers, out.dtype, expression, operands, outs)
@@ -47,6 +50,14 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     y = Product(out.shape, out.dtype, emit)
     y.equation = e
     return [y]
+
+
+def _complex(b: Builder, x: View, y: View, numbers: DotDimensionNumbers, type: ArrayType) -> View:
+    out = b.new(type)
+    part = dtypes.real_part(type.dtype)
+    real = real_numbers(numbers, len(x.shape))
+    contraction(b, parts(x), squares(b, y, numbers), real, part, identity(part), [], [parts(out)])
+    return out
 
 
 def check(left: DType, right: DType, out: DType) -> None:

@@ -86,6 +86,27 @@ def test_any_contraction(case, dtype, seed):
     check(values(rng, xs, dtype), values(rng, ys, dtype), dimension_numbers=numbers)
 
 
+@given(case=contractions(), dtype=st.sampled_from(["complex64", "complex128"]), seed=st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_complex_numbers(case, dtype, seed):
+    xs, ys, numbers = case
+    rng = np.random.default_rng(seed)
+    x, y = ((values(rng, s, "float64") + 1j * values(rng, s, "float64")).astype(dtype) for s in (xs, ys))
+    (found,) = run(lambda a, b: dot_general(a, b, dimension_numbers=numbers), x, y)
+    wanted = dot_general.eval(x, y, dimension_numbers=numbers)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_complex_products_in_another_dtype():
+    rng = np.random.default_rng(6)
+    x, y = ((values(rng, s, "float32") + 1j * values(rng, s, "float32")) for s in ((7, 9), (9, 40)))
+    numbers = (((1,), (0,)), ((), ()))
+    wide = {"dimension_numbers": numbers, "preferred_element_type": np.dtype("complex128")}
+    (found,) = run(lambda a, b: dot_general(a, b, **wide), x, y)
+    np.testing.assert_allclose(found, x.astype(np.complex128) @ y, rtol=1e-12, atol=1e-12)
+
+
 PREFERRED = (
     ("float32", "float64"),
     ("float64", "float32"),
