@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu.linalg import Cholesky, Lu, Solve
+from nxjax.kernels.cpu.linalg_columns import SolveColumns
 from tests.kernels.cpu.running import ISAS, run
 
 DTYPES = [np.dtype("f4"), np.dtype("f8")]
@@ -38,12 +39,13 @@ def test_cholesky(dtype, isa_name):
 
 @pytest.mark.parametrize("isa_name", ISAS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_solve(dtype, isa_name):
+@pytest.mark.parametrize("kind", [Solve, SolveColumns])
+def test_solve(kind, dtype, isa_name):
     rng = np.random.default_rng(0)
-    for count, n, k in ((1, 1, 1), (19, 5, 3), (16, 4, 9)):
+    for count, n, k in ((1, 1, 1), (19, 5, 3), (16, 4, 9), (2, 7, 70)):
         a = rng.standard_normal((count, n, n)).astype(dtype) * 0.3 + 2 * np.eye(n, dtype=dtype)
         for transposed, upper, unit, turned in itertools.product((False, True), repeat=4):
-            kernel = Solve(dtype, count, n, k, transposed=transposed, upper=upper, unit=unit, turned=turned)
+            kernel = kind(dtype, count, n, k, transposed=transposed, upper=upper, unit=unit, turned=turned)
             b = rng.standard_normal((count, k, n) if turned else (count, n, k)).astype(dtype)
             (got,) = run(kernel, a, b, name=isa_name, cuts=[1])
             np.testing.assert_allclose(got, kernel.meaning(a, b)[0], rtol=tolerance(dtype), atol=tolerance(dtype))

@@ -6,13 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky, Lu, Solve
+from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky, Lu
+from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
+from nxjax.kernels.cpu.linalg_columns import kernel as solver
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
 SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
+MOST = 1 << 22  # bytes that a block of columns may take
 
 
 def _small(x: ArrayType, words: int) -> int:
@@ -46,13 +49,14 @@ def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]
     left = p["left_side"]
     n = e.inputs[0].type.shape[-1]
     k = out.shape[-1 if left else -2]
-    count = _small(e.inputs[0].type, n * n + n * k)
+    if out.dtype not in DTYPES or not out.size or n * COLUMNS * GROUP > MOST:
+        raise NoKernel("complex numbers, nothing to compute, or too large")
     # X op(A) = B is op(A)^T X^T = B^T.
     transposed = p["transpose_a"] != (not left)
     upper = p["lower"] == transposed
-    kernel = Solve(out.dtype, count, n, k, transposed=transposed, upper=upper, unit=p["unit_diagonal"], turned=not left)
+    flags = {"transposed": transposed, "upper": upper, "unit": p["unit_diagonal"], "turned": not left}
     ins, y = (b.dense(a), b.dense(rhs)), b.new(out)
-    b.call(kernel, ins, (y,))
+    b.call(solver(out.dtype, math.prod(out.shape[:-2]), n, k, **flags), ins, (y,))
     return (y,)
 
 
