@@ -115,13 +115,16 @@ class Pixels:
         """Bytes to the weights of a tap."""
         return reduce(lambda a, b: a + b, [i * a.w for i, a in zip(now, self.axes, strict=True)])
 
+    def offset(self, now: Sequence[Value]) -> Value:
+        """Bytes from the input that the first tap sees to that of a tap."""
+        return reduce(lambda a, b: a + b, [i * a.dilation * a.x for i, a in zip(now, self.axes, strict=True)])
+
     def tap(self, start: Value, now: Sequence[Value]) -> tuple[Value, Value]:
         """Addresses of the inputs that a tap sees, from those of the first tap; and which of them lie inside."""
         steps = [i * a.dilation for i, a in zip(now, self.axes, strict=True)]
-        ahead = reduce(lambda a, b: a + b, [s * a.x for s, a in zip(steps, self.axes, strict=True)])
         inside: Value | None = None
         for i, s, a in zip(self._inputs, steps, self.axes, strict=True):
             fits = (i + self.splat(s.convert("i32"))).ult(self.splat(a.size.convert("i32")))
             inside = fits if inside is None else inside & fits
         assert inside is not None
-        return start + self.splat(ahead), inside
+        return start + self.splat(self.offset(now)), inside

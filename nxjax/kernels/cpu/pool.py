@@ -89,7 +89,7 @@ class Pool(Kernel):
         self.batched = problem.batch > 1
         self.items = -(-problem.pixels // self.pixels) if problem.groups else 0
         self._row = -(-problem.groups * dtype.itemsize // 64) * 64 + 64
-        self._table = 8 * TAPS * 17
+        self._table = 8 * TAPS * 18
         room = self.pixels * (problem.groups + lanes) * self.acc.itemsize if self.parts else 0
         self.scratch = self._table + self._row + room
         self.grain = max(1, (1 << 16) // max(self.pixels * problem.groups * problem.taps, 1))
@@ -194,6 +194,8 @@ class _Writer:
         row = (self.channels * k.dtype.itemsize + 127) & -64
         self.waiting = f.at(self.neutral, row)
         self._fill_neutral(row)
+        if not k.parts:
+            self._taps_once()
         with f.loop(self.lo, self.hi) as item:
             self._block(item.index * k.pixels)
         f.ret()
@@ -214,13 +216,35 @@ class _Writer:
             f.store(at.places(base, s), room)
         tap = at.first_tap()
         if not k.parts:
-            self._table(start, tap, self.taps)
+            self._whole_table(start)
             self._channels(self.taps, None, None)
             return
         with f.loop(0, self.taps, TAPS, carry=tap) as part:
             count = f.intrinsic("smin", "i64", self.taps - part.index, f.constant("i64", TAPS))
             part.next(*self._table(start, part.carried, count))
             self._channels(count, part.index.eq(0), (part.index + TAPS).ge(self.taps))
+
+    def _taps_once(self) -> None:
+        """Bytes from a window's first input to that of each tap, and the addresses of weights: equal for all blocks."""
+        f, at = self.f, self.at
+        self.offsets = f.at(self.scratch, TAPS * 17, 8)
+        with f.loop(0, self.taps, carry=at.first_tap()) as t:
+            f.store(at.offset(t.carried), f.at(self.offsets, t.index, 8))
+            if self.k.combine == "dot":
+                f.store(f.at(self.w, at.weights(t.carried)), f.at(self.w_table, t.index, 8))
+            t.next(*at.next_tap(t.carried))
+
+    def _whole_table(self, start: Value) -> None:
+        """All taps of a block; where no window leaves the input nothing has to be compared."""
+        f, at = self.f, self.at
+        _, low = at.tap(start, at.first_tap())
+        _, high = at.tap(start, [a.taps - 1 for a in at.axes])
+        inner = (low & high).bitcast(f"i{self.wide}").eq(-1)
+        with f.if_(inner), f.loop(0, self.taps) as t:
+            offset = f.load("i64", f.at(self.offsets, t.index, 8))
+            f.store(start + at.splat(offset), f.at(self.in_table, t.index, 8 * self.wide))
+        with f.if_(~inner):
+            self._table(start, at.first_tap(), self.taps)
 
     def _table(self, start: Value, tap: Sequence[Value], count: Value) -> Sequence[Value]:
         """Write the addresses of ``count`` taps, of which ``tap`` is the first; gives the tap after them."""
@@ -229,7 +253,7 @@ class _Writer:
         with f.loop(0, count, carry=tap) as t:
             places, inside = at.tap(start, t.carried)
             f.store(f.select(inside, places, neutral), f.at(self.in_table, t.index, 8 * self.wide))
-            if self.k.combine == "dot":
+            if self.k.combine == "dot" and self.k.parts:
                 f.store(f.at(self.w, at.weights(t.carried)), f.at(self.w_table, t.index, 8))
             t.next(*at.next_tap(t.carried))
         return t.results
