@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
 from nxjax.kernels.cpu import convert
@@ -230,7 +231,7 @@ class _Nest:
         )
         inputs = tuple([Input(d, along(s)) for d, s in zip(self.dtypes, self.strides, strict=True)])
         sizes = tuple([self.size[d] for d in dims])
-        return Nest(sizes, len(self.kept), self.rows, inputs, nodes, outputs, total)
+        return _interned(sizes, len(self.kept), self.rows, inputs, nodes, outputs, total)
 
     def _streams(self, v: View, strides: Sequence[int], lane: int) -> bool:
         """Whether an output goes past the caches: it is large, and its vectors are aligned."""
@@ -244,6 +245,10 @@ class _Nest:
         kernel = self.kernel(total)
         b.call(kernel, [View(r, (), (), d) for r, d in zip(self.refs, self.dtypes, strict=True)],
                [t.view for _, t in self.targets])  # fmt: skip
+
+
+# Equal layers of a network are equal nests: what a nest finds out about itself, it finds out once.
+_interned = lru_cache(4096)(Nest)
 
 
 def _nest(b: Builder, n: _Nest) -> None:
