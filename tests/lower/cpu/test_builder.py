@@ -1,4 +1,4 @@
-"""Imports that Ctrl-C ended: modules that define ops, rules and emitters can be run again, others may not define them."""
+"""Imports that Ctrl-C ended: modules that define ops, rules and emitters can run again; others may not define them."""
 
 import subprocess
 import sys
