@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky, Lu
+from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky
 from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
 from nxjax.kernels.cpu.linalg_columns import kernel as solver
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
+from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
@@ -64,7 +65,9 @@ def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]
 def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type = e.inputs[0].type
     m, n = type.shape[-2:]
-    kernel = Lu(type.dtype, _small(type, m * n), m, n)
+    if type.dtype not in DTYPES or not type.size or m * (n * type.dtype.itemsize + GROUP) > MOST:
+        raise NoKernel("complex numbers, nothing to compute, or too large")
+    kernel = factorizer(type.dtype, math.prod(type.shape[:-2]), m, n)
     ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
     b.call(kernel, (ins,), outs)
     return outs

@@ -1,0 +1,31 @@
+"""LU of matrices one at a time: bit for bit as `eval`."""
+
+import numpy as np
+import pytest
+
+from nxjax.kernels.cpu.linalg import Lu
+from nxjax.kernels.cpu.linalg_rows import LuRows, kernel
+from tests.kernels.cpu.running import ISAS, run
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_lu_is_that_of_eval(dtype, isa_name):
+    rng = np.random.default_rng(0)
+    for count, m, n in ((1, 1, 1), (3, 4, 4), (2, 21, 3), (2, 3, 37), (4, 20, 20), (1, 67, 65)):
+        x = rng.standard_normal((count, m, n)).astype(dtype)
+        if count > 1:
+            x[0, :, 0] = 0
+            x[-1, :, 0] = np.round(x[-1, :, 0])  # equal pivots
+            x[1, -1, 0] = np.nan
+        k = LuRows(np.dtype(dtype), count, m, n)
+        with np.errstate(all="ignore"):
+            want = k.meaning(x)
+        for y, z in zip(run(k, x, name=isa_name, cuts=[count // 2]), want, strict=True):
+            np.testing.assert_array_equal(y, z)
+
+
+def test_which_way():
+    assert isinstance(kernel(np.dtype("f4"), 100, 8, 8), Lu)
+    assert isinstance(kernel(np.dtype("f4"), 1, 8, 8), LuRows)
+    assert isinstance(kernel(np.dtype("f4"), 100, 200, 200), LuRows)
