@@ -298,6 +298,15 @@ def register_pytree_node(
     optree.register_pytree_node(nodetype, flatten_node, unflatten_func, namespace=NAMESPACE)
 
 
+def register_node(
+    nodetype: Any,
+    flatten_func: Callable[[Any], tuple[tuple[Any, ...], Any, tuple[Any, ...]]],
+    unflatten_func: Callable[[Any, Any], Any],
+) -> None:
+    """As `register_pytree_node`, with no step in between: ``flatten_func(x) -> (children, aux, keys)``, all tuples."""
+    optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=NAMESPACE)
+
+
 def register_pytree_with_keys(
     nodetype: Any,
     flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]],

@@ -96,7 +96,8 @@ class Plan:
         self.keeps = keeps
         self.address = _kept([fields[name] for name in PLAN], keeps)
         names = (*SETTINGS, "axes", "mesh", "run", "tape")
-        self.key = (*args_words, *kwargs_words, *constants, *(fields[n] for n in names))
+        seen = [0 if n in matching.aux else n for n in (*args_words, *kwargs_words)]
+        self.key = (call.in_tree, *seen, *constants, *(fields[n] for n in names))
 
 
 def _is_steady(x: Any) -> bool:
@@ -128,6 +129,8 @@ class _Matching:
         self._index = first
         self._leaves = iter(zip(call.leaves, call.types, strict=True))
         self._keeps = keeps
+        # Addresses of what nodes are besides their children: made anew each time.
+        self.aux: set[int] = set()
 
     def all(self, call: Repeated) -> tuple[list[int], list[int]]:
         """For the positional arguments, and for those by name (empty for none)."""
@@ -166,11 +169,27 @@ class _Matching:
                 found = {k: self.of(x[k], child) for k, child in zip(spec.entries(), spec.children(), strict=True)}
                 self._keeps += list(x)
                 return [words.DICT, len(x), *(n for k in x for n in (id(k), *found[k]))]
+            case Kind.CUSTOM:
+                return self._node(x, spec)
             case _:
                 raise NoPlan(f"an argument is a {spec.type}")
 
     def _items(self, x: Any, spec: tree.TreeDef) -> list[int]:
         return [n for item, child in zip(x, spec.children(), strict=True) for n in self.of(item, child)]
+
+    def _node(self, x: Any, spec: tree.TreeDef) -> list[int]:
+        entry: Any = optree.register_pytree_node.get(spec.type, namespace=tree.NAMESPACE)  # type: ignore[attr-defined]
+        if entry is None or type(x) is not spec.type:
+            raise NoPlan(f"an argument is a {type(x).__name__}")
+        children, aux = entry.flatten_func(x)[:2]
+        self.aux.add(id(aux))
+        self._keeps += [spec.type, entry.flatten_func, aux]
+        return [
+            words.NODE,
+            *map(id, (spec.type, entry.flatten_func, aux)),
+            len(children),
+            *self._items(children, spec),
+        ]
 
     def _leaf(self, x: Any) -> list[int]:
         leaf, type_ = next(self._leaves)

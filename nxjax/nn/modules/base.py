@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -77,7 +78,7 @@ class Module(metaclass=_ModuleType):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        tree.register_pytree_with_keys(cls, _flatten, lambda aux, children: _rebuild(cls, aux, children))
+        tree.register_node(cls, _flatten, lambda aux, children: _rebuild(cls, aux, children))
 
     def __call__(self, x: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
@@ -173,12 +174,17 @@ def _refuse(module: Module, name: str) -> NoReturn:
     )
 
 
-def _flatten(module: Module) -> tuple[list[tuple[Any, Any]], Any]:
-    """Children with their path keys, and the structure: names and settings."""
+@lru_cache(1024)
+def _keys(children: tuple[str, ...]) -> tuple[tree.GetAttrKey, ...]:
+    return tuple(map(tree.GetAttrKey, children))
+
+
+def _flatten(module: Module) -> tuple[tuple[Any, ...], Any, tuple[tree.GetAttrKey, ...]]:
+    """Children, the structure (names and settings), and the children's path keys. Runs in every call of a model."""
     own = module.__dict__
     children = own["_children"]
-    settings = tuple((n, v) for n, v in own.items() if n not in children and n != "_children")
-    return [(tree.GetAttrKey(n), own[n]) for n in children], (children, settings, tuple(own))
+    settings = tuple([(n, v) for n, v in own.items() if n not in children and n != "_children"])
+    return tuple([own[n] for n in children]), (children, settings, tuple(own)), _keys(children)
 
 
 def _rebuild(cls: type[M], structure: Any, values: Sequence[Any]) -> M:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import functools
 import gc
@@ -347,7 +348,8 @@ nx.tree_util.register_pytree_node(Node, lambda n: ((n.x,), None), lambda _, c: N
 
 def test_nodes_of_other_kinds() -> None:
     f = nx.jit(lambda n: (Node(n.x * 2), collections.OrderedDict(a=n.x), collections.deque([n.x])))
-    for _ in range(5):
+    for i in range(5):
+        assert through_python(f, Node(nx.asarray(X))) == (i < 1)
         node, ordered, queue = f(Node(nx.asarray(X)))
         assert node.x.tolist() == [0, 2, 4, 6]
         assert (list(ordered), queue[0].tolist()) == (["a"], X.tolist())
@@ -355,6 +357,77 @@ def test_nodes_of_other_kinds() -> None:
     assert not through_python(g, nx.asarray(X))
     x, node, ordered = g(nx.asarray(X))
     assert (x.tolist(), node.x[1].tolist(), ordered["a"].tolist()) == (X.tolist(), [1, 2, 3, 4], [-1, 0, 1, 2])
+
+
+class Sized:
+    def __init__(self, x: Any, size: int) -> None:
+        self.x, self.size = x, size
+
+
+flattened: list[Any] = []
+
+
+def _flatten_sized(n: Sized) -> Any:
+    if flattened:
+        flattened.pop()()
+    return (n.x,), n.size
+
+
+nx.tree_util.register_pytree_node(Sized, _flatten_sized, lambda size, c: Sized(*c, size))
+
+
+def test_nodes_differ_by_what_they_are_besides_children() -> None:
+    f = nx.jit(lambda n: n.x * n.size)
+    for size in (2, 3):
+        for _ in range(3):
+            assert f(Sized(nx.asarray(X), size)).tolist() == (X * size).tolist()
+        assert not through_python(f, Sized(nx.asarray(X), size))
+    assert f.trace_count == 2
+    assert len(f._plans) == 3
+    for _ in range(40):  # the executor is told again; an equal plan takes the old one's place
+        f(Sized(X[:2], 2))
+        with nx.config.using(disable_jit=True):
+            f(Sized(nx.asarray(X), 2))
+    assert len(f._plans) <= 4
+
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    flattened.append(fail)
+    with pytest.raises(KeyboardInterrupt):
+        f(Sized(nx.asarray(X), 2))
+    assert f(Sized(nx.asarray(X), 2)).tolist() == [0, 2, 4, 6]
+
+
+def test_a_tree_that_changes_while_it_is_taken_apart() -> None:
+    f = nx.jit(lambda p: [n.x + 1 for n in p])
+    nodes = [Sized(nx.asarray(X), i) for i in range(6)]
+    for _ in range(4):
+        f(nodes)
+    for action in (lambda: nodes.clear(), lambda: nodes.extend(nodes[:1] * 1000), lambda: nodes.__setitem__(0, None)):
+        flattened.append(action)
+        with contextlib.suppress(Exception):
+            f(nodes)
+        nodes[:] = [Sized(nx.asarray(X), i) for i in range(6)]
+        assert [y.tolist() for y in f(nodes)] == [[1, 2, 3, 4]] * 6
+
+
+def test_models_and_their_updates() -> None:
+    model: Any = nx.nn.Sequential(nx.nn.Linear(4, 4, key=nx.random.key(0)), nx.nn.ReLU())
+
+    @functools.partial(nx.jit, donate_argnums=0)
+    def step(model: Any, x: Any) -> Any:
+        loss, gradient = nx.value_and_grad(lambda m: (m(x) ** 2).sum())(model)
+        return nx.tree.map(lambda p, g: p - 0.01 * g, model, gradient), loss
+
+    losses: list[float] = []
+    for _ in range(8):
+        before = model
+        model, loss = step(model, nx.asarray(X))
+        assert before.layers[0].weight.is_deleted()
+        losses.append(float(loss))
+    assert losses == sorted(losses, reverse=True)
+    assert not through_python(step, model, nx.asarray(X))
 
 
 def test_errors_pass() -> None:

@@ -16,11 +16,11 @@ from nxjax.kernels.cpu.ir import Function, Module, Value
 # Functions of CPython's C API that the code calls.
 API: Final = (
     "PyBuffer_FillInfo", "PyContextVar_Get", "PyDict_Copy", "PyDict_GetItemWithError", "PyDict_Next",
-    "PyDict_SetItem", "PyDict_Size", "PyErr_Clear", "PyErr_NoMemory", "PyFloat_AsDouble", "PyList_New",
-    "PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyMem_Free",
-    "PyMem_Malloc", "PyObject_CallObject", "PyObject_CallOneArg", "PyObject_ClearWeakRefs", "PyObject_Free",
-    "PyObject_GC_Del", "PyObject_GC_UnTrack", "PyObject_Init", "PyObject_Malloc", "PyObject_RichCompareBool",
-    "PyTuple_New", "PyType_GenericAlloc", "_Py_Dealloc",
+    "PyDict_SetItem", "PyDict_Size", "PyErr_Clear", "PyErr_NoMemory", "PyErr_Occurred", "PyFloat_AsDouble",
+    "PyList_Append", "PyList_New", "PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsVoidPtr",
+    "PyLong_FromLongLong", "PyMem_Free", "PyMem_Malloc", "PyObject_CallObject", "PyObject_CallOneArg",
+    "PyObject_ClearWeakRefs", "PyObject_Free", "PyObject_GC_Del", "PyObject_GC_UnTrack", "PyObject_Init",
+    "PyObject_Malloc", "PyObject_RichCompareBool", "PyTuple_New", "PyType_GenericAlloc", "_Py_Dealloc",
 )  # fmt: skip
 # Objects, and functions that are not CPython's.
 KNOWN: Final = (

@@ -23,6 +23,7 @@ from nxjax.backends.cpu.native.objects_tree import (
     NUMBERS,
     OUTS,
     OWNERS,
+    PARTS,
     TYPES,
 )
 from nxjax.kernels.cpu.ir import Module, Value
@@ -144,6 +145,7 @@ def _try(module: Module, layout: Layout) -> None:
         c.put(place, frame, offset)
         place = f.at(place, count, 8)
     c.put(c.pointer(plan, PLAN["types"]), frame, TYPES)
+    c.put(c.null(), frame, PARTS)
     constants = c.pointer(plan, PLAN["constants"])
     with f.loop(0, c.word(plan, PLAN["consts"])) as loop:
         constant = f.at(constants, loop.index, CONSTANT)
@@ -165,7 +167,8 @@ def _try(module: Module, layout: Layout) -> None:
     made = f.call(_EXECUTE, "ptr", plan, frame)
     f.branch("done")
     f.label("other")
-    other = f.cast("inttoptr", c.i64(_OTHER), "ptr")
+    raised = c.api("PyErr_Occurred", "ptr").ne(0)
+    other = f.select(raised, c.null(), f.cast("inttoptr", c.i64(_OTHER), "ptr"))
     f.branch("done")
     f.label("done")
     result = f.phi("ptr", [(made, "matched"), (other, "other")])
@@ -173,6 +176,7 @@ def _try(module: Module, layout: Layout) -> None:
     for rows, count in ((owners, ins), (buffers, outs)):
         with f.loop(0, count) as loop:
             c.decref_if(f.load("ptr", f.at(rows, loop.index, 8), 8))
+    c.decref_if(c.pointer(frame, PARTS))
     with f.if_(words.gt(_ROOM)):
         c.api("PyMem_Free", "void", start)
     c.ret(result)

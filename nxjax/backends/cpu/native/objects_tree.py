@@ -1,11 +1,13 @@
 """Machine code that takes trees of arguments apart and puts trees of results together.
 
-Both are told what to do by words, a little language written by `backends.cpu.call`: an instruction and its operands,
-then those of its children, in the order in which a container holds them. Containers are exactly tuples, lists and
-dicts; a dict's children come in the order of insertion, each after its key, and each leaf says which argument it is.
+Both are told what to do by words, a little language written by `backends.cpu.call_plan`: an instruction and its
+operands, then those of its children, in the order in which a container holds them. Containers are tuples, lists, dicts,
+and nodes of registered classes, which Python takes apart; a dict's children come in the order of insertion, each after
+its key, and each leaf says which argument it is.
 
     matching    LEAF index type | NUMBER index kind | NUMPY index dtype ndim sizes... | NONE | STATIC object
                 TUPLE class count children... | LIST count children... | DICT count (key child)...
+                NODE class flatten aux count children...
     building    LEAF index | NONE | TUPLE count children... | LIST count children...
                 DICT count template (key child)... | CALL function count children...
 """
@@ -28,6 +30,7 @@ NUMBER: Final = 5
 NUMPY: Final = 6
 CALL: Final = 7
 STATIC: Final = 8
+NODE: Final = 9
 
 # Kinds of a `NUMBER`: what Python's class becomes.
 FLOAT32: Final = 0
@@ -44,7 +47,8 @@ NUMBERS: Final = 24  # room for the elements of Python's numbers
 OUTS: Final = 32
 BUFFERS: Final = 40  # of results: buffers, or NumPy arrays; references
 TYPES: Final = 48  # of results: their `ArrayType`s, borrowed
-FRAME: Final = 56
+PARTS: Final = 56  # what Python made of nodes: a list, or null
+FRAME: Final = 64
 
 MATCH: Final = "nx_match"
 BUILD: Final = "nx_build"
@@ -179,11 +183,14 @@ def _numpy(module: Module, layout: Layout) -> None:
 
 
 def _match(module: Module, layout: Layout) -> None:
-    """``ptr match(ptr words, ptr object, ptr frame)``: the words after those of ``object``; null: it is another."""
+    """``ptr match(ptr words, ptr object, ptr frame)``: the words after those of ``object``; null: it is another.
+
+    Null with an exception set: a node's own function raised it.
+    """
     c = Code(module, layout, MATCH, ("ptr", "ptr", "ptr"), "ptr")
     f, (words, x, frame) = c.f, c.arguments
     cases = [(LEAF, "leaf"), (NUMBER, "number"), (NUMPY, "numpy"), (NONE, "none"), (TUPLE, "tuple"), (LIST, "list")]
-    f.switch(c.word(words), [*cases, (STATIC, "static")], "dict")
+    f.switch(c.word(words), [*cases, (STATIC, "static"), (NODE, "node")], "dict")
     f.label("static")
     c.unless(x.eq(c.pointer(words, 8)), c.null())
     c.ret(f.at(words, 16))
@@ -199,24 +206,70 @@ def _match(module: Module, layout: Layout) -> None:
     c.ret(f.at(words, 8))
     f.label("tuple")
     c.unless(c.type_of(x).eq(c.pointer(words, 8)), c.null())
-    _match_items(c, f.at(words, 16), x, f.at(x, layout.tuple_items), frame)
+    _match_items(c, f.at(words, 16), x, frame)
     f.label("list")
     c.unless(c.is_exactly(x, "list"), c.null())
-    _match_items(c, f.at(words, 8), x, c.pointer(x, layout.list_items), frame)
+    _match_list(c, f.at(words, 8), x, frame)
+    f.label("node")
+    _match_node(c, words, x, frame)
     f.label("dict")
     _match_dict(c, words, x, frame)
 
 
-def _match_items(c: Code, words: Value, x: Value, items: Value, frame: Value) -> None:
-    """Match the items of a tuple or list, whose number stands at ``words``."""
+def _match_items(c: Code, words: Value, x: Value, frame: Value) -> None:
+    """Match the items of a tuple, whose number stands at ``words``."""
     f = c.f
     count = c.word(words)
     c.unless(c.word(x, 16).eq(count), c.null())
+    items = f.at(x, c.layout.tuple_items)
     with f.loop(0, count, carry=[f.at(words, 8)]) as loop:
         after = f.call(MATCH, "ptr", loop.carried[0], f.load("ptr", f.at(items, loop.index, 8), 8), frame)
         c.unless(after.ne(0), c.null())
         loop.next(after)
     c.ret(loop.results[0])
+
+
+def _match_list(c: Code, words: Value, x: Value, frame: Value) -> None:
+    """As `_match_items`, for a list: Python code of a node, or another thread meanwhile, may change it."""
+    f = c.f
+    count = c.word(words)
+    with f.loop(0, count, carry=[f.at(words, 8)]) as loop:
+        c.unless(c.word(x, 16).eq(count), c.null())
+        item = f.load("ptr", f.at(c.pointer(x, c.layout.list_items), loop.index, 8), 8)
+        loop.next(_match_held(c, loop.carried[0], item, frame))
+    c.unless(c.word(x, 16).eq(count), c.null())
+    c.ret(loop.results[0])
+
+
+def _match_held(c: Code, words: Value, x: Value, frame: Value) -> Value:
+    """Match an object that its container might lose meanwhile; the words after it."""
+    c.incref(x)
+    after = c.f.call(MATCH, "ptr", words, x, frame)
+    c.decref(x)
+    c.unless(after.ne(0), c.null())
+    return after
+
+
+def _match_node(c: Code, words: Value, x: Value, frame: Value) -> None:
+    """Match a node of a registered class: its own function says the children and what else it is."""
+    f = c.f
+    c.unless(c.type_of(x).eq(c.pointer(words, 8)), c.null())
+    with f.if_(c.pointer(frame, PARTS).eq(0)):
+        made = c.api("PyList_New", "ptr", c.i64(0))
+        c.unless(made.ne(0), c.null())
+        c.put(made, frame, PARTS)
+    parts = c.api("PyObject_CallOneArg", "ptr", c.pointer(words, 16), x)
+    c.unless(parts.ne(0), c.null())
+    failed = c.api("PyList_Append", "i32", c.pointer(frame, PARTS), parts)
+    c.decref(parts)
+    c.unless(failed.eq(0), c.null())
+    c.unless(c.is_exactly(parts, "tuple"), c.null())
+    c.unless(c.word(parts, 16).ge(2), c.null())
+    children, aux = (c.pointer(parts, c.layout.tuple_items + 8 * i) for i in range(2))
+    c.unless(c.is_exactly(children, "tuple"), c.null())
+    equal = c.api("PyObject_RichCompareBool", "i32", aux, c.pointer(words, 24), f.constant("i32", 2))
+    c.unless(equal.gt(0), c.null())
+    _match_items(c, f.at(words, 32), children, frame)
 
 
 def _match_dict(c: Code, words: Value, x: Value, frame: Value) -> None:
@@ -243,9 +296,7 @@ def _match_dict(c: Code, words: Value, x: Value, frame: Value) -> None:
                 c.api("PyErr_Clear", "void")
                 c.ret(c.null())
             f.store(found, value, 8)
-        after = f.call(MATCH, "ptr", f.at(here, 8), f.load("ptr", value, 8), frame)
-        c.unless(after.ne(0), c.null())
-        loop.next(after)
+        loop.next(_match_held(c, f.at(here, 8), f.load("ptr", value, 8), frame))
     c.ret(loop.results[0])
 
 
