@@ -27,7 +27,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
-from nxjax.kernels.cpu.expression import Expression, identity
+from nxjax.kernels.cpu.expression import Constant, Expression, identity
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pixels import Pixels, Words
@@ -49,6 +49,7 @@ _WEIGHT_BYTES: Final = 384 << 10  # larger weights do not stay there beside it
 _PACK_BYTES: Final = 64 << 10  # weights of a block from which on they are laid together
 _PACK_RUN: Final = 4  # blocks of pixels that make it worth while
 _ITEMS: Final = 8  # items that are worth having
+_CHEAP: Final = ("add", "sub", "mul", "max", "min", "clamp", "neg")
 AHEAD: Final = 8  # features: how far ahead weights are asked for
 
 
@@ -227,6 +228,9 @@ class Conv(Kernel):
         # Dimensions that do nothing, and a batch of one, take no instructions.
         self.used = used(problem)
         self.batched = problem.batch > 1
+        # An epilogue of a few cheap steps is written out for every vector of a block.
+        cheap = all(isinstance(n, Constant) or n.op.name in _CHEAP for n in self.epilogue.nodes)
+        self.direct = cheap and len(self.epilogue.nodes) <= 6
         assert self.unit or not any(a.padded for a in problem.axes)
         self._zeros = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
         self.tiles = -(-problem.pixels // block.pixels)
@@ -408,9 +412,34 @@ class _Writer:
         at.begin(first)
         for base, s, room in self.places:
             f.store(at.places(base, s), room)
-        self._sum(at.windows(self.x_at, self.x_n))
-        count = f.intrinsic("smin", "i64", self.pixels - first, f.constant("i64", k.block.pixels))
+        acc = self._sum(at.windows(self.x_at, self.x_n))
+        left = self.pixels - first
         full = self.left.ge(k.block.channels)
+        if k.direct:
+            # Most blocks are whole: their sums go through the epilogue without a way through memory.
+            whole = full & left.ge(k.block.pixels)
+            with f.if_(whole):
+                self._finish_whole(acc)
+            with f.if_(~whole):
+                self._finish_any(acc, left, full)
+        else:
+            self._finish_any(acc, left, full)
+
+    def _finish_whole(self, acc: Sequence[Value]) -> None:
+        """Epilogue and store of a block that has all its pixels and channels."""
+        f, k = self.f, self.k
+        rows = [self._rows(v, None) for v in range(k.block.vectors)]
+        for i in range(k.block.pixels):
+            at = [f.load("ptr", f.at(place, i, 8), 8) for _, _, place in self.places]
+            for v in range(k.block.vectors):
+                self._store(acc[i * k.block.vectors + v], v, rows[v], at, None)
+
+    def _finish_any(self, acc: Sequence[Value], left: Value, full: Value) -> None:
+        """The same by loops over pixels, of any number, and with channels masked where there are fewer."""
+        f, k = self.f, self.k
+        for i, value in enumerate(acc):
+            f.store(value, f.at(self.acc, i * k.block.lanes * self._acc_bytes), 64)
+        count = f.intrinsic("smin", "i64", left, f.constant("i64", k.block.pixels))
         with f.if_(full):
             self._finish(count, None)
         with f.if_(~full):
@@ -420,8 +449,8 @@ class _Writer:
                 masks.append(f.lanes_below(there, k.block.lanes))
             self._finish(count, masks)
 
-    def _sum(self, start: Value) -> None:
-        """All taps and features into the accumulators in memory; ``start``: the windows' first inputs."""
+    def _sum(self, start: Value) -> Sequence[Value]:
+        """The sums over all taps and features; ``start``: the windows' first inputs."""
         f, b, at = self.f, self.k.block, self.at
         zero = f.constant(self.acc_type, 0)
         first = at.first_tap()
@@ -435,8 +464,7 @@ class _Writer:
             place = tap.index * self.inputs * self._row if self.k.packs else at.weights(now)
             acc = self._features(rows, f.at(self.w_at, place), acc)
             tap.next(*at.next_tap(now), *acc)
-        for i, value in enumerate(tap.results[len(first) :]):
-            f.store(value, f.at(self.acc, i * b.lanes * self._acc_bytes), 64)
+        return tap.results[len(first) :]
 
     @property
     def _acc_bytes(self) -> int:
@@ -509,27 +537,37 @@ class _Writer:
         return found
 
     def _finish(self, count: Value, masks: Sequence[Value] | None) -> None:
-        """The first ``count`` pixels of the block: epilogue and store."""
-        f, k, isa = self.f, self.k, self.isa
-        b = k.block
+        """Epilogue and store of the first ``count`` pixels, whose sums are in memory."""
+        f, b = self.f, self.k.block
         size = b.vectors * b.lanes * self._acc_bytes
         for v in range(b.vectors):
-            same = (e for e in k.extras if e.row)
-            rows = [self._extra(e, p, v, masks) for e, p in zip(same, self.row_at, strict=True)]
+            rows = self._rows(v, masks)
             with f.loop(0, count) as i:
                 at = [f.load("ptr", f.at(place, i.index, 8), 8) for _, _, place in self.places]
                 acc = f.load(self.acc_type, f.at(f.at(self.acc, i.index, size), v * b.lanes * self._acc_bytes))
-                values = [convert.convert(f, isa, acc, WORK[k.kind], k.dtype)]
-                row, place = iter(rows), iter(at)
-                values += [next(row) if e.row else self._extra(e, next(place), v, masks) for e in k.extras]
-                results = k.epilogue.emit(f, isa, values)
-                for result, dtype, y in zip(results, k.epilogue.out_dtypes, place, strict=True):
-                    raw = convert.to_memory(f, isa, dtype, result)
-                    where = f.at(y, v * b.lanes * dtype.itemsize)
-                    if masks is None:
-                        f.store(raw, where)
-                    else:
-                        f.store_masked(raw, where, masks[v])
+                self._store(acc, v, rows, at, masks)
+
+    def _rows(self, v: int, masks: Sequence[Value] | None) -> list[Value]:
+        """Operands of the epilogue that are the same for all pixels."""
+        same = (e for e in self.k.extras if e.row)
+        return [self._extra(e, p, v, masks) for e, p in zip(same, self.row_at, strict=True)]
+
+    def _store(
+        self, acc: Value, v: int, rows: Sequence[Value], at: Sequence[Value], masks: Sequence[Value] | None
+    ) -> None:
+        """One vector of one pixel; ``at`` are the pixel's places of other operands and of results."""
+        f, k, isa = self.f, self.k, self.isa
+        row, place = iter(rows), iter(at)
+        values = [convert.convert(f, isa, acc, WORK[k.kind], k.dtype)]
+        values += [next(row) if e.row else self._extra(e, next(place), v, masks) for e in k.extras]
+        results = k.epilogue.emit(f, isa, values)
+        for result, dtype, y in zip(results, k.epilogue.out_dtypes, place, strict=True):
+            raw = convert.to_memory(f, isa, dtype, result)
+            where = f.at(y, v * k.block.lanes * dtype.itemsize)
+            if masks is None:
+                f.store(raw, where)
+            else:
+                f.store_masked(raw, where, masks[v])
 
     def _extra(self, e: Extra, at: Value, v: int, masks: Sequence[Value] | None) -> Value:
         f, lanes = self.f, self.k.block.lanes
