@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.epilogue import plain
+from nxjax.kernels.cpu.gemm import Axis
+from nxjax.kernels.cpu.gemm_plan import Matrix, blocks_for, plan, sums_of, tile_for
+from tests.kernels.cpu.running import ISAS
+
+F32, I16, I8, I32 = (np.dtype(d) for d in ("float32", "int16", "int8", "int32"))
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize(("mode", "scalar"), [("fma", "float"), ("fma", "double"), ("mul", "i32"), ("pairs", "i32")])
+def test_tiles_fit_into_registers_and_rows(name, mode, scalar):
+    i = isa.named(name)
+    for rows in (1, 2, 3, 5, 7, 64, 1000):
+        for columns in (1, 5, 17, 33, 1000):
+            t = tile_for(i, mode, scalar, rows, columns)
+            assert 1 <= t.rows <= rows
+            assert t.rows * t.vectors + t.vectors + 1 <= i.registers
+            assert (t.vectors - 1) * t.lanes < columns
+
+
+def test_blocks_cover_everything_in_enough_items():
+    i = isa.named(ISAS[0])
+    for rows, columns, units in ((64, 64, 64), (1000, 777, 900), (8, 4096, 512), (4096, 8, 512)):
+        t = tile_for(i, "fma", "float", rows, columns)
+        b = blocks_for(t, rows, columns, units, 1)
+        assert b.rows % t.rows == b.columns % t.columns == 0
+        items = -(-rows // b.rows) * -(-columns // b.columns)
+        assert items >= min(8, rows * columns * units >> 21)
+
+
+def dense(rows, columns, depth, dtype=F32, **options):
+    size = dtype.itemsize
+    left, right = Matrix(dtype, depth * size, size), Matrix(dtype, size, columns * size)
+    product = options.pop("product", dtype)
+    end = plain(product)
+    return plan(isa.named(ISAS[0]), rows, columns, depth, left, right, end, (columns * product.itemsize,), **options)
+
+
+def test_large_right_operands_are_packed_small_ones_are_not():
+    assert dense(64, 64, 64).pack is None
+    assert dense(2000, 2000, 2000).pack is not None
+    assert dense(64, 512, 512).pack is None
+    assert dense(64, 512, 512, constant=True).pack is not None
+
+
+def test_one_packing_serves_a_batch_with_one_right_operand():
+    axis = Axis(10, 4 * 2000 * 2000, 0, (4 * 2000 * 2000,))
+    made = dense(2000, 2000, 2000, batch=[axis])
+    assert made.pack is not None
+    assert made.pack.count == 1
+
+
+def test_differences_of_bytes_are_multiplied_in_pairs():
+    assert dense(64, 64, 64, I16, product=I32, narrow=True).product.tile.mode == "pairs"
+    assert dense(64, 64, 64, I16, product=I32).product.tile.mode == "mul"
+
+
+def test_sums():
+    assert sums_of(F32, F32, F32, 10) == F32
+    assert sums_of(I8, I8, I32, 10) == I32
+    assert sums_of(I8, I8, np.dtype("int64"), 1 << 30) == np.dtype("int64")
+    assert sums_of(I32, I32, F32, 10) == np.dtype("float64")
