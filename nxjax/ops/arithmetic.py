@@ -25,8 +25,16 @@ class Neg(LinearOp, Unary):
     hlo = "negate"
     ufunc = np.negative
 
+    def eval(self, x: NDArray, /) -> NDArray:
+        return _wrapped(np.asarray(np.negative(x), x.dtype))
+
     def transpose(self, ct: Array, x: Linear, /) -> Sequence[Array | None]:
         return (neg(ct),)
+
+
+def _wrapped(y: NDArray) -> NDArray:
+    """ml_dtypes' negative and absolute value leave the four bits: the -8 of int4 becomes 8."""
+    return y.astype(np.int8).astype(y.dtype) if y.dtype == dtypes.int4 else y
 
 
 @final
@@ -271,7 +279,7 @@ class Abs(Differentiable, Unary):
         return ArrayType(x.shape, dtypes.real_part(x.dtype), x.weak)
 
     def eval(self, x: NDArray, /) -> NDArray:
-        return np.asarray(np.abs(x), dtypes.real_part(x.dtype))
+        return _wrapped(np.asarray(np.abs(x), dtypes.real_part(x.dtype)))
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         if x.dtype not in dtypes.COMPLEX:

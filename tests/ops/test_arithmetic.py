@@ -130,3 +130,9 @@ def test_pow_has_finite_gradients_at_zero():
         ours = nx.grad(lambda x, y: ops.pow(x, y), argnums=(0, 1))(base, exponent)
         theirs = jax.grad(lambda x, y: jax.lax.pow(x, y), argnums=(0, 1))(base, exponent)
         np.testing.assert_allclose(ours, theirs)
+
+
+def test_int4_stays_in_four_bits():
+    x = np.arange(-8, 8).astype(ml_dtypes.int4)
+    np.testing.assert_array_equal(ops.neg.eval(x).astype(int), [-8, *range(7, -8, -1)])
+    np.testing.assert_array_equal(ops.abs.eval(x).astype(int), [-8, *range(7, -1, -1), *range(1, 8)])
