@@ -14,15 +14,19 @@ from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
 
 def write(w: Writer, scope: Scope, block: Value | None) -> None:
     """The tiles of the lanes' dimension, or of one block of it."""
-    nest, f = w.nest, w.f
-    n = nest.sizes[nest.lane]
-    first: Value | int = 0
-    end: Value | int = n
-    if block is not None:
-        first = block * nest.block
-        after = first + nest.block
-        end = after if n % nest.block == 0 else f.select(after.lt(n), after, n)
+    first, end = bounds(w, block)
     tiles(w, first, end, lambda here: tile(w, scope, here))
+
+
+def bounds(w: Writer, block: Value | None) -> tuple[Value | int, Value | int]:
+    """The first column of a block, and the one after its last; of all columns for None."""
+    nest = w.nest
+    n = nest.sizes[nest.lane]
+    if block is None:
+        return 0, n
+    first = block * nest.block
+    after = first + nest.block
+    return first, after if n % nest.block == 0 else w.f.select(after.lt(n), after, n)
 
 
 def tiles(w: Writer, first: Value | int, end: Value | int, body: Callable[[Here], None]) -> None:

@@ -15,32 +15,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.columns import prepared
+from nxjax.kernels.cpu.columns import bounds, prepared
 from nxjax.kernels.cpu.columns import tiles as tiles_of
 from nxjax.kernels.cpu.ir import Value
 from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer, needed
 
 
-def write(w: Writer, scope: Scope, scratch: Sequence[Value]) -> None:
-    """All columns of one item; ``scratch``: where the accumulators of each reduction lie."""
+def write(w: Writer, scope: Scope, block: Value | None, scratch: Sequence[Value]) -> None:
+    """All columns, or one block of them; ``scratch``: where the accumulators of each reduction lie."""
     nest, f = w.nest, w.f
-    n = nest.sizes[nest.lane]
+    first, end = bounds(w, block)
     sums = w.reductions(0)
     dtypes = [w.reduction(i).accumulator for i in sums]
 
     def tiles(body: Callable[[Here], None]) -> None:
-        tiles_of(w, 0, n, body)
+        tiles_of(w, first, end, body)
+
+    def place(p: Value, here: Here, size: int) -> Value:
+        return f.at(p, here.at if block is None else f.value(here.at, "i64") - first, size)
 
     def load(here: Here) -> list[Value]:
         # Accumulators have room for whole tiles: no mask.
         return [
-            convert.load(f, w.isa, d, f.at(p, here.at, d.itemsize), here.lanes)
+            convert.load(f, w.isa, d, place(p, here, d.itemsize), here.lanes)
             for d, p in zip(dtypes, scratch, strict=True)
         ]
 
     def store(here: Here, values: Sequence[Value]) -> None:
         for d, p, v in zip(dtypes, scratch, values, strict=True):
-            convert.store(f, w.isa, d, v, f.at(p, here.at, d.itemsize))
+            convert.store(f, w.isa, d, v, place(p, here, d.itemsize))
 
     tiles(lambda here: store(here, [w.start(i, here.lanes) for i in sums]))
     _rows(w, scope, nest.kept, tiles, load, store)

@@ -194,9 +194,14 @@ class Nest(Kernel):
         if not self.columns or self.sweeps != 1 or any(self.inside(y) for y in self.outputs):
             return False
         found = [m for m in self.nodes if isinstance(m, Reduction)]
-        row = self.sizes[self.lane] * sum(m.accumulator.itemsize for m in found)
+        row = self.sizes[self.lane] * self._accumulated
         one_level = all(not self.facts.level[m.arg] and self.facts.wide[m.arg] for m in found)
-        return one_level and STRIP < row <= FIRST
+        return one_level and row > STRIP
+
+    @property
+    def _accumulated(self) -> int:
+        """Bytes of the accumulators of one column."""
+        return sum(m.accumulator.itemsize for m in self.nodes if isinstance(m, Reduction))
 
     def _cut(self) -> None:
         """Items: the first ``self.dealt`` kept dimensions, and blocks of the lanes' dimension in columns."""
@@ -212,8 +217,10 @@ class Nest(Kernel):
         if not self.rows and self.kept:
             n = self.sizes[self.kept - 1]
             depth = max(math.prod(self.sizes[self.kept :]), 1)
-            cut = dealt == len(outer) and not self.whole
-            self.block = max(-(-target // (BLOCK * depth)), 1) * BLOCK if cut else n
+            if self.whole:
+                self.block = max(FIRST // self._accumulated // BLOCK, 1) * BLOCK
+            else:
+                self.block = max(-(-target // (BLOCK * depth)), 1) * BLOCK if dealt == len(outer) else n
             self.blocks = -(-n // self.block) if n else 0
         count = math.prod(outer[:dealt]) * (self.blocks if not self.rows and self.kept else 1)
         self.items = count if math.prod(self.sizes[: self.kept]) else 0

@@ -117,7 +117,7 @@ def last_reads(nest: Nest) -> list[int]:
 def scratch_sizes(nest: Nest) -> list[int]:
     """Bytes of what lies in scratch memory: saved values, or the accumulators of rows that are read whole."""
     if nest.whole:
-        room = -(-nest.sizes[nest.lane] // BLOCK) * BLOCK  # whole tiles
+        room = -(-min(nest.sizes[nest.lane], nest.block) // BLOCK) * BLOCK  # whole tiles
         return [room * m.accumulator.itemsize for m in nest.nodes if isinstance(m, Reduction)]
     return [slot_bytes(nest, i) for i in saved(nest)]
 
@@ -444,7 +444,7 @@ class Writer:
         elif nest.whole:
             from nxjax.kernels.cpu.columns_whole import write
 
-            write(self, scope, scope.places[len(nest.inputs) + len(nest.outputs) :])
+            write(self, scope, block, scope.places[len(nest.inputs) + len(nest.outputs) :])
         else:
             from nxjax.kernels.cpu.columns import write
 

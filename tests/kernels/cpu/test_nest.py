@@ -123,7 +123,7 @@ def test_passes(isa, rows, data):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("shape", [(9, 700), (40, 1500), (3, 4, 1000), (100, 600)], ids=str)
+@pytest.mark.parametrize("shape", [(9, 700), (40, 1500), (3, 4, 1000), (100, 600), (5, 10_001), (2, 3, 8192)], ids=str)
 def test_whole_rows_of_columns(isa, shape):
     """Accumulators of wide columns wait in memory; the first dimension is kept where there are three."""
     count = len(shape) - 1
@@ -135,7 +135,7 @@ def test_whole_rows_of_columns(isa, shape):
     nest = Nest(sizes, count, False, (Input(F32, inner),), nodes, outputs)
     assert nest.whole
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    got = run(nest, x.swapaxes(-1, -2), name=isa, strided=True)
+    got = run(nest, x.swapaxes(-1, -2), name=isa, strided=True, cuts=range(1, nest.items))
     close(got[0], (x * x).sum(-2))
     np.testing.assert_array_equal(got[1], x.max(-2))
 
