@@ -22,7 +22,7 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.move import transposed
 from nxjax.kernels.cpu.sort_keys import REAL, Key, is_ambiguous, keys_of, ordered, restored
 from nxjax.kernels.cpu.sort_network import WORD, network
-from nxjax.kernels.cpu.sort_radix import radix
+from nxjax.kernels.cpu.sort_radix import COUNTS, radix
 from nxjax.kernels.cpu.sort_top import AT_ONCE, room, select
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import bit_width
@@ -75,8 +75,11 @@ class Sort(Kernel):
         self._network = size <= SHORT or (size <= (LONG if self._squares else MEDIUM) and not few)
         self.work = 0
         self._selects = (
-            self._network is False and len(self._keys) == len(self.dtypes) == 1 and self._keys[0].bits <= 32
-            and 0 < 4 * self.kept <= size and self.kept <= FEW
+            self._network is False
+            and len(self._keys) == len(self.dtypes) == 1
+            and self._keys[0].bits <= 32
+            and 0 < 4 * self.kept <= size
+            and self.kept <= FEW
         )
         if self._selects:
             self.items = rows
@@ -276,11 +279,12 @@ class Sort(Kernel):
 
     def _by_radix(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], room: Value) -> None:
         d = self.dtypes[0]
+        counts = f.alloca("i8", COUNTS)
         if not self._alone:
-            self._by_pairs(f, isa, ins, outs, room)
+            self._by_pairs(f, isa, ins, outs, room, counts)
             return
         if d not in dtypes.FLOAT:
-            self._by_values(f, isa, ins[0], outs[0], room)
+            self._by_values(f, isa, ins[0], outs[0], room, counts)
             return
         memory, size = convert.memory_type(d), d.itemsize
         lanes = 64 // size
@@ -295,11 +299,11 @@ class Sort(Kernel):
             loop.next(loop.carried[0] | is_ambiguous(f, isa, d, raw))
         (pairs,) = loop.results
         with f.if_(pairs):
-            self._by_pairs(f, isa, ins, outs, room)
+            self._by_pairs(f, isa, ins, outs, room, counts)
         with f.if_(~pairs):
-            self._by_values(f, isa, ins[0], outs[0], room)
+            self._by_values(f, isa, ins[0], outs[0], room, counts)
 
-    def _by_values(self, f: Function, isa: Isa, x: Value, y: Value, room: Value) -> None:
+    def _by_values(self, f: Function, isa: Isa, x: Value, y: Value, room: Value, counts: Value) -> None:
         """One operand, restored from its sorted keys."""
         d = self.dtypes[0]
         size, bits = d.itemsize, 8 * d.itemsize
@@ -309,12 +313,12 @@ class Sort(Kernel):
             key = ordered(f, isa, d, f.load(convert.memory_type(d), f.at(x, i, size), 1))
             return ~key if self.descending else key
 
-        here = radix(f, self.size, first, type, 0, bits, (room, f.at(room, self.size * size)))
+        here = radix(f, self.size, first, type, 0, bits, (room, f.at(room, self.size * size)), counts)
         with f.loop(0, self.kept) as loop:
             key = f.load(type, f.at(here, loop.index, size), 1)
             f.store(restored(f, d, ~key if self.descending else key), f.at(y, loop.index, size), 1)
 
-    def _by_pairs(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], room: Value) -> None:
+    def _by_pairs(self, f: Function, isa: Isa, ins: list[Value], outs: list[Value], room: Value, counts: Value) -> None:
         """Keys with their indices, the last key first."""
         wide = self._element != "i64"
         width = 16 if wide else 8
@@ -330,7 +334,7 @@ class Sort(Kernel):
                     return (k << 32) | at
                 return f.insert(f.insert(f.poison("<2 x i64>"), k, 0), at, 1)
 
-            here = radix(f, self.size, first, self._element, 0 if wide else 32, key.bits, both)
+            here = radix(f, self.size, first, self._element, 0 if wide else 32, key.bits, both, counts)
             last = n == len(self._keys) - 1
             with f.loop(0, self.kept if last else self.size) as loop:
                 at = index(f.load(self._element, f.at(here, loop.index, width), 1))

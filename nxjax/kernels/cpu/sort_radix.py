@@ -12,6 +12,7 @@ from typing import Final
 from nxjax.kernels.cpu.ir import Function, Value
 
 DIGITS: Final = 256
+COUNTS: Final = 8 * DIGITS * 4
 
 
 def radix(
@@ -22,6 +23,7 @@ def radix(
     shift: int,
     bits: int,
     room: tuple[Value, Value],
+    counts: Value,
 ) -> Value:
     """Sort ``size`` elements by bits ``shift`` to ``shift + bits`` of their (first) word; gives where they are then.
 
@@ -29,10 +31,10 @@ def radix(
         first: element i to begin with.
         element: an integer type, or ``<2 x i64>``, whose first lane is the key.
         room: memory for the elements, twice.
+        counts: memory of ``COUNTS`` bytes.
     """
     nbytes = 16 if element.startswith("<") else int(element[1:]) // 8
     digits = bits // 8
-    counts = f.alloca("i32", digits * DIGITS)
     zero = f.constant("<16 x i32>", 0)
     with f.loop(0, digits * DIGITS, 16) as loop:
         f.store(zero, f.at(counts, loop.index, 4))
