@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.backends.cpu import call, call_layout
+from nxjax.backends.cpu import call
 from nxjax.transforms.jit import Jitted
 
 X = np.arange(4, dtype=np.float32)
@@ -638,12 +638,6 @@ def test_what_functions_are_besides_calls() -> None:
         f()
     with pytest.raises(TypeError):
         f(nx.asarray(X), nothing=1)
-
-
-def test_an_interpreter_that_is_another_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "version_info", (9, 9, 0))
-    with pytest.raises(call_layout.Unknown, match="another Python"):
-        call_layout.find(Jitted)
 
 
 _END = """

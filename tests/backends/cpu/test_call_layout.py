@@ -1,0 +1,77 @@
+"""Where things lie: what is found is read back, and what is not as expected is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.backends.cpu import call_layout
+from nxjax.backends.cpu.call_layout import Unknown, word
+from nxjax.config import config
+from nxjax.trace.array import DeviceArray
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.jit import Jitted
+
+
+def test_slots_are_where_they_are_found() -> None:
+    layout = call_layout.find(Jitted)
+    data = np.ones(3, np.float32)
+    x = DeviceArray(data, ArrayType((3,), data.dtype))
+    for offset, held in (
+        (layout.array_data, data),
+        (layout.array_type, x.type),
+        (layout.array_buffer, None),
+    ):
+        assert word(id(x) + offset) == id(held)
+    assert word(id(x.type) + layout.type_shape) == id(x.type.shape)
+    assert word(id(x.type) + layout.type_dtype) == id(data.dtype)
+    for offset, name in zip(layout.settings, call_layout.SETTINGS, strict=True):
+        assert word(id(config) + offset) == id(getattr(config, name))
+    f = nx.jit(lambda x: x)
+    f._plans = mark = (1, 2)
+    assert word(id(f) + layout.plans) == id(mark)
+    assert word(id(mark) + layout.tuple_items) == id(1)
+    assert ctypes.string_at(id(b"nxjax") + layout.bytes_data, 5) == b"nxjax"
+
+
+def test_a_class_whose_calls_are_not_pythons_is_refused() -> None:
+    class Plain:
+        __slots__ = ("_plans",)
+
+    with pytest.raises(Unknown, match="tp_call of jit"):
+        call_layout.call_slot(Plain)
+    with pytest.raises(Unknown, match="slot _plans"):
+        call_layout.find(type("Other", (), {}))
+
+
+def test_another_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "version_info", (9, 9, 0))
+        with pytest.raises(Unknown, match="another Python"):
+            call_layout.find(Jitted)
+    variables: dict[str, Any] = {"Py_GIL_DISABLED": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(sysconfig, "get_config_var", variables.get)
+        with pytest.raises(Unknown, match="no global lock"):
+            call_layout.find(Jitted)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "gettotalrefcount", int, raising=False)
+        with pytest.raises(Unknown, match="debug"):
+            call_layout.find(Jitted)
+
+
+def test_where_nothing_is_installed_python_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nxjax.backends.cpu import call
+
+    monkeypatch.setattr(call, "_why", ["another Python"])
+    with nx.config.using(executor="cpu"):
+        f = nx.jit(lambda x: x * 3)
+        for _ in range(5):
+            assert f(np.ones(2, np.float32)).tolist() == [3, 3]
+        assert f._plans is None
