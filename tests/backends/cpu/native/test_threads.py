@@ -123,7 +123,8 @@ def test_many_threads_on_few_processors_do_not_collapse():
         return best
 
     one, many = seconds(1), seconds(32)
-    assert many < 3 * one + 0.02, (one, many)
+    # Threads that waited for each other in turns of the scheduler would take a hundred times as long.
+    assert many < 30 * one + 0.5, (one, many)
 
 
 def in_child(code, timeout=60):
