@@ -171,6 +171,8 @@ def _abs(e: Equation, known: Known) -> Atom | Equation | None:
         return None
     if known.made_by(e.inputs[0], "abs") is not None:
         return e.inputs[0]
+    if e.inputs[0].type.dtype in dtypes.UNSIGNED:
+        return None  # negation wraps around, and has no sign to take away
     inner = known.made_by(e.inputs[0], "neg")
     return None if inner is None else e.replaced(inner.inputs, e.outputs)
 
@@ -186,7 +188,10 @@ def _select_n(e: Equation, known: Known) -> Atom | Equation | None:
     if all(c is cases[0] for c in cases):
         return cases[0]
     number = known.splat(which)
-    return None if number is None else cases[min(max(int(number), 0), len(cases) - 1)]
+    if number is None:
+        return None
+    # Of two cases, any number but 0 takes the second; of more, numbers outside take the nearest.
+    return cases[bool(number)] if len(cases) == 2 else cases[min(max(int(number), 0), len(cases) - 1)]
 
 
 # --- conversions ---

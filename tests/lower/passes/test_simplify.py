@@ -172,3 +172,15 @@ def test_a_loop_whose_results_are_known_does_not_run():
     # Nobody could tell what it does but by waiting for it.
     f = nx.jit(lambda: nx.lax.while_loop(lambda c: c < 10, lambda c: c * 1.0, 0.0))
     assert float(f()) == 0
+
+
+def test_numbers_without_sign_keep_their_negation():
+    x = np.array([0, 1, 94, 255], np.uint8)
+    assert simple(lambda x: nx.lax.abs(nx.lax.neg(x)), x) == ["neg", "abs"]
+    assert simple(lambda x: nx.lax.abs(nx.lax.neg(x)), x.view(np.int8)) == ["abs"]
+
+
+@pytest.mark.parametrize("which", [-1, 0, 1, 7])
+def test_of_two_cases_any_number_but_0_takes_the_second(which):
+    x = np.arange(3.0, dtype=np.float32)
+    simple(lambda x: nx.lax.select_n(nx.full(3, which, "int32"), x, nx.lax.neg(x)), x)
