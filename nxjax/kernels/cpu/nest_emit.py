@@ -38,7 +38,26 @@ def emit(nest: Nest, module: Module, isa: Isa) -> None:
     for size in scratch_sizes(nest):
         places.append(f.at(scratch, offset))
         offset += size
-    w = Writer(nest, f, isa)
+    streamed = [p for p, y in zip(places[len(nest.inputs) :], nest.outputs, strict=False) if y.stream]
+    if streamed:
+        # Stores past the caches want vectors at multiples of their size; what was planned so may have moved since.
+        bits = f.value(0, "i64")
+        for p in streamed:
+            bits = bits | f.cast("ptrtoint", p, "i64")
+        aligned = (bits & 63).eq(0)
+        with f.if_(aligned):
+            _loops(Writer(nest, f, isa, True), places, lo, hi)
+            f.line("fence seq_cst")  # they are seen by whoever is told that this is done
+        with f.if_(~aligned):
+            _loops(Writer(nest, f, isa), places, lo, hi)
+    else:
+        _loops(Writer(nest, f, isa), places, lo, hi)
+    f.ret()
+
+
+def _loops(w: Writer, places: list[Value], lo: Value, hi: Value) -> None:
+    """The items from ``lo`` to ``hi``."""
+    nest, f = w.nest, w.f
     top = Scope({}, {}, places, [None] * len(nest.sizes))
     w.make_depth(top, 0)
     with f.loop(lo, hi) as loop:
@@ -53,9 +72,6 @@ def emit(nest: Nest, module: Module, isa: Isa) -> None:
         for d in range(nest.dealt):
             w.make_depth(scope, d + 1)
         w.kept(scope, nest.dealt, block)
-    if any(y.stream for y in nest.outputs):
-        f.line("fence seq_cst")  # stores past the caches are seen by whoever is told that this is done
-    f.ret()
 
 
 # --- values that are kept from one pass to the next ---
@@ -205,10 +221,11 @@ class Here:
 
 @final
 class Writer:
-    """Writes one nest."""
+    """Writes one nest; ``streams``: large outputs go past the caches."""
 
-    def __init__(self, nest: Nest, f: Function, isa: Isa) -> None:
+    def __init__(self, nest: Nest, f: Function, isa: Isa, streams: bool = False) -> None:
         self.nest = nest
+        self.streams = streams
         self.f = f
         self.isa = isa
         self.facts = nest.facts
@@ -380,7 +397,7 @@ class Writer:
             p = f.at(place, here.at, stride)
             if here.mask is not None:
                 f.store_masked(raw, p, here.mask)
-            elif out.stream and lanes * dtype.itemsize % (self.isa.bits // 8) == 0:
+            elif self.streams and out.stream and lanes * dtype.itemsize % (self.isa.bits // 8) == 0:
                 f.store(raw, p, self.isa.bits // 8, stream=True)
             else:
                 f.store(raw, p)

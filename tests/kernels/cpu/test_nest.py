@@ -1,11 +1,15 @@
 """Loop nests: machine code against the meaning, for random spaces, strides and graphs, cut into items anywhere."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nxjax.backends.cpu.engine import engine
 from nxjax.kernels.cpu.expression import Constant, Node
+from nxjax.kernels.cpu.isa import named
 from nxjax.kernels.cpu.nest import Input, Iota, Nest, Output, Reduction
 from nxjax.ops.arithmetic import add, mul, sub
 from nxjax.ops.compare import gt
@@ -17,6 +21,7 @@ from tests.kernels.cpu.running import ISAS, run
 F32 = np.dtype(np.float32)
 LOWEST = np.float32(-np.inf).tobytes()
 ZERO = np.float32(0).tobytes()
+_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
 def dense(sizes, itemsize, order=None):
@@ -209,3 +214,18 @@ def test_blocks_of_a_reduction(isa, rows):
     wanted = [(x[..., i : i + 300].astype(np.float64) ** 2).sum(-1) for i in range(0, 1000, 300)]
     close(got, np.stack(wanted))
     close(nest.meaning(x)[0], np.stack(wanted))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("offset", [0, 4])
+def test_streams_want_no_alignment(isa, offset):
+    """An output may have been moved since it was planned to go past the caches."""
+    n = 5000
+    nest = Nest((n,), 1, False, (Input(F32, (4,)),), (Node(add, (), (0, 0), F32),), (Output(1, (4,), True),))
+    x, y = np.arange(n, dtype=np.float32), np.zeros(n + 32, np.float32)
+    place = -y.ctypes.data % 64 + offset
+    words = np.array([x.ctypes.data, y.ctypes.data + place], np.uint64)
+    (address,) = engine(named(isa)).addresses([nest])
+    _TYPE(address)(words.ctypes.data, 0, nest.items, None)
+    np.testing.assert_array_equal(y[place // 4 : place // 4 + n], 2 * x)
+    assert not y[place // 4 + n :].any()
