@@ -50,6 +50,7 @@ _PACK_BYTES: Final = 64 << 10  # weights of a block from which on they are laid 
 _PACK_RUN: Final = 4  # blocks of pixels that make it worth while
 _ITEMS: Final = 8  # items that are worth having
 _CHEAP: Final = ("add", "sub", "mul", "max", "min", "clamp", "neg")
+_TAPS: Final = 64  # windows of no more taps have all their addresses made before the first product
 AHEAD: Final = 8  # features: how far ahead weights are asked for
 
 
@@ -228,6 +229,7 @@ class Conv(Kernel):
         # Dimensions that do nothing, and a batch of one, take no instructions.
         self.used = used(problem)
         self.batched = problem.batch > 1
+        self.table = self.unit and 1 < problem.taps <= _TAPS
         # An epilogue of a few cheap steps is written out for every vector of a block.
         cheap = all(isinstance(n, Constant) or n.op.name in _CHEAP for n in self.epilogue.nodes)
         self.direct = cheap and len(self.epilogue.nodes) <= 6
@@ -263,9 +265,10 @@ class Conv(Kernel):
     @property
     def key(self) -> str:
         extras = ",".join(e.text for e in self.extras)
+        flags = f"{'' if self.unit else ' strided'}{' packing' if self.packs else ''}{' table' if self.table else ''}"
         b, dims = self.block, f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         return (
-            f"conv({self.kind}{'' if self.unit else ' strided'}{' packing' if self.packs else ''} {dims} "
+            f"conv({self.kind}{flags} {dims} "
             f"{b.pixels}x{b.vectors}x{b.lanes} {self.dtype.name} "
             f"{self.epilogue.key} [{extras}])"
         )
@@ -376,7 +379,12 @@ class _Writer:
         self.acc = f.alloca(self.acc_type, b.pixels * b.vectors)
         self.out_places = [f.alloca("i64", self.wide) for _ in self.y]
         self.extra_places = [f.alloca("i64", self.wide) for _ in k.extras]
-        self.in_places = f.alloca("i64", self.wide)
+        self.in_places = f.alloca("i64", self.wide * (_TAPS if k.table else 1))
+        if k.table:
+            self.w_places = f.alloca("i64", _TAPS)
+            with f.loop(0, self.at.taps, carry=self.at.first_tap()) as tap:
+                f.store(self.at.weights(tap.carried), f.at(self.w_places, tap.index, 8))
+                tap.next(*self.at.next_tap(tap.carried))
         if k.unit:
             with f.loop(0, self.inputs * k._size, 64) as zero:
                 f.store(f.constant("<16 x i32>", 0), f.at(self.scratch, zero.index))
@@ -454,17 +462,41 @@ class _Writer:
         f, b, at = self.f, self.k.block, self.at
         zero = f.constant(self.acc_type, 0)
         first = at.first_tap()
+        if self.k.table:
+            self._table(start)
+            first = []
         with f.loop(0, at.taps, carry=[*first, *[zero] * (b.pixels * b.vectors)]) as tap:
             now, acc = tap.carried[: len(first)], tap.carried[len(first) :]
-            places, inside = at.tap(start, now)
-            if self.k.unit:
-                places = f.select(inside, places, at.splat(f.cast("ptrtoint", self.scratch, "i64")))
-            f.store(places, self.in_places)
-            rows = [f.load("ptr", f.at(self.in_places, i, 8), 8) for i in range(b.pixels)]
-            place = tap.index * self.inputs * self._row if self.k.packs else at.weights(now)
-            acc = self._features(rows, f.at(self.w_at, place), acc)
-            tap.next(*at.next_tap(now), *acc)
+            places = self.in_places
+            if self.k.table:
+                places = f.at(self.in_places, tap.index, 8 * self.wide)
+            else:
+                self._inputs(start, now, places)
+            rows = [f.load("ptr", f.at(places, i, 8), 8) for i in range(b.pixels)]
+            if self.k.packs:
+                weights = tap.index * self.inputs * self._row
+            elif self.k.table:
+                weights = f.load("i64", f.at(self.w_places, tap.index, 8))
+            else:
+                weights = at.weights(now)
+            acc = self._features(rows, f.at(self.w_at, weights), acc)
+            tap.next(*(at.next_tap(now) if first else []), *acc)
         return tap.results[len(first) :]
+
+    def _inputs(self, start: Value, now: Sequence[Value], room: Value) -> None:
+        """Write where a tap's input of each pixel lies; padding is a row of zeros."""
+        f, at = self.f, self.at
+        places, inside = at.tap(start, now)
+        if self.k.unit:
+            places = f.select(inside, places, at.splat(f.cast("ptrtoint", self.scratch, "i64")))
+        f.store(places, room)
+
+    def _table(self, start: Value) -> None:
+        """Where the inputs of all taps lie: made ahead, so that products never wait for addresses."""
+        f, at = self.f, self.at
+        with f.loop(0, at.taps, carry=at.first_tap()) as tap:
+            self._inputs(start, tap.carried, f.at(self.in_places, tap.index, 8 * self.wide))
+            tap.next(*at.next_tap(tap.carried))
 
     @property
     def _acc_bytes(self) -> int:
