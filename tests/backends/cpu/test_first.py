@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,3 +80,28 @@ def test_donated_arguments_are_gone_after_the_first_run() -> None:
         x = nx.asarray(X)
         np.testing.assert_array_equal(f(x), X + 1)
         assert x.is_deleted()
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, 3.4e38, 2.5, -7.25]
+BINARY = ("add", "sub", "mul", "div", "max", "min", "eq", "lt", "ge", "bitwise_and", "bitwise_xor")
+UNARY = ("neg", "abs", "sqrt", "square", "bitwise_not")
+
+
+def bits(x: Any) -> bytes:
+    """Of NaN only that it is one."""
+    data = np.asarray(x)
+    return (np.where(data == data, data, np.nan).astype(data.dtype) if data.dtype.kind == "f" else data).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_special_values(dtype: str) -> None:
+    d = np.dtype(dtype)
+    values = SPECIAL if d.kind == "f" else [0, 1, 2, 7, np.iinfo(d).max, np.iinfo(d).min, np.iinfo(d).max - 1]
+    x, y = (nx.asarray(np.array(v, d)) for v in zip(*itertools.product(values, values), strict=True))
+    for name, args in [*((n, (x, y)) for n in BINARY), *((n, (x,)) for n in UNARY)]:
+        if name in (("sqrt",) if d.kind != "f" else ("bitwise_and", "bitwise_xor", "bitwise_not")):
+            continue
+        f = nx.jit(getattr(nx.lax, name))
+        first = f(*args)
+        assert type(executable(f)) is FirstByMeaning, name
+        assert bits(first) == bits(f(*args)), name
