@@ -81,18 +81,32 @@ class Vectors:
     def places(self, f: Function, vector: Value, stride: int, count: int) -> list[tuple[Value, Value | None]]:
         """`place` of ``count`` vectors, ``stride`` bytes apart."""
         size = self.dtype.itemsize
-        if not (self.clip and len(self.components) == 1 and stride == size >= 4 and self.dtype.kind == "i"):
+        if not (self.clip and self.has_lanes and stride == size):
             return [self.place(f, f.at(vector, i * stride)) for i in range(count)]
         # Numbers are moved inside all at once, which scalar instructions do one by one; then memory takes them apart.
         (c,) = self.components
         type = f"<{count} x i{8 * size}>"
-        x = self._wrapped(f, f.load(type, f.at(vector, c.offset)))
-        x = f.intrinsic("smax", type, x, f.constant(type, 0))
-        x = f.intrinsic("smin", type, x, f.constant(type, c.bound))
+        x, _ = self.lanes(f, f.load(type, f.at(vector, c.offset)))
         room = f.alloca(type)
         f.store(x, room)
         loaded = [f.load(f"i{8 * size}", f.at(room, i, size)).convert("i64") for i in range(count)]
         return [(_times(index, c.stride), None) for index in loaded]
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether `lanes` knows them: signed numbers of one component, that hold all that they are compared with."""
+        largest = (1 << (8 * self.dtype.itemsize - 1)) - 1
+        wide = self.dtype.kind == "i" and self.dtype.itemsize >= 4
+        return wide and len(self.components) == 1 and max(self.components[0].bound, self.wrap) <= largest
+
+    def lanes(self, f: Function, x: Value) -> tuple[Value, Value | None]:
+        """Many signed numbers of one component, moved inside; or as they are, and which of them are inside."""
+        (c,) = self.components
+        x = self._wrapped(f, x)
+        if not self.clip:
+            return x, x.ule(c.bound)
+        x = f.intrinsic("smax", x.type, x, f.constant(x.type, 0))
+        return f.intrinsic("smin", x.type, x, f.constant(x.type, c.bound)), None
 
     def guess(self, f: Function, vector: Value) -> Value:
         """As `place`, some element's where the vector is outside: for asking the caches early."""
