@@ -50,7 +50,9 @@ def with_onnx(f: Callable[..., Any], params: Any, x: Any) -> dict[str, Work]:
             path = Path(folder) / "net.onnx"
             path.write_bytes(data)
             core = openvino.Core()
-            net = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32"})
+            net = core.compile_model(
+                core.read_model(path), "CPU", {"INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32"}
+            )
         request = net.create_infer_request()
         found["OpenVINO"] = lambda: request.infer({0: x})
     return found
@@ -164,13 +166,18 @@ def networks(rng: np.random.Generator) -> Iterator[Figure]:
         yield compared(f"{name} b1", compiled(model.apply, params, x), with_onnx(model.apply, params, x), bar=1.0)
 
 
-def quantized() -> Iterator[Figure]:
-    """int8 beside our own float32; the bar holds for processors without VNNI."""
+def quantized(rng: np.random.Generator) -> Iterator[Figure]:
+    """int8 beside our own float32; the bar holds for processors without VNNI (``NXJAX_CPU_ISA=avx512-base``)."""
+    layer = {"w": (rng.normal(size=(3, 3, 64, 64)) / 24).astype(np.float32), "b": np.zeros(64, np.float32)}
+    image = rng.normal(size=(8, 56, 56, 64)).astype(np.float32)
     model = MODELS["mobilenet_v2"]
-    params, x = model.init(0), model.example(1)
-    q = nx.quantize(model.apply, "int8", calibrate=[(params, model.example(i)) for i in range(2)], progress=False)
-    times = interleaved(compiled(q, params, x), compiled(model.apply, params, x))
-    yield Figure("int8 mobilenet_v2 b1", *times, "our float32", 1 / 1.3)
+    for name, f, params, x in (
+        ("int8 conv 3x3 64-64 56x56 b8", conv, layer, image),
+        ("int8 mobilenet_v2 b1", model.apply, model.init(0), model.example(1)),
+    ):
+        q = nx.quantize(f, "int8", calibrate=[(params, x)], progress=False)
+        times = interleaved(compiled(q, params, x), compiled(f, params, x))
+        yield Figure(name, *times, "our float32", 1 / 1.3)
 
 
 def figures() -> Iterator[Figure]:
@@ -178,4 +185,4 @@ def figures() -> Iterator[Figure]:
     yield from single(rng)
     yield from gradient(rng)
     yield from networks(rng)
-    yield from quantized()
+    yield from quantized(rng)
