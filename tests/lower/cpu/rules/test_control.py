@@ -1,0 +1,80 @@
+"""Loops, choices and effects as steps of the tape."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.errors import ExecutionError
+from nxjax.experimental import io_callback
+from nxjax.lower.cpu.lower import lower
+from nxjax.lower.cpu.tape import Branch, Host, Repeat, While, walk
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def kinds(function, *args):
+    opened, _ = nx.make_jaxpr(function)(*args).close_over()
+    return [type(s) for s in walk(lower(opened).steps)]
+
+
+def test_loops_and_choices_are_steps():
+    assert Repeat in kinds(lambda x: nx.lax.scan(lambda c, r: (c + r, c * r), x[0], x), X)
+    assert While in kinds(lambda x: nx.lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, x), X)
+    found = kinds(lambda p, x: nx.lax.cond(p, lambda v: v + 1, lambda v: v * 2, x), True, X)
+    assert Branch in found and Host not in found
+    # A choice per element is a selection, a loop of one turn its body.
+    assert Branch not in kinds(nx.vmap(lambda p, x: nx.lax.cond(p, nx.sin, nx.cos, x)), X[:, 0] > 3, X)
+    assert Repeat not in kinds(lambda x: nx.lax.scan(lambda c, r: (c + r, c * r), x[0], x[:1]), X)
+
+
+@pytest.mark.parametrize("index", [-7, 0, 1, 2, 9])
+def test_an_index_out_of_range_is_moved_into_it(index):
+    f = nx.jit(lambda i, x: nx.lax.switch(i, [lambda v: v, lambda v: v + 1, lambda v: v + 2], x))
+    with nx.config.using(executor="cpu"):
+        np.testing.assert_array_equal(np.asarray(f(nx.array(index), nx.array(X))), X + min(max(index, 0), 2))
+
+
+def test_a_result_may_be_any_operand():
+    def f(p, x, y):
+        return nx.lax.cond(p, lambda a, b: (a, b, a.T), lambda a, b: (b, a, b.T), x, y)
+
+    with nx.config.using(executor="cpu"):
+        for p in (True, False):
+            x, y = (X, X + 1) if p else (X + 1, X)
+            for got, expected in zip(nx.jit(f)(nx.array(p), X, X + 1), (x, y, x.T), strict=True):
+                np.testing.assert_array_equal(np.asarray(got), expected)
+
+
+def test_effects_run_once_per_turn_in_order():
+    seen = []
+
+    def body(c, r):
+        nx.debug.callback(lambda v: seen.append(("row", float(v))), r[0])
+        c = nx.lax.cond(r[0] > 3, lambda v: (nx.debug.callback(lambda: seen.append("large")), v)[1], lambda v: v, c)
+        return c + 1, None
+
+    with nx.config.using(executor="cpu"):
+        nx.block_until_ready(nx.jit(lambda x: nx.lax.scan(body, 0.0, x)[0])(nx.array(X)))
+    assert seen == [("row", 0.0), ("row", 3.0), ("row", 6.0), "large", ("row", 9.0), "large"]
+
+
+def test_an_error_of_a_callback_ends_the_loop_and_is_the_cause():
+    calls = []
+
+    def fails(v):
+        calls.append(float(v))
+        if v > 1:
+            raise KeyError("not there")
+        return v
+
+    def f(x):
+        shape = nx.ShapeDtypeStruct((), nx.float32)
+        return nx.lax.fori_loop(0, 5, lambda i, c: io_callback(fails, shape, c) + 1, x)
+
+    with nx.config.using(executor="cpu"):
+        with pytest.raises(ExecutionError, match="KeyError: 'not there'") as caught:
+            nx.block_until_ready(nx.jit(f)(nx.array(0.0)))
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert calls == [0.0, 1.0, 2.0]
+        # The next call is as good as the first.
+        assert float(nx.jit(lambda x: x + 1)(nx.array(1.0))) == 2.0
