@@ -143,7 +143,7 @@ class Gather(Kernel):
         whole = side.size // lanes * lanes
         with f.loop(0, whole, lanes) as loop:
             vector, target, source = moved(f, at, loop.index, side.strides)
-            index, inside = v.lanes(f, f.load(type, vector))
+            index, inside = v.lanes(f, f.load(type, f.at(vector, v.components[0].offset)))
             places = f.emit(pointers, f"getelementptr i32, ptr {source.name}, {type} {index.name}")
             mask = inside or f.constant(bits, True)
             other = f.splat(filler, lanes) if filler is not None else f.poison(type)

@@ -29,6 +29,18 @@ def test_rows_in_any_items(name, clip, width, count):
         assert y.tobytes() == wanted.tobytes()
 
 
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("clip", [False, True])
+def test_a_number_that_does_not_begin_its_vector(name, clip):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1000).astype(np.float32)
+    i = rng.integers(-1000, 1000, (2, 333)).astype(np.int32)
+    vectors = Vectors(i.dtype, (Component(4 * 333, 999, 4),), clip, 1000)
+    kernel = Gather([Side(333, (4, 4, 0))], Move((), (), (), 4), vectors, np.float32(7).tobytes())
+    (y,) = run(kernel, x, i, name=name)
+    assert y.tobytes() == x[i[1]].tobytes()
+
+
 def test_points_that_are_one_run_are_one_loop():
     assert joined([Side(2, (12, 0)), Side(1, (5, 5)), Side(3, (4, 0))]) == (Side(6, (4, 0)),)
     assert joined([Side(2, (12, 8)), Side(3, (4, 0))]) == (Side(2, (12, 8)), Side(3, (4, 0)))
