@@ -195,7 +195,8 @@ def test_loops_and_random_numbers(mesh: Mesh) -> None:
     np.testing.assert_allclose(trace, X.sum() * 1.5 ** np.arange(3), rtol=1e-6)
     key = nx.random.key(3)
     there = nx.jit(lambda k: nx.random.normal(k, (8, 4)), out_shardings=s)(key)
-    np.testing.assert_array_equal(there, nx.random.normal(key, (8, 4)))
+    # On the devices and in host memory two executors compute, whose erf_inv differ in the last bit.
+    np.testing.assert_allclose(there, nx.random.normal(key, (8, 4)), rtol=5e-7)
 
 
 def test_programs_in_flight_keep_no_other_from_starting(mesh: Mesh) -> None:
@@ -233,7 +234,8 @@ def test_equal_programs_are_compiled_once_for_each_place(mesh: Mesh) -> None:
 
     f = nx.jit(lambda x: nx.cos(x) + 0.123)
     a, b = nx.device_put(X, NamedSharding(mesh, P("x"))), nx.device_put(X, NamedSharding(mesh, P("y")))
-    with nx.config.using(cache_dir=""):
+    # By one executor, also where an argument lies nowhere.
+    with nx.config.using(cache_dir="", executor="xla"):
         start = backend.compilations
         for x in (a, b, a, X, b):
             f(x)
