@@ -407,10 +407,13 @@ class _Writer:
             self.places = [v for v, e in zip(extras, k.extras, strict=True) if not e.row]
             self.places += zip(y_at, out_words, self.out_places, strict=True)
             if k.packs:
+                self.next_w = f.at(self.w_at, w_block)
                 self._pack()
             first = chunk * run
             last = f.intrinsic("smin", "i64", first + run, tiles)
+            self.run = run
             with f.loop(first, last) as tile:
+                self.turn = tile.index - first
                 self._tile(tile.index * b.pixels)
         f.ret()
 
@@ -479,7 +482,13 @@ class _Writer:
                 weights = f.load("i64", f.at(self.w_places, tap.index, 8))
             else:
                 weights = at.weights(now)
-            acc = self._features(rows, f.at(self.w_at, weights), acc)
+            ahead = None
+            if self.k.packs:
+                # Each turn of the item asks for the taps of the next channels' weights that are its share.
+                mine = tap.index.urem(self.run).eq(self.turn)
+                place = f.load("i64", f.at(self.w_places, tap.index, 8)) if self.k.table else at.weights(now)
+                ahead = f.select(mine, f.at(self.next_w, place), self.w_at), f.select(mine, self.w_c, 0)
+            acc = self._features(rows, f.at(self.w_at, weights), acc, ahead)
             tap.next(*(at.next_tap(now) if first else []), *acc)
         return tap.results[len(first) :]
 
@@ -502,21 +511,26 @@ class _Writer:
     def _acc_bytes(self) -> int:
         return WORK[self.k.kind].itemsize
 
-    def _features(self, rows: Sequence[Value], weights: Value, acc: Sequence[Value]) -> Sequence[Value]:
-        """One tap: products of all features, added to ``acc``."""
+    def _features(
+        self, rows: Sequence[Value], weights: Value, acc: Sequence[Value], ahead: tuple[Value, Value] | None
+    ) -> Sequence[Value]:
+        """One tap: products of all features, added to ``acc``; ``ahead``: rows to ask for, first and step."""
         f, k = self.f, self.k
         unroll = 4 if k.unit else 1
         whole = self.inputs & -unroll
         step = self._row if k.packs else self.w_c
-        with f.loop(0, whole, unroll, carry=[weights, *acc]) as c:
-            at, *now = c.carried
+        with f.loop(0, whole, unroll, carry=[weights, ahead[0] if ahead else weights, *acc]) as c:
+            at, wanted, *now = c.carried
             for u in range(unroll):
-                if not k.packs:
-                    self._prefetch(at)
+                if ahead:
+                    self._fetch(wanted)
+                    wanted = f.at(wanted, ahead[1])
+                else:
+                    self._fetch(f.at(at, self.far))
                 now = self._products(rows, c.index, u, at, now)
                 at = f.at(at, step)
-            c.next(at, *now)
-        at, *now = c.results
+            c.next(at, wanted if ahead else at, *now)
+        at, _, *now = c.results
         if unroll == 1:
             return now
         with f.loop(whole, self.inputs, carry=[at, *now]) as c:
@@ -538,18 +552,16 @@ class _Writer:
             target, now = tap.carried[0], tap.carried[1:]
             with f.loop(0, self.inputs, carry=[f.at(source, at.weights(now)), target]) as row:
                 here, there = row.carried
-                self._prefetch(here)
+                self._fetch(f.at(here, self.far))
                 for v in range(self.k.block.vectors):
                     f.store(f.load(self.acc_type, f.at(here, v * lanes)), f.at(there, v * lanes))
                 row.next(f.at(here, self.w_c), f.at(there, self._row))
             tap.next(row.results[1], *at.next_tap(now))
 
-    def _prefetch(self, at: Value) -> None:
-        """Ask for the weights of a feature further on: rows of weights that are not packed lie in different pages."""
-        f = self.f
-        ahead = f.at(at, self.far)
-        for line in range(0, self.k.block.channels * self._acc_bytes, 64):
-            f.prefetch(f.at(ahead, line))
+    def _fetch(self, at: Value) -> None:
+        """Ask for a row of weights, which is anywhere: rows that are not packed lie in different pages."""
+        for line in range(0, self._row, 64):
+            self.f.prefetch(self.f.at(at, line))
 
     def _products(
         self, rows: Sequence[Value], index: Value, ahead: int, at: Value, acc: Sequence[Value]
