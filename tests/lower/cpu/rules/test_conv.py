@@ -149,3 +149,25 @@ def test_nothing_and_one(shape):
     (y,) = ran(program(f, np.ones(shape, np.float32), w), np.ones(shape, np.float32), w)
     assert y.shape == (*shape[:3], 4)
     np.testing.assert_array_equal(y, np.full(y.shape, 3.0))
+
+
+@pytest.mark.parametrize("name", isa.possible())
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "groups"), [(14, 64, 256, 1), (9, 150, 160, 1), (8, 128, 128, 2)]
+)
+def test_large_weights_are_laid_together(name, size, inputs, outputs, groups):
+    """Small whole numbers: every sum is exact, in whatever order."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, (2, size, size, inputs)).astype(np.float32)
+    w = rng.integers(-3, 4, (3, 3, inputs // groups, outputs)).astype(np.float32)
+
+    def f(x, w):
+        return nx.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAST, feature_group_count=groups)
+
+    with nx.config.using(cpu_isa=name):
+        found = program(f, x, w)
+        (y,) = ran(found, x, w)
+    if name == "avx512" and groups == 1:
+        assert any("packing" in k.key for k in kernels(found)), str(found)
+    with nx.config.using(executor="reference"):
+        np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
