@@ -29,6 +29,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the texts in tests/golden")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The cases of a test in the order of their names, so that processes which share the work agree on it."""
+    first: dict[str, int] = {}
+    for i, item in enumerate(items):
+        first.setdefault(item.nodeid.split("[")[0], i)
+    items.sort(key=lambda item: (first[item.nodeid.split("[")[0]], item.nodeid))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest):
     """``golden(name, text)``: ``text`` equals tests/golden/name."""

@@ -73,7 +73,7 @@ def test_equals_eval(name, arity, params, isa_name):
 
 
 @pytest.mark.parametrize("isa_name", ISAS)
-@pytest.mark.parametrize("old", REAL, ids=lambda d: d.name)
+@pytest.mark.parametrize("old", sorted(REAL, key=lambda d: d.name), ids=lambda d: d.name)
 def test_conversion_equals_eval(old, isa_name):
     xs = grid((old,))
     prepare([("convert_element_type", (old,), new, {"dtype": new}) for new in REAL], isa_name)
