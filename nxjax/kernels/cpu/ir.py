@@ -9,6 +9,7 @@ what a kernel computes is what it says.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -54,9 +55,18 @@ def is_float(type: str) -> bool:
     return element(type) in FLOATS
 
 
-@lru_cache(4096)
 def number(scalar: str, value: float | int | bool) -> str:
-    """A constant as LLVM spells it; floats by their bits, so that nothing is rounded twice."""
+    """A constant as LLVM spells it; floats by their bits, so that nothing is rounded twice.
+
+    >>> number("double", 0.0) == number("double", -0.0)
+    False
+    """
+    # Zeros are told apart, which are equal as keys.
+    return _number(scalar, value, not value and math.copysign(1.0, value) < 0)
+
+
+@lru_cache(4096)
+def _number(scalar: str, value: float | int | bool, negative_zero: bool) -> str:
     if scalar == "float":
         (single,) = struct.unpack("<f", struct.pack("<f", _clipped(value)))
         return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"

@@ -192,13 +192,17 @@ def expansion(op: Op, types: Sequence[ArrayType], params: dict[str, Any], expand
     """The program of ``op.expand`` (or of ``expand``) for operands of ``types``; staged once for equal ones."""
     expand = op.expand if expand is None else expand
     try:
-        return _expansion(op, tuple(types), tuple(params.items()), expand)
+        # Equal as keys and not the same are 0.0 and -0.0, 1 and True.
+        told = tuple([(type(v), repr(v)) for v in params.values() if isinstance(v, (int, float, complex))])
+        return _expansion(op, tuple(types), tuple(params.items()), told, expand)
     except TypeError:  # parameters that do not hash
         return _staged(op, types, params, expand)
 
 
 @lru_cache(4096)
-def _expansion(op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...], expand: Any) -> Program:
+def _expansion(
+    op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...], told: Any, expand: Any
+) -> Program:
     return _staged(op, types, dict(params), expand)
 
 

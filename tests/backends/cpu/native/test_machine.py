@@ -14,6 +14,7 @@ _PRELUDE = """
 import ctypes, gc, os, signal, sys, threading, time
 import numpy as np
 from nxjax.config import config
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 config.update("num_threads", 2)
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.lower.cpu.tape import Buffer, Call, Copy, Counter, Ref, Repeat, While
@@ -44,18 +45,17 @@ def counts():
 
 def child(code, *, wait=None, send=signal.SIGINT, timeout=60):
     """The output of a process that runs ``code``; once it has said ``wait`` and worked a while, it gets a signal."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PRELUDE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        if wait is not None:
-            assert process.stdout.readline() == wait + "\n", process.communicate()[1]
-            time.sleep(0.3)
-            process.send_signal(send)
-        out, err = process.communicate(timeout=timeout)
-    except BaseException:
-        process.kill()
-        raise
+    command = [sys.executable, "-c", _PRELUDE + code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            if wait is not None:
+                assert process.stdout.readline() == wait + "\n", process.communicate()[1]
+                time.sleep(0.3)
+                process.send_signal(send)
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
     assert process.returncode == 0, (process.returncode, out, err)
     return out
 
