@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -42,8 +42,14 @@ def compile_text(
 def compile_options(c: Client, placement: Placement | None) -> Any:
     """What the compiler has to know besides the text: devices, and that one program is cut over all of them."""
     options = c.xla_client.CompileOptions()
+    overrides: list[tuple[str, str]] = []
     if joined_timeout:
-        options.env_option_overrides = [("xla_cpu_collective_timeout_seconds", str(joined_timeout[0]))]
+        overrides.append(("xla_cpu_collective_timeout_seconds", str(joined_timeout[0])))
+    if placement is not None and len(placement.devices) > 1:
+        # XLA ends the process when a thread is this late, which a busy machine makes it: 40 s by default.
+        overrides.append(("xla_cpu_collective_call_terminate_timeout_seconds", str(_LATEST)))
+    if overrides:
+        options.env_option_overrides = overrides
     if placement is None:
         if joined_timeout:  # several processes: device 0 of the world need not be ours
             options.device_assignment = c.xla_client.DeviceAssignment.create(np.array([[c.device.id]]))
@@ -63,6 +69,8 @@ def compile_options(c: Client, placement: Placement | None) -> Any:
     return options
 
 
+# Seconds that one device of this process waits for another.
+_LATEST: Final = 600
 # Seconds that a collective waits for other processes; set when this process has joined some.
 joined_timeout: list[int] = []
 # Called before a program that all processes run together: with its text the first time, later with nothing.
