@@ -283,6 +283,30 @@ joined: dict[str, Any] = {}
 making: list[Callable[[Callable[[], Any]], Any]] = []
 
 
+@contextmanager
+def _enough_threads(devices: int) -> Generator[None]:
+    """The client that is made inside has threads for several collectives of each device at once.
+
+    XLA's CPU client has a pool of as many threads as devices, or as the variable NPROC says if that is more.
+    Collectives of one device that do not depend on each other wait in threads of their own, so with one for each device
+    some device may find none left: all wait for it, until XLA ends the process.
+    """
+    before = os.environ.get("NPROC")
+    if devices > 1:
+        os.environ["NPROC"] = str(max(_THREADS * devices, os.cpu_count() or 1, int(before or 0)))
+    try:
+        yield
+    finally:
+        if devices > 1:
+            if before is None:
+                del os.environ["NPROC"]
+            else:
+                os.environ["NPROC"] = before
+
+
+_THREADS: Final = 16  # for each device
+
+
 def client() -> Client:
     """The CPU client of the process, made at first use.
 
@@ -295,7 +319,8 @@ def client() -> Client:
         count = cpu_device_count()
 
         def make() -> Any:
-            return xla_client.make_cpu_client(num_devices=count, **joined)
+            with _enough_threads(count):
+                return xla_client.make_cpu_client(num_devices=count, **joined)
 
         found = _made["cpu"] = Client(making[0](make) if making else make(), "cpu")
         found_count[0] = count
