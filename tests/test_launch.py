@@ -53,7 +53,8 @@ def test_restarts_go_on_until_all_end_well(tmp_path: Path, capfd: pytest.Capture
 
 def test_a_launcher_that_is_ended_ends_its_processes(tmp_path: Path) -> None:
     program = tmp_path / "wait.py"
-    program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(1000)")
+    # A line in one write, since both processes write to one pipe.
+    program.write_text("import os, time\nos.write(1, f'{os.getpid()}\\n'.encode())\ntime.sleep(1000)")
     job = subprocess.Popen([PY, "-m", "nxjax.launch", "-n", "2", str(program)], stdout=subprocess.PIPE, text=True)
     assert job.stdout is not None
     pids = [int(job.stdout.readline()) for _ in range(2)]
