@@ -32,7 +32,7 @@ from nxjax.demo.parallel.train import train
 from nxjax.demo.parallel.model import Size
 folder, delay = sys.argv[1], float(sys.argv[2])
 def say(n, loss):
-    print("step", n, "loss", repr(loss), flush=True)
+    print(f"step {{n}} loss {{loss!r}}\\n", end="", flush=True)  # one write, since processes share a pipe
     if n == 2 and delay and nx.process_index() == 1 and not os.path.exists(folder + ".killed"):
         open(folder + ".killed", "w").close()
         threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
