@@ -14,6 +14,7 @@ import numpy as np
 from nxjax.backends import large, placing, registry
 from nxjax.backends.base import Executable, Placement
 from nxjax.backends.reference.quiet import quiet
+from nxjax.config import config
 from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped
 from nxjax.trace.program import Equation, Program, Var
@@ -69,11 +70,11 @@ class Dispatcher:
     def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable:
         backend = registry.for_device(device)
         return program.derive(
-            ("executable", backend.name, donate), lambda: self._by_fingerprint(program, backend, donate)
+            ("executable", backend.name, config.cpu_isa, donate), lambda: self._by_fingerprint(program, backend, donate)
         )
 
     def _by_fingerprint(self, program: Program, backend: Any, donate: tuple[int, ...]) -> Executable:
-        key = (backend.name, program.fingerprint, donate)
+        key = (backend.name, config.cpu_isa, program.fingerprint, donate)
         found = self._by_content.get(key)
         if found is None:
             if len(self._by_content) >= 4096:

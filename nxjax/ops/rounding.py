@@ -95,7 +95,11 @@ class ReducePrecision(LinearOp, Unary):
         wide = x.astype(np.float64)
         mantissa, exponent = np.frexp(wide)
         # Nearest even at the last kept bit: the implicit leading one makes mantissa_bits + 1 significant bits.
-        rounded = np.ldexp(np.rint(np.ldexp(mantissa, mantissa_bits + 1)), exponent - mantissa_bits - 1)
+        kept = np.rint(np.ldexp(mantissa, mantissa_bits + 1))
+        if mantissa_bits == 0:
+            # The last kept bit is the exponent's own; all formats have odd biases.
+            kept = np.where((mantissa == np.copysign(0.75, wide)) & (exponent % 2 == 0), np.copysign(1.0, wide), kept)
+        rounded = np.ldexp(kept, exponent - mantissa_bits - 1)
         bias = 2 ** (exponent_bits - 1) - 1
         largest = np.ldexp(2 - 2.0**-mantissa_bits, bias)
         out = np.where(np.abs(rounded) > largest, np.copysign(np.inf, wide), rounded)

@@ -373,6 +373,7 @@ def _state() -> Any:
         config.default_device,
         config.enable_x64,
         config.executor,
+        config.cpu_isa,
         config.disable_jit,
     )
 

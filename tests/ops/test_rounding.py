@@ -29,10 +29,11 @@ def test_round(method):
     )
 
 
-@pytest.mark.parametrize(("exponent", "mantissa"), [(5, 10), (8, 7), (4, 3), (5, 2)])
+@pytest.mark.parametrize(("exponent", "mantissa"), [(5, 10), (8, 7), (4, 3), (5, 2), (8, 0), (3, 0), (2, 1)])
 def test_reduce_precision(exponent, mantissa):
     x = np.random.default_rng(0).normal(size=50).astype(np.float32) * np.float32(10.0) ** np.arange(-25, 25)
-    x = np.append(x, [np.inf, -np.inf, np.nan, 0.0]).astype(np.float32)
+    # Ties: to even, which without mantissa bits is an even exponent.
+    x = np.append(x, [np.inf, -np.inf, np.nan, 0.0, 0.75, -0.75, 1.5, 3.0, -6.0, 1.25, 1.75]).astype(np.float32)
     check_op(
         ops.reduce_precision,
         [sample(x, exponent_bits=exponent, mantissa_bits=mantissa, differentiable=False)],

@@ -62,7 +62,7 @@ class Layout:
     settings: tuple[int, ...]
 
 
-SETTINGS: Final = ("disable_jit", "enable_x64", "executor", "default_device")
+SETTINGS: Final = ("disable_jit", "enable_x64", "executor", "default_device", "cpu_isa")
 
 
 class Unknown(Exception):

@@ -306,8 +306,8 @@ def reduce_precision(s: Site) -> Value:
     bits = wide.bitcast(i64) & 0x7FFFFFFFFFFFFFFF
     cut = 52 - mantissa_bits
     if cut > 0:
-        # Without stored bits the last kept one is the leading one: a half always rounds up to the even 2.
-        odd = bits.lshr(cut) & 1 if mantissa_bits else 1
+        # Without stored bits the last kept one is the exponent's.
+        odd = bits.lshr(cut) & 1
         bits = (bits + odd + ((1 << (cut - 1)) - 1)) & -(1 << cut)
     size = bits.bitcast(wide.type)
     bias = 2 ** (exponent_bits - 1) - 1

@@ -179,8 +179,16 @@ def _key(e: Equation) -> Any:
     """Equal for equations with equal results; None: it has no such key."""
     operands = tuple([a if isinstance(a, Var) else (a.type.dtype, a.value.numpy().tobytes()) for a in e.inputs])  # pyright: ignore
     try:
-        key = (e.op, operands, tuple(e.params.items()), *[(v.type.shape, v.type.dtype) for v in e.outputs])
+        params = tuple([(name, _exact(value)) for name, value in e.params.items()])
+        key = (e.op, operands, params, *[(v.type.shape, v.type.dtype) for v in e.outputs])
         hash(key)
     except TypeError:
         return None
     return key
+
+
+def _exact(value: Any) -> Any:
+    """A parameter as a key that tells 0.0 from -0.0 and 1 from True, which are equal."""
+    if type(value) is tuple:
+        return tuple([_exact(v) for v in value])  # pyright: ignore[reportUnknownVariableType]
+    return value.hex() if isinstance(value, float) else (type(value), value)  # pyright: ignore[reportUnknownVariableType]

@@ -161,3 +161,15 @@ def test_clear_caches_keeps_what_is_in_use():
     y = ours(1000)
     CpuBackend().clear()
     np.testing.assert_array_equal(y.numpy(), np.arange(1000))
+
+
+def test_another_instruction_set_is_another_executable() -> None:
+    f = nx.jit(lambda x: nx.numpy.sin(x) + 1)
+    x = np.arange(100, dtype=np.float32)
+    for _ in range(4):
+        f(x)  # the last ones in machine code, which looks at the setting, too
+    with nx.config.using(cpu_isa="portable"):
+        y = f(x)
+        assert f._cache_size() == 2
+        assert "<8 x float>" in f.lower(x).as_text(dialect="llvm")
+    np.testing.assert_allclose(y, f(x), rtol=1e-6)
