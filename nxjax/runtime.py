@@ -181,7 +181,8 @@ def device_get(x: Any) -> Any:
 
 def block_until_ready(x: Any) -> Any:
     """Wait until every array of the tree is computed; gives the tree back."""
-    for leaf in tree.leaves(x):
+    # Taking one array for a tree takes longer than a small program runs.
+    for leaf in (x,) if type(x) is DeviceArray else tree.leaves(x):
         if isinstance(leaf, DeviceArray):
             wait_for(leaf)
         elif callable(wait := getattr(leaf, "block_until_ready", None)) and not isinstance(leaf, Tracer):
