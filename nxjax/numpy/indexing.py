@@ -369,7 +369,8 @@ def read(
             return simple
     plan = make_plan(x.shape, entries, wrap_negative_indices)
     out = x
-    if plan.empty:
+    if plan.empty or 0 in plan.final:
+        # No gather: a slice of one element would be larger than an empty axis.
         return wrap(np.zeros(plan.final, x.dtype), x.type.weak)
     if plan.axes:
         from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode

@@ -22,10 +22,11 @@ def evaluate(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
 
     for e, dead in zip(program.equations, program.last_use, strict=True):
         y = e.op.eval(*[value(a) for a in e.inputs], **e.params)
+        # NumPy gives scalars where it could give arrays without dimensions.
         if e.op.multi:
-            env.update(zip(e.outputs, y, strict=True))
+            env.update(zip(e.outputs, map(np.asarray, y), strict=True))
         else:
-            env[e.outputs[0]] = y
+            env[e.outputs[0]] = y if type(y) is np.ndarray else np.asarray(y)
         for v in dead:
             env.pop(v, None)
     return [value(a) for a in program.outputs]

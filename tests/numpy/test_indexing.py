@@ -38,6 +38,8 @@ READS = {
     "true": lambda m, x: x[True],
     "false": lambda m, x: x[False],
     "empty array": lambda m, x: x[np.zeros((0,), int)],
+    "empty array of an empty axis": lambda m, x: x[3:][np.zeros((2, 0), int)],
+    "array of an empty axis, no elements": lambda m, x: x[3:, :, 5:][np.zeros(2, int)],
     "nothing": lambda m, x: x[()],
 }
 

@@ -9,6 +9,7 @@ from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.elementary import sin
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
+from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.trace.text import parse_program, to_text
@@ -53,6 +54,11 @@ PROGRAMS = {
     "linear algebra": lambda x: nx.linalg.inv(nx.eye(3) * x),
     "softmax": lambda x: nx.nn.softmax(x),
 }
+
+
+def test_what_the_meaning_gives_are_arrays():
+    program = nx.make_jaxpr(lambda x: (nx.lax.clz(x), nx.lax.pad(x, np.uint8(1), [])))(np.uint8(3))
+    assert [type(y) for y in evaluate(program, [np.array(3, np.uint8)])] == [np.ndarray, np.ndarray]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
