@@ -259,3 +259,11 @@ def block_for(along: str, columns: int, depth: int) -> int:
     else:
         block = -(-columns // 2) if columns * depth > 1 << 18 and columns >= 1024 else columns
     return min(BLOCK, -(-min(max(block, 64), columns) // 64) * 64)
+
+
+def pieces_for(along: str, depth: int, row: int) -> int:
+    """How many pieces a matrix with rows of ``row`` bytes is cut into along its depth, where its rows are added.
+
+    Pieces are at least 2 MiB, so that their sums, which go to memory, are nothing beside them.
+    """
+    return min(16, depth * row >> 21, depth) if along == "columns" else 1

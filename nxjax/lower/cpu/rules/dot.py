@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, gemv, isa
-from nxjax.kernels.cpu.epilogue import Epilogue, Operand
+from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.gemm import Axis
 from nxjax.kernels.cpu.gemm_plan import Matrix, plan, sums_of
@@ -280,7 +280,7 @@ class _Products:
             end,
             m.others,
             [Axis(d.size, d.left, d.right, d.others) for d in batch],
-            constant=isinstance(right, Known),
+            constant=isinstance(right, Known) or self.b.is_held(right),
             narrow=self.narrow,
         )
         if made.pack is None:
@@ -310,11 +310,16 @@ class _Products:
             few = b.dense(View(left.ref, sizes, (*steps, m.left, depth.left), left.dtype))
             steps = [s if d.left else 0 for s, d in zip(few.strides, batch, strict=False)]
             row = few.strides[-2]
+        sums = sums_of(left.dtype, dtype, end.product, depth.size)
+        pieces = gemv.pieces_for(along, depth.size, n.size * dtype.itemsize)
+        if pieces > 1 and not batch:
+            self.in_pieces(few, right.view(b) if isinstance(right, Known) else right, row, m, n, depth, end, pieces)
+            return True
         kernel = gemv.Gemv(
             m.size,
             left.dtype,
             dtype,
-            sums_of(left.dtype, dtype, end.product, depth.size),
+            sums,
             along,
             n.size,
             depth.size,
@@ -328,3 +333,61 @@ class _Products:
         many = right.view(b) if isinstance(right, Known) else right
         b.call(kernel, [few, many, *self.operands], self.outs, kernel.integers)
         return True
+
+    def in_pieces(
+        self, few: View, many: View, row: int, m: Dim, n: Dim, depth: Dim, end: Epilogue, pieces: int
+    ) -> None:
+        """Rows of ``few`` times whole rows of a large matrix, ``pieces`` of its depth at a time, and the sum of those.
+
+        Memory gives long runs much faster than short ones, and this leaves runs whole for any number of threads.
+        """
+        b = self.b
+        sums = sums_of(few.dtype, many.dtype, end.product, depth.size)
+        deep = -(-depth.size // pieces)
+        whole, rest = divmod(depth.size, deep)
+        count = whole + (rest > 0)
+        parts = b.new(ArrayType((count, m.size, n.size), sums))
+        line = n.size * sums.itemsize
+        part = m.size * line
+        steps = (deep * few.dtype.itemsize, deep * depth.right, part)
+        for first, times, size in ((0, whole, deep), (whole, 1, rest)):
+            kernel = gemv.Gemv(
+                m.size,
+                few.dtype,
+                many.dtype,
+                sums,
+                "columns",
+                n.size,
+                size,
+                gemv.BLOCK,
+                row,
+                depth.right,
+                (line,),
+                plain(sums),
+                ((times, *steps),),
+            )
+            if size:
+                at = [_after(v, first * step) for v, step in zip((few, many, parts), steps, strict=True)]
+                b.call(kernel, at[:2], at[2:], kernel.integers)
+        # The sum of the parts: each row of the result is ones times the parts of that row.
+        kernel = gemv.Gemv(
+            1,
+            sums,
+            sums,
+            sums,
+            "columns",
+            n.size,
+            count,
+            gemv.block_for("columns", n.size, count),
+            0,
+            part,
+            (0,) * len(m.others),
+            end,
+            ((m.size, 0, line, *m.others),),
+        )
+        b.call(kernel, [b.const(np.ones(count, sums)), parts, *self.operands], self.outs, kernel.integers)
+
+
+def _after(v: View, offset: int) -> View:
+    """``v`` so many bytes further on."""
+    return View(Ref(v.ref.buffer, v.ref.offset + offset, v.ref.moves), v.shape, v.strides, v.dtype)

@@ -218,6 +218,29 @@ def test_batches_of_vectors_are_not_packed():
     np.testing.assert_allclose(run(function, x, y.T.copy())[0], np.einsum("bmk,bk->bm", x, y), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize(("rows", "dtype"), [(1, "float32"), (3, "float32"), (2, "int8"), (1, "bfloat16")])
+def test_rows_of_a_large_matrix_are_added_in_pieces(rows, dtype, name):
+    rng = np.random.default_rng(6)
+    n = 999
+    depth = (7 << 20) // (n * np.dtype(dtype).itemsize) // 3 * 3 + 1  # three pieces, the last one shorter
+    x, y = values(rng, (rows, depth), dtype), values(rng, (depth, n), dtype)
+    b, c = values(rng, (n,), dtype), values(rng, (rows, 1), dtype)
+    function = lambda x, y, b, c: (x @ y + b) * c
+    assert kernels(function, x, y, b, c) == ["gemv", "gemv", "gemv"]
+    found = run(function, x, y, b, c, name=name)[0]
+    if dtype == "int8":
+        np.testing.assert_array_equal(found, (x @ y + b) * c)
+        return
+    wide = [v.astype(np.float64) for v in (x, y, b, c)]
+    tolerance = 1e-4 if dtype == "float32" else 0.02
+    np.testing.assert_allclose(found.astype(np.float64), function(*wide), rtol=tolerance, atol=tolerance * depth**0.5)
+    rows_back = run(lambda x, y: x @ y[::-1], x, y, name=name)[0]
+    np.testing.assert_allclose(
+        rows_back.astype(np.float64), wide[0] @ wide[1][::-1], rtol=tolerance, atol=tolerance * depth**0.5
+    )
+
+
 def test_known_scalars_have_no_dimension():
     x = np.arange(5, dtype=np.float32)
     numbers = (((), ()), ((), ()))
