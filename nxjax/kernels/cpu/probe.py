@@ -47,7 +47,7 @@ class StreamCopy(Kernel):
             for i, v in enumerate(loaded):
                 f.store(v, f.at(f.at(y, loop.index), i * lanes), lanes, stream=self.stream)
             loop.next()
-        if self.stream and isa.name != "neon":
+        if self.stream and isa.x86:
             f.intrinsic("x86.sse.sfence", "void", suffix="")
         f.ret()
 
