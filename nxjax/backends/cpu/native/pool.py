@@ -7,7 +7,7 @@ age.
 
     size class   1 to 1024 bytes by 64; above, eight to an octave: at most an eighth of a block is unused
     below 256 K  from the C library, aligned to a cache line
-    above        pages of its own; from 4 M on, aligned to large pages and marked for them
+    above        pages of its own; from 4 M on, aligned to large pages, and what is asked for marked for them
 
 Every block has a `HEADER` of 64 bytes before it. Knows no program and no Python.
 """
@@ -111,9 +111,9 @@ def _unlink(module: Module, _: System) -> None:
 
 
 def _map(module: Module, system: System) -> None:
-    """A fresh block with its header, or null."""
-    f = _function(module, "nx_map", ["i64", "i64"], "ptr")
-    size, kind = f.arguments
+    """A fresh block with its header for ``nbytes`` of its ``size``, or null."""
+    f = _function(module, "nx_map", ["i64", "i64", "i64"], "ptr")
+    size, kind, nbytes = f.arguments
     out = f.alloca("ptr", align=8)
     if system.map_flags:
         with f.if_(size.uge(_OWN_PAGES)):
@@ -131,8 +131,8 @@ def _map(module: Module, system: System) -> None:
             block = f.cast("inttoptr", start, "ptr")
             if system.huge_advice:
                 with f.if_(huge):
-                    # Whole large pages: what is left over at the end stays in small ones.
-                    whole = size & -_HUGE_PAGE
+                    # Whole large pages: the rest stays in small ones, of which those that nobody reaches are not there.
+                    whole = nbytes & -_HUGE_PAGE
                     f.call("madvise", "i32", block, whole, f.constant("i32", system.huge_advice))
             _head(f, block, size, kind, base, total)
             f.ret(block)
@@ -219,11 +219,11 @@ def _acquire(module: Module, system: System) -> None:
 
     f.label("miss")
     unlock(f, f.at(state, _LOCK))
-    first = f.call("nx_map", "ptr", size, kind)
+    first = f.call("nx_map", "ptr", size, kind, n)
     f.branch_if(first.eq(0), "again", "made")
     f.label("again")  # all that is kept may be what is missing
     f.call("nx_trim", "i64", f.constant("i64", 0))
-    second = f.call("nx_map", "ptr", size, kind)
+    second = f.call("nx_map", "ptr", size, kind, n)
     f.branch_if(second.eq(0), "none", "made")
     f.label("made")
     fresh = f.phi("ptr", [(first, "miss"), (second, "again")])

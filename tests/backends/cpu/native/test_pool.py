@@ -1,10 +1,12 @@
 """The pool: classes, reuse, limits, statistics, wrong uses, many threads."""
 
+import ctypes
 import gc
 import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,7 +149,7 @@ assert q and s and r.statistics()["kept"] == 0, r.statistics()
 assert r.acquire(1500 * 2**20) is None
 print("well")
 """
-    if not os.path.exists("/proc/self/statm"):
+    if not Path("/proc/self/statm").exists():
         pytest.skip("needs Linux")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "well\n", done.stderr
@@ -224,3 +226,13 @@ def test_many_threads(pool):
     assert not wrong
     after = pool.statistics()
     assert (after["in_use"], after["blocks"]) == (before["in_use"], before["blocks"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's page counts")
+def test_large_pages_do_not_reach_beyond_what_was_asked_for(pool):
+    resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    nbytes = 2**24 + 100_000  # of a class of 18 MiB
+    before = resident()
+    block = Block(nbytes)
+    ctypes.memset(block.address, 1, nbytes)
+    assert nbytes - 500_000 < resident() - before < nbytes + 1_000_000
