@@ -18,6 +18,7 @@ from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transp
 from nxjax.lower.cpu.lazy import Product
 from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import Tail, at, tail, unit
+from nxjax.lower.cpu.rules.conv_winograd import pays, winograd
 from nxjax.lower.cpu.rules.pool import depthwise
 from nxjax.ops.arithmetic import add
 from nxjax.ops.convert import convert_element_type
@@ -143,6 +144,9 @@ def run(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTyp
     """One call of the kernel; weights are packed first unless they lie as it reads them."""
     target = isa.current()
     s, w = pack(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
+    if kind == "f32" and pack is weights and pays(s):
+        winograd(b, s, x, w, t, dtype)
+        return
     block = block_for(kind, target, s.outputs, s.pixels)
     axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in s.dims]
     axes = [NONE] * (3 - len(axes)) + axes
