@@ -1,6 +1,6 @@
 """Elementwise ops on registers: which there are for which dtypes, and the code of one.
 
-An emitter is registered by the op's name (`ops_*`, `math_*`, `threefry`)::
+An emitter is registered by the op's name, in a file that `MODULES` names::
 
     @op("add", NUMERIC)
     def add(s: Site) -> Value: ...
@@ -25,18 +25,29 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 
 DType = np.dtype[Any]
-_MODULES: Final = (
-    "ops_arithmetic",
-    "ops_bits",
-    "ops_complex",
-    "math_exp",
-    "math_log",
-    "math_power",
-    "math_trig",
-    "math_special",
-    "ops_quant",
-    "threefry",
-)
+# Which ops each file has emitters of. It is imported when a program first has one of them.
+MODULES: Final[Mapping[str, frozenset[str]]] = {
+    file: frozenset(names.split())
+    for file, names in {
+        "ops_arithmetic": """
+            abs add bitcast_convert_type ceil clamp convert_element_type copy div eq floor ge gt integer_pow is_finite
+            le lt max min mul ne neg nextafter reduce_precision rem round rsqrt select_n sign sqrt square sub""",
+        "ops_bits": "and clz not or population_count shift_left shift_right_arithmetic shift_right_logical xor",
+        "ops_complex": """
+            abs add complex conj convert_element_type div eq exp imag mul ne neg real square sub""",
+        "math_exp": "cosh exp exp2 expm1 logistic sinh tanh",
+        "math_log": "acosh asinh atanh cbrt log log1p",
+        "math_power": "pow power",
+        "math_trig": "acos asin atan atan2 cos sin tan",
+        "math_special": "bessel_i0e bessel_i1e digamma erf erf_inv erfc lgamma",
+        "ops_quant": """
+            stored_average stored_bias stored_cut stored_exponent stored_left stored_mantissa stored_move stored_pair
+            stored_product stored_quantize stored_real stored_rescale stored_right stored_single stored_sum""",
+        "ops_quant_dot": "stored_dense stored_factor stored_matmul",
+        "threefry": "random_fold_in random_seed threefry",
+    }.items()
+}
+NAMES: Final = frozenset[str]().union(*MODULES.values())
 
 
 @final
@@ -94,10 +105,10 @@ class Entry:
 
 
 _entries: dict[str, list[Entry]] = {}
-_complete: list[bool] = []  # whether all modules have been imported
+_complete: set[str] = set()  # ops whose files have been imported
 
 
-def _home(emitter: Emitter) -> tuple[str, str]:
+def _home(emitter: Callable[..., Value]) -> tuple[str, str]:
     return emitter.__module__, emitter.__qualname__
 
 
@@ -111,6 +122,9 @@ def op(
         refuses: why the emitter does not do a case, or the empty string; asked after ``allowed``.
         exact: the result needs no rounding to its dtype.
     """
+
+    if name not in NAMES:
+        raise AssertionError(f"MODULES does not say where {name} has code")
 
     def add(emitter: Emitter) -> Emitter:
         entry = Entry(emitter, frozenset(allowed), refuses, exact)
@@ -139,24 +153,26 @@ def formula(name: str, *, wide: bool = False) -> Callable[[Formula], Formula]:
             xs = (x.convert(with_element(x.type, "double")) for x in s.xs)
             return function(s.f, s.isa, *xs).convert(s.xs[0].type)
 
+        emitter.__module__, emitter.__qualname__ = _home(function)
         op(name, dtypes.FLOAT)(emitter)
         return function
 
     return add
 
 
-def entries() -> dict[str, list[Entry]]:
-    """All emitters by op name; those of one op are for different dtypes."""
-    if not _complete:
-        for module in _MODULES:
-            importlib.import_module(f"nxjax.kernels.cpu.{module}")
-        _complete.append(True)
-    return _entries
+def entries(name: str) -> list[Entry]:
+    """The emitters of an op, for different dtypes; none for one that has no elementwise code."""
+    if name not in _complete:
+        for module, names in MODULES.items():
+            if name in names:
+                importlib.import_module(f"nxjax.kernels.cpu.{module}")
+        _complete.add(name)
+    return _entries.get(name, [])
 
 
 def supported(name: str, params: Mapping[str, Any], in_dtypes: Sequence[DType], out_dtype: DType) -> str:
     """Why there is no code for an op, or the empty string where there is."""
-    if name not in entries():
+    if name not in NAMES:
         return "no elementwise code"
     entry = _entry(name, in_dtypes[-1])
     if entry is None or any(not convert.known(d) for d in (*in_dtypes, out_dtype)):
@@ -165,7 +181,7 @@ def supported(name: str, params: Mapping[str, Any], in_dtypes: Sequence[DType], 
 
 
 def _entry(name: str, last: DType) -> Entry | None:
-    return next((e for e in entries()[name] if last in e.allowed), None)
+    return next((e for e in entries(name) if last in e.allowed), None)
 
 
 def emit(

@@ -1,6 +1,6 @@
 """Where rules write: values as views of buffers, fresh memory, kernel calls. Knows no op.
 
-A rule is found by the name of its op::
+A rule is found by the name of its op, in a file that `registry` names::
 
     @rule("dot_general")
     def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]: ...
@@ -13,9 +13,8 @@ its NumPy meaning, and the program's text says why.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from collections.abc import Sequence
+from typing import Any, final
 
 import numpy as np
 
@@ -36,63 +35,15 @@ from nxjax.lower.cpu.lazy import (
     reshaped_strides,
 )
 from nxjax.lower.cpu.nests import target, write
+from nxjax.lower.cpu.registry import rule
 from nxjax.lower.cpu.tape import Buffer, Call, Host, Ref, Step
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
-__all__ = ["MODULES", "Builder", "NoKernel", "View", "dense_strides", "dense_view", "rule", "rules"]
+__all__ = ["Builder", "NoKernel", "View", "dense_strides", "dense_view", "rule"]
 
 NDArray = np.ndarray[Any, Any]
-Rule = Callable[..., Sequence[Any]]
-_rules: dict[str, Rule] = {}
-# Files of rules, imported when the first program is lowered.
-MODULES: Final[tuple[str, ...]] = (
-    "elementwise",
-    "shape",
-    "reduce",
-    "conv",
-    "dot",
-    "pool",
-    "quant",
-    "quant_dot",
-    "random",
-    "linalg",
-    "cumulative",
-    "gather",
-    "join",
-    "scatter",
-    "slicing",
-    "sort",
-    "control",
-    "effects",
-)
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for the ops of these names."""
-
-    def add(function: Rule) -> Rule:
-        for name in names:
-            other = _rules.get(name)
-            # An import that Ctrl-C ends is done again, with functions of the same places.
-            if other is not None and _home(other) != _home(function):
-                raise AssertionError(f"two rules for {name}")
-            _rules[name] = function
-        return function
-
-    return add
-
-
-def _home(rule: Rule) -> tuple[str, str]:
-    return rule.__module__, rule.__qualname__
-
-
-def rules() -> dict[str, Rule]:
-    """All rules by op name."""
-    for name in MODULES:
-        importlib.import_module(f"nxjax.lower.cpu.rules.{name}")
-    return _rules
 
 
 @final

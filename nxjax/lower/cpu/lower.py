@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_view, rules
+from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_view
 from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.memory import planned
+from nxjax.lower.cpu.registry import NAMES, rule_of
 from nxjax.lower.cpu.tape import Buffer, Copy, CpuProgram, Ref
 from nxjax.lower.passes.flatten import expansion
 from nxjax.lower.passes.simplify import simplified
@@ -21,7 +22,7 @@ LATE: Final = 24  # equations
 
 def prepared(program: Program) -> Program:
     """What is lowered for ``program``: without calls, composites that no rule takes whole, and needless work."""
-    return simplified(program, frozenset(rules()))
+    return simplified(program, NAMES)
 
 
 def lower(program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
@@ -72,7 +73,6 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any], late: int
     ``late``: 0, or results of the program are computed so many equations after their own, if nobody has wanted them
     before: with others of the same operands, and before these take memory for long.
     """
-    known = rules()
     around = b.equation
     reads = Counter(a for e in program.equations for a in e.inputs)
     reads.update(program.outputs)
@@ -89,7 +89,7 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any], late: int
         b.equation = e
         ys: Sequence[Any]
         try:
-            found = known.get(e.op.name)
+            found = rule_of(e.op.name)
             if found is None:
                 raise NoKernel("no rule")
             ys = found(b, e, *xs)
@@ -110,8 +110,8 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any], late: int
 
 def _otherwise(b: Builder, e: Equation, xs: Sequence[Any], why: str) -> Sequence[Any]:
     """``e`` in the ops that it is made of, or by its NumPy meaning."""
-    if e.op.has("expand") and e.op.name in rules() and not e.op.effect:
-        p = simplified(expansion(e.op, [a.type for a in e.inputs], e.params), frozenset(rules()))
+    if e.op.has("expand") and e.op.name in NAMES and not e.op.effect:
+        p = simplified(expansion(e.op, [a.type for a in e.inputs], e.params), NAMES)
         if not any(inner.op is e.op for inner in p.equations):
             return inline(b, p, xs)
     return b.host(e, xs, why)

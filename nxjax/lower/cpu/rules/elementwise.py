@@ -45,4 +45,4 @@ def same(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     return (x,)
 
 
-rule(*(name for name in ops.entries() if name not in ("copy", "stop_gradient")))(mapped)
+rule(*(ops.NAMES - {"copy"}))(mapped)

@@ -1,0 +1,74 @@
+"""Rules by the op's name: which file has which, imported when a program first has one of its ops.
+
+A file of rules brings the kernels that it writes; to import all of them takes longer than to compile most programs.
+Knows no rule.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from nxjax.kernels.cpu import ops
+
+Rule = Callable[..., Sequence[Any]]
+MODULES: Final[Mapping[str, frozenset[str]]] = {
+    "elementwise": ops.NAMES | {"stop_gradient"},
+    **{
+        file: frozenset(names.split())
+        for file, names in {
+            "shape": "broadcast_in_dim iota reshape rev slice transpose",
+            "reduce": "reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor",
+            "conv": "conv_general_dilated",
+            "dot": "dot_general",
+            "pool": "reduce_window_max reduce_window_min reduce_window_sum",
+            "quant": "qadd qavgpool qconv qmul qsub quantize_dequantize requantize",
+            "quant_dot": "qdot qmatmul",
+            "random": "random_bits random_clone random_split random_unwrap random_wrap",
+            "linalg": "cholesky geqrf householder_product lu triangular_solve",
+            "cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
+            "gather": "gather",
+            "join": "concatenate pad split",
+            "scatter": "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub",
+            "slicing": "dynamic_slice dynamic_update_slice",
+            "sort": "sort top_k",
+            "control": "cond scan while",
+            "effects": "debug_callback io_callback optimization_barrier pure_callback",
+        }.items()
+    },
+}
+_HOMES: Final = {name: file for file, names in MODULES.items() for name in names}
+NAMES: Final = frozenset(_HOMES)
+
+_rules: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for the ops of these names; `MODULES` says in which file."""
+
+    def add(function: Rule) -> Rule:
+        for name in names:
+            other = _rules.get(name)
+            # An import that Ctrl-C ends is done again, with functions of the same places.
+            if other is not None and _place(other) != _place(function):
+                raise AssertionError(f"two rules for {name}")
+            if name not in NAMES:
+                raise AssertionError(f"MODULES does not say where the rule for {name} is")
+            _rules[name] = function
+        return function
+
+    return add
+
+
+def _place(rule: Rule) -> tuple[str, str]:
+    return rule.__module__, rule.__qualname__
+
+
+def rule_of(name: str) -> Rule | None:
+    """The rule for the op ``name``."""
+    found = _rules.get(name)
+    if found is None and name in _HOMES:
+        importlib.import_module(f"nxjax.lower.cpu.rules.{_HOMES[name]}")
+        found = _rules[name]
+    return found

@@ -1,0 +1,107 @@
+"""Files of rules and emitters: imported when a program has their ops, and again where Ctrl-C ended an import."""
+
+import subprocess
+import sys
+
+ALL = """
+import importlib
+from nxjax.kernels.cpu import ops
+from nxjax.lower.cpu import registry
+def everything():
+    for file in registry.MODULES:
+        importlib.import_module(f"nxjax.lower.cpu.rules.{file}")
+    for file in ops.MODULES:
+        importlib.import_module(f"nxjax.kernels.cpu.{file}")
+"""
+
+
+def well(code):
+    done = subprocess.run([sys.executable, "-c", ALL + code], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "well\n", done.stderr
+
+
+def test_tables_say_what_each_file_has():
+    code = """
+everything()
+def homes(functions):
+    found = {}
+    for name, function in functions:
+        found.setdefault(function.__module__.rpartition(".")[2], set()).add(name)
+    return found
+assert homes((n, registry.rule_of(n)) for n in registry.NAMES) == registry.MODULES
+assert homes((n, e.emitter) for n in ops.NAMES for e in ops.entries(n)) == ops.MODULES
+print("well")
+"""
+    well(code)
+
+
+def test_a_program_imports_what_its_ops_need():
+    code = """
+import sys
+import numpy as np
+import nxjax as nx
+nx.config.update("executor", "cpu")
+nx.jit(lambda x: nx.numpy.sin(x).sum())(np.ones(3, np.float32))
+here = {m.removeprefix("nxjax.lower.cpu.rules.") for m in sys.modules if m.startswith("nxjax.lower.cpu.rules.")}
+assert here == {"elementwise", "reduce"}, here
+assert not {"nxjax.kernels.cpu.gemm", "nxjax.kernels.cpu.conv", "nxjax.kernels.cpu.math_log"} & set(sys.modules)
+print("well")
+"""
+    well(code)
+
+
+def test_a_rule_is_in_the_table():
+    code = """
+from nxjax.lower.cpu.builder import rule
+for register in (rule("no such op"), lambda f: ops.op("no such op", ())):
+    try:
+        register(lambda *_: None)
+    except AssertionError as error:
+        assert "MODULES" in str(error)
+    else:
+        raise SystemExit("no error")
+print("well")
+"""
+    well(code)
+
+
+def test_every_module_that_registers_can_be_imported_again():
+    code = """
+import sys
+import numpy as np
+import nxjax as nx
+nx.config.update("executor", "cpu")
+everything()
+f = lambda x: nx.sin(x) * 2 + x
+nx.jit(f)(np.float32(1))
+names = [m for m in sys.modules if m.startswith(("nxjax.ops.", "nxjax.lower.cpu.rules.", "nxjax.kernels.cpu.ops_"))]
+assert len(names) > 40, names
+for name in names:
+    module = sys.modules.pop(name)
+    importlib.import_module(name)
+    sys.modules[name] = module
+print("well")
+"""
+    well(code)
+
+
+def test_another_place_may_not_define_it():
+    code = """
+import nxjax as nx
+from nxjax.errors import NxError
+from nxjax.trace.core import Op
+everything()
+class Sine(Op):
+    name = "sin"
+    def infer(self, *types, **params): ...
+def fails(function, *args):
+    try:
+        function(*args)
+    except (AssertionError, NxError) as error:
+        return str(error)
+    raise SystemExit("no error")
+assert "defined twice" in fails(Sine)
+assert "two rules" in fails(registry.rule("reduce_sum"), lambda b, e, x: [x])
+print("well")
+"""
+    well(code)
