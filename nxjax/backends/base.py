@@ -160,6 +160,13 @@ class Executable(ABC):
         """Do now what may be left for the first runs: somebody compiles ahead of time."""
         return
 
+    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+        """An executable for calls whose first arguments are always ``held``, and what it takes in their place.
+
+        None: knowing them makes no difference.
+        """
+        return None
+
     def shortcut(self, jitted: Any, call: Any) -> None:
         """Told, now and then, that a jitted function runs this again; see `transforms.jit_stages.Executable`."""
         return

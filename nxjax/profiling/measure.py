@@ -13,12 +13,12 @@ from nxjax.backends.reference.quiet import quiet
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.probe import StreamCopy
-from nxjax.lower.cpu.lower import lower
+from nxjax.lower.cpu.lower import lower, lower_parts
 from nxjax.lower.cpu.tape import Branch, Call, Copy, CpuProgram, Host, Repeat, Step, While, walk
 from nxjax.profiling.peaks import peaks
 from nxjax.profiling.rows import Profile, Row, Span
 from nxjax.trace import tree
-from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.transforms.jit import Jitted, Traced, jit
 
 
@@ -114,8 +114,14 @@ def _lowered(
     jitted: Jitted = fun if isinstance(fun, Jitted) else jit(fun)
     traced = jitted.trace(*args, **kwargs)
     opened, consts = traced.program.close_over()
-    leaves = [] if types else [as_value(x, "profile") for x in tree.leaves(traced.bind(args, kwargs))]
-    return traced, lower(opened), [*consts, *leaves]  # pyright: ignore[reportReturnType]
+    leaves: list[Any] = [] if types else [as_value(x, "profile") for x in tree.leaves(traced.bind(args, kwargs))]
+    held: list[Any] = list(consts)
+    parts = lower_parts(opened, len(held)) if held else None
+    if parts is None:
+        return traced, lower(opened), [*held, *leaves]
+    # As calls run from the second on: what depends on constants alone was done before.
+    made = [] if types else Interpreter(parts.preparation, engine(isa.current()))([x.numpy() for x in held])
+    return traced, parts.main, [*(held[i] for i in parts.kept), *map(wrap, made), *leaves]
 
 
 def _name(fun: Callable[..., Any]) -> str:

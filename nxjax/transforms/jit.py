@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from nxjax.config import config
 from nxjax.errors import ParameterError, StaticArgumentError
@@ -34,13 +34,28 @@ from nxjax.transforms.jit_stages import Asked, Executable, Lowered, Repeated, Tr
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
 
 
+class _Way(NamedTuple):
+    """How calls run.
+
+    Attributes:
+        executable, leading: what runs, and the arrays that it takes before the arguments.
+        donate: which of all are gone after a call.
+        final: whether further calls run like this.
+    """
+
+    executable: Executable
+    leading: Sequence[Any]
+    donate: tuple[int, ...]
+    final: bool
+
+
 @final
 class _Entry:
-    """One traced type signature, and its executable once it was needed."""
+    """One traced type signature, and how it runs once that was needed."""
 
     __slots__ = (
-        "borrows", "calls", "consts", "direct", "donate", "executable", "flat", "opened", "out_tree", "places", "state",
-        "traced", "types",
+        "borrows", "calls", "consts", "direct", "donate", "flat", "opened", "out_tree", "places", "state", "traced",
+        "types", "way",
     )  # fmt: skip
 
     def __init__(self, traced: Traced, donate: tuple[int, ...], types: tuple[ArrayType, ...], state: Any) -> None:
@@ -53,7 +68,8 @@ class _Entry:
         self.opened, self.consts = traced.program.close_over()
         self.out_tree = traced.out_tree
         self.donate = tuple(i + len(self.consts) for i in donate)
-        self.executable: Executable | None = None
+        # How direct calls run, once they did.
+        self.way: _Way | None = None
         # A function that closes over tracers of a surrounding trace is good for that trace only.
         self.borrows = any(isinstance(c, Tracer) for c in self.consts)
         self.places: dict[Any, Executable] = {}
@@ -63,15 +79,24 @@ class _Entry:
 
     def run(self, values: list[Any], device: Any) -> list[DeviceArray]:
         """The results for arguments that are nowhere in particular."""
-        executable = self.executable
-        if executable is None:
-            executable = self.executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
-        inputs: list[Any] = [*self.consts, *values] if self.consts else values
-        out = executable(inputs)
-        for i in self.donate:
+        way = self.way
+        if way is None or (self.calls and not way.final):
+            way = self.way = self._way(device)
+        inputs: list[Any] = [*way.leading, *values] if way.leading else values
+        out = way.executable(inputs)
+        for i in way.donate:
             inputs[i].delete()
         self.calls += 1
         return out
+
+    def _way(self, device: Any) -> _Way:
+        """How the next call runs. From the second on, what depends on consts alone was done before."""
+        executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
+        held = executable.holding(self.consts) if self.calls and self.consts else None
+        if held is None:
+            return _Way(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
+        shift = len(held[1]) - len(self.consts)
+        return _Way(*held, tuple(i + shift for i in self.donate), final=True)
 
     def placed(self, inputs: Sequence[Any]) -> Executable:
         """The executable for where these arguments were put."""
@@ -182,9 +207,10 @@ class Jitted:
         leaves: Sequence[Any],
         statics: frozenset[Any] = frozenset(),
     ) -> None:
-        assert entry.executable is not None
+        way = entry.way
+        assert way is not None
         program = entry.traced.program
-        entry.executable.shortcut(
+        way.executable.shortcut(
             self,
             Repeated(
                 args=args,
@@ -193,8 +219,8 @@ class Jitted:
                 leaves=leaves,
                 types=entry.types,
                 in_tree=entry.traced.in_tree,
-                consts=entry.consts,
-                donate=entry.donate,
+                consts=way.leading,
+                donate=way.donate,
                 out_tree=entry.out_tree,
                 out_types=program.out_types,
             ),

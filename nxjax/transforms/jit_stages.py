@@ -66,6 +66,13 @@ class Executable(Protocol):
         """Do now what may be left for the first runs: somebody compiles ahead of time."""
         ...
 
+    def holding(self, held: Sequence[Any]) -> tuple[Executable, list[DeviceArray]] | None:
+        """An executable for calls whose first arguments are always ``held``, and what it takes in their place.
+
+        None: knowing them makes no difference.
+        """
+        ...
+
     def shortcut(self, jitted: Jitted, call: Repeated) -> None:
         """Told, now and then, of a repeated call: may leave in ``jitted._plans`` a quicker way to answer the next."""
         ...
@@ -111,6 +118,11 @@ class Compiled:
     def __init__(self, traced: Traced, executable: Executable) -> None:
         self._traced = traced
         self.executable = executable
+        _, self._leading = traced.program.close_over()
+        if all(type(x) is DeviceArray for x in self._leading):
+            held = executable.holding(self._leading)
+            if held is not None:
+                self.executable, self._leading = held
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         dynamic = self._traced.bind(args, kwargs)
@@ -126,8 +138,7 @@ class Compiled:
             raise ParameterError(
                 "compiled call: other argument types than it was compiled for", got=types, expected=wanted
             )
-        _, consts = self._traced.program.close_over()
-        for x, s in zip(values, self.executable.input_shardings[len(consts) :], strict=False):
+        for x, s in zip(values, self.executable.input_shardings[len(self._leading) :], strict=False):
             if type(x) is PlacedArray and not x.sharding.is_equivalent_to(s, x.ndim):
                 raise ShardingError(
                     "compiled call: an argument is elsewhere than it was compiled for",
@@ -135,7 +146,7 @@ class Compiled:
                     expected=s,
                     fix="nx.device_put(x, compiled.input_shardings[0][i])",
                 )
-        out = self.executable([*consts, *values])  # pyright: ignore[reportArgumentType]
+        out = self.executable([*self._leading, *values])  # pyright: ignore[reportArgumentType]
         return tree.unflatten(self._traced.out_tree, out)
 
     @property

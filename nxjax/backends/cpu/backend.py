@@ -12,7 +12,7 @@ from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.first import FirstByMeaning, is_simple
 from nxjax.backends.cpu.native import runtime
 from nxjax.kernels.cpu import isa
-from nxjax.lower.cpu.lower import lower, prepared
+from nxjax.lower.cpu.lower import lower, lower_parts, prepared
 from nxjax.trace.program import Program
 
 
@@ -42,9 +42,10 @@ class CpuBackend(Backend):
         return [self._device]
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
-        if is_simple(program):
-            return FirstByMeaning(program, lambda: CpuExecutable(lower(program, donate)))
-        return CpuExecutable(lower(program, donate))
+        def make() -> CpuExecutable:
+            return CpuExecutable(lower(program, donate), lambda count: lower_parts(program, count, donate))
+
+        return FirstByMeaning(program, make) if is_simple(program) else make()
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return str(lower(program, donate))

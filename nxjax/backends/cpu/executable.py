@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -12,12 +12,14 @@ import numpy as np
 from nxjax.backends.base import Executable
 from nxjax.backends.cpu.call import shortcut
 from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import Block, CpuBuffer, constant
 from nxjax.backends.cpu.native.abi import NO_MEMORY
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape, time_of
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
+from nxjax.lower.cpu.held import Parts
 from nxjax.lower.cpu.tape import Call, CpuProgram, Host, walk
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
@@ -30,10 +32,22 @@ _SHORT: Final = 100_000
 
 @final
 class CpuExecutable(Executable):
-    """A program compiled by nxjax for the host CPU. May be called by several threads at once."""
+    """A program compiled by nxjax for the host CPU. May be called by several threads at once.
 
-    def __init__(self, program: CpuProgram) -> None:
+    Args:
+        program: what runs.
+        part: the program in two parts, for so many held arguments; see `holding`.
+        shown: what `text` gives, if that is more than the program.
+    """
+
+    def __init__(
+        self, program: CpuProgram, part: Callable[[int], Parts | None] | None = None, shown: Parts | None = None
+    ) -> None:
         self.program = program
+        self._part = part
+        self._shown = shown or program
+        # For numbers of held arguments: what prepares them, what runs then, and which of them that still takes.
+        self._parted: dict[int, tuple[CpuExecutable, CpuExecutable, tuple[int, ...]] | None] = {}
         self._runtime = runtime()
         self._quick = _is_short(program) and not engine(isa.current()).has(c.kernel for c in program.calls())
         self.tape = Tape(program, engine(isa.current(), 0 if self._quick else 2), self._runtime)
@@ -85,6 +99,24 @@ class CpuExecutable(Executable):
             self.tape = Tape(self.program, engine(isa.current()), self._runtime)
             self._quick = False
 
+    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+        if self._part is None:
+            return None
+        count = len(held)
+        with COMPILING:
+            if count not in self._parted:
+                parts = self._part(count)
+                self._parted[count] = parts and (
+                    CpuExecutable(parts.preparation),
+                    CpuExecutable(parts.main, shown=parts),
+                    parts.kept,
+                )
+        found = self._parted[count]
+        if found is None:
+            return None
+        preparation, main, kept = found
+        return main, [*(held[i] for i in kept), *preparation(held)]
+
     @property
     def is_native(self) -> bool:
         """Whether no op of it runs by its NumPy meaning."""
@@ -97,7 +129,7 @@ class CpuExecutable(Executable):
 
     @property
     def text(self) -> str:
-        return str(self.program)
+        return str(self._shown)
 
     def cost_analysis(self) -> dict[str, float]:
         return cost_of(self.program)

@@ -89,6 +89,9 @@ class FirstByMeaning(Executable):
             return [DeviceArray(y, t) for y, t in zip(ys, self._program.out_types, strict=True)]
         return self.compiled(args)
 
+    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+        return self.compiled.holding(held)
+
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         self.compiled.shortcut(jitted, call)
 

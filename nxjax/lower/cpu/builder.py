@@ -55,6 +55,8 @@ class Builder:
         self.consts: list[NDArray] = []
         self._const_views: dict[Any, View] = {}
         self.equation: Equation | None = None
+        # Memory that is the same in every call.
+        self.held: set[Buffer] = set()
 
     # --- memory ---
 
@@ -93,6 +95,10 @@ class Builder:
         kernel = Move(v.shape, v.strides, out.strides, v.dtype.itemsize)
         self.call(kernel, [v], [out])
         return out
+
+    def is_held(self, v: View) -> bool:
+        """Whether what is made of ``v`` alone is made once, before all calls."""
+        return v.ref.buffer in self.held
 
     def write(self, x: Any, target: View) -> None:
         """The value ``x`` into the memory that ``target`` names (of its shape): computed there, or copied."""
@@ -225,6 +231,8 @@ class Builder:
                 equation=self.equation,
             )
         )
+        if self.held and all(v.ref.buffer in self.held or v.ref.buffer.kind == "const" for v in ins):
+            self.held.update(v.ref.buffer for v in outs)
 
     def host(self, e: Equation, xs: Sequence[Any], why: str) -> list[View]:
         """``e`` by its NumPy meaning."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_view
+from nxjax.lower.cpu.held import SMALL, Parts, parted
 from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.memory import planned
 from nxjax.lower.cpu.registry import NAMES, rule_of
@@ -27,9 +28,22 @@ def prepared(program: Program) -> Program:
 
 def lower(program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
     """The steps that compute ``program``, which has no consts."""
+    return planned(_lowered(program, donate))
+
+
+def lower_parts(program: Program, count: int, donate: tuple[int, ...] = ()) -> Parts | None:
+    """`lower` where the first ``count`` arguments are held; None: they make no difference."""
+    if sum(t.size * t.dtype.itemsize for t in program.in_types[:count]) < SMALL:
+        return None
+    return parted(_lowered(program, donate, count), count)
+
+
+def _lowered(program: Program, donate: tuple[int, ...], held: int = 0) -> CpuProgram:
+    """The steps before their memory is planned."""
     ready = prepared(program)
     b = Builder()
     inputs = [Buffer(v.type.size * v.type.dtype.itemsize, "input", i) for i, v in enumerate(program.inputs)]
+    b.held.update(inputs[:held])
     given = [dense_view(x, v.type) for v, x in zip(ready.inputs, inputs, strict=True)]
     env: dict[Var, Any] = dict(zip(ready.inputs, given, strict=True))
     env.update((v, x.numpy()) for v, x in zip(ready.consts, ready.values, strict=True))  # pyright: ignore
@@ -38,7 +52,7 @@ def lower(program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
     values = [a.value.numpy() if isinstance(a, Literal) else env[a] for a in ready.outputs]  # pyright: ignore
     b.together([x for x in values if isinstance(x, Lazy)])
     outputs = _results(b, values, given)
-    return planned(CpuProgram(program.in_types, program.out_types, inputs, outputs, b.consts, b.steps, donated=donate))
+    return CpuProgram(program.in_types, program.out_types, inputs, outputs, b.consts, b.steps, donated=donate)
 
 
 def _results(b: Builder, values: Sequence[Any], given: Sequence[View]) -> list[Buffer]:

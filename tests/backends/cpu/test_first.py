@@ -23,7 +23,7 @@ def _lazily() -> Iterator[None]:
 
 def executable(f: Any) -> Any:
     (entry,) = f._entries.values()
-    return entry.executable
+    return entry.way.executable
 
 
 def test_the_second_run_is_machine_code_and_gives_the_same_bits() -> None:

@@ -36,7 +36,7 @@ def _on_the_cpu() -> Iterator[None]:
 
 def executable(f: Any) -> Any:
     (entry,) = f._entries.values()
-    return entry.executable
+    return entry.way.executable
 
 
 @pytest.mark.parametrize("name", isa.possible())

@@ -148,11 +148,14 @@ def run(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTyp
         winograd(b, s, x, w, t, dtype)
         return
     block = block_for(kind, target, s.outputs, s.pixels)
+    w_block = block.channels * WORK[kind].itemsize
+    if b.is_held(w):
+        s, w, w_block = in_blocks(b, s, w, WORK[kind], block.channels)
     axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in s.dims]
     axes = [NONE] * (3 - len(axes)) + axes
     problem = Problem(
         s.batch, s.groups, s.inputs, s.outputs, (axes[0], axes[1], axes[2]), s.x_n, s.x_c, s.x_group,
-        s.w_c, block.channels * WORK[kind].itemsize, s.w_group, s.y_n, s.y_group,
+        s.w_c, w_block, s.w_group, s.y_n, s.y_group,
     )  # fmt: skip
     extras, more, ins, outs = t.extras(s)
     kernel = Conv(problem, kind, block, dtype, t.expression, extras, more)
@@ -186,6 +189,29 @@ def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[S
         s = replace(s, inputs=half, x_c=2 * size)
     dims = tuple(replace(d, w=step) for d, step in zip(s.dims, out.strides[1:-2], strict=True))
     return replace(s, dims=dims, w_group=out.strides[0], w_c=out.strides[-2], w_o=out.strides[-1], w_offset=0), out
+
+
+def in_blocks(b: Builder, s: Setup, w: View, dtype: DType, channels: int) -> tuple[Setup, View, int]:
+    """Packed weights with the rows of each block of output channels one after the other, and the bytes of a block.
+
+    ``dtype`` is that of one unit of a row, a number or a pair. Lanes beyond the last channel hold anything.
+    """
+    row, blocks = channels * dtype.itemsize, -(-s.outputs // channels)
+    taps = [d.taps for d in s.dims]
+    inner = math.prod(taps) * s.inputs * row
+    if s.w_c == row or not inner:
+        return s, w, row
+    out = ordered((s.groups, blocks, *taps, s.inputs, channels), dtype, range(len(taps) + 4))
+    units = View(w.ref, w.shape, w.strides, dtype)
+    steps = (s.w_group, row, *(d.w for d in s.dims), s.w_c, dtype.itemsize)
+    whole, left = divmod(s.outputs, channels)
+    for first, count, width in ((0, whole, channels), (whole, 1, left)):
+        shape = (s.groups, count, *taps, s.inputs, width)
+        begin = shifted(units, s.w_offset + first * row, shape, steps)
+        copy(b, begin, shifted(out, first * inner, shape, out.strides))
+    dims = tuple(replace(d, w=step) for d, step in zip(s.dims, out.strides[2:-2], strict=True))
+    s = replace(s, dims=dims, w_group=out.strides[0], w_c=row, w_o=dtype.itemsize, w_offset=0)
+    return s, out, inner
 
 
 def gathered(b: Builder, s: Setup, x: View, padded: bool = False, keep: bool = False) -> tuple[Setup, View]:
