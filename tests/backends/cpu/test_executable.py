@@ -173,3 +173,87 @@ def test_another_instruction_set_is_another_executable() -> None:
         assert f._cache_size() == 2
         assert "<8 x float>" in f.lower(x).as_text(dialect="llvm")
     np.testing.assert_allclose(y, f(x), rtol=1e-6)
+
+
+# --- held arguments ---
+
+
+def weights(seed, *shape):
+    return nx.numpy.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+def bits(x):
+    return np.asarray(x).tobytes()
+
+
+def way(f):
+    (entry,) = f._entries.values()
+    return entry.way
+
+
+def test_the_second_call_runs_what_was_not_prepared():
+    w, x = weights(0, 200, 400), weights(1, 40, 200)
+    f = nx.jit(lambda x: nx.numpy.tanh(x @ w))
+    first = f(x)
+    assert way(f).leading == (w,) and not way(f).final
+    for _ in range(4):
+        assert bits(f(x)) == bits(first)
+    (packed,) = way(f).leading
+    assert way(f).final and packed.shape == (packed.size,) and packed is not w
+    assert "once:" in way(f).executable.text
+    assert way(f).executable.memory_analysis().argument_size_in_bytes == packed.size + 40 * 200 * 4
+
+
+def test_functions_with_other_weights_share_what_runs():
+    def make(seed):
+        w = weights(seed, 200, 400)
+        f = nx.jit(lambda x: nx.numpy.tanh(x @ w))
+        x = weights(2, 40, 200)
+        return f, [f(x) for _ in range(3)][-1], nx.jit(lambda w, x: nx.numpy.tanh(x @ w))(w, x)
+
+    (f, y, wanted), (g, z, other) = make(0), make(1)
+    assert way(f).executable is way(g).executable and way(f).leading[0] is not way(g).leading[0]
+    assert bits(y) == bits(wanted) != bits(z) == bits(other)
+
+
+def test_arguments_after_held_ones_are_donated():
+    w, v = weights(0, 300, 300), weights(1, 300)
+    f = nx.jit(lambda a, b: (nx.numpy.tanh(a @ w) + v, b + 1), donate_argnums=1)
+    for _ in range(4):
+        a, b = weights(2, 40, 300), weights(3, 7)
+        y, z = f(a, b)
+        assert b.is_deleted() and not a.is_deleted() and not w.is_deleted()
+        assert bits(z) == bits(weights(3, 7) + 1)
+        assert np.abs(np.asarray(y) - (np.tanh(np.asarray(a) @ np.asarray(w)) + np.asarray(v))).max() < 1e-4
+
+
+def test_results_that_are_held_themselves():
+    w, v = weights(0, 300, 300), weights(1, 5)
+    f = nx.jit(lambda x: (w, x @ w, v, w * 2))
+    for _ in range(4):
+        a, _, b, c = f(weights(2, 40, 300))
+        assert (bits(a), bits(b), bits(c)) == (bits(w), bits(v), bits(w * 2))
+        assert a.shape == c.shape == (300, 300)
+
+
+def test_small_arrays_and_first_calls_are_as_they_are():
+    v = weights(0, 8, 8)
+    f = nx.jit(lambda x: nx.numpy.tanh(x @ v))
+    for _ in range(3):
+        f(weights(1, 8, 8))
+    assert way(f).leading == (v,) and way(f).final
+
+
+def test_what_is_compiled_ahead_of_time_has_its_weights_prepared():
+    w, x = weights(0, 200, 400), weights(1, 40, 200)
+    f = nx.jit(lambda x: nx.numpy.tanh(x @ w))
+    made = f.lower(x).compile()
+    assert "once:" in made.as_text() and bits(made(x)) == bits(f(x))
+
+
+def test_a_profile_is_that_of_repeated_calls():
+    w, x = weights(0, 200, 400), weights(1, 40, 200)
+    f = nx.jit(lambda x: nx.numpy.tanh(x @ w))
+    p, c = nx.profile(f)(x), nx.cost(f)(nx.ShapeDtypeStruct(x.shape, x.dtype))
+    assert bits(p.result) == bits(f(x)) and [r.key for r in p.rows] == [r.key for r in c.rows]
+    assert not any("pack" in r.name for r in p.rows)
