@@ -6,51 +6,82 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.runner import Figure, interleaved
+import nxjax as nx
+from benchmarks.peers import Row, Work, all_measured, package
+from benchmarks.runner import Figure
 
 
-def figures() -> list[Figure]:
-    import jax
-    import jax.numpy as jnp
+def call(
+    name: str, f: Callable[[Any], Callable[..., Any]], arguments: Callable[[Any], tuple[Any, ...]], bar: Any
+) -> Row:
+    """``f(library)`` jitted, of ``arguments(library)``; libraries are nxjax and JAX."""
 
-    import nxjax as nx
+    def works() -> tuple[Work, dict[str, Work]]:
+        def work(library: Any) -> Work:
+            g, args = library.jit(f(library)), arguments(library)
+            return lambda: g(*args)
 
-    found: list[Figure] = []
+        jax = package("jax")
+        return work(nx), {} if jax is None else {"jax": work(jax)}
 
-    def compare(name: str, ours: Callable[[], Any], peer: Callable[[], Any], bar: float | None, calls: int) -> None:
-        for _ in range(3):
-            ours(), peer()
-        found.append(Figure(name, *interleaved(ours, peer, calls=calls), "JAX", bar))
+    return Row(name, works, bar)
 
-    a, b = nx.arange(4.0), jnp.arange(4.0)
-    add, peer_add = nx.jit(lambda x, y: x + y), jax.jit(lambda x, y: x + y)
-    compare("jit call, add of two 4-vectors", lambda: add(a, a), lambda: peer_add(b, b), 1 / 4, 2000)
-    step, peer_step = nx.jit(lambda x, k: x * k + 1), jax.jit(lambda x, k: x * k + 1)
-    compare("jit call, 4-vector and a number", lambda: step(a, 0.5), lambda: peer_step(b, 0.5), 1 / 4, 1000)
-    compare("jit call, read one number back", lambda: float(add(a, a)[1]), lambda: float(peer_add(b, b)[1]), None, 100)
 
-    tree_a, tree_b = {f"k{i}": a for i in range(40)}, {f"k{i}": b for i in range(40)}
-    ours_tree = nx.jit(lambda t: nx.tree.map(lambda x: x + 1, t))
-    peer_tree = jax.jit(lambda t: jax.tree.map(lambda x: x + 1, t))
-    compare("jit call, dict of 40 leaves", lambda: ours_tree(tree_a), lambda: peer_tree(tree_b), 1 / 10, 200)
-    nest_a = [(a, {"m": a, "v": [a, a]}) for _ in range(10)]
-    nest_b = [(b, {"m": b, "v": [b, b]}) for _ in range(10)]
-    compare("jit call, 40 leaves deep", lambda: ours_tree(nest_a), lambda: peer_tree(nest_b), 1 / 10, 200)
+def vector(library: Any) -> Any:
+    return library.numpy.arange(4.0, dtype="float32")
 
+
+def calls() -> Iterator[Row]:
+    yield call("add of two 4-vectors", lambda _: lambda x, y: x + y, lambda lib: (vector(lib),) * 2, 4)
+    yield call("4-vector and a number", lambda _: lambda x, k: x * k + 1, lambda lib: (vector(lib), 0.5), 4)
+    mapped = lambda lib: lambda t: lib.tree.map(lambda x: x + 1, t)
+    yield call("dict of 40 leaves", mapped, lambda lib: ({f"k{i}": vector(lib) for i in range(40)},), 10)
+
+    def deep(lib: Any) -> Any:
+        a = vector(lib)
+        return ([(a, {"m": a, "v": [a, a]}) for _ in range(10)],)
+
+    yield call("40 leaves deep", mapped, deep, 10)
+
+
+def read_back() -> Row:
+    def works() -> tuple[Work, dict[str, Work]]:
+        def work(library: Any) -> Work:
+            g, a = library.jit(lambda x, y: x + y), vector(library)
+            return lambda: float(g(a, a)[1])
+
+        jax = package("jax")
+        return work(nx), {} if jax is None else {"jax": work(jax)}
+
+    return Row("call, read one number back", works, None)
+
+
+def first_calls() -> Iterator[Row]:
     n = itertools.count(1)
-    for name, ours, peer in (
-        ("first call, x + n", lambda k: lambda x: x + k, lambda k: lambda x: x + k),
-        ("first call, sin(x * n)", lambda k: lambda x: nx.sin(x * k), lambda k: lambda x: jnp.sin(x * k)),
+    for name, f in (
+        ("first call: x + n", lambda lib, k: lambda x: x + k),
+        ("first call: sin(x * n)", lambda lib, k: lambda x: lib.numpy.sin(x * k)),
     ):
-        with nx.config.using(cache_dir=""):
-            compare(
-                name,
-                lambda ours=ours: nx.jit(ours(next(n) + 0.5))(a),
-                lambda peer=peer: jax.jit(peer(next(n) + 0.5))(b),
-                1 / 10,
-                1,
-            )
-    return found
+
+        def works(f: Any = f) -> tuple[Work, dict[str, Work]]:
+            def work(library: Any) -> Work:
+                a = vector(library)
+                return lambda: library.jit(f(library, next(n) + 0.5))(a)
+
+            jax = package("jax")
+            return work(nx), {} if jax is None else {"jax": work(jax)}
+
+        yield Row(name, works, 10, cold=True)
+
+
+def rows() -> Iterator[Row]:
+    yield from calls()
+    yield read_back()
+    yield from first_calls()
+
+
+def figures() -> Iterator[Figure]:
+    return all_measured(rows())

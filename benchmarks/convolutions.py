@@ -1,11 +1,11 @@
 """Convolutions, pools and networks of them, float and int8, beside ONNX Runtime, OpenVINO, PyTorch and JAX.
 
-Peers get the network as an ONNX file with its weights as constants; nxjax gets them as arguments, as in training.
+Peers get a network as an ONNX file with its weights as constants; so does nxjax, by closing over them: every side may
+prepare them before it is measured. Single layers and gradients take them as arguments, as in training.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +16,8 @@ import numpy as np
 import nxjax as nx
 from benchmarks.models import MODELS
 from benchmarks.models.layers import conv, conv_init, dense, dense_init, mean_pool
-from benchmarks.peers import Work, compared, package
-from benchmarks.runner import Figure, interleaved
-
-THREADS = len(os.sched_getaffinity(0))
+from benchmarks.peers import THREADS, Row, Work, all_measured, package, without_vnni
+from benchmarks.runner import Figure
 
 
 def compiled(f: Callable[..., Any], params: Any, x: Any) -> Work:
@@ -27,6 +25,13 @@ def compiled(f: Callable[..., Any], params: Any, x: Any) -> Work:
     g = nx.jit(f)
     params, x = nx.device_put(params), nx.device_put(x)
     return lambda: nx.block_until_ready(g(params, x))
+
+
+def closed(f: Callable[..., Any], params: Any, x: Any) -> Work:
+    """A call of the function jitted with its weights as constants."""
+    params = nx.device_put(params)
+    g, x = nx.jit(lambda x: f(params, x)), nx.device_put(x)
+    return lambda: nx.block_until_ready(g(x))
 
 
 def with_onnx(f: Callable[..., Any], params: Any, x: Any) -> dict[str, Work]:
@@ -91,17 +96,20 @@ def with_jax(x: np.ndarray, w: np.ndarray, groups: int = 1) -> dict[str, Work]:
     return {"jax": lambda: jax.block_until_ready(g(a, b))}
 
 
-def single(rng: np.random.Generator) -> Iterator[Figure]:
+def single(rng: np.random.Generator) -> Iterator[Row]:
     x = rng.normal(size=(8, 56, 56, 64)).astype(np.float32)
     for name, groups in (("conv 3x3 64-64 56x56 b8", 1), ("depthwise 3x3 64 56x56 b8", 64)):
         w = (rng.normal(size=(3, 3, 64 // groups, 64)) / 24).astype(np.float32)
         f = lambda p, x, groups=groups: conv(p, x, groups=groups)
         params = {"w": w, "b": np.zeros(64, np.float32)}
-        peers = {**with_onnx(f, params, x), **with_torch(x, w, groups), **with_jax(x, w, groups)}
-        yield compared(name, compiled(f, params, x), peers, bar=1.0)
+        works = lambda f=f, params=params, w=w, groups=groups: (
+            compiled(f, params, x),
+            {**with_onnx(f, params, x), **with_torch(x, w, groups), **with_jax(x, w, groups)},
+        )
+        yield Row(name, works, flops=2.0 * x.size * w.size / 64)
 
 
-def gradient(rng: np.random.Generator) -> Iterator[Figure]:
+def gradient(rng: np.random.Generator) -> Iterator[Row]:
     """Input and kernel gradient of one convolution."""
     x = rng.normal(size=(8, 56, 56, 64)).astype(np.float32)
     w = (rng.normal(size=(3, 3, 64, 64)) / 24).astype(np.float32)
@@ -113,22 +121,26 @@ def gradient(rng: np.random.Generator) -> Iterator[Figure]:
 
         return grad(loss, (0, 1))
 
-    peers: dict[str, Work] = {}
-    jax = package("jax")
-    if jax is not None:
-        g, a, b = jax.jit(f(jax.lax, jax.grad)), jax.numpy.asarray(w), jax.numpy.asarray(x)
-        peers["jax"] = lambda: jax.block_until_ready(g(a, b))
-    torch = package("torch")
-    if torch is not None:
-        tx = torch.from_numpy(x).permute(0, 3, 1, 2).requires_grad_()
-        tw = torch.from_numpy(w).permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last).requires_grad_()
+    def works() -> tuple[Work, dict[str, Work]]:
+        peers: dict[str, Work] = {}
+        jax = package("jax")
+        if jax is not None:
+            g, a, b = jax.jit(f(jax.lax, jax.grad)), jax.numpy.asarray(w), jax.numpy.asarray(x)
+            peers["jax"] = lambda: jax.block_until_ready(g(a, b))
+        torch = package("torch")
+        if torch is not None:
+            torch.set_num_threads(THREADS)
+            tx = torch.from_numpy(x).permute(0, 3, 1, 2).requires_grad_()
+            tw = torch.from_numpy(w).permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last).requires_grad_()
 
-        def torch_step() -> object:
-            y = torch.nn.functional.conv2d(tx, tw, padding=1)
-            return torch.autograd.grad((y * y).sum(), (tw, tx))
+            def torch_step() -> object:
+                y = torch.nn.functional.conv2d(tx, tw, padding=1)
+                return torch.autograd.grad((y * y).sum(), (tw, tx))
 
-        peers["torch"] = torch_step
-    yield compared("grad of conv 3x3 64-64 56x56 b8", compiled(f(nx.lax, nx.grad), w, x), peers, bar=1.0)
+            peers["torch"] = torch_step
+        return compiled(f(nx.lax, nx.grad), w, x), peers
+
+    yield Row("grad of conv 3x3 64-64 56x56 b8", works, flops=3 * 2.0 * x.size * w.size / 64)
 
 
 def small_resnet(rng: np.random.Generator) -> tuple[Callable[..., Any], Any, Any]:
@@ -157,17 +169,22 @@ def small_resnet(rng: np.random.Generator) -> tuple[Callable[..., Any], Any, Any
     return apply, params, rng.normal(size=(1, 32, 32, 3)).astype(np.float32)
 
 
-def networks(rng: np.random.Generator) -> Iterator[Figure]:
-    f, params, x = small_resnet(rng)
-    yield compared("small ResNet b1", compiled(f, params, x), with_onnx(f, params, x), bar=1.0)
+def networks(rng: np.random.Generator) -> Iterator[Row]:
+    def row(name: str, make: Callable[[], tuple[Callable[..., Any], Any, Any]]) -> Row:
+        def works() -> tuple[Work, dict[str, Work]]:
+            f, params, x = make()
+            return closed(f, params, x), with_onnx(f, params, x)
+
+        return Row(name, works)
+
+    yield row("small ResNet b1", lambda: small_resnet(rng))
     for name in ("mobilenet_v2", "resnet18"):
         model = MODELS[name]
-        params, x = model.init(0), model.example(1)
-        yield compared(f"{name} b1", compiled(model.apply, params, x), with_onnx(model.apply, params, x), bar=1.0)
+        yield row(f"{name} b1", lambda model=model: (model.apply, model.init(0), model.example(1)))
 
 
-def quantized(rng: np.random.Generator) -> Iterator[Figure]:
-    """int8 beside our own float32; the bar holds for processors without VNNI (``NXJAX_CPU_ISA=avx512-base``)."""
+def quantized(rng: np.random.Generator) -> Iterator[Row]:
+    """int8 beside our own float32; the bar is for processors without VNNI."""
     layer = {"w": (rng.normal(size=(3, 3, 64, 64)) / 24).astype(np.float32), "b": np.zeros(64, np.float32)}
     image = rng.normal(size=(8, 56, 56, 64)).astype(np.float32)
     model = MODELS["mobilenet_v2"]
@@ -175,14 +192,22 @@ def quantized(rng: np.random.Generator) -> Iterator[Figure]:
         ("int8 conv 3x3 64-64 56x56 b8", conv, layer, image),
         ("int8 mobilenet_v2 b1", model.apply, model.init(0), model.example(1)),
     ):
-        q = nx.quantize(f, "int8", calibrate=[(params, x)], progress=False)
-        times = interleaved(compiled(q, params, x), compiled(f, params, x))
-        yield Figure(name, *times, "our float32", 1 / 1.3)
+
+        def works(f: Any = f, params: Any = params, x: Any = x) -> tuple[Work, dict[str, Work]]:
+            q = nx.quantize(f, "int8", calibrate=[(params, x)], progress=False)
+            return closed(q, params, x), {"our float32": closed(f, params, x)}
+
+        yield Row(name, works, None)
+        yield Row(f"{name}, no VNNI", works, 1.3, isa=without_vnni())
 
 
-def figures() -> Iterator[Figure]:
+def rows() -> Iterator[Row]:
     rng = np.random.default_rng(0)
     yield from single(rng)
     yield from gradient(rng)
     yield from networks(rng)
     yield from quantized(rng)
+
+
+def figures() -> Iterator[Figure]:
+    return all_measured(rows())

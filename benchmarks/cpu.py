@@ -6,7 +6,6 @@ and compiled where it works), each with as many threads as this process may use.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -15,102 +14,59 @@ import numpy as np
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from benchmarks.peers import Work, compared, package
+from benchmarks.peers import THREADS, Row, Work, all_measured, ours, package, with_jax, with_numexpr, with_torch
 from benchmarks.runner import Figure
 from nxjax.profiling.peaks import peaks
 
-THREADS = len(os.sched_getaffinity(0))
 
-
-def ready(y: Any) -> Any:
-    return nx.block_until_ready(y)
-
-
-def ours(f: Callable[..., Any], *xs: Any) -> Work:
-    g = nx.jit(f)
-    values = [jnp.asarray(x) for x in xs]
-    return lambda: ready(g(*values))
-
-
-def with_jax(f: Callable[[Any], Callable[..., Any]], *xs: Any) -> dict[str, Work]:
-    """``f(jax)`` jitted; nothing where JAX is missing."""
-    jax = package("jax")
-    if jax is None:
-        return {}
-    g = jax.jit(f(jax))
-    values = [jax.numpy.asarray(x) for x in xs]
-    return {"jax": lambda: jax.block_until_ready(g(*values))}
-
-
-def with_torch(f: Callable[[Any], Callable[..., Any]], *xs: Any) -> dict[str, Work]:
-    """``f(torch)`` as it is, and by `torch.compile`, where that works."""
-    torch = package("torch")
-    if torch is None:
-        return {}
-    torch.set_num_threads(THREADS)
-    values = [torch.from_numpy(np.array(x)) for x in xs]
-    g = f(torch)
-
-    def quiet(h: Callable[..., Any]) -> Work:
-        def run() -> object:
-            with torch.no_grad():
-                return h(*values)
-
-        return run
-
-    found: dict[str, Work] = {"torch": quiet(g)}
-    try:
-        compiled = quiet(torch.compile(g))
-        compiled()
-        found["torch.compile"] = compiled
-    except Exception:
-        pass
-    return found
-
-
-def with_numexpr(text: str, **xs: Any) -> dict[str, Work]:
-    numexpr = package("numexpr")
-    if numexpr is None:
-        return {}
-    numexpr.set_num_threads(THREADS)
-    return {"numexpr": lambda: numexpr.evaluate(text, local_dict=xs)}
-
-
-def elementwise(x: np.ndarray) -> Iterator[Figure]:
+def elementwise(x: np.ndarray) -> Iterator[Row]:
     n = f"{x.size // 1_000_000} M"
     out = np.empty_like(x)
-    yield compared(
+    yield Row(
         f"x + 1, {n}",
-        ours(lambda x: x + 1, x),
-        {
-            "numpy": lambda: x + np.float32(1),
-            "numpy out=": lambda: np.add(x, np.float32(1), out=out),
-            **with_jax(lambda jax: lambda x: x + 1, x),
-            **with_torch(lambda torch: lambda x: x + 1, x),
-            **with_numexpr("x + 1", x=x),
-        },
+        lambda: (
+            ours(lambda x: x + 1, x),
+            {
+                "numpy": lambda: x + np.float32(1),
+                "numpy out=": lambda: np.add(x, np.float32(1), out=out),
+                **with_jax(lambda jax: lambda x: x + 1, x),
+                **with_torch(lambda torch: lambda x: x + 1, x),
+                **with_numexpr("x + 1", x=x),
+            },
+        ),
+        against={"jax": 2.5},
+        nbytes=2 * x.nbytes,
+        share=0.8,
     )
-    yield compared(
+    yield Row(
         f"tanh(x)*x + exp(-x*x), {n}",
-        ours(lambda x: jnp.tanh(x) * x + jnp.exp(-x * x), x),
-        {
-            "numpy": lambda: np.tanh(x) * x + np.exp(-x * x),
-            **with_jax(lambda jax: lambda x: jax.numpy.tanh(x) * x + jax.numpy.exp(-x * x), x),
-            **with_torch(lambda torch: lambda x: torch.tanh(x) * x + torch.exp(-x * x), x),
-            **with_numexpr("tanh(x)*x + exp(-x*x)", x=x),
-        },
+        lambda: (
+            ours(lambda x: jnp.tanh(x) * x + jnp.exp(-x * x), x),
+            {
+                "numpy": lambda: np.tanh(x) * x + np.exp(-x * x),
+                **with_jax(lambda jax: lambda x: jax.numpy.tanh(x) * x + jax.numpy.exp(-x * x), x),
+                **with_torch(lambda torch: lambda x: torch.tanh(x) * x + torch.exp(-x * x), x),
+                **with_numexpr("tanh(x)*x + exp(-x*x)", x=x),
+            },
+        ),
+        against={"jax": 2.5},
+        nbytes=2 * x.nbytes,
     )
-    yield compared(
+    yield Row(
         f"gelu, {n}",
-        ours(lambda x: nx.nn.gelu(x, approximate=False), x),
-        {
-            **with_jax(lambda jax: lambda x: jax.nn.gelu(x, approximate=False), x),
-            **with_torch(lambda torch: torch.nn.functional.gelu, x),
-        },
+        lambda: (
+            ours(lambda x: nx.nn.gelu(x, approximate=False), x),
+            {
+                **with_jax(lambda jax: lambda x: jax.nn.gelu(x, approximate=False), x),
+                **with_torch(lambda torch: torch.nn.functional.gelu, x),
+            },
+        ),
+        against={"jax": 2.5},
+        nbytes=2 * x.nbytes,
     )
 
 
-def rows(x: np.ndarray) -> Iterator[Figure]:
+def reductions(x: np.ndarray) -> Iterator[Row]:
     def norm(np_: Any) -> Callable[..., Any]:
         def f(x: Any) -> Any:
             m = x.mean(-1, keepdims=True)
@@ -119,44 +75,45 @@ def rows(x: np.ndarray) -> Iterator[Figure]:
 
         return f
 
-    shape = "x".join(map(str, x.shape))
-    yield compared(
+    shape = " x ".join(f"{n:,}" for n in x.shape)
+    yield Row(
         f"softmax {shape}",
-        ours(lambda x: nx.nn.softmax(x), x),
-        {
-            **with_jax(lambda jax: jax.nn.softmax, x),
-            **with_torch(lambda torch: lambda x: torch.softmax(x, -1), x),
-        },
+        lambda: (
+            ours(lambda x: nx.nn.softmax(x), x),
+            {
+                **with_jax(lambda jax: jax.nn.softmax, x),
+                **with_torch(lambda torch: lambda x: torch.softmax(x, -1), x),
+            },
+        ),
+        nbytes=2 * x.nbytes,
     )
-    yield compared(
+    yield Row(
         f"layer norm {shape}",
-        ours(norm(jnp), x),
-        {
-            **with_jax(lambda jax: norm(jax.numpy), x),
-            **with_torch(lambda torch: lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), x),
-        },
+        lambda: (
+            ours(norm(jnp), x),
+            {
+                **with_jax(lambda jax: norm(jax.numpy), x),
+                **with_torch(lambda torch: lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), x),
+            },
+        ),
+        nbytes=2 * x.nbytes,
     )
-    yield compared(
-        f"column sum {shape}",
-        ours(lambda x: x.sum(0), x),
-        {
-            "numpy": lambda: x.sum(0),
-            **with_jax(lambda jax: lambda x: x.sum(0), x),
-            **with_torch(lambda torch: lambda x: x.sum(0), x),
-        },
-    )
-    yield compared(
-        f"sum of all {shape}",
-        ours(lambda x: x.sum(), x),
-        {
-            "numpy": lambda: x.sum(),
-            **with_jax(lambda jax: lambda x: x.sum(), x),
-            **with_torch(lambda torch: lambda x: x.sum(), x),
-        },
-    )
+    for name, axis in (("column sum", 0), ("sum of all", None)):
+        yield Row(
+            f"{name} {shape}",
+            lambda axis=axis: (
+                ours(lambda x: x.sum(axis), x),
+                {
+                    "numpy": lambda: x.sum(axis),
+                    **with_jax(lambda jax: lambda x: x.sum(axis), x),
+                    **with_torch(lambda torch: lambda x: x.sum(axis), x),
+                },
+            ),
+            nbytes=x.nbytes,
+        )
 
 
-def mlp(rng: np.random.Generator) -> Iterator[Figure]:
+def mlp(rng: np.random.Generator) -> Iterator[Row]:
     """A training step: 784-512-256-10, batch 128, Adam's plain cousin (SGD)."""
     sizes = (784, 512, 256, 10)
     w = [(rng.normal(size=s) / 20).astype(np.float32) for pair in pairwise(sizes) for s in (pair, pair[1:])]
@@ -171,31 +128,29 @@ def mlp(rng: np.random.Generator) -> Iterator[Figure]:
 
         return lambda w, x, y: [a - 0.1 * g for a, g in zip(w, grad(loss)(w, x, y), strict=True)]
 
-    f = nx.jit(step(nx.grad, nx.nn, jnp))
-    args = ([jnp.asarray(a) for a in w], jnp.asarray(x), jnp.asarray(y))
-    peers: dict[str, Work] = {}
-    jax, torch = package("jax"), package("torch")
-    if jax is not None:
-        g = jax.jit(step(jax.grad, jax.nn, jax.numpy))
-        values = ([jax.numpy.asarray(a) for a in w], jax.numpy.asarray(x), jax.numpy.asarray(y))
-        peers["jax"] = lambda: jax.block_until_ready(g(*values))
-    if torch is not None:
-        tw = [torch.tensor(a, requires_grad=True) for a in w]
-        tx, ty = torch.from_numpy(x), torch.from_numpy(y)
+    def works() -> tuple[Work, dict[str, Work]]:
+        peers = with_jax(lambda jax: step(jax.grad, jax.nn, jax.numpy), w, x, y)
+        torch = package("torch")
+        if torch is not None:
+            torch.set_num_threads(THREADS)
+            tw = [torch.tensor(a, requires_grad=True) for a in w]
+            tx, ty = torch.from_numpy(x), torch.from_numpy(y)
 
-        def torch_step() -> object:
-            h = tx
-            for i in range(0, 4, 2):
-                h = torch.relu(torch.addmm(tw[i + 1], h, tw[i]))
-            loss = -(torch.log_softmax(torch.addmm(tw[5], h, tw[4]), -1) * ty).sum(-1).mean()
-            with torch.no_grad():
-                return [a - 0.1 * d for a, d in zip(tw, torch.autograd.grad(loss, tw), strict=True)]
+            def torch_step() -> object:
+                h = tx
+                for i in range(0, 4, 2):
+                    h = torch.relu(torch.addmm(tw[i + 1], h, tw[i]))
+                loss = -(torch.log_softmax(torch.addmm(tw[5], h, tw[4]), -1) * ty).sum(-1).mean()
+                with torch.no_grad():
+                    return [a - 0.1 * d for a, d in zip(tw, torch.autograd.grad(loss, tw), strict=True)]
 
-        peers["torch"] = torch_step
-    yield compared("MLP train step, batch 128", lambda: ready(f(*args)), peers, bar=1.2)
+            peers["torch"] = torch_step
+        return ours(step(nx.grad, nx.nn, jnp), w, x, y), peers
+
+    yield Row("MLP train step, batch 128", works, bar=1.2)
 
 
-def transformer(rng: np.random.Generator) -> Iterator[Figure]:
+def transformer(rng: np.random.Generator) -> Iterator[Row]:
     """One block, batch 4, 256 tokens, width 512, 8 heads: forward, and the gradient of all weights."""
     b, t, d, heads = 4, 256, 512, 8
 
@@ -219,18 +174,19 @@ def transformer(rng: np.random.Generator) -> Iterator[Figure]:
         return f
 
     w, x = weights(), rng.normal(size=(b, t, d)).astype(np.float32)
-    f = block(jnp, nx.nn.softmax, nx.nn.gelu)
-    forward, backward = nx.jit(f), nx.jit(nx.grad(lambda w, x: (f(w, x) ** 2).mean()))
-    nw, nx_ = [jnp.asarray(a) for a in w], jnp.asarray(x)
-    peers: dict[str, dict[str, Work]] = {"forward": {}, "grad": {}}
-    jax, torch = package("jax"), package("torch")
-    if jax is not None:
-        g = block(jax.numpy, jax.nn.softmax, jax.nn.gelu)
-        jf, jg = jax.jit(g), jax.jit(jax.grad(lambda w, x: (g(w, x) ** 2).mean()))
-        jw, jx = [jax.numpy.asarray(a) for a in w], jax.numpy.asarray(x)
-        peers["forward"]["jax"] = lambda: jax.block_until_ready(jf(jw, jx))
-        peers["grad"]["jax"] = lambda: jax.block_until_ready(jg(jw, jx))
-    if torch is not None:
+
+    def forward(np_: Any, nn: Any) -> Callable[..., Any]:
+        return block(np_, nn.softmax, nn.gelu)
+
+    def backward(np_: Any, nn: Any, grad: Any) -> Callable[..., Any]:
+        f = forward(np_, nn)
+        return grad(lambda w, x: (f(w, x) ** 2).mean())
+
+    def with_torch_block(gradient: bool) -> dict[str, Work]:
+        torch = package("torch")
+        if torch is None:
+            return {}
+        torch.set_num_threads(THREADS)
         functional = torch.nn.functional
         tw, tx = [torch.tensor(a, requires_grad=True) for a in w], torch.from_numpy(x)
 
@@ -241,17 +197,33 @@ def transformer(rng: np.random.Generator) -> Iterator[Figure]:
             x = x + a @ w[1]
             return x + functional.gelu(functional.layer_norm(x, (d,)) @ w[2], approximate="tanh") @ w[3]
 
-        def torch_forward() -> object:
+        def run() -> object:
+            if gradient:
+                return torch.autograd.grad((h(tw, tx) ** 2).mean(), tw)
             with torch.no_grad():
                 return h(tw, tx)
 
-        peers["forward"]["torch"] = torch_forward
-        peers["grad"]["torch"] = lambda: torch.autograd.grad((h(tw, tx) ** 2).mean(), tw)
-    yield compared("transformer block forward", lambda: ready(forward(nw, nx_)), peers["forward"], bar=1.2)
-    yield compared("transformer block grad", lambda: ready(backward(nw, nx_)), peers["grad"], bar=1.2)
+        return {"torch": run}
+
+    yield Row(
+        "transformer block forward",
+        lambda: (
+            ours(forward(jnp, nx.nn), w, x),
+            {**with_jax(lambda jax: forward(jax.numpy, jax.nn), w, x), **with_torch_block(False)},
+        ),
+        bar=1.2,
+    )
+    yield Row(
+        "transformer block grad",
+        lambda: (
+            ours(backward(jnp, nx.nn, nx.grad), w, x),
+            {**with_jax(lambda jax: backward(jax.numpy, jax.nn, jax.grad), w, x), **with_torch_block(True)},
+        ),
+        bar=1.2,
+    )
 
 
-def loops(rng: np.random.Generator) -> Iterator[Figure]:
+def loops(rng: np.random.Generator) -> Iterator[Row]:
     """1,000 steps of a recurrent cell of width 64, batch 8."""
     w = (rng.normal(size=(64, 64)) / 8).astype(np.float32)
     u = (rng.normal(size=(32, 64)) / 6).astype(np.float32)
@@ -264,20 +236,63 @@ def loops(rng: np.random.Generator) -> Iterator[Figure]:
 
         return f
 
-    yield compared(
+    yield Row(
         "scan of 1,000 RNN steps",
-        ours(rnn(nx.lax, jnp), w, u, xs, h),
-        with_jax(lambda jax: rnn(jax.lax, jax.numpy), w, u, xs, h),
+        lambda: (
+            ours(rnn(nx.lax, jnp), w, u, xs, h),
+            with_jax(lambda jax: rnn(jax.lax, jax.numpy), w, u, xs, h),
+        ),
         bar=2.0,
     )
 
 
-def figures() -> Iterator[Figure]:
+def linear_algebra(rng: np.random.Generator) -> Iterator[Row]:
+    """Small factorizations, many at once."""
+    a = rng.normal(size=(1000, 16, 16)).astype(np.float32)
+    a = a @ a.swapaxes(1, 2) + 16 * np.eye(16, dtype=np.float32)
+    yield Row(
+        "1,000 Cholesky 16 x 16",
+        lambda: (
+            ours(jnp.linalg.cholesky, a),
+            {
+                "numpy": lambda: np.linalg.cholesky(a),
+                **with_jax(lambda jax: jax.numpy.linalg.cholesky, a),
+                **with_torch(lambda torch: torch.linalg.cholesky, a, compiled=False),
+            },
+        ),
+    )
+
+
+def random_numbers() -> Iterator[Row]:
+    """Threefry's bits beside JAX's same ones, and beside generators that give others."""
+    count = 1_000_000
+
+    def works() -> tuple[Work, dict[str, Work]]:
+        generator = np.random.default_rng(0)
+        peers: dict[str, Work] = {"numpy": lambda: generator.standard_normal(count, np.float32)}
+        jax, torch = package("jax"), package("torch")
+        if jax is not None:
+            peers |= with_jax(lambda jax: lambda k: jax.random.normal(k, (count,)), jax.random.key(0))
+        if torch is not None:
+            torch.set_num_threads(THREADS)
+            peers["torch"] = lambda: torch.randn(count)
+        return ours(lambda k: nx.random.normal(k, (count,)), nx.random.key(0)), peers
+
+    yield Row("random normal 1 M", works)
+
+
+def rows() -> Iterator[Row]:
     rng = np.random.default_rng(0)
-    print(f"peaks: {peaks(1)}; {peaks(THREADS)}", flush=True)
     x = rng.normal(size=10_000_000).astype(np.float32)
     yield from elementwise(x)
-    yield from rows(x.reshape(10_000, 1000))
+    yield from reductions(x.reshape(10_000, 1000))
     yield from mlp(rng)
     yield from transformer(rng)
     yield from loops(rng)
+    yield from random_numbers()
+    yield from linear_algebra(rng)
+
+
+def figures() -> Iterator[Figure]:
+    print(f"peaks: {peaks(1)}; {peaks(THREADS)}", flush=True)
+    yield from all_measured(rows())

@@ -7,14 +7,30 @@ from __future__ import annotations
 
 import gc
 import importlib
-import statistics
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+import nxjax as nx
+import nxjax.numpy as jnp
 from benchmarks.runner import Figure
+from nxjax.kernels.cpu import isa
+from nxjax.profiling.peaks import Peaks, peaks
 
 Work = Callable[[], object]
+THREADS = len(os.sched_getaffinity(0))
+# The packages that are compared with: how they are imported, what they are called.
+PACKAGES = {
+    "jax": "jax",
+    "torch": "PyTorch",
+    "numexpr": "numexpr",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+}
 
 
 def package(name: str) -> Any:
@@ -25,34 +41,167 @@ def package(name: str) -> Any:
         return None
 
 
-def compared(name: str, ours: Work, peers: Mapping[str, Work], bar: float = 1.0, note: str = "") -> Figure:
-    """Medians of all in turn, for about a second; ``bar`` is the least ratio of the best peer's time to ours.
+def missing() -> list[str]:
+    """The peers that are not installed here."""
+    return [called for name, called in PACKAGES.items() if package(name) is None]
+
+
+_most: list[Peaks] = []
+
+
+def ceilings() -> Peaks:
+    """What the machine does at most: the best that was measured yet, since others on it may have been busy before."""
+    peaks.cache_clear()
+    _most.append(peaks(THREADS))
+    best = Peaks(max(p.bandwidth for p in _most), max(p.flops for p in _most), THREADS, _most[0].isa)
+    _most[:] = [best]
+    return best
+
+
+def isas() -> tuple[str, ...]:
+    """The instruction sets that kernels can be made for here."""
+    return (*isa.possible(), *(["avx512-base"] if "avx512" in isa.possible() else []))
+
+
+def without_vnni() -> str:
+    """The best instruction set here without sums of four products of bytes; empty where the best has them not."""
+    return next((name for name in ("avx512-base", "avx2") if name in isas() and not isa.named(name).vnni), "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One work, not yet made: ``works()`` gives ours and the peers'.
+
+    Attributes:
+        bar: the least ratio of the best peer's time to ours, or None.
+        against: further bars, each for one peer.
+        flops, nbytes: operations, and bytes read and written at least; 0 where neither is the limit.
+        share: the least share of a tuned copy's bandwidth.
+        isa: the instruction set that ours is made for; empty: the best here.
+        cold: the on-disk cache is off.
+        rounds: how often all are measured at least; those that take longer than a second, no more often.
+    """
+
+    name: str
+    works: Callable[[], tuple[Work, dict[str, Work]]]
+    bar: float | None = 1.0
+    against: Mapping[str, float] = field(default_factory=dict[str, float])
+    flops: float = 0.0
+    nbytes: float = 0.0
+    share: float | None = None
+    isa: str = ""
+    cold: bool = False
+    rounds: int = 5
+
+
+def measured(row: Row) -> Figure:
+    """The smallest times of all in turn, for about a second and a half: others on the machine only ever add to a time.
 
     The figure's ratio is ours to the best peer's, so its bar is the inverse.
     """
-    works: dict[str, Work] = {"nxjax": ours, **peers}
+    cache = "" if row.cold else nx.config.cache_dir
+    with nx.config.using(cpu_isa=row.isa or nx.config.cpu_isa, cache_dir=cache):
+        ours, peers = row.works()
+        times = _times({"nxjax": ours, **peers}, row.rounds)
+    mine = times.pop("nxjax")
+    order = sorted(times, key=lambda who: times[who])
+    parts: list[str] = []
+    most = ceilings()
+    if row.flops:
+        parts.append(f"{row.flops / mine / 1e9:.0f} GFLOP/s, {row.flops / mine / most.flops:.0%} of peak")
+    if row.nbytes:
+        parts.append(f"{row.nbytes / mine / 1e9:.1f} GB/s, {row.nbytes / mine / most.bandwidth:.0%} of a copy")
+    parts.append(", ".join(f"{who} {times[who] / mine:.2f}x" for who in order) or "no peer is installed")
+    return Figure(
+        row.name,
+        mine,
+        times[order[0]] if order else None,
+        order[0] if order else "",
+        row.bar and 1 / row.bar,
+        "; ".join(parts),
+        peers=times,
+        against=dict(row.against),
+        flops=row.flops,
+        nbytes=row.nbytes,
+        share=row.share,
+    )
+
+
+def all_measured(rows: Iterator[Row]) -> Iterator[Figure]:
+    return map(measured, rows)
+
+
+def _times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
+    """The least seconds of a call of each."""
     calls: dict[str, int] = {}
     for who, work in works.items():
         work()
         start = time.perf_counter()
         work()
-        calls[who] = max(1, min(1000, int(0.005 / max(time.perf_counter() - start, 1e-7))))
-    times: dict[str, list[float]] = {who: [] for who in works}
-    begin = time.perf_counter()
+        calls[who] = max(1, min(5000, int(0.005 / max(time.perf_counter() - start, 1e-7))))
+    least = dict.fromkeys(works, float("inf"))
+    begin, done = time.perf_counter(), 0
     gc.disable()
     try:
-        while len(times["nxjax"]) < 5 or (time.perf_counter() - begin < 1.5 and len(times["nxjax"]) < 40):
+        while done < rounds or (time.perf_counter() - begin < 1.5 and done < 60):
             for who, work in works.items():
                 start = time.perf_counter()
                 for _ in range(calls[who]):
                     work()
-                times[who].append((time.perf_counter() - start) / calls[who])
+                least[who] = min(least[who], (time.perf_counter() - start) / calls[who])
+            done += 1
     finally:
         gc.enable()
-    medians = {who: statistics.median(t) for who, t in times.items()}
-    best = min(peers, key=lambda who: medians[who])
-    others = ", ".join(
-        f"{who} {medians[who] / medians['nxjax']:.2f}x" for who in sorted(peers, key=lambda w: medians[w])
-    )
-    text = f"{others}; {note}" if note else others
-    return Figure(name, medians["nxjax"], medians[best], best, 1 / bar, text)
+    return least
+
+
+def ours(f: Callable[..., Any], *xs: Any) -> Work:
+    """The jitted function; arguments are trees of arrays."""
+    g = nx.jit(f)
+    values = nx.tree.map(jnp.asarray, xs)
+    return lambda: nx.block_until_ready(g(*values))
+
+
+def with_jax(f: Callable[[Any], Callable[..., Any]], *xs: Any) -> dict[str, Work]:
+    """``f(jax)`` jitted; nothing where JAX is missing."""
+    jax = package("jax")
+    if jax is None:
+        return {}
+    g = jax.jit(f(jax))
+    values = jax.tree.map(jax.numpy.asarray, xs)
+    return {"jax": lambda: jax.block_until_ready(g(*values))}
+
+
+def with_torch(f: Callable[[Any], Callable[..., Any]], *xs: Any, compiled: bool = True) -> dict[str, Work]:
+    """``f(torch)`` as it is, and by `torch.compile`, where that works."""
+    torch = package("torch")
+    if torch is None:
+        return {}
+    torch.set_num_threads(THREADS)
+    values = [torch.from_numpy(np.array(x)) for x in xs]
+    g = f(torch)
+
+    def quiet(h: Callable[..., Any]) -> Work:
+        def run() -> object:
+            with torch.no_grad():
+                return h(*values)
+
+        return run
+
+    found: dict[str, Work] = {"torch": quiet(g)}
+    if compiled:
+        try:
+            work = quiet(torch.compile(g))
+            work()
+            found["torch.compile"] = work
+        except Exception:
+            pass
+    return found
+
+
+def with_numexpr(text: str, **xs: Any) -> dict[str, Work]:
+    numexpr = package("numexpr")
+    if numexpr is None:
+        return {}
+    numexpr.set_num_threads(THREADS)
+    return {"numexpr": lambda: numexpr.evaluate(text, local_dict=xs)}
