@@ -9,7 +9,7 @@ from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.executable import CpuExecutable
-from nxjax.backends.cpu.first import FirstByMeaning, is_simple
+from nxjax.backends.cpu.first import FirstByMeaning, simple
 from nxjax.backends.cpu.native import runtime
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower, lower_parts, prepared
@@ -45,7 +45,8 @@ class CpuBackend(Backend):
         def make() -> CpuExecutable:
             return CpuExecutable(lower(program, donate), lambda count: lower_parts(program, count, donate))
 
-        return FirstByMeaning(program, make) if is_simple(program) else make()
+        ready = simple(program)
+        return make() if ready is None else FirstByMeaning(ready, make)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return str(lower(program, donate))

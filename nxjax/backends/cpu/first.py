@@ -1,8 +1,9 @@
-"""The first run of a small program of exact ops: by their NumPy meaning, before anything is compiled.
+"""The first run of a small program of elementwise ops: one op after the other, before the program is compiled.
 
 Many functions are called once. NumPy answers such a call in microseconds where making machine code takes milliseconds,
-and for ops whose result is rounded once, or not at all, the answer is the same to the bit. Machine code is made for the
-second run, or as soon as somebody asks about it. Knows no kernel.
+and for ops whose result is rounded once, or not at all, the answer is the same to the bit; for others it is that of
+the code that programs share (`functions`). Machine code of the program itself is made for the second run, or as soon as
+somebody asks about it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.base import Executable
+from nxjax.backends.cpu import functions
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.reference.quiet import quiet
 from nxjax.config import config
+from nxjax.kernels.cpu.nest import Nest
+from nxjax.lower.cpu.lower import prepared
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program
+from nxjax.trace.program import Equation, Program
 from nxjax.transforms.jit_stages import Repeated
 
+NDArray = np.ndarray[Any, Any]
 # Ops that NumPy rounds as machine code does: once.
 EXACT: Final = frozenset((
     "abs", "add", "and", "broadcast_in_dim", "clamp", "concatenate", "div", "eq", "ge", "gt", "iota", "le", "lt",
@@ -36,26 +41,62 @@ _TYPES: Final = frozenset((dtypes.bool_, dtypes.float32, dtypes.float64, *dtypes
 }
 # Bytes that all values of a program take: NumPy needs less time for so many than a compiler for one kernel.
 _SMALL: Final = 1 << 20
+# Functions that may have to be made for a first run: more take as long as the program's own code.
+_FEW: Final = 3
+
+
+def simple(program: Program) -> Program | None:
+    """``program``, or what is left of it after simplification, if that `is_simple`."""
+    if config.compile_first:
+        return None
+    if is_simple(program):
+        return program
+    ready = prepared(program)
+    return ready if is_simple(ready) else None
 
 
 def is_simple(program: Program) -> bool:
-    """Whether NumPy gives what machine code would, and in less time than that takes to make."""
-    if config.compile_first:
+    """Whether ops give what the program's machine code would, one by one, and in less time than that takes to make."""
+    if len(program.equations) > 64:
         return False
     total = 0
+    shared: set[Any] = set()
     for e in program.equations:
-        if e.op.name not in EXACT:
+        if e.op.name in functions.NAMES:
+            if not _is_shared(e):
+                return False
+            shared.add(_kernel(e))
+        elif e.op.name not in EXACT:
             return False
         for v in e.outputs:
             if v.type.dtype not in _TYPES:
                 return False
             total += v.type.size * v.type.dtype.itemsize
-    return total <= _SMALL and len(program.equations) <= 64 and all(v.type.dtype in _TYPES for v in program.inputs)
+    return total <= _SMALL and len(shared) <= _FEW and all(v.type.dtype in _TYPES for v in program.inputs)
+
+
+def _is_shared(e: Equation) -> bool:
+    """Whether there is a function for an equation: its operands are of one shape."""
+    types = [e.outputs[0].type, *(a.type for a in e.inputs)]
+    return len({t.shape for t in types}) == 1 and functions.applies(e.op, e.params, [t.dtype for t in types])
+
+
+def _kernel(e: Equation) -> Nest:
+    return functions.kernel(e.op, e.params, len(e.inputs), e.outputs[0].type.dtype)
+
+
+def _by_ops(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
+    shared = {e: _kernel(e) for e in program.equations if e.op.name in functions.NAMES}
+    if not shared:
+        return evaluate(program, args)
+    kernels = list(dict.fromkeys(shared.values()))
+    made = dict(zip(kernels, functions.made(kernels), strict=True))
+    return evaluate(program, args, {e: made[k] for e, k in shared.items()})
 
 
 @final
 class FirstByMeaning(Executable):
-    """A program that `is_simple`: run by its meaning, then compiled by ``make``."""
+    """A program that `is_simple`: run op by op, then compiled by ``make``."""
 
     def __init__(self, program: Program, make: Callable[[], CpuExecutable]) -> None:
         self._program = program
@@ -83,7 +124,7 @@ class FirstByMeaning(Executable):
         if self._made is None and not self._has_run:
             self._has_run = True
             with quiet():
-                ys = evaluate(dead_code_eliminated(self._program), [x.numpy() for x in args])
+                ys = _by_ops(dead_code_eliminated(self._program), [x.numpy() for x in args])
             # Dense, and no view of a larger argument.
             ys = [np.array(y, order="C") for y in ys]
             return [DeviceArray(y, t) for y, t in zip(ys, self._program.out_types, strict=True)]

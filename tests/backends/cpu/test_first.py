@@ -1,4 +1,4 @@
-"""The first run of small programs by NumPy: the same numbers, and machine code from the second run on."""
+"""The first run of small programs op by op: the same numbers, and machine code from the second run on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ def test_the_second_run_is_machine_code_and_gives_the_same_bits() -> None:
 
 
 def test_ops_that_are_rounded_otherwise_are_compiled_at_once() -> None:
-    for fun in (nx.sin, lambda x: x.sum(), lambda x: x.astype("bfloat16") * 2, lambda x: nx.zeros((600, 600)) + x[0]):
+    for fun in (
+        lambda x: x.sum(),
+        lambda x: x.astype("bfloat16") * 2,
+        lambda x: nx.zeros((600, 600)) + x[0],
+        lambda x: nx.sin(nx.cos(nx.tan(nx.exp(x)))),  # as many functions as are made for one run, and one more
+    ):
         f = nx.jit(fun)
         f(X)
         assert type(executable(f)) is not FirstByMeaning
@@ -105,3 +110,45 @@ def test_special_values(dtype: str) -> None:
         first = f(*args)
         assert type(executable(f)) is FirstByMeaning, name
         assert bits(first) == bits(f(*args)), name
+
+
+FUNCTIONS = (
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "exp2",
+    "expm1", "log", "log1p", "logistic", "rsqrt", "cbrt", "erf", "erfc", "erf_inv", "lgamma", "digamma",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_those_of_the_kernels(name: str, dtype: str) -> None:
+    spread = np.random.default_rng(0).standard_normal(60) * np.logspace(-3, 6, 60)
+    x = nx.asarray(np.concatenate((SPECIAL, spread)).astype(dtype))
+    f = nx.jit(lambda x: getattr(nx.lax, name)(x))
+    first = f(x)
+    assert type(executable(f)) is FirstByMeaning
+    assert bits(first) == bits(f(x))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (17,), (3, 5)], ids=str)
+def test_functions_of_any_shape(shape: tuple[int, ...]) -> None:
+    def fun(x: Any) -> Any:
+        return nx.nn.silu(x * 2), nx.lax.pow(abs(x), x), x**3
+
+    x = nx.asarray(np.random.default_rng(1).standard_normal(shape).astype(np.float32))
+    f = nx.jit(fun)
+    first = f(x)
+    assert type(executable(f)) is FirstByMeaning
+    for a, b in zip(first, f(x), strict=True):
+        assert (a.type, a.numpy().tobytes()) == (b.type, b.numpy().tobytes())
+
+
+def test_a_function_is_made_once() -> None:
+    from nxjax.backends.cpu.engine import engine
+    from nxjax.kernels.cpu import isa
+
+    x = nx.asarray(X)
+    nx.jit(lambda x: nx.sin(x) + 11)(x)
+    before = engine(isa.current(), 0).compilations
+    for k in range(3):
+        nx.jit(lambda x, k=k: nx.sin(x * k) * 2)(x[k:])
+    assert engine(isa.current(), 0).compilations == before

@@ -1,0 +1,74 @@
+"""Transcendental functions on NumPy arrays: the code that is inside kernels, in kernels of their own.
+
+What takes a program's place for its first run gives the program's own bits so. One piece of code serves arrays of every
+size and every program, so that a process makes it once: the second function with a sine in it is called in the time
+that NumPy takes. Knows no program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.backends.cpu.engine import engine
+from nxjax.kernels.cpu import isa, ops
+from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.nest import Input, Nest, Output
+from nxjax.trace import dtypes
+from nxjax.trace.core import Op
+from nxjax.trace.dtypes import DType
+
+NDArray = np.ndarray[Any, Any]
+NAMES: Final = frozenset({"integer_pow", "rsqrt"}).union(
+    *(ops.MODULES[file] for file in ("math_exp", "math_log", "math_power", "math_special", "math_trig"))
+)
+DTYPES: Final = frozenset({dtypes.float32, dtypes.float64})
+_ROW: Final = 64  # bytes of an operand that one item reads or writes
+_ROWS: Final = 1 << 20  # at most
+_CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+
+
+def applies(op: Op, params: Mapping[str, Any], types: Sequence[DType]) -> bool:
+    """Whether there is code for ``op`` of operands and a result of ``types``."""
+    (dtype, *others) = set(types)
+    return op.name in NAMES and dtype in DTYPES and not others and not ops.supported(op.name, params, types[1:], dtype)
+
+
+def kernel(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> Nest:
+    """``op`` of ``count`` operands, row by row."""
+    return _kernel(op, tuple(sorted((k, v) for k, v in params.items() if k != "weak")), count, dtype)
+
+
+@lru_cache(256)
+def _kernel(op: Op, params: tuple[tuple[str, Any], ...], count: int, dtype: DType) -> Nest:
+    size = dtype.itemsize
+    strides = (_ROW, size)
+    inputs = (Input(dtype, strides),) * count
+    node = Node(op, params, tuple(range(count)), dtype)
+    return Nest((_ROWS, _ROW // size), 2, False, inputs, (node,), (Output(count, strides),))
+
+
+def made(kernels: Sequence[Nest]) -> list[Callable[..., NDArray]]:
+    """What computes each of ``kernels`` of arrays of one shape; its code is made in a hurry where it is new."""
+    addresses = engine(isa.current(), 0).addresses(kernels)
+    return [_function(k, at) for k, at in zip(kernels, addresses, strict=True)]
+
+
+def _function(of: Nest, address: int) -> Callable[..., NDArray]:
+    code, dtype = _CODE(address), of.inputs[0].dtype
+
+    def run(*xs: NDArray, **params: Any) -> NDArray:
+        rows = -(-xs[0].nbytes // _ROW)
+        # Whole rows: what is in them after the last element is computed with, and dropped.
+        memory = np.ones((len(xs) + 1, rows * _ROW // dtype.itemsize), dtype)
+        for row, x in zip(memory, xs, strict=False):
+            row[: x.size] = x.ravel()
+        words = (ctypes.c_void_p * len(memory))(*(row.ctypes.data for row in memory))
+        code(words, 0, rows, None)
+        return memory[-1, : xs[0].size].reshape(xs[0].shape)
+
+    return run
