@@ -11,7 +11,7 @@ QUICK  := tests/test_house.py tests/test_properties.py tests/trace/test_program.
           tests/kernels/ipu/test_amp_cycles.py tests/lower/ipu/test_plan.py tests/lower/ipu/test_mapping.py \
           tests/lower/pipeline
 
-.PHONY: demo test test-quick lint bench docs clean
+.PHONY: demo test test-quick lint bench bars docs clean
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ lint: $(VENV)/test
 
 bench: $(VENV)/test
 	$(BIN)/python -m benchmarks
+
+bars: $(VENV)/test
+	$(BIN)/python -m benchmarks bars
 
 docs: $(VENV)/test
 	$(BIN)/python docs/generate_ops.py
