@@ -161,7 +161,9 @@ class Gather(LinearOp):
         n = dimension_numbers
         check_indices(self, indices, len(n.start_index_map))
         require(self, len(slice_sizes) == x.ndim, "one slice size per dimension", slice_sizes, x)
-        if any(not 0 <= k <= size for k, size in zip(slice_sizes, x.shape, strict=True)):
+        # Where there are no index vectors, no slice is taken.
+        taken = 0 not in indices.shape[:-1]
+        if any(not 0 <= k <= (size if taken else max(size, 1)) for k, size in zip(slice_sizes, x.shape, strict=True)):
             raise ShapeError("gather: a slice is larger than the operand", got=f"{slice_sizes} of {x}")
         check_batching(self, x, indices, n.operand_batching_dims, n.start_indices_batching_dims)
         check_dims(self, "collapsed_slice_dims", n.collapsed_slice_dims, x.ndim)

@@ -23,6 +23,14 @@ def indices(mode):
     return np.abs(INDICES) % 2 if mode == "promise_in_bounds" else INDICES
 
 
+def test_no_index_vectors_take_nothing_of_an_empty_axis():
+    numbers = GatherDimensionNumbers((), (0, 1), (1,), (), ())
+    params = {"dimension_numbers": numbers, "slice_sizes": (1, 1), "mode": GatherScatterMode.CLIP}
+    none, two = np.zeros((0, 1), np.int32), np.zeros((2, 1), np.int32)
+    errors = [bad(X[:0, 0], two, error=ShapeError, says="larger", **params)]
+    check_op(gather, [sample(X[:0, 0], none, **params), sample(X[0, :, :0], none, **params)], errors)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("offset", "collapsed", "index_map", "sizes"), CONFIGS)
 def test_gather(mode, offset, collapsed, index_map, sizes):

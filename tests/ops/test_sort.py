@@ -43,6 +43,7 @@ def test_special_values_and_several_keys():
 def test_top_k(k):
     whole = (X * 2).astype(np.int32)
     samples = [sample(X, k=k, axis=1), sample(whole, k=min(k, 3), axis=0), sample(whole.astype(np.uint8), k=k, axis=1)]
+    samples.append(sample(X[:, :0] if k == 0 else X[:0], k=k, axis=1))
     errors = [bad(X, error=ShapeError, says="larger", k=7, axis=1)]
     reference = lambda x, k, axis: jax.lax.top_k(x, k, axis=axis)
     check_op(top_k, samples, errors, reference=reference)
