@@ -73,7 +73,7 @@ def pooled(
     inner = min((i for i in plain if v.shape[i] > 1), key=lambda i: (abs(v.strides[i]), -v.shape[i]), default=None)
     rest = [i for i in plain if i != inner]
     order = [*rest, *sliding, *([] if inner is None else [inner])]
-    if inner is not None and (v.strides[inner] != v.dtype.itemsize or not _joins(v, rest)):
+    if inner is not None and (v.strides[inner] != v.dtype.itemsize or not joins(v, rest)):
         near = ordered(v.shape, v.dtype, order, 64)
         copy(b, v, near)
         v = near
@@ -106,7 +106,7 @@ def pooled(
     return y
 
 
-def _joins(v: View, dims: Sequence[int]) -> bool:
+def joins(v: View, dims: Sequence[int]) -> bool:
     """Whether ``dims`` are one run in row-major order, at equal steps."""
     step: int | None = None
     for i in reversed([i for i in dims if v.shape[i] > 1]):
