@@ -144,7 +144,7 @@ def run(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTyp
     """One call of the kernel; weights are packed first unless they lie as it reads them."""
     target = isa.current()
     s, w = pack(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
-    if kind == "f32" and pack is weights and pays(s):
+    if kind == "f32" and pack is weights and pays(b, s, w):
         winograd(b, s, x, w, t, dtype)
         return
     block = block_for(kind, target, s.outputs, s.pixels)

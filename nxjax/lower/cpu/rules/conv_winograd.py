@@ -27,17 +27,18 @@ def tiles_of(s: Setup) -> int:
     return n
 
 
-def pays(s: Setup) -> bool:
+def pays(b: Builder, s: Setup, w: View) -> bool:
     """Whether the kernel exists for ``s`` and takes less time than the plain one.
 
-    In units of what a plain product takes, by measurement; the last is for the transformation of weights.
+    In units of what a plain product takes, by measurement; the last is for the transformation of weights,
+    which those that are held do not take in every call.
     """
     lanes = isa.current().lanes(4)
     if s.groups != 1 or len(s.dims) != 2 or s.x_c != 4 or s.inputs % lanes or s.outputs % lanes:
         return False
     if s.inputs < 16 or s.outputs < 16 or any(d.taps != 3 or d.step != 1 or d.dilation != 1 for d in s.dims):
         return False
-    return 9 * s.pixels > 18 * tiles_of(s) + 160
+    return 9 * s.pixels > 18 * tiles_of(s) + (40 if b.is_held(w) else 160)
 
 
 def block_for(target: Isa, tiles: int, outputs: int) -> Block:

@@ -5,8 +5,8 @@ import nxjax as nx
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.winograd import Winograd
-from nxjax.lower.cpu.lower import lower
+from nxjax.kernels.cpu.winograd import Weights, Winograd
+from nxjax.lower.cpu.lower import lower, lower_parts
 from nxjax.lower.cpu.rules.conv_winograd import block_for
 from nxjax.lower.cpu.tape import Call, Host, walk
 
@@ -104,3 +104,15 @@ def test_blocks_fit_the_registers():
                 b = block_for(target, tiles, outputs)
                 assert outputs % b.channels == 0
                 assert b.pixels * b.vectors + b.vectors < target.registers
+
+
+def test_held_weights_are_transformed_once():
+    """Weights that are the same in every call cost no transformation: fewer tiles are enough."""
+    x, w = drawn((1, 7, 7, 64), (3, 3, 64, 64))
+    traced = nx.make_jaxpr(lambda w, x: conv(x, w))(*(nx.ShapeDtypeStruct(v.shape, v.dtype) for v in (w, x)))
+    parts = lower_parts(traced, 1)
+    assert count(lower(traced)) == 0
+    assert count(parts.main) == 1
+    kinds = [[type(s.kernel) for s in walk(p.steps) if isinstance(s, Call)] for p in (parts.preparation, parts.main)]
+    assert Weights in kinds[0]
+    assert Weights not in kinds[1]
