@@ -5,7 +5,8 @@ a panel of the left operand in the first cache and a block of the right one in t
 in registers (`gemm_tile`). Blocks depend on sizes only and their order is fixed, so results are the same bits for any
 number of threads.
 
-    right   panels of ``tile.columns`` columns, as `pack.Right` leaves them, or as it lies if columns lie side by side
+    right   panels of ``tile.columns`` columns, as `pack.Right` leaves them; or as it lies if columns lie side by side;
+            or as it lies, and each item makes panels of its own block in scratch
     left    read as it lies, or each panel of ``tile.rows`` rows copied to scratch first (converted, or where rows are
             so far apart that they would fight for the same cache lines)
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
+
+if TYPE_CHECKING:
+    from nxjax.kernels.cpu.pack import Right
 
 Layout = Literal["rows", "columns", "strided"]
 # Bytes of depth between panels' rows in scratch beyond the depth itself: a cache line, so that rows take turns.
@@ -60,7 +64,7 @@ class Blocks:
 @final
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Sizes, and strides in bytes; ``right_depth`` is not looked at for packed right operands.
+    """Sizes, and strides in bytes; the right operand's are not looked at where it is packed.
 
     ``others``: from row to row of the epilogue's operands, then of its results.
     """
@@ -73,6 +77,7 @@ class Problem:
     right_depth: int
     others: tuple[int, ...]
     batch: tuple[Axis, ...] = ()
+    right_column: int = 0
 
 
 def packed_dtype(tile: Tile) -> DType:
@@ -116,6 +121,7 @@ class Gemm(Kernel):
         problem, blocks: this call's sizes; not part of the machine code.
         end: what happens to sums.
         most: the largest depth of a block in any call.
+        own: how items make panels themselves, of a right operand as it lies; ``right`` is None then, too.
     """
 
     tile: Tile
@@ -127,10 +133,11 @@ class Gemm(Kernel):
     blocks: Blocks
     end: Epilogue
     most: int
+    own: Right | None = None
 
     @property
     def key(self) -> str:
-        right = "panels" if self.right is None else self.right.name
+        right = self.own.key if self.own is not None else "panels" if self.right is None else self.right.name
         how = f"{self.layout}{' packed' if self.packed else ''} {len(self.problem.batch)} {self.most} {self.tail}"
         how += " cut" if self.is_cut else ""
         return f"gemm({self.tile.key} {self.left.name} {right} {how} {self.end.key})"
@@ -204,7 +211,8 @@ class Gemm(Kernel):
         tiles = 1
         if self.is_cut and (self.ends or self.tail[1]):
             tiles = -(-b.rows // t.rows) * -(-b.columns // t.columns)
-        return -(-self._panel // 64) * 64 + tiles * t.rows * t.columns * t.unit
+        mine = 0 if self.own is None else b.columns * (b.depth + t.starts) * t.unit
+        return -(-self._panel // 64) * 64 + -(-mine // 64) * 64 + tiles * t.rows * t.columns * t.unit
 
     @property
     def integers(self) -> tuple[int, ...]:
@@ -213,14 +221,14 @@ class Gemm(Kernel):
         flat = [x for a in p.batch for x in (a.size, a.left, a.right, *a.others)]
         return (
             *(p.rows, p.columns, p.depth, b.rows, b.columns, b.depth, self.turns, ni, nj),
-            *(p.left_row, p.left_depth, p.right_depth, *p.others, *flat),
+            *(p.left_row, p.left_depth, p.right_depth, p.right_column, *p.others, *flat),
         )
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         p = self.problem
         batch = tuple(a.size for a in p.batch)
         left = np.broadcast_to(xs[0], (*batch, p.rows, p.depth))
-        right = xs[1] if self.right is not None else self._unpacked(xs[1])
+        right = xs[1] if self.right is not None or self.own is not None else self._unpacked(xs[1])
         work = {"f": np.float64, "c": np.complex128}.get(sum_dtype(self.tile).kind, np.int64)
         sums = np.matmul(left.astype(work), right.astype(work))
         return self.end.meaning(sums.astype(sum_dtype(self.tile)).astype(self.end.product), *xs[2:])
@@ -252,7 +260,7 @@ class Gemm(Kernel):
         lefts = rights = 1
         for a in p.batch:
             lefts, rights = lefts * (a.size if a.left else 1), rights * (a.size if a.right else 1)
-        right = self.right or packed_dtype(self.tile)
+        right = self.right or (packed_dtype(self.tile) if self.own is None else self.own.dtype)
         read = size(lefts * p.rows * p.depth, self.left) + size(rights * p.depth * p.columns, right)
         written = sum(size(count * p.rows * p.columns, d) for d in self.end.outs)
         return Cost(2.0 * count * p.rows * p.columns * p.depth, read, written)
@@ -297,15 +305,19 @@ class _Writer:
         take = lambda count: [integer(f, words, next(place)) for _ in range(count)]
         self.rows, self.columns, self.depth = take(3)
         self.block_rows, self.block_columns, self.block_depth, self.turns, self.grid_rows, self.grid_columns = take(6)
-        self.left_row, self.left_depth, self.right_depth = take(3)
+        self.left_row, self.left_depth, self.right_depth, self.right_column = take(4)
         self.other_rows = take(n)
         self.batch = [take(3 + n) for _ in kernel.problem.batch]
         self.panel = scratch
-        self.sums = f.at(scratch, -(-kernel._panel // 64) * 64)  # pyright: ignore[reportPrivateUsage]
+        self.mine = f.at(scratch, -(-kernel._panel // 64) * 64)  # pyright: ignore[reportPrivateUsage]
+        self.sums = self.mine
         group = self.tile.group
         self.units = self.depth if group == 1 else (self.depth + (group - 1)).sdiv(group)
         # A panel's bytes per unit of depth, and how many panels there are.
         self.line = self.tile.columns * self.tile.unit
+        if kernel.own is not None:
+            mine = self.block_columns * (self.block_depth + self.tile.starts) * self.tile.unit
+            self.sums = f.at(self.mine, (mine + 63) & -64)
         self.panels = (self.columns + (self.tile.columns - 1)).sdiv(self.tile.columns)
 
     def items(self, lo: Value, hi: Value) -> None:
@@ -335,6 +347,9 @@ class _Writer:
         first, last = turn.eq(0), turn.eq(self.turns - 1)
         whole = least(f, j1, self.columns.sdiv(t.columns) * t.columns)
         width = (j1 - j0 + (t.columns - 1)).sdiv(t.columns)
+        self.j0 = j0
+        if self.k.own is not None:
+            self.make_panels(self.k.own, start, count, j0, j1)
         with f.loop(i0, i1, t.rows) as rows:
             # The last tile begins where it ends with the last row; `skip` of its rows are there already.
             i = least(f, rows.index, self.rows - t.rows)
@@ -358,6 +373,22 @@ class _Writer:
                     self.store(sums, _Place(i, skip, whole, mask, first, last, number + width - 1))
 
     # --- operands ---
+
+    def make_panels(self, own: Right, start: Value, count: Value, j0: Value, j1: Value) -> None:
+        """The panels of columns ``j0`` to ``j1`` over ``count`` units of depth, in scratch."""
+        f, t = self.f, self.tile
+        depth = start * t.group
+        base = f.at(self.right, depth * self.right_depth)
+        elements = least(f, count * t.group, self.depth - depth)
+        with f.loop(j0, j1, t.columns) as columns:
+            j = columns.index
+            source, target = f.at(base, j * self.right_column), self.own_panel(j, count)
+            width = least(f, self.columns - j, f.value(t.columns, "i64"))
+            own.panel(f, self.isa, source, target, (self.right_depth, self.right_column), count, elements, width)
+
+    def own_panel(self, j: Value, count: Value) -> Value:
+        """Where the panel of columns from ``j`` on is in scratch."""
+        return self.f.at(self.mine, (j - self.j0).sdiv(self.tile.columns) * (count + self.tile.starts), self.line)
 
     def left_panel(
         self, i: Value, start: Value, count: Value
@@ -425,6 +456,9 @@ class _Writer:
         """Where the panel of columns from ``j`` on begins, its step along the depth, and where the sums' starts are."""
         f, t = self.f, self.tile
         start = turn * self.block_depth
+        if self.k.own is not None:
+            base = self.own_panel(j, count)
+            return (base, self.line), f.at(base, count, self.line) if t.starts else None
         if self.k.right is None:
             lines = count + t.starts if t.starts else count
             base = f.at(self.right, (start + turn if t.starts else start) * self.panels, self.line)

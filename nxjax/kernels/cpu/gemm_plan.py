@@ -22,6 +22,9 @@ from nxjax.trace.dtypes import DType
 DEPTH = 384  # units of a block of depth, at most
 SECOND = 512 << 10  # bytes of the right operand that stay in the second cache
 ITEM_ROWS = 128  # rows of an item, about
+OWN = 192 << 10  # bytes of panels that an item makes itself, about
+OWN_ROWS = 512  # rows of such an item, at most
+WHOLE = 256 << 10  # bytes of a right operand that is packed as a whole at most, where it is wanted once
 ITEM_WORK = 1 << 20  # products of an item, at least: about 20 microseconds
 ITEMS = 16  # that are wanted
 
@@ -45,7 +48,10 @@ class Matrix:
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``pack`` writes ``bytes`` that ``product`` reads in place of its right operand; None: it reads the operand."""
+    """``pack`` writes ``bytes`` that ``product`` reads in place of its right operand.
+
+    None: it reads the operand, as it lies or into panels of its own.
+    """
 
     pack: Right | None
     product: Gemm
@@ -72,14 +78,20 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Tile
     return Tile(mode, scalar, min(height, rows), vectors, lanes)
 
 
-def blocks_for(tile: Tile, rows: int, columns: int, units: int, count: int) -> Blocks:
-    """Blocks of about equal size for ``count`` products: enough of them for many threads, none of them tiny."""
+def blocks_for(tile: Tile, rows: int, columns: int, units: int, count: int, own: bool = False) -> Blocks:
+    """Blocks of about equal size for ``count`` products: enough of them for many threads, none of them tiny.
+
+    ``own``: items make panels themselves. They are high, since each column is packed once for all of an item's rows,
+    and narrow, so that threads need little memory.
+    """
     turns = max(1, -(-units // DEPTH))
     depth = max(1, -(-units // turns))
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
-    wide = min(panels, max(1, SECOND // (depth * tile.unit * tile.columns)))
-    high = min(tall, max(1, ITEM_ROWS // tile.rows))
+    wide = min(panels, max(1, (OWN if own else SECOND) // (depth * tile.unit * tile.columns)))
+    high = min(tall, max(1, (OWN_ROWS if own else ITEM_ROWS) // tile.rows))
     wanted = min(ITEMS, rows * columns * units * count // ITEM_WORK) // max(count, 1)
+    if own:
+        wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     high = min(high, max(1, tall * -(-panels // wide) // max(wanted, 1)))
     wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
@@ -98,11 +110,13 @@ def plan(
     batch: Sequence[Axis] = (),
     constant: bool = False,
     narrow: bool = False,
+    again: bool = False,
 ) -> Plan:
     """Kernels for a product with at least one row and one column.
 
-    ``others`` are as in `Problem`. A right operand that is ``constant`` is packed wherever that makes products faster.
-    Integers of 16 bits that are ``narrow`` are differences of bytes.
+    ``others`` are as in `Problem`. A right operand that is ``constant`` is packed wherever that makes products faster;
+    one that may be wanted ``again`` is packed as a whole. Integers of 16 bits that are ``narrow`` are differences of
+    bytes.
     """
     mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, isa.vnni and isa.bits == 512)
     if narrow and left.dtype == right.dtype == dtypes.int16:
@@ -127,11 +141,17 @@ def plan(
         moving = tuple((a.size, a.right) for a in axes if a.right)
         layout: Layout = "columns" if right.layout == "rows" else "rows" if right.layout == "columns" else "strided"
         pack = Right(tile, right.dtype, layout, depth, columns, blocks.depth, right.depth, right.free, moving)
-        axes = _packed_axes(axes, pack.nbytes)
-    step = right.depth if direct else 0
-    problem = Problem(rows, columns, depth, left.free, left.depth, step, tuple(others), axes)
+    own: Right | None = None
+    if pack is not None:
+        if not (constant or again or axes) and pack.nbytes > WHOLE:
+            own, pack = pack, None
+            blocks = blocks_for(tile, rows, columns, units, 1, True)
+        else:
+            axes = _packed_axes(axes, pack.nbytes)
+    steps = (0, 0) if pack is not None else (right.depth, right.free)
+    problem = Problem(rows, columns, depth, left.free, left.depth, steps[0], tuple(others), axes, steps[1])
     inner = right.dtype if direct else None
-    gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, DEPTH)
+    gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, DEPTH, own)
     return Plan(pack, gemm)
 
 

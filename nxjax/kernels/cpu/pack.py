@@ -138,12 +138,27 @@ class Right(Kernel):
                 to = (matrix * units + start) * panels + panel * count
             to = f.at(target, to, line)
             elements = least(f, count * t.group, depth - start * t.group)
-            place = _Panel(self, f, isa, at, to, elements, least(f, columns - j, f.value(t.columns, "i64")))
-            place.depth_step, place.column_step = depth_step, column_step
-            place.write()
-            if t.starts:
-                place.starts(count)
+            width = least(f, columns - j, f.value(t.columns, "i64"))
+            self.panel(f, isa, at, to, (depth_step, column_step), count, elements, width)
         f.ret()
+
+    def panel(
+        self,
+        f: Function,
+        isa: Isa,
+        source: Value,
+        target: Value,
+        steps: tuple[Value, Value],
+        count: Value,
+        elements: Value,
+        width: Value,
+    ) -> None:
+        """One panel of ``count`` units: ``elements`` of depth and ``width`` columns, ``steps`` bytes apart."""
+        place = _Panel(self, f, isa, source, target, elements, width)
+        place.depth_step, place.column_step = steps
+        place.write()
+        if self.tile.starts:
+            place.starts(count)
 
 
 @final

@@ -55,6 +55,8 @@ class Builder:
         self.consts: list[NDArray] = []
         self._const_views: dict[Any, View] = {}
         self.equation: Equation | None = None
+        # How many loops and branches are around what is written now.
+        self.inside = 0
         # Memory that is the same in every call.
         self.held: set[Buffer] = set()
 

@@ -162,6 +162,31 @@ def test_any_cut_gives_the_same_bits(name):
     assert whole.tobytes() == parts.tobytes()
 
 
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize(
+    ("dtype", "out", "shape", "layout"),
+    [
+        ("float32", "float32", (150, 700, 413), "rows"),
+        ("float32", "float32", (70, 300, 413), "columns"),
+        ("float32", "float32", (70, 300, 413), "strided"),
+        ("float64", "float64", (70, 390, 401), "rows"),
+        ("bfloat16", "bfloat16", (70, 391, 413), "rows"),
+        ("int8", "int32", (70, 1601, 413), "columns"),
+        ("int8", "int32", (70, 1602, 416), "rows"),
+        ("int8", "float32", (70, 1601, 400), "strided"),
+    ],
+)
+def test_panels_that_items_make_give_the_same_bits(name, dtype, out, shape, layout):
+    rng = np.random.default_rng(6)
+    m, k, n = shape
+    x, y = array(rng, (m, k), dtype, "rows"), array(rng, (k, n), dtype, layout)
+    assert planned(x, y, out, name).product.own is not None
+    (apart,) = multiply(x, y, out, name, again=True)
+    for cut in (False, True):
+        (found,) = multiply(x, y, out, name, cut=cut)
+        assert found.tobytes() == apart.tobytes()
+
+
 def test_code_is_shared():
     """Sizes are no part of the machine code, but for how rows and columns end."""
     rng = np.random.default_rng(5)

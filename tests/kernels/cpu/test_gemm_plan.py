@@ -42,9 +42,20 @@ def dense(rows, columns, depth, dtype=F32, **options):
 
 def test_large_right_operands_are_packed_small_ones_are_not():
     assert dense(64, 64, 64).pack is None
-    assert dense(2000, 2000, 2000).pack is not None
+    assert dense(2000, 2000, 2000, again=True).pack is not None
     assert dense(64, 512, 512).pack is None
     assert dense(64, 512, 512, constant=True).pack is not None
+
+
+def test_a_large_right_operand_that_is_wanted_once_is_packed_by_items():
+    made = dense(2000, 2000, 2000)
+    assert made.pack is None
+    assert made.product.own is not None
+    assert made.product.items >= 16
+    assert made.product.scratch < 1 << 19
+    assert dense(2000, 2000, 2000, constant=True).product.own is None
+    # Blocks of depth are the same, and so are results.
+    assert made.product.blocks.depth == dense(2000, 2000, 2000, again=True).product.blocks.depth
 
 
 def test_one_packing_serves_a_batch_with_one_right_operand():

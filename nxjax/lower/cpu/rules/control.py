@@ -26,8 +26,10 @@ from nxjax.trace.types import ArrayType
 def _body(b: Builder) -> Generator[list[Step]]:
     """A list of steps of its own, to which everything inside is added."""
     outside, b.steps = b.steps, []
+    b.inside += 1
     yield b.steps
     b.steps = outside
+    b.inside -= 1
 
 
 def _given(b: Builder, x: Any) -> Any:

@@ -282,6 +282,7 @@ class _Products:
             [Axis(d.size, d.left, d.right, d.others) for d in batch],
             constant=isinstance(right, Known) or self.b.is_held(right),
             narrow=self.narrow,
+            again=b.inside > 0,  # what no turn changes is packed before the loop (`lower.cpu.invariant`)
         )
         if made.pack is None:
             right = right.view(b) if isinstance(right, Known) else right
