@@ -272,6 +272,10 @@ class Function:
 
     # --- text ---
 
+    def to_helper(self, name: str) -> None:
+        """From now on it is ``name``, and only its own module sees it."""
+        self.name, self._linkage = name, "internal"
+
     @property
     def text(self) -> str:
         head = ", ".join(f"{t} %a{i}" for i, t in enumerate(self.parameters))
@@ -561,6 +565,14 @@ class Module:
 
     def add(self, function: Function) -> None:
         self.functions[function.name] = function
+
+    def take(self, other: Module, symbol: str, name: str) -> None:
+        """The functions of ``other``; the one that is called ``symbol`` becomes the helper ``name`` of this module."""
+        for function in other.functions.values():
+            if function.name == symbol:
+                function.to_helper(name)
+            self.add(function)
+        self.globals.update(other.globals)
 
     @property
     def text(self) -> str:

@@ -13,7 +13,7 @@ from nxjax.lower.cpu.held import SMALL, Parts, parted
 from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.memory import planned
 from nxjax.lower.cpu.registry import NAMES, rule_of
-from nxjax.lower.cpu.tape import Buffer, Copy, CpuProgram, Ref
+from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, Step, walk
 from nxjax.lower.passes.flatten import expansion
 from nxjax.lower.passes.simplify import simplified
 from nxjax.trace.program import Equation, Literal, Program, Var
@@ -52,7 +52,16 @@ def _lowered(program: Program, donate: tuple[int, ...], held: int = 0) -> CpuPro
     values = [a.value.numpy() if isinstance(a, Literal) else env[a] for a in ready.outputs]  # pyright: ignore
     b.together([x for x in values if isinstance(x, Lazy)])
     outputs = _results(b, values, given)
+    _join_products(b.steps)
     return CpuProgram(program.in_types, program.out_types, inputs, outputs, b.consts, b.steps, donated=donate)
+
+
+def _join_products(steps: list[Step]) -> None:
+    """Attention as one step, in programs that have two products; others need not import what knows of it."""
+    if sum(type(s.kernel).__name__ == "Gemm" for s in walk(steps) if isinstance(s, Call)) > 1:
+        from nxjax.lower.cpu.attention import with_attention
+
+        with_attention(steps)
 
 
 def _results(b: Builder, values: Sequence[Any], given: Sequence[View]) -> list[Buffer]:

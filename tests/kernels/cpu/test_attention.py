@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from nxjax.kernels.cpu.attention import Attention, joins
+from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
+from nxjax.trace.core import OPS
+from tests.kernels.cpu.products import planned
+from tests.kernels.cpu.running import ISAS, run
+
+FLOAT = np.dtype("float32")
+
+
+def less_the_largest(rows, columns, bias=False):
+    """A nest along rows: each number less the largest of its row, plus a number of the row where there is a bias."""
+    line = (4 * columns, 4)
+    inputs = (Input(FLOAT, line), *[Input(FLOAT, (4, 0))] * bias)
+    n = len(inputs)
+    nodes = [
+        Reduction("max", 0, np.float32(-np.inf).tobytes(), FLOAT),
+        Node(OPS["sub"], (), (0, n), FLOAT),
+        *[Node(OPS["add"], (), (n + 1, 1), FLOAT)] * bias,
+    ]
+    return Nest((rows, columns), 1, True, inputs, tuple(nodes), (Output(n + len(nodes) - 1, line),))
+
+
+def made(x, y, z, name, bias=False):
+    """The kernel, and its three."""
+    rows, columns = x.shape[-2], y.shape[-1]
+    first = planned(x, y, "float32", name).product
+    middle = less_the_largest(rows * int(np.prod(x.shape[:-2])), columns, bias)
+    last = planned(np.empty((*x.shape[:-2], rows, columns), FLOAT), z, "float32", name).product
+    assert joins(first, middle, last, 0)
+    return Attention(first, middle, last, 0)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize(("batch", "rows"), [((), 331), ((2, 3), 64), ((3,), 150)])
+def test_items_are_independent(batch, rows, name):
+    rng = np.random.default_rng(rows)
+    # Columns are whole vectors, so that nothing is packed.
+    x, y, z = (rng.standard_normal((*batch, *s), FLOAT) for s in ((rows, 17), (17, 192), (192, 32)))
+    b = rng.standard_normal((rows * int(np.prod(batch)), 1), FLOAT)
+    kernel = made(x, y, z, name, bias=True)
+    assert kernel.items > 1
+    found = run(kernel, x, y, b, z, name=name, integers=kernel.integers)[0]
+    cuts = [kernel.items // 3, kernel.items // 2]
+    again = run(kernel, x, y, b, z, name=name, integers=kernel.integers, cuts=cuts)[0]
+    assert found.tobytes() == again.tobytes()
+    s = np.matmul(x.astype(np.float64), y)
+    wanted = np.matmul(s - s.max(-1, keepdims=True) + b.reshape(*batch, rows, 1), z)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(kernel.meaning(x, y, b, z)[0], wanted, rtol=1e-3, atol=1e-2)
+
+
+def test_costs_are_without_what_lies_between():
+    x, y, z = (np.zeros(s, FLOAT) for s in ((320, 16), (16, 192), (192, 32)))
+    kernel = made(x, y, z, ISAS[0])
+    cost = kernel.cost()
+    assert cost.read == x.nbytes + y.nbytes + z.nbytes
+    assert cost.written == 320 * 32 * 4
+    assert cost.flops >= 2 * 320 * 192 * (16 + 32)
+
+
+def test_what_does_not_fit():
+    x, y, z = (np.zeros(s, FLOAT) for s in ((320, 16), (16, 192), (192, 32)))
+    first, last = planned(x, y, "float32", ISAS[0]).product, planned(np.zeros((320, 192), FLOAT), z, "float32", ISAS[0])
+    assert joins(first, less_the_largest(320, 192), last.product, 0)
+    turned = planned(np.zeros((192, 320), FLOAT).T, z, "float32", ISAS[0])
+    assert not joins(first, less_the_largest(320, 192), turned.product, 0)
+    assert not joins(first, less_the_largest(192, 320), last.product, 0)
+    assert not joins(first, less_the_largest(160, 192), last.product, 0)
