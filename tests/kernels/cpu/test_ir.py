@@ -1,0 +1,122 @@
+"""LLVM's text: constants keep every bit, loops carry values, branches join, and what has no meaning is refused."""
+
+import numpy as np
+import pytest
+
+from nxjax.kernels.cpu.base import pointer
+from nxjax.kernels.cpu.ir import Function, Module, bits_of, element, is_float, lanes_of, mangled, number, vector
+from tests.kernels.cpu.running import ISAS, run
+from tests.kernels.cpu.written import Written
+
+SPECIAL = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 1e-45, 3.4e38, 0.1]
+
+
+def test_types_are_taken_apart():
+    assert vector("float", 8) == "<8 x float>"
+    assert vector("float", 0) == "float"
+    assert (element("<8 x float>"), lanes_of("<8 x float>")) == ("float", 8)
+    assert (element("ptr"), lanes_of("ptr")) == ("ptr", 0)
+    assert [bits_of(t) for t in ("half", "bfloat", "float", "double", "ptr", "i1", "i8")] == [16, 16, 32, 64, 64, 1, 8]
+    assert is_float("<4 x half>")
+    assert not is_float("<4 x i16>")
+    assert mangled("<4 x float>") == "v4f32"
+
+
+@pytest.mark.parametrize(("scalar", "dtype"), [("float", "f4"), ("double", "f8"), ("half", "f2")])
+def test_constants_keep_every_bit(scalar, dtype):
+    with np.errstate(over="ignore"):
+        values = np.array(SPECIAL).astype(dtype)
+
+    def body(f, isa, words, scratch, index):
+        out = pointer(f, words, 0)
+        for i, value in enumerate(values):
+            f.store(f.constant(scalar, float(value)), f.at(out, i, values.itemsize))
+
+    (got,) = run(Written(body, lambda: [values], about=dtype))
+    word = f"u{values.itemsize}"
+    np.testing.assert_array_equal(got.view(word)[values == values], values.view(word)[values == values])
+    assert np.isnan(got[np.isnan(values)]).all()
+
+
+def test_numbers_wrap_into_their_type():
+    assert number("i8", 255) in ("-1", "255")
+    assert number("i1", True) in ("1", "true")
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("count", [0, 1, 2, 9])
+def test_loops_carry_values(isa, count):
+    x = np.arange(1, count + 1, dtype=np.int64)
+
+    def body(f, isa, words, scratch, index):
+        x, out = pointer(f, words, 0), pointer(f, words, 1)
+        with f.loop(0, count, carry=(f.constant("i64", 0), f.constant("i64", 1))) as loop:
+            total, product = loop.carried
+            one = f.load("i64", f.at(x, loop.index, 8))
+            loop.next(total + one, product * one)
+        for i, y in enumerate(loop.results):
+            f.store(y, f.at(out, i, 8))
+
+    kernel = Written(body, lambda x: [np.array([x.sum(), x.prod()])], about=count)
+    np.testing.assert_array_equal(run(kernel, x, name=isa)[0], [x.sum(), x.prod()])
+
+
+def test_branches_join_in_a_phi():
+    x = np.array([-3, 4, 0, -1], np.int64)
+
+    def body(f, isa, words, scratch, index):
+        one = f.load("i64", f.at(pointer(f, words, 0), index, 8))
+        before = f.block
+        with f.if_(one.lt(0)):
+            turned = f.constant("i64", 0) - one
+            inside = f.block
+        f.store(f.phi("i64", [(one, before), (turned, inside)]), f.at(pointer(f, words, 1), index, 8))
+
+    np.testing.assert_array_equal(run(Written(body, lambda x: [abs(x)], items=4), x, cuts=[1, 3])[0], abs(x))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_masked_memory_is_not_touched_beyond_its_lanes(isa):
+    x = np.arange(5, dtype=np.float32)
+
+    def body(f, isa, words, scratch, index):
+        lanes = isa.lanes(4)
+        x, out = pointer(f, words, 0), pointer(f, words, 1)
+        for start in range(0, 5, lanes):
+            mask = f.lanes_below(f.constant("i64", min(5 - start, lanes)), lanes)
+            y = f.load_masked(vector("float", lanes), f.at(x, start, 4), mask)
+            f.store_masked(y + 1.0, f.at(out, start, 4), mask)
+
+    np.testing.assert_array_equal(run(Written(body, lambda x: [x + 1]), x, name=isa)[0], x + 1)
+
+
+def test_lanes_are_shuffled_taken_and_put():
+    x = np.arange(4, dtype=np.int32)
+
+    def body(f, isa, words, scratch, index):
+        v = f.load("<4 x i32>", pointer(f, words, 0), 4)
+        v = f.insert(f.shuffle(v, None, [3, 2, 1, 0]), f.extract(v, 2) * 10, 1)
+        f.store(v, pointer(f, words, 1), 4)
+
+    np.testing.assert_array_equal(run(Written(body, lambda x: [x]), x)[0], [3, 20, 1, 0])
+
+
+def test_comparisons_of_floats_are_false_for_nan():
+    f = Function("some", ("float", "float"))
+    x, y = f.arguments
+    assert "fcmp olt" in (f.text, x.lt(y), f.text)[2]
+    x.is_nan()
+    x.eq(y)
+    assert "fcmp uno" in f.text
+    assert "fcmp oeq" in f.text
+    assert "fast" not in f.text
+
+
+def test_a_module_has_each_function_once_and_declares_what_is_called():
+    module = Module()
+    for _ in range(2):
+        f = Function("same", ("double",), "double")
+        f.ret(f.intrinsic("sqrt", "double", f.arguments[0]))
+        module.add(f)
+    assert module.text.count("define ") == 1
+    assert module.text.count("declare double @llvm.sqrt.f64") == 1

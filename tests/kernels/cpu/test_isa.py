@@ -1,0 +1,75 @@
+"""Instruction sets: the best first, each with what it says it has; what does not run here is refused."""
+
+import pytest
+
+import nxjax as nx
+from nxjax.errors import ParameterError
+from nxjax.kernels.cpu import isa
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """Pretends another processor."""
+
+    def pretend(triple, *features):
+        monkeypatch.setattr(isa, "host", lambda: ("some", dict.fromkeys(features, True), triple))
+        isa.named.cache_clear()
+
+    yield pretend
+    isa.named.cache_clear()
+
+
+AVX2 = ("avx2", "fma", "f16c", "bmi2")
+AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+
+
+def test_the_portable_one_is_always_possible():
+    assert isa.possible()[-1] == "portable"
+    assert set(isa.possible()) <= set(isa.NAMES)
+    assert isa.named("portable").bits == 128
+
+
+@pytest.mark.parametrize(
+    ("triple", "features", "expected"),
+    [
+        ("x86_64-unknown-linux-gnu", (), ("portable",)),
+        ("x86_64-unknown-linux-gnu", AVX2, ("avx2", "portable")),
+        ("x86_64-unknown-linux-gnu", AVX2[:2], ("portable",)),
+        ("x86_64-unknown-linux-gnu", (*AVX2, *AVX512), ("avx512", "avx2", "portable")),
+        ("x86_64-unknown-linux-gnu", (*AVX2, *AVX512[:3]), ("avx2", "portable")),
+        ("aarch64-unknown-linux-gnu", ("neon",), ("neon", "portable")),
+        ("arm64-apple-darwin", ("neon",), ("neon", "portable")),
+        ("riscv64-unknown-linux-gnu", (), ("portable",)),
+    ],
+)
+def test_what_is_possible_follows_from_features(processor, triple, features, expected):
+    processor(triple, *features)
+    assert isa.possible() == expected
+    assert isa.named("portable").x86 is triple.startswith("x86_64")
+
+
+def test_byte_products_are_used_only_where_they_are(processor):
+    processor("x86_64-unknown-linux-gnu", *AVX2, *AVX512)
+    assert not isa.named("avx512").vnni
+    processor("x86_64-unknown-linux-gnu", *AVX2, *AVX512, "avx512vnni", "avx512bf16")
+    assert isa.named("avx512").vnni
+    assert isa.named("avx512").bf16
+    base = isa.named("avx512-base")
+    assert not base.vnni
+    assert "-avx512vnni" in base.features
+    assert "-avx512f" in isa.named("avx2").features
+
+
+def test_a_name_that_does_not_run_here_is_refused(processor):
+    processor("x86_64-unknown-linux-gnu", *AVX2)
+    for name in ("neon", "avx512", "avx512-base", "sse2"):
+        with pytest.raises(ParameterError, match="avx2, portable"):
+            isa.named(name)
+
+
+def test_a_setting_chooses():
+    with nx.config.using(cpu_isa="portable"):
+        assert isa.current().name == "portable"
+    with nx.config.using(cpu_isa=""):
+        assert isa.current().name == isa.possible()[0]
+    assert isa.named("portable").lanes(4) == 4
