@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -60,12 +61,18 @@ def one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) ->
     return Program(inputs, [Equation(op, tuple(inputs), outputs, params)], outputs, name=op.name)
 
 
+# Executables that are kept for programs that come again, without one that holds them: a function is made anew, and
+# jitted, in each turn of a loop.
+_RECENT: Final = 256
+
+
 @final
 class Dispatcher:
     """Compiles on the backend of a device; executables are kept with their program and, by content, across programs."""
 
     def __init__(self) -> None:
-        self._by_content: dict[Any, Executable] = {}
+        self._by_content: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
+        self._recent: dict[Any, Executable] = {}
 
     def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable:
         backend = registry.for_device(device)
@@ -75,11 +82,16 @@ class Dispatcher:
 
     def _by_fingerprint(self, program: Program, backend: Any, donate: tuple[int, ...]) -> Executable:
         key = (backend.name, config.cpu_isa, program.fingerprint, donate)
+        return self._known(key, lambda: backend.compile(program, donate))
+
+    def _known(self, key: Any, make: Callable[[], Executable]) -> Executable:
         found = self._by_content.get(key)
         if found is None:
-            if len(self._by_content) >= 4096:
-                self._by_content.pop(next(iter(self._by_content)))
-            found = self._by_content[key] = backend.compile(program, donate)
+            found = self._by_content[key] = make()
+        self._recent.pop(key, None)
+        self._recent[key] = found
+        if len(self._recent) > _RECENT:
+            self._recent.pop(next(iter(self._recent)), None)
         return found
 
     def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str:
@@ -137,15 +149,11 @@ class Dispatcher:
         return program.derive(("placed", placement, donate), lambda: self._placed(program, placement, donate))
 
     def _placed(self, program: Program, placement: Placement, donate: tuple[int, ...]) -> Executable:
-        key = ("placed", program.fingerprint, placement, donate)
-        found = self._by_content.get(key)
-        if found is None:
-            if len(self._by_content) >= 4096:
-                self._by_content.pop(next(iter(self._by_content)))
-            backend = placement.devices[0].backend
-            made = backend.compile_placed(program, donate, placement)
-            found = self._by_content[key] = placing.at_place(made, placement)
-        return found
+        def make() -> Executable:
+            made = placement.devices[0].backend.compile_placed(program, donate, placement)
+            return placing.at_place(made, placement)
+
+        return self._known(("placed", program.fingerprint, placement, donate), make)
 
     def lower_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> str:
         return placement.devices[0].backend.lower_placed(program, donate, placement)
@@ -153,6 +161,7 @@ class Dispatcher:
     def clear(self) -> None:
         """Forget executables that no program holds, and give back memory that is kept for later calls."""
         self._by_content.clear()
+        self._recent.clear()
         for backend in registry.made():
             backend.clear()
 

@@ -1,9 +1,13 @@
 """What runs when nothing is traced: ops at once, programs compiled once per content."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.backends import dispatch
 from nxjax.backends.dispatch import compiler
 from nxjax.errors import UnexpectedTracerError
 from nxjax.trace.core import EVAL, current_trace
@@ -22,10 +26,28 @@ def test_equal_programs_share_an_executable(executor):
     first, second = nx.jit(lambda v: v * 3 + 1, device=executor), nx.jit(lambda v: v * 3 + 1, device=executor)
     np.testing.assert_array_equal(first(x), second(x))
     (one,), (two,) = first._entries.values(), second._entries.values()
-    assert one.executable is two.executable
+    assert one.way.executable is two.way.executable
     compiler.clear()
     third = nx.jit(lambda v: v * 3 + 1, device=executor)
     np.testing.assert_array_equal(third(x), first(x))
+
+
+def test_executables_of_functions_that_are_gone_go(executor, monkeypatch):
+    """But for the last ones, which come again where a function is made in each turn of a loop."""
+    monkeypatch.setattr(dispatch, "_RECENT", 4)
+    compiler.clear()
+    made = []
+    for i in range(9):
+        f = nx.jit(lambda v, i=i: v + i, device=executor)
+        f(np.float32(0))
+        made.append(weakref.ref(next(iter(f._entries.values())).way.executable))
+    last = made[-1]()
+    del f
+    gc.collect()
+    assert sum(ref() is not None for ref in made) == 4
+    f = nx.jit(lambda v: v + (len(made) - 1), device=executor)
+    f(np.float32(0))
+    assert next(iter(f._entries.values())).way.executable is last
 
 
 def test_a_tracer_outside_its_trace_is_refused():

@@ -42,11 +42,12 @@ class CpuBackend(Backend):
         return [self._device]
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
-        def make() -> CpuExecutable:
-            return CpuExecutable(lower(program, donate), lambda count: lower_parts(program, count, donate))
+        def make(*, hurry: bool) -> CpuExecutable:
+            return CpuExecutable(lower(program, donate), lambda count: lower_parts(program, count, donate), hurry=hurry)
 
         ready = simple(program)
-        return make() if ready is None else FirstByMeaning(ready, make)
+        # What is called a second time will be called often.
+        return make(hurry=True) if ready is None else FirstByMeaning(ready, lambda: make(hurry=False))
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return str(lower(program, donate))

@@ -38,10 +38,16 @@ class CpuExecutable(Executable):
         program: what runs.
         part: the program in two parts, for so many held arguments; see `holding`.
         shown: what `text` gives, if that is more than the program.
+        hurry: the first code of a short program is made quickly.
     """
 
     def __init__(
-        self, program: CpuProgram, part: Callable[[int], Parts | None] | None = None, shown: Parts | None = None
+        self,
+        program: CpuProgram,
+        part: Callable[[int], Parts | None] | None = None,
+        shown: Parts | None = None,
+        *,
+        hurry: bool = True,
     ) -> None:
         self.program = program
         self._part = part
@@ -49,7 +55,7 @@ class CpuExecutable(Executable):
         # For numbers of held arguments: what prepares them, what runs then, and which of them that still takes.
         self._parted: dict[int, tuple[CpuExecutable, CpuExecutable, tuple[int, ...]] | None] = {}
         self._runtime = runtime()
-        self._quick = _is_short(program) and not engine(isa.current()).has(c.kernel for c in program.calls())
+        self._quick = hurry and _is_short(program) and not engine(isa.current()).has(c.kernel for c in program.calls())
         self.tape = Tape(program, engine(isa.current(), 0 if self._quick else 2), self._runtime)
         self._has_run = False
         self._ins = ctypes.c_void_p * len(program.inputs)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.first import FirstByMeaning
+from nxjax.kernels.cpu import isa
 
 X = np.array([0.1, -2.5, 3e30, 0.0], np.float32)
 
@@ -142,10 +144,14 @@ def test_functions_of_any_shape(shape: tuple[int, ...]) -> None:
         assert (a.type, a.numpy().tobytes()) == (b.type, b.numpy().tobytes())
 
 
-def test_a_function_is_made_once() -> None:
-    from nxjax.backends.cpu.engine import engine
-    from nxjax.kernels.cpu import isa
+def test_the_second_run_has_the_best_code_at_once() -> None:
+    f = nx.jit(lambda x: x * 3 - 17)
+    before = engine(isa.current(), 0).compilations
+    f(X), f(X), f(X)
+    assert engine(isa.current(), 0).compilations == before
 
+
+def test_a_function_is_made_once() -> None:
     x = nx.asarray(X)
     nx.jit(lambda x: nx.sin(x) + 11)(x)
     before = engine(isa.current(), 0).compilations
