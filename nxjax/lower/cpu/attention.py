@@ -7,6 +7,7 @@ with a causal mask, with one that is given, or with something else than a softma
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 from nxjax.kernels.cpu.attention import Attention, joins
@@ -61,12 +62,27 @@ def _joined(steps: list[Step], at: int, uses: Counter[Buffer]) -> bool:
         between = [s for i, s in enumerate(steps[first_at:at], first_at) if i not in (first_at, middle_at)]
         if any(r.buffer in moved for s in walk(between) for r in s.writes()):
             continue
-        kernel = Attention(first.kernel, middle.kernel, last.kernel, place)
-        ins = (*first.ins, *others, *last.ins[1:])
-        steps[at] = Call(kernel, ins, last.outs, kernel.integers, equation=middle.equation)
+        before: list[Step] = []
+        (one, left), (two, right) = _packed(first, before), _packed(last, before)
+        kernel = Attention(one, middle.kernel, two, place)
+        joined = Call(kernel, (*left, *others, *right[1:]), last.outs, kernel.integers, equation=middle.equation)
+        steps[at : at + 1] = [*before, joined]
         del steps[middle_at], steps[first_at]
         return True
     return False
+
+
+def _packed(call: Call, before: list[Step]) -> tuple[Gemm, tuple[Ref, ...]]:
+    """A product and its operands; panels that its items make themselves would be made for each few rows, so they are
+    made by a step ``before``."""
+    kernel = call.kernel
+    assert isinstance(kernel, Gemm)
+    own = kernel.own
+    if own is None:
+        return kernel, call.ins
+    panels = Ref(Buffer(own.nbytes, "temp"))
+    before.append(Call(own, (call.ins[1],), (panels,), own.integers, equation=call.equation))
+    return replace(kernel, own=None), (call.ins[0], panels, *call.ins[2:])
 
 
 def _maker(steps: list[Step], at: int, ref: Ref, uses: Counter[Buffer]) -> int:

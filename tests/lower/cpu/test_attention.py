@@ -90,6 +90,13 @@ def test_one_matrix_and_something_else_than_a_softmax():
     assert "attention" not in names(lowered(lambda q, k, v: norm((q @ k).T) @ v[:, :1], q, k, np.zeros((300, 40))))
 
 
+def test_panels_are_made_once():
+    q, k, v = values((200, 200), (1100, 200), (1100, 200))
+    function = lambda q, k, v: nx.nn.softmax(q @ k.T / 16) @ v
+    check(function, q, k, v)
+    assert names(lowered(function, q, k, v)) == ["pack", "attention"]
+
+
 def test_several_in_a_row_and_in_a_loop():
     q, k, v = values((1, 160, 2, 16), (1, 160, 2, 16), (1, 160, 2, 16))
     check(lambda q, k, v: by_hand(by_hand(q, k, v), k, v), q, k, v, count=2)
