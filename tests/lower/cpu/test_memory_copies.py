@@ -1,0 +1,71 @@
+"""Copies that need not be are not; those that must be are."""
+
+from nxjax.lower.cpu.memory_copies import onto_donated, without_copies
+from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref
+from tests.kernels.cpu.written import Written
+
+
+class Pure(Written):
+    """A kernel of one input and one output, which may be one place or not."""
+
+    def __init__(self, inplace=False):
+        super().__init__(lambda *_: None, lambda x: [x])
+        self.inplace = ((0, 0),) if inplace else ()
+
+
+def buffers():
+    return Buffer(64, "input", 0), Buffer(64, "temp"), Buffer(64, "temp"), Buffer(64, "output", 0)
+
+
+def call(source, target, inplace=False):
+    return Call(Pure(inplace), (Ref(source),), (Ref(target),))
+
+
+def copy(source, target):
+    return Copy(Ref(source), Ref(target), 64)
+
+
+def test_a_value_is_made_where_its_copy_goes():
+    x, t, _, y = buffers()
+    steps = [call(x, t), copy(t, y)]
+    without_copies(steps)
+    assert len(steps) == 1
+    assert steps[0].outs == (Ref(y),)
+
+
+def test_an_argument_is_not_overwritten():
+    x, t, _, y = buffers()
+    steps = [copy(x, t), call(t, t, inplace=True), copy(t, y)]
+    without_copies(steps)
+    assert all(ref.buffer is not x for s in steps for ref in s.writes())
+    assert sum(isinstance(s, Copy) for s in steps) == 1
+
+
+def test_a_copy_that_is_read_after_a_write_to_its_source_stays():
+    x, t, u, y = buffers()
+    steps = [call(x, t), copy(t, u), call(x, t), call(u, y), call(t, t, inplace=True)]
+    without_copies(steps)
+    assert any(isinstance(s, Copy) for s in steps)
+
+
+def test_kernels_that_may_work_in_place():
+    x, t, u, y = buffers()
+    steps = [call(x, t), call(t, u, inplace=True), call(u, y, inplace=True)]
+    without_copies(steps)
+    assert [s.outs[0].buffer for s in steps] == [y, y, y]
+    x, t, u, y = buffers()
+    steps = [call(x, t), call(t, u), call(u, y)]
+    without_copies(steps)
+    assert [s.outs[0].buffer for s in steps] == [t, u, y]
+
+
+def test_results_lie_in_donated_arguments():
+    def program(donated):
+        x, _, _, y = buffers()
+        return CpuProgram((), (), [x], [y], [], [call(x, y, inplace=True)], donated=donated)
+
+    given, kept = program((0,)), program(())
+    onto_donated(given)
+    onto_donated(kept)
+    assert given.outputs == given.inputs
+    assert kept.outputs != kept.inputs
