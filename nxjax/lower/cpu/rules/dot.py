@@ -228,6 +228,10 @@ class _Products:
         strides = d.others[len(self.operands) :]
         return all(s == v.dtype.itemsize for s, v in zip(strides, self.outs, strict=True))
 
+    def packed_before(self, right: View | Known) -> bool:
+        """Whether packing an operand takes no time when the program runs."""
+        return isinstance(right, Known) or self.b.is_held(right)
+
     def write(self, left: View, right: View | Known, s: Space) -> None:
         if not any(map(self.beside, s.columns)):
             if any(map(self.beside, s.rows)):
@@ -254,7 +258,9 @@ class _Products:
             kept.append(Operand(v.dtype, stride != 0))
         end = Epilogue(self.product, self.expression, tuple(kept))
         batch = [*s.batch, *rows, *columns]
-        if m.size <= gemv.MOST and self.few_rows(left, right, batch, m, n, s.depth, end):
+        # Integers give the same in any order, and pairs of them take fewer instructions.
+        whole = self.narrow and self.packed_before(right)
+        if m.size <= gemv.MOST and not whole and self.few_rows(left, right, batch, m, n, s.depth, end):
             return
         self.matrices(left, right, batch, m, n, s.depth, end)
 
@@ -280,7 +286,7 @@ class _Products:
             end,
             m.others,
             [Axis(d.size, d.left, d.right, d.others) for d in batch],
-            constant=isinstance(right, Known) or self.b.is_held(right),
+            constant=self.packed_before(right),
             narrow=self.narrow,
             again=b.inside > 0,  # what no turn changes is packed before the loop (`lower.cpu.invariant`)
         )
