@@ -1,0 +1,51 @@
+"""Blocks of the pool: seen without a copy, read-only, given back when nobody looks at them."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from nxjax.backends.cpu.memory import Block, CpuBuffer, constant
+from nxjax.backends.cpu.native.runtime import runtime
+from nxjax.trace.types import ArrayType
+
+F32 = np.dtype(np.float32)
+
+
+def held():
+    gc.collect()
+    return runtime().statistics()["in_use"]
+
+
+def test_a_view_keeps_its_block():
+    before = held()
+    view = CpuBuffer(Block(4000), ArrayType((10, 100), F32)).to_numpy()
+    assert view.shape == (10, 100)
+    assert view.ctypes.data % 64 == 0
+    assert held() >= before + 4000
+    row = view[3]
+    del view
+    assert held() >= before + 4000
+    del row
+    assert held() == before
+
+
+def test_results_cannot_be_written():
+    view = CpuBuffer(Block(40), ArrayType((10,), F32)).to_numpy()
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_an_array_without_elements_needs_no_memory(shape):
+    view = CpuBuffer(Block(0), ArrayType(shape, F32)).to_numpy()
+    assert view.shape == shape
+    assert not view.flags.writeable
+
+
+def test_constants_are_read_only_views():
+    data = np.arange(6, dtype=np.float32)
+    view = constant(data.view(np.uint8), ArrayType((2, 3), F32))
+    np.testing.assert_array_equal(view, data.reshape(2, 3))
+    assert np.shares_memory(view, data)
+    assert not view.flags.writeable
