@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -61,6 +60,8 @@ def store(key: str, payload: bytes) -> None:
     folder = _folder()
     if folder is None:
         return
+    import tempfile  # takes longer to import than all else that is needed to load
+
     temporary = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)

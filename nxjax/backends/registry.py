@@ -6,8 +6,12 @@ Lazy: a backend's module is imported when it is first asked for, a vendor's pack
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import sys
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from typing import Any, Final
 
 from nxjax.backends.base import Backend, Device
@@ -22,8 +26,9 @@ _BUILT_IN: Final = {
     "gpu": "nxjax.backends.xla.plugins:GpuBackend",
     "ipu": "nxjax.backends.ipu.backend:IpuBackend",
 }
-# Those that are not for the CPU.
-_OTHERS: Final = ("tpu", "gpu", "ipu")
+# Those for the CPU, by priority: the first that is available keeps the others from being imported.
+_FOR_CPU: Final = ("cpu", "xla", "reference")
+_GROUP: Final = "nxjax.backends"
 _PLUGINS: Final = "nxjax.backends.xla.plugins"
 # Names that programs use for a platform.
 ALIASES: Final = {"cuda": "gpu", "rocm": "gpu"}
@@ -34,9 +39,34 @@ _made: dict[str, Backend] = {}
 
 @lru_cache(1)
 def _paths() -> dict[str, str]:
-    from importlib.metadata import entry_points  # takes long to import
+    if not _is_announced():
+        return _BUILT_IN
+    from importlib.metadata import entry_points
 
-    return {**{e.name: e.value for e in entry_points(group="nxjax.backends")}, **_BUILT_IN}
+    return {**{e.name: e.value for e in entry_points(group=_GROUP)}, **_BUILT_IN}
+
+
+def _is_announced() -> bool:
+    """Whether an installed package may have entry points of ours.
+
+    A look into its files; `importlib.metadata` takes as long to import as the rest of a first `jit` that compiles
+    nothing, and is asked where packages do not lie in folders.
+    """
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+        return True
+    for place in dict.fromkeys(sys.path):
+        try:
+            with os.scandir(place or os.curdir) as entries:
+                packages = [e.path for e in entries if e.name.lower().endswith(("dist-info", "egg-info"))]
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        for package in packages:
+            with contextlib.suppress(OSError), open(os.path.join(package, "entry_points.txt"), "rb") as file:
+                if _GROUP.encode() in file.read():
+                    return True
+    return False
 
 
 @lru_cache(1)
@@ -71,8 +101,12 @@ def made() -> list[Backend]:
 
 @lru_cache(None)
 def _best(platform: str) -> Backend | None:
-    # Plugins bring other platforms; to look for them takes long.
-    known = [n for n in _paths() if n not in _OTHERS] if platform == "cpu" else names()
+    if platform == "cpu":
+        # Plugins bring other platforms; to look for them takes long.
+        first = next(n for n in _FOR_CPU if get(n).available()[0])
+        known = [first, *(n for n in _paths() if n not in _BUILT_IN)]
+    else:
+        known = names()
     found = [b for b in map(get, known) if b.platform == platform and b.available()[0]]
     return max(found, key=lambda b: b.priority, default=None)
 

@@ -1,5 +1,8 @@
 """Which backends there are, which one is chosen, and what is said of those that are missing."""
 
+import subprocess
+import sys
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -39,6 +42,7 @@ def announced(monkeypatch):
     for cached in (registry._paths, registry.get, registry._best):
         cached.cache_clear()
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    monkeypatch.setattr(registry, "_is_announced", lambda: True)
     monkeypatch.setattr(registry.importlib, "import_module", _module(registry.importlib.import_module))
     yield
     for cached in (registry._paths, registry.get, registry._best):
@@ -64,6 +68,35 @@ def test_entry_points_are_found_and_missing_hardware_says_why(announced):
     assert all(d.platform == "cpu" for d in registry.devices())
 
 
+def test_packages_that_announce_backends_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [PathFinder])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "no such folder")])
+    assert not registry._is_announced()
+    package = tmp_path / "chip-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: chip\nVersion: 1.0\n")
+    assert not registry._is_announced()
+    (package / "entry_points.txt").write_text("[nxjax.backends]\nchip = chip.backend:Chip\n")
+    assert registry._is_announced()
+    assert registry._paths.__wrapped__()["chip"] == "chip.backend:Chip"
+    (tmp_path / "packages.zip").write_bytes(b"")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "packages.zip")])
+    assert registry._is_announced()
+
+
+def test_a_first_call_imports_no_other_backend():
+    code = """
+import sys
+import nxjax as nx
+nx.config.update("executor", "")
+before = set(sys.modules)
+nx.jit(lambda x: x + 1)(nx.zeros(2))
+print(sorted({"importlib.metadata", "nxjax.backends.xla.backend", "tempfile"} & (set(sys.modules) - before)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_the_default_is_the_best_available_or_the_one_asked_for():
     with config.using(executor="reference"):
         assert registry.default().name == "reference"
@@ -71,6 +104,9 @@ def test_the_default_is_the_best_available_or_the_one_asked_for():
     available = [b for b in map(registry.get, registry.names()) if b.platform == "cpu" and b.available()[0]]
     with config.using(executor=""):
         assert registry.default().priority == max(b.priority for b in available)
+    order = [registry.get(n).priority for n in registry._FOR_CPU]
+    assert order == sorted(order, reverse=True)
+    assert set(registry._FOR_CPU) == {n for n in registry._BUILT_IN if registry.get(n).platform == "cpu"}
 
 
 def test_unknown_names_are_refused():

@@ -10,7 +10,6 @@ import ctypes
 import importlib
 import platform
 import sys
-import sysconfig
 import weakref
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -141,6 +140,11 @@ def _weak_references() -> int:
     return offset
 
 
+def _header() -> int:
+    """Bytes of an object that has nothing of its own: a count and a type, but for builds without global lock."""
+    return object.__basicsize__
+
+
 def find(jitted: type) -> Layout:
     """The layout of this process; ``jitted`` is the class of jitted functions.
 
@@ -148,7 +152,7 @@ def find(jitted: type) -> Layout:
         Unknown: something is not where it should be, or references are not simply counted.
     """
     _check(platform.python_implementation() == "CPython" and sys.version_info < (3, 14), "another Python")
-    _check(not sysconfig.get_config_var("Py_GIL_DISABLED"), "no global lock")
+    _check(_header() == 16, "no global lock")
     _check(not hasattr(sys, "gettotalrefcount") and not hasattr(sys, "getobjects"), "a debug build")
     _check(ctypes.sizeof(ctypes.c_void_p) == 8 and sys.byteorder == "little", "not 64 bits, little end first")
     mark = object()
