@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from nxjax.config import config
+from nxjax.runtime import clear_caches
 from nxjax.testing import executors
 
 # Tests that import OpenVINO themselves start no process that reports it over the network.
@@ -56,6 +57,19 @@ def golden(request: pytest.FixtureRequest):
 def executor(request: pytest.FixtureRequest) -> str:
     """Every executor of this machine in turn."""
     return request.param
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten():
+    """Compiled programs go with the file that made them.
+
+    A process may have some 65,000 mappings on Linux and a compiled program takes up to three: JAX's for all files,
+    kept together, come near that.
+    """
+    yield
+    if (jax := sys.modules.get("jax")) is not None:
+        jax.clear_caches()
+    clear_caches()
 
 
 @pytest.fixture(autouse=True)
