@@ -33,6 +33,7 @@ MEDIUM: Final = 256  # and up to this long if there are enough to fill its lanes
 LONG: Final = 2048  # or even this long if they are restored from their keys
 LANES: Final = 8
 FEW: Final = 256  # up to so many are kept in a list
+EXACT: Final = REAL - dtypes.FLOAT  # whose elements all have keys of their own
 
 
 @final
@@ -94,6 +95,8 @@ class Sort(Kernel):
             self._element = "i64" if all(k.bits <= 32 for k in self._keys) else "<2 x i64>"
             width = 8 if self._element == "i64" else 16
             need = 2 * size * width + size * 4 + 64
+            if self._alone and first in EXACT:
+                need = self._spare * size * first.itemsize + 64
             if need <= 1 << 20:
                 self.scratch = need
             else:
@@ -102,6 +105,11 @@ class Sort(Kernel):
         if not rows * self.kept:
             self.items = 0
         self.grain = max(1, 2000 * self.items // max(rows * size, 1))
+
+    @property
+    def _spare(self) -> int:
+        """Rows of work memory for one operand that is restored from its keys: the result is the other of two."""
+        return 1 if self.kept == self.size else 2
 
     @property
     def key(self) -> str:
@@ -283,7 +291,7 @@ class Sort(Kernel):
         if not self._alone:
             self._by_pairs(f, isa, ins, outs, room, counts)
             return
-        if d not in dtypes.FLOAT:
+        if d in EXACT:
             self._by_values(f, isa, ins[0], outs[0], room, counts)
             return
         memory, size = convert.memory_type(d), d.itemsize
@@ -313,7 +321,8 @@ class Sort(Kernel):
             key = ordered(f, isa, d, f.load(convert.memory_type(d), f.at(x, i, size), 1))
             return ~key if self.descending else key
 
-        here = radix(f, self.size, first, type, 0, bits, (room, f.at(room, self.size * size)), counts)
+        other = y if self._spare == 1 else f.at(room, self.size * size)
+        here = radix(f, self.size, first, type, 0, bits, (other, room), counts)
         with f.loop(0, self.kept) as loop:
             key = f.load(type, f.at(here, loop.index, size), 1)
             f.store(restored(f, d, ~key if self.descending else key), f.at(y, loop.index, size), 1)
