@@ -42,7 +42,9 @@ def tiles(w: Writer, first: Value | int, end: Value | int, body: Callable[[Here]
         whole = n - n % lanes
         if not isinstance(end, int):
             whole = f.select(end.lt(whole), end, whole)
-    if not isinstance(whole, int) or whole:
+    if isinstance(first, int) and isinstance(whole, int) and whole - first == lanes:
+        body(Here(lanes, first))
+    elif not isinstance(whole, int) or whole:
         with f.loop(first, whole, lanes) as loop:
             body(Here(lanes, loop.index))
     if n % lanes:

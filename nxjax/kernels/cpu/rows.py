@@ -73,6 +73,8 @@ def _row(
             some = vectors(loop.index, f.select(after.lt(whole), after, whole), [w.start(i, lanes) for i in sums])
             loop.next(*(w.combine(i, a, b) for i, a, b in zip(sums, loop.carried, some, strict=True)))
         main = list(loop.results)
+    elif isinstance(whole, int) and whole == lanes:
+        main = turn(Here(lanes, 0), main)
     elif not isinstance(whole, int) or whole:
         main = list(vectors(0, whole, main))
     if isinstance(n, int) and n == whole:
