@@ -22,6 +22,11 @@ instead of 144), but their coefficients grow to 8 and outputs mix inputs that th
 
 Infinities are what differs: ``m1`` and ``m2`` of an infinite input cancel to NaN. Outputs that are not finite are
 summed again, term by term.
+
+Differences of bytes, in pairs of 16 bits as `Conv` has them, are done in the same way with integers: weights take
+twice G, along both dimensions, so that nothing is halved, and an output is a quarter of what comes out, exactly. Inputs
+become at most 4 * 255 and weights 9 * 255, which 16 bits hold. Sums are modulo 2^32, so that only four times an output
+has to lie within 32 bits (`FEATURES`).
 """
 
 from __future__ import annotations
@@ -34,18 +39,22 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
-from nxjax.kernels.cpu.conv import Block, Conv, Extra, Problem
+from nxjax.kernels.cpu.conv import SCALAR, WORK, Block, Conv, Extra, Kind, Problem, multiply_add
 from nxjax.kernels.cpu.expression import Expression, identity
-from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.ir import Module, Value, is_float, vector
 from nxjax.kernels.cpu.isa import Isa
 
 DType = np.dtype[Any]
 _POINTS: Final = 16  # numbers that a tile becomes
 _OUT: Final = 2  # outputs of a tile along a dimension
+FEATURES: Final = (2**31 - 1) // (4 * 9 * 255 * 255) // 2  # pairs of bytes that may be summed
 
 
-def transformed_weights(f: Function, g: Sequence[Value]) -> list[Value]:
-    """G g of three weights along one dimension."""
+def transformed_weights(g: Sequence[Value]) -> list[Value]:
+    """G g of three weights along one dimension; of integers twice that."""
+    if not is_float(g[0].type):
+        both = g[0] + g[2]
+        return [g[0] + g[0], both + g[1], both - g[1], g[2] + g[2]]
     half = (g[0] + g[2]) * 0.5
     middle = g[1] * 0.5
     return [g[0], half + middle, half - middle, g[2]]
@@ -67,17 +76,26 @@ def twice(step: Any, grid: Sequence[Sequence[Value]]) -> list[list[Value]]:
     return [step(r) for r in zip(*columns, strict=True)]
 
 
+def cell_type(kind: Kind, lanes: int) -> str:
+    """A vector of ``lanes`` numbers, or of pairs of them, that are transformed."""
+    return vector("i16", 2 * lanes) if kind == "pairs" else vector("float", lanes)
+
+
 @final
 class Weights(Kernel):
     """Weights as `Winograd` reads them: [panels of columns, 16, inputs, columns]; operands: weights, result.
 
     Args:
-        inputs, outputs: features; outputs lie one after the other and are whole vectors of ``lanes``.
+        kind: "f32", or "pairs" of 16 bits.
+        inputs, outputs: features, of pairs those; outputs lie one after the other and are whole vectors of ``lanes``.
         strides: bytes per input feature and per tap of the two dimensions.
         vectors, lanes: of a panel.
     """
 
-    def __init__(self, inputs: int, outputs: int, strides: tuple[int, int, int], vectors: int, lanes: int) -> None:
+    def __init__(
+        self, kind: Kind, inputs: int, outputs: int, strides: tuple[int, int, int], vectors: int, lanes: int
+    ) -> None:
+        self.kind: Kind = kind
         self.inputs = inputs
         self.outputs = outputs
         self.strides = strides
@@ -88,7 +106,7 @@ class Weights(Kernel):
 
     @property
     def key(self) -> str:
-        return f"winograd_weights({self.vectors}x{self.lanes})"
+        return f"winograd_weights({self.kind} {self.vectors}x{self.lanes})"
 
     @property
     def nbytes(self) -> int:
@@ -105,19 +123,20 @@ class Weights(Kernel):
         return Cost(28.0 * n, 36 * n, 64 * n)
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
-        columns = self.vectors * self.lanes
-        g = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
-        grid = np.ix_(range(3), range(3), range(self.inputs), range(self.outputs))
+        columns, dtype, two = self.vectors * self.lanes, np.dtype("float32"), 1
+        g: Any = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
+        if self.kind == "pairs":
+            dtype, two, g = np.dtype("int16"), 2, (2 * g).astype(np.int16)
+        grid = np.ix_(range(3), range(3), range(self.inputs), range(self.outputs), range(two))
         c, y, x = self.strides
-        offset: Any = grid[0] * y + grid[1] * x + grid[2] * c + grid[3] * 4
-        w = np.asarray(xs[0]).reshape(-1)[offset // 4]
-        u = np.einsum("ya,xb,abco->yxco", g, g, w)
-        u = u.reshape(_POINTS, self.inputs, -1, columns)
+        offset: Any = grid[0] * y + grid[1] * x + grid[2] * c + grid[3] * 4 + grid[4] * dtype.itemsize
+        w = np.asarray(xs[0]).reshape(-1).view(dtype)[offset // dtype.itemsize]
+        u = np.einsum("ya,xb,abcop->yxcop", g, g, w).reshape(_POINTS, self.inputs, -1, columns * two)
         return [np.ascontiguousarray(u.transpose(2, 0, 1, 3))]
 
     def emit(self, module: Module, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
-        type, row = vector("float", self.lanes), self.vectors * self.lanes * 4
+        type, row = cell_type(self.kind, self.lanes), self.vectors * self.lanes * 4
         w, u = pointer(f, words, 0), pointer(f, words, 1)
         inputs, w_c, w_y, w_x = (integer(f, words, 2 + i) for i in range(4))
         taps = [w_y * a + w_x * b for a in range(3) for b in range(3)]
@@ -128,8 +147,8 @@ class Weights(Kernel):
             target = f.at(u, panel * point * _POINTS + feature * row)
             with f.loop(0, row, self.lanes * 4) as at:
                 here, there = f.at(source, at.index), f.at(target, at.index)
-                g = [f.load(type, f.at(here, tap), 4) for tap in taps]
-                done = twice(lambda v: transformed_weights(f, v), [g[:3], g[3:6], g[6:]])
+                g = [f.load(type, f.at(here, tap), 2) for tap in taps]
+                done = twice(transformed_weights, [g[:3], g[3:6], g[6:]])
                 for i, value in enumerate(v for line in done for v in line):
                     f.store(value, f.at(there, point * i), 4)
         f.ret()
@@ -140,6 +159,7 @@ class Winograd(Kernel):
     """``y = epilogue(sum of x * w, *extras)`` of 3x3 windows at step one; operands: x, w, transformed w, extras, y.
 
     Args:
+        kind: "f32", or "pairs" that are differences of bytes.
         problem: as of `Conv`, of one group, with whole vectors of input features, one after the other, and whole
             panels of outputs; the first axis does nothing.
         rows, vectors, lanes: what a block of products holds in registers; a panel has ``vectors * lanes`` outputs.
@@ -149,6 +169,7 @@ class Winograd(Kernel):
 
     def __init__(
         self,
+        kind: Kind,
         problem: Problem,
         block: Block,
         run: int,
@@ -162,6 +183,8 @@ class Winograd(Kernel):
         assert all(a.taps == 3 and a.step == a.dilation == 1 for a in (high, wide)), problem
         assert problem.groups == 1 and problem.x_c == 4 and not problem.inputs % block.lanes, problem
         assert not problem.outputs % block.channels, problem
+        assert kind == "f32" or (kind == "pairs" and problem.inputs <= FEATURES), problem
+        self.kind: Kind = kind
         self.problem = problem
         self.block = block
         self.share = share
@@ -186,7 +209,9 @@ class Winograd(Kernel):
     def key(self) -> str:
         extras = ",".join(e.text for e in self.extras)
         b = self.block
-        return f"winograd({b.pixels}x{b.vectors}x{b.lanes} {self.dtype.name} {self.epilogue.key} [{extras}])"
+        return (
+            f"winograd({self.kind} {b.pixels}x{b.vectors}x{b.lanes} {self.dtype.name} {self.epilogue.key} [{extras}])"
+        )
 
     @property
     def title(self) -> str:
@@ -207,17 +232,18 @@ class Winograd(Kernel):
     def cost(self) -> Cost:
         """Products that are made, which are fewer than a convolution's."""
         p = self.problem
+        each = 2 if self.kind == "pairs" else 1
         x = p.batch * p.inputs * math.prod(a.size for a in p.axes) * 4
         y = p.pixels * p.outputs
         extra = sum(e.dtype.itemsize * (p.outputs if e.row else y) for e in self.extras)
-        made = 2.0 * self.tiles * _POINTS * p.inputs * p.outputs
+        made = 2.0 * each * self.tiles * _POINTS * p.inputs * p.outputs
         u = _POINTS * p.inputs * p.outputs * 4
         return Cost(made, x + u + extra, y * sum(d.itemsize for d in self.epilogue.out_dtypes))
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         """The results [batch, spatial..., outputs], if that is how they lie in memory."""
         x, w, _, *rest = xs
-        plain = Conv(self.problem, "f32", self.block, self.dtype, self.epilogue, self.extras, self.more)
+        plain = Conv(self.problem, self.kind, self.block, self.dtype, self.epilogue, self.extras, self.more)
         return plain.meaning(x, w, *rest)
 
     def emit(self, module: Module, isa: Isa) -> None:
@@ -235,7 +261,8 @@ class _Writer:
         self.k = kernel
         self.isa = isa
         self.f, self.words, self.lo, self.hi, self.scratch = kernel.function(module)
-        self.type = vector("float", kernel.block.lanes)
+        self.type = cell_type(kernel.kind, kernel.block.lanes)
+        self.sum = vector(SCALAR[kernel.kind], kernel.block.lanes)
         self.bytes = kernel.block.lanes * 4
         self.cell = _POINTS * self.bytes
 
@@ -302,7 +329,7 @@ class _Writer:
                 rows.append(place)
         start = f.at(self.v, at, self.cell)
         with f.loop(0, self.inputs * 4, self.bytes, carry=[start]) as c:
-            d = [f.load(self.type, f.at(row, c.index), 4) for row in rows]
+            d = [f.load(self.type, f.at(row, c.index), 2) for row in rows]
             done = twice(transformed_inputs, [d[i : i + 4] for i in range(0, _POINTS, 4)])
             for i, value in enumerate(v for line in done for v in line):
                 f.store(value, f.at(c.carried[0], i * self.bytes), 4)
@@ -310,18 +337,19 @@ class _Writer:
 
     def _products(self, point: Value, tile: Value, weights: Value) -> None:
         """One of the 16 products of matrices, for a block of tiles and a panel of outputs."""
-        f, b = self.f, self.k.block
-        zero = f.constant(self.type, 0)
+        f, b, kind = self.f, self.k.block, self.k.kind
+        zero = f.constant(self.sum, 0)
         start = f.at(f.at(self.v, tile, self.cell), point)
         with f.loop(0, self.inputs, b.lanes, carry=[start, weights, *[zero] * (b.pixels * b.vectors)]) as c:
             here, w, *acc = c.carried
             for lane in range(b.lanes):
-                ws = [f.load(self.type, f.at(w, v * self.bytes), 4) for v in range(b.vectors)]
+                ws = [f.load(self.sum, f.at(w, v * self.bytes), 4) for v in range(b.vectors)]
                 w = f.at(w, b.vectors * self.bytes)
                 for i in range(b.pixels):
-                    x = f.splat(f.load("float", f.at(here, i * self.cell + lane * 4)), b.lanes)
+                    x = f.splat(f.load(SCALAR[kind], f.at(here, i * self.cell + lane * 4)), b.lanes)
                     for v in range(b.vectors):
-                        acc[i * b.vectors + v] = f.fma(x, ws[v], acc[i * b.vectors + v])
+                        at = i * b.vectors + v
+                        acc[at] = multiply_add(f, self.isa, kind, x, ws[v], acc[at])
             c.next(f.at(here, self.feature), w, *acc)
         target = f.at(f.at(self.m, tile, b.vectors * self.cell), point)
         for i, value in enumerate(c.results[2:]):
@@ -342,10 +370,10 @@ class _Writer:
         start = f.at(self.m, at, k.block.vectors * self.cell)
         with f.loop(0, k.block.vectors) as v:
             here = f.at(start, v.index, self.cell)
-            m = [f.load(self.type, f.at(here, i * self.bytes), 4) for i in range(_POINTS)]
+            m = [f.load(self.sum, f.at(here, i * self.bytes), 4) for i in range(_POINTS)]
             grid = twice(outputs_of, [m[i : i + 4] for i in range(0, _POINTS, 4)])
-            ys = self._checked([y for line in grid for y in line], at, channel + v.index * k.block.lanes)
-            lane = v.index * k.block.lanes
+            ys, lane = [y for line in grid for y in line], v.index * k.block.lanes
+            ys = self._checked(ys, at, channel + lane) if k.kind == "f32" else [y >> 2 for y in ys]
             for i, y in enumerate(ys):
                 wanted = [t for t in (there[0][i // 2], there[1][i % 2]) if t is not None]
                 places = [f.at(b[i], lane, size) for b, size in zip(bases, sizes, strict=True)]
@@ -365,20 +393,20 @@ class _Writer:
         with f.if_(bad):
             found = self._plain(f.at(self.places, at, _POINTS * 8), f.at(self.w, channel, 4))
             inside = f.block
-        return [f.phi(self.type, [(y, before), (z, inside)]) for y, z in zip(ys, found, strict=True)]
+        return [f.phi(self.sum, [(y, before), (z, inside)]) for y, z in zip(ys, found, strict=True)]
 
     def _plain(self, table: Value, weights: Value) -> list[Value]:
         """The outputs of a tile term by term, for one vector of channels."""
         f = self.f
         w_y, w_x = (a[4] for a in self.axes)
-        zero = f.constant(self.type, 0)
+        zero = f.constant(self.sum, 0)
         with f.loop(0, 3, carry=[zero] * 4) as i:
             with f.loop(0, 3, carry=i.carried) as j:
                 corner = f.at(table, i.index * 4 + j.index, 8)
                 rows = [f.load("ptr", f.at(corner, 8 * place), 8) for place in (0, 1, 4, 5)]
                 w = f.at(weights, i.index * w_y + j.index * w_x)
                 with f.loop(0, self.inputs, carry=j.carried) as c:
-                    factor = f.load(self.type, f.at(w, c.index * self.w_c), 4)
+                    factor = f.load(self.sum, f.at(w, c.index * self.w_c), 4)
                     xs = [f.splat(f.load("float", f.at(row, c.index, 4)), self.k.block.lanes) for row in rows]
                     c.next(*(f.fma(x, factor, total) for x, total in zip(xs, c.carried, strict=True)))
                 j.next(*c.results)
@@ -388,7 +416,7 @@ class _Writer:
     def _store(self, y: Value, places: Sequence[Value]) -> None:
         """One vector of one output; ``places`` are those of other operands and of results."""
         f, k, isa, lanes = self.f, self.k, self.isa, self.k.block.lanes
-        values = [convert.convert(f, isa, y, np.dtype("float32"), k.dtype)]
+        values = [convert.convert(f, isa, y, WORK[k.kind], k.dtype)]
         for e, place in zip(k.extras, places, strict=False):
             raw = f.load(convert.memory_type(e.dtype, lanes if e.channels else 0), place)
             value = convert.from_memory(f, isa, e.dtype, raw)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import NONE, Axis, Block, Conv, Extra, Problem, block_for
+from nxjax.kernels.cpu.conv import NONE, WORK, Axis, Block, Conv, Extra, Problem, block_for
 from nxjax.kernels.cpu.expression import Expression, Node
-from nxjax.kernels.cpu.winograd import Weights, Winograd
+from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
 from nxjax.ops.arithmetic import add, max
 from tests.kernels.cpu.running import run
 
@@ -25,11 +25,12 @@ def problem(shape, outputs, low, high, channels):
     return found, (n, oh, ow, outputs)
 
 
-def made(name, shape, outputs, low=1, high=1, rows=3, vectors=1, run_=5, share=1, **more):
-    lanes = isa.named(name).lanes(4)
+def made(name, shape, outputs, low=1, high=1, rows=3, vectors=1, run_=5, share=1, kind="f32", **more):
+    """``shape`` and ``outputs`` in units of four bytes: numbers or pairs."""
+    lanes, dtype = isa.named(name).lanes(4), WORK[kind]
     p, out = problem(shape, outputs, low, high, vectors * lanes)
-    first = Weights(p.inputs, outputs, (p.w_c, p.axes[1].w, p.axes[2].w), vectors, lanes)
-    return first, Winograd(p, Block(rows, vectors, lanes), run_, share, F32, **more), out
+    first = Weights(kind, p.inputs, outputs, (p.w_c, p.axes[1].w, p.axes[2].w), vectors, lanes)
+    return first, Winograd(kind, p, Block(rows, vectors, lanes), run_, share, dtype, **more), out
 
 
 def computed(first, kernel, x, w, *extras, name, cuts=None):
@@ -66,6 +67,27 @@ def test_against_the_meaning(name, case):
     for cuts in (None, list(range(1, kernel.items))):
         (y,) = computed(first, kernel, x, w, name=name, cuts=cuts)
         np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("name", [*isa.possible(), *(["avx512-base"] if "avx512" in isa.possible() else [])])
+def test_differences_of_bytes_are_exact(name):
+    """The largest and the smallest, and any others; as many of them as may be summed."""
+    rng = np.random.default_rng(0)
+    shape, outputs, features = (1, 5, 6, FEATURES // 16 * 16), 32, FEATURES // 16 * 32
+    first, kernel, _ = made(name, shape, outputs, kind="pairs", vectors=2)
+    ends = np.array([-255, 255])
+    for x, w in (
+        (rng.integers(-255, 256, (*shape[:3], features)), rng.integers(-128, 256, (3, 3, features // 2, outputs, 2))),
+        (rng.choice(ends, (*shape[:3], features)), rng.choice(ends, (3, 3, features // 2, outputs, 2))),
+        (np.full((*shape[:3], features), 255), np.full((3, 3, features // 2, outputs, 2), 255)),
+        (np.full((*shape[:3], features), -255), np.full((3, 3, features // 2, outputs, 2), 255)),
+    ):
+        x, w = x.astype(np.int16), w.astype(np.int16)
+        (u,) = run(first, w, name=name, integers=first.integers)
+        np.testing.assert_array_equal(u, first.meaning(w)[0])
+        (y,) = run(kernel, x, w, u, name=name, integers=kernel.integers)
+        np.testing.assert_array_equal(y, kernel.meaning(x, w, u)[0])
+        assert y.dtype == np.int32
 
 
 @pytest.mark.parametrize("name", isa.possible())

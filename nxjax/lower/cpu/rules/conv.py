@@ -67,6 +67,7 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
     channel = numbers.out_spec[1]
     y = channels_last(type.shape, WORK[kind], channel)
     whole = [simplified(s) for s in setup(x, w, y, tuple(numbers), **given)]
+    narrow = dtypes.bit_width(e.inputs[0].type.dtype) <= 8
     is_long = any(_is_long(s) and not is_single(s) for s in whole)
     # Where nothing can be paired, or the features are not what the loop runs along.
     alone = is_long or 1 < groups == window[numbers.rhs_spec[0]]
@@ -80,7 +81,7 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
             left = unit(b, left, numbers.lhs_spec[1])
         with tail(b, expression, operands, outputs, channel) as t:
             for s in setup(left, right, t.outputs[0], tuple(numbers), **given, more=t.more):
-                one(b, simplified(s), left, right, t, work, dtype)
+                one(b, simplified(s), left, right, t, work, dtype, narrow=narrow)
 
     if is_long:
         # Parts of a long sum are added in the dtype that products are summed in.
@@ -115,8 +116,21 @@ def converted(b: Builder, v: View, dtype: DType, last: int) -> View:
 # --- one convolution without holes ---
 
 
-def one(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType, pack: Pack | None = None) -> None:
-    """The convolution ``s`` of memory of ``x`` and ``w``; ``pack`` lays weights out, by default `weights`."""
+def one(
+    b: Builder,
+    s: Setup,
+    x: View,
+    w: View,
+    t: Tail,
+    kind: Kind,
+    dtype: DType,
+    pack: Pack | None = None,
+    narrow: bool = False,
+) -> None:
+    """The convolution ``s`` of memory of ``x`` and ``w``; ``pack`` lays weights out, by default `weights`.
+
+    ``narrow``: numbers of 16 bits are bytes, or differences of two.
+    """
     size = x.dtype.itemsize
     if is_single(s):
         depthwise(b, s, x, w, t, dtype)
@@ -132,7 +146,7 @@ def one(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTyp
         s, x = merged(b, s, x)
     if s.x_c != size and (s.padded or s.inputs >= _SHORT):
         s, x = gathered(b, s, x)
-    run(b, s, x, w, t, kind, dtype, pack or weights)
+    run(b, s, x, w, t, kind, dtype, pack or weights, narrow)
 
 
 def is_single(s: Setup) -> bool:
@@ -140,12 +154,14 @@ def is_single(s: Setup) -> bool:
     return s.outputs == 1 and s.groups > 1 and len(s.dims) + (s.inputs > 1) <= 3
 
 
-def run(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType, pack: Pack) -> None:
+def run(
+    b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType, pack: Pack, narrow: bool = False
+) -> None:
     """One call of the kernel; weights are packed first unless they lie as it reads them."""
     target = isa.current()
     s, w = pack(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
-    if kind == "f32" and pack is weights and pays(b, s, w):
-        winograd(b, s, x, w, t, dtype)
+    if (kind == "f32" or (kind == "pairs" and narrow)) and pays(b, s, w, kind):
+        winograd(b, s, x, w, t, kind, dtype)
         return
     block = block_for(kind, target, s.outputs, s.pixels)
     w_block = block.channels * WORK[kind].itemsize

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import NONE, Axis, Block, Problem
+from nxjax.kernels.cpu.conv import NONE, Axis, Block, Kind, Problem
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.winograd import Weights, Winograd
+from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.layout import ordered
 from nxjax.lower.cpu.rules.conv_shape import Setup
@@ -27,7 +27,7 @@ def tiles_of(s: Setup) -> int:
     return n
 
 
-def pays(b: Builder, s: Setup, w: View) -> bool:
+def pays(b: Builder, s: Setup, w: View, kind: Kind) -> bool:
     """Whether the kernel exists for ``s`` and takes less time than the plain one.
 
     In units of what a plain product takes, by measurement; the last is for the transformation of weights,
@@ -36,25 +36,27 @@ def pays(b: Builder, s: Setup, w: View) -> bool:
     lanes = isa.current().lanes(4)
     if s.groups != 1 or len(s.dims) != 2 or s.x_c != 4 or s.inputs % lanes or s.outputs % lanes:
         return False
+    if kind == "pairs" and s.inputs > FEATURES:
+        return False
     if s.inputs < 16 or s.outputs < 16 or any(d.taps != 3 or d.step != 1 or d.dilation != 1 for d in s.dims):
         return False
     return 9 * s.pixels > 18 * tiles_of(s) + (40 if b.is_held(w) else 160)
 
 
-def block_for(target: Isa, tiles: int, outputs: int) -> Block:
+def block_for(kind: Kind, target: Isa, tiles: int, outputs: int) -> Block:
     """The widest panel that outputs are whole panels of, as high as registers allow; the fewest empty rows."""
     lanes = target.lanes(4)
     most = 4 if target.registers >= 32 else 2
     vectors = next(v for v in range(most, 0, -1) if outputs % (v * lanes) == 0)
-    high = min((target.registers - vectors - (1 if target.fma else 2)) // vectors, 12)
+    high = min((target.registers - vectors - (1 if target.fma and kind == "f32" else 2)) // vectors, 12)
     rows = min(range(max(1, high // 2), high + 1), key=lambda h: (-(-tiles // h) * (h * vectors + 0.5), -h))
     return Block(rows, vectors, lanes)
 
 
-def winograd(b: Builder, s: Setup, x: View, w: View, t: Tail, dtype: DType) -> None:
+def winograd(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType) -> None:
     """Two calls: weights are transformed, and then used. Outputs of the weights are neighbours in memory."""
     tiles = tiles_of(s)
-    block = block_for(isa.current(), tiles, s.outputs)
+    block = block_for(kind, isa.current(), tiles, s.outputs)
     panels = s.outputs // block.channels
     room = max(1, _ROOM // ((s.inputs + block.channels) * 64))
     run = max(block.pixels, room // block.pixels * block.pixels)
@@ -73,10 +75,10 @@ def winograd(b: Builder, s: Setup, x: View, w: View, t: Tail, dtype: DType) -> N
         s.y_n, 0,
     )  # fmt: skip
     source = at(w, s.w_offset)
-    first = Weights(s.inputs, s.outputs, (s.w_c, high.w, wide.w), block.vectors, block.lanes)
+    first = Weights(kind, s.inputs, s.outputs, (s.w_c, high.w, wide.w), block.vectors, block.lanes)
     shape = (panels, 16, s.inputs, block.channels)
     u = ordered(shape, dtypes.float32, range(4))
     b.call(first, [source], [u], first.integers)
     extras, more, ins, outs = t.extras(s)
-    kernel = Winograd(problem, block, run, share, dtype, t.expression, extras, more)
+    kernel = Winograd(kind, problem, block, run, share, dtype, t.expression, extras, more)
     b.call(kernel, [at(x, s.x_offset), source, u, *ins], outs, kernel.integers)

@@ -168,7 +168,7 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
                 s, singles = pack.single(b, s, right)
                 depthwise(b, s, left, singles, t, dtypes.int32)
             else:
-                one(b, s, left, right, t, "pairs", dtypes.int32, pack)
+                one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
     return [values(b, Leaf(y), y_grid)]
 
 

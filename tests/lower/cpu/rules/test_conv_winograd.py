@@ -9,6 +9,7 @@ from nxjax.kernels.cpu.winograd import Weights, Winograd
 from nxjax.lower.cpu.lower import lower, lower_parts
 from nxjax.lower.cpu.rules.conv_winograd import block_for
 from nxjax.lower.cpu.tape import Call, Host, walk
+from tests.lower.cpu.rules.windows import NAMES
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 NCHW = ("NCHW", "OIHW", "NCHW")
@@ -33,7 +34,7 @@ def drawn(*shapes):
     return [rng.normal(size=s).astype(np.float32) for s in shapes]
 
 
-def compare(f, xs, times, name):
+def compare(f, xs, times, name, exact=False):
     with nx.config.using(cpu_isa=name):
         found = program(f, *xs)
         assert count(found) == times, str(found)
@@ -41,7 +42,10 @@ def compare(f, xs, times, name):
     with nx.config.using(executor="reference"):
         wanted = f(*map(nx.numpy.asarray, xs))
     for y, z in zip(ys, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-        np.testing.assert_allclose(y, np.asarray(z), rtol=1e-4, atol=1e-3)
+        if exact:
+            np.testing.assert_array_equal(y, np.asarray(z))
+        else:
+            np.testing.assert_allclose(y, np.asarray(z), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", isa.possible())
@@ -89,11 +93,22 @@ def test_other_convolutions_are_plain(case):
     assert count(program(lambda x, w: conv(x, w, **more), *drawn(x, w))) == 0
 
 
-def test_only_float32_is_computed_so():
-    """And what is converted to it, as bfloat16 is."""
-    for dtype in ("bfloat16", "float64", "int32"):
-        xs = [np.ones(s, nx.numpy.dtype(dtype)) for s in ((1, 20, 20, 16), (3, 3, 16, 32))]
-        assert count(program(conv, *xs)) == (dtype == "bfloat16")
+def test_which_dtypes_are_computed_so():
+    """Float32 and what is converted to it; bytes in pairs, but no integers whose sums 16 bits do not hold."""
+    for dtype, wanted in (("bfloat16", 1), ("float64", 0), ("int32", 0), ("int16", 0), ("int8", 1), ("uint8", 1)):
+        xs = [np.ones(s, nx.numpy.dtype(dtype)) for s in ((1, 20, 20, 32), (3, 3, 32, 32))]
+        preferred = "float32" if dtype == "bfloat16" else None if dtype == "float64" else "int32"
+        assert count(program(lambda x, w, p=preferred: conv(x, w, preferred_element_type=p), *xs)) == wanted, dtype
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_bytes_are_exact(name, dtype):
+    rng, dtype = np.random.default_rng(0), np.dtype(dtype)
+    info = np.iinfo(dtype)
+    w = rng.integers(info.min, info.max + 1, (3, 3, 64, 64)).astype(dtype)
+    for x in (rng.integers(info.min, info.max + 1, (1, 15, 16, 64)), np.full((1, 15, 16, 64), info.min)):
+        compare(lambda x, w: conv(x, w, preferred_element_type="int32"), [x.astype(dtype), w], 1, name, exact=True)
 
 
 def test_blocks_fit_the_registers():
@@ -101,7 +116,7 @@ def test_blocks_fit_the_registers():
         target = isa.named(name)
         for tiles in (1, 4, 16, 49, 1000):
             for outputs in range(16, 257, 16):
-                b = block_for(target, tiles, outputs)
+                b = block_for("f32", target, tiles, outputs)
                 assert outputs % b.channels == 0
                 assert b.pixels * b.vectors + b.vectors < target.registers
 
