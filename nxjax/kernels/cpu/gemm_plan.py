@@ -134,7 +134,10 @@ def plan(
         and not (constant and rows > 16 and depth * columns > 1 << 16)
         and (rows <= 64 or depth * columns * inside.itemsize <= 1 << 20)
     )
-    packed = not (as_is and left.dtype == inside and left.layout != "strided")
+    # Depths that are powers of two apart share few places of the caches: what lies so is copied before it is used for
+    # the third panel.
+    close = left.layout == "columns" and left.depth % 1024 == 0 and columns > 2 * tile.columns
+    packed = close or not (as_is and left.dtype == inside and left.layout != "strided")
     pack: Right | None = None
     axes = tuple(batch)
     if not direct:
@@ -143,7 +146,8 @@ def plan(
         pack = Right(tile, right.dtype, layout, depth, columns, blocks.depth, right.depth, right.free, moving)
     own: Right | None = None
     if pack is not None:
-        if not (constant or again or axes) and pack.nbytes > WHOLE:
+        # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is read for each.
+        if not (constant or again or axes or left.layout == "columns") and pack.nbytes > WHOLE:
             own, pack = pack, None
             blocks = blocks_for(tile, rows, columns, units, 1, True)
         else:

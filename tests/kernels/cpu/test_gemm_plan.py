@@ -5,6 +5,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import plain
 from nxjax.kernels.cpu.gemm import Axis
 from nxjax.kernels.cpu.gemm_plan import Matrix, blocks_for, plan, sums_of, tile_for
+from tests.kernels.cpu.products import multiply, planned
 from tests.kernels.cpu.running import ISAS
 
 F32, I16, I8, I32 = (np.dtype(d) for d in ("float32", "int16", "int8", "int32"))
@@ -75,3 +76,17 @@ def test_sums():
     assert sums_of(I8, I8, I32, 10) == I32
     assert sums_of(I8, I8, np.dtype("int64"), 1 << 30) == np.dtype("int64")
     assert sums_of(I32, I32, F32, 10) == np.dtype("float64")
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("width", [256, 251])
+def test_left_operands_whose_depths_lie_apart(name, width):
+    rng = np.random.default_rng(width)
+    x = rng.standard_normal((300, width), np.float32).T[:100]
+    y = rng.standard_normal((300, 300), np.float32)
+    made = planned(x, y, "float32", name)
+    assert made.product.own is None
+    # 1,024 bytes apart they fight for places in the caches.
+    assert made.product.packed == (width == 256)
+    (found,) = multiply(x, y, "float32", name)
+    np.testing.assert_allclose(found, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-4)
