@@ -45,9 +45,9 @@ class CpuBackend(Backend):
         def make(*, hurry: bool) -> CpuExecutable:
             return CpuExecutable(lower(program, donate), lambda count: lower_parts(program, count, donate), hurry=hurry)
 
-        ready = simple(program)
+        form = simple(program)
         # What is called a second time will be called often.
-        return make(hurry=True) if ready is None else FirstByMeaning(ready, lambda: make(hurry=False))
+        return make(hurry=True) if form is None else FirstByMeaning(program, form, lambda: make(hurry=False))
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return str(lower(program, donate))

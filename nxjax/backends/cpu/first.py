@@ -96,10 +96,11 @@ def _by_ops(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
 
 @final
 class FirstByMeaning(Executable):
-    """A program that `is_simple`: run op by op, then compiled by ``make``."""
+    """A program with a form that `is_simple`: that is run op by op, then the program compiled by ``make``."""
 
-    def __init__(self, program: Program, make: Callable[[], CpuExecutable]) -> None:
-        self._program = program
+    def __init__(self, program: Program, form: Program, make: Callable[[], CpuExecutable]) -> None:
+        self._form = form
+        self._out_types = program.out_types  # simplification may lose what is weak
         self._make = make
         self._made: CpuExecutable | None = None
         self._has_run = False
@@ -124,10 +125,10 @@ class FirstByMeaning(Executable):
         if self._made is None and not self._has_run:
             self._has_run = True
             with quiet():
-                ys = _by_ops(dead_code_eliminated(self._program), [x.numpy() for x in args])
+                ys = _by_ops(dead_code_eliminated(self._form), [x.numpy() for x in args])
             # Dense, and no view of a larger argument.
             ys = [np.array(y, order="C") for y in ys]
-            return [DeviceArray(y, t) for y, t in zip(ys, self._program.out_types, strict=True)]
+            return [DeviceArray(y, t) for y, t in zip(ys, self._out_types, strict=True)]
         return self.compiled(args)
 
     def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:

@@ -151,6 +151,15 @@ def test_the_second_run_has_the_best_code_at_once() -> None:
     assert engine(isa.current(), 0).compilations == before
 
 
+def test_results_have_the_types_of_the_program() -> None:
+    """Simplification keeps what numbers are, not whether they are weak."""
+    f = nx.jit(nx.grad(lambda x: nx.sin(x) * nx.exp(x)))
+    first = f(1.5)
+    assert type(executable(f)) is FirstByMeaning
+    assert first.type == f(1.5).type == f(1.5).type
+    assert first.numpy().tobytes() == f(1.5).numpy().tobytes()
+
+
 def test_a_function_is_made_once() -> None:
     x = nx.asarray(X)
     nx.jit(lambda x: nx.sin(x) + 11)(x)
