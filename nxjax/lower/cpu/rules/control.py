@@ -1,7 +1,8 @@
 """Loops and choices as steps: `scan` (Repeat), `while` (While), `cond` (Branch).
 
 A carry has one place, which each turn overwrites when everything it gives has been computed; slices of xs and rows of
-ys are places that move from turn to turn, so that nothing is sliced or stacked. All of it is written as plain copies;
+ys are places that move from turn to turn, so that nothing is sliced or stacked; products that can be one for all turns
+leave the loop first (`lower.passes.turns`). All of it is written as plain copies;
 the memory plan takes out those that need not be (see `lower.cpu.memory_copies`). Held programs have no consts
 (`lower.passes.loops.lifted`).
 """
@@ -18,6 +19,7 @@ from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View, rule
 from nxjax.lower.cpu.lower import inline
 from nxjax.lower.cpu.tape import Branch, Buffer, Copy, Counter, Ref, Repeat, Step, While
+from nxjax.lower.passes.turns import staged
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import ArrayType
 
@@ -72,6 +74,9 @@ def _carry_on(b: Builder, values: Sequence[Any], places: Sequence[View]) -> None
 @rule("scan")
 def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     """``length`` turns of the body."""
+    program = staged(e)
+    if program is not None:
+        return inline(b, program, xs)
     p = e.params
     body: Program = p["body"]
     length, reverse = p["length"], p["reverse"]
