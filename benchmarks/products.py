@@ -41,6 +41,22 @@ def product(name: str, left: Shape, right: Shape, f: Callable[..., Any] | None =
     return Row(name, works, flops=flops)
 
 
+def attention() -> Row:
+    """Two sequences of 1,024, 8 heads of width 64."""
+
+    def with_heads_first(torch: Any) -> Callable[..., Any]:
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return lambda *xs: attend(*(x.transpose(1, 2) for x in xs)).transpose(1, 2)
+
+    def works() -> tuple[Work, dict[str, Work]]:
+        rng = np.random.default_rng(0)
+        xs = [rng.standard_normal((2, 1024, 8, 64), np.float32) for _ in range(3)]
+        peers = {**with_jax(lambda jax: jax.nn.dot_product_attention, *xs)}
+        return ours(nx.nn.dot_product_attention, *xs), peers | with_torch(with_heads_first, *xs, compiled=False)
+
+    return Row("attention 2x1024x8x64", works, flops=4.0 * 2 * 8 * 1024 * 1024 * 64)
+
+
 def training_step() -> Row:
     """784-512-512-10, batch 128: gradients of all weights."""
     rng = np.random.default_rng(0)
@@ -122,6 +138,7 @@ def rows() -> Iterator[Row]:
     yield product("attention scores 4x8x256x64", (4, 8, 256, 64), (4, 8, 256, 64), scores, 2.0 * 32 * 256 * 256 * 64)
     gradient = lambda a, b: a.T @ b
     yield product("weights' gradient 512 x 1024 x 2048", (1024, 512), (1024, 2048), gradient, 2.0 * 2**30)
+    yield attention()
     yield training_step()
     yield from bytes_()
 
