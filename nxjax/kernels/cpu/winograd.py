@@ -47,6 +47,7 @@ from nxjax.kernels.cpu.isa import Isa
 DType = np.dtype[Any]
 _POINTS: Final = 16  # numbers that a tile becomes
 _OUT: Final = 2  # outputs of a tile along a dimension
+_UNROLL: Final = 4  # features in a turn of the innermost loop
 FEATURES: Final = (2**31 - 1) // (4 * 9 * 255 * 255) // 2  # pairs of bytes that may be summed
 
 
@@ -341,16 +342,20 @@ class _Writer:
         zero = f.constant(self.sum, 0)
         start = f.at(f.at(self.v, tile, self.cell), point)
         with f.loop(0, self.inputs, b.lanes, carry=[start, weights, *[zero] * (b.pixels * b.vectors)]) as c:
-            here, w, *acc = c.carried
-            for lane in range(b.lanes):
-                ws = [f.load(self.sum, f.at(w, v * self.bytes), 4) for v in range(b.vectors)]
-                w = f.at(w, b.vectors * self.bytes)
-                for i in range(b.pixels):
-                    x = f.splat(f.load(SCALAR[kind], f.at(here, i * self.cell + lane * 4)), b.lanes)
-                    for v in range(b.vectors):
-                        at = i * b.vectors + v
-                        acc[at] = multiply_add(f, self.isa, kind, x, ws[v], acc[at])
-            c.next(f.at(here, self.feature), w, *acc)
+            here, *now = c.carried
+            with f.loop(0, self.bytes, 4 * _UNROLL, carry=now) as part:
+                w, *acc = part.carried
+                for lane in range(_UNROLL):
+                    ws = [f.load(self.sum, f.at(w, v * self.bytes), 4) for v in range(b.vectors)]
+                    w = f.at(w, b.vectors * self.bytes)
+                    for i in range(b.pixels):
+                        x = f.load(SCALAR[kind], f.at(f.at(here, part.index), i * self.cell + lane * 4))
+                        x = f.splat(x, b.lanes)
+                        for v in range(b.vectors):
+                            at = i * b.vectors + v
+                            acc[at] = multiply_add(f, self.isa, kind, x, ws[v], acc[at])
+                part.next(w, *acc)
+            c.next(f.at(here, self.feature), *part.results)
         target = f.at(f.at(self.m, tile, b.vectors * self.cell), point)
         for i, value in enumerate(c.results[2:]):
             f.store(value, f.at(target, i * self.cell), 4)
