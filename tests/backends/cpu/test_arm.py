@@ -103,22 +103,28 @@ PROGRAMS = {
     "products of integers": (lambda x: [x @ x.T, x @ x[0]], (integers(70, 90),)),
     "batched products": (lambda x: nx.nn.relu(x @ x.swapaxes(1, 2) + 1), (floats(5, 30, 20),)),
     "convolutions": (
-        lambda x, w, d: [convolution(x, w), convolution(x, d, 16), nx.nn.relu(convolution(x, w) + 1)],
-        (floats(2, 19, 19, 16), floats(3, 3, 16, 32), floats(3, 3, 1, 16)),
+        lambda x, w, d, v: [convolution(x, w), convolution(x, d, 16), nx.nn.relu(convolution(x, v) + 1)],
+        (floats(2, 19, 19, 16), floats(3, 3, 16, 32), floats(3, 3, 1, 16), floats(5, 3, 16, 32)),
     ),
     "gradient of a convolution": (
         nx.grad(lambda w, x: (convolution(x, w) ** 2).sum(), (0, 1)),
         (floats(3, 3, 16, 32), floats(2, 19, 19, 16)),
     ),
     "convolutions of bytes": (
-        lambda x, w: convolution(x, w, preferred_element_type=np.dtype("int32")),
-        (integers(2, 19, 19, 16, dtype="int8"), integers(3, 3, 16, 32, dtype="int8")),
+        lambda x, *ws: [convolution(x, w, preferred_element_type=np.dtype("int32")) for w in ws],
+        (integers(2, 19, 19, 32, dtype="int8"), *(integers(k, 3, 32, 32, dtype="int8") for k in (3, 5))),
     ),
     "pools": (
         lambda x: [
             nx.lax.reduce_window(x, init, f, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
             for init, f in ((-np.inf, nx.lax.max), (0.0, nx.lax.add))
         ],
+        (floats(2, 19, 19, 16),),
+    ),
+    "gradient of a pool": (
+        nx.grad(
+            lambda x: (nx.lax.reduce_window(x, -np.inf, nx.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") ** 2).sum()
+        ),
         (floats(2, 19, 19, 16),),
     ),
     "linear algebra": (small_algebra, (floats(9, 12, 12) @ floats(12, 12).T + 40 * jnp.eye(12),)),
