@@ -10,6 +10,11 @@ QUICK  := tests/test_house.py tests/test_properties.py tests/trace/test_program.
           tests/lower/npu/test_interpret.py tests/lower/npu/test_lower_quantized.py \
           tests/kernels/ipu/test_amp_cycles.py tests/lower/ipu/test_plan.py tests/lower/ipu/test_mapping.py \
           tests/lower/pipeline
+# The CPU compiler, but for the tests that take longest, and those of its accuracy, which compare with SciPy.
+CPU    := tests/kernels/cpu tests/lower/cpu tests/backends/cpu tests/profiling
+LEFT   := tests/kernels/cpu/test_math.py tests/kernels/cpu/test_ops.py tests/kernels/cpu/test_linalg.py \
+          tests/lower/cpu/rules/test_quant.py tests/lower/cpu/rules/test_pool.py tests/lower/cpu/rules/test_elementwise.py \
+          tests/backends/cpu/test_programs.py
 
 .PHONY: demo test test-quick lint bench bars docs clean
 
@@ -38,7 +43,7 @@ test: $(VENV)/test lint
 
 # Core dependencies only: no jaxlib, no JAX, nothing to compare with.
 test-quick: $(VENV)-core/quick
-	$(VENV)-core/bin/python -m pytest $(QUICK)
+	$(VENV)-core/bin/python -m pytest $(QUICK) $(CPU) $(LEFT:%=--ignore=%)
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .
