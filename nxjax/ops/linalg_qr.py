@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -109,6 +109,10 @@ def _reflect(k: Array, a: Array, taus: Array) -> Sequence[Array]:
     return with_column(a, k, packed), where(at(k, taus.shape, -1), spread(tau, taus), taus)
 
 
+# Reflectors that the meaning applies at once, as products of matrices.
+_BLOCK: Final = 32
+
+
 @final
 class HouseholderProduct(MatrixOp):
     """The first columns of the product of the reflectors that `geqrf` packs: a matrix with orthonormal columns.
@@ -132,11 +136,20 @@ class HouseholderProduct(MatrixOp):
     def eval(self, a: NDArray, taus: NDArray, /) -> NDArray:
         m, n = a.shape[-2:]
         q = np.array(np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape))
-        for k in range(taus.shape[-1] - 1, -1, -1):
-            v = a[..., k:, k].copy()
-            v[..., 0] = 1
-            inner = np.matmul(v.conj()[..., None, :], q[..., k:, :])
-            q[..., k:, :] -= (taus[..., k, None] * v)[..., None] * inner
+        count = taus.shape[-1]
+        for start in reversed(range(0, count, _BLOCK)):
+            tau = taus[..., start : min(start + _BLOCK, count)]
+            size = tau.shape[-1]
+            v = np.tril(a[..., start:, start : start + size], -1)
+            v[..., range(size), range(size)] = 1
+            # H_0 ... H_j = I - V T V^H, where T's column j is tau_j on the diagonal and -tau_j T (V^H v_j) above it
+            # (R. Schreiber, C. Van Loan, "A storage-efficient WY representation", SIAM J. Sci. Stat. Comput. 10, 1989).
+            adjoint = np.ascontiguousarray(v.conj().swapaxes(-1, -2))
+            inner, factor = np.matmul(adjoint, v), np.zeros((*tau.shape, size), a.dtype)
+            for j in range(size):
+                above = np.matmul(factor[..., :j, :j], inner[..., :j, j, None])[..., 0]
+                factor[..., :j, j], factor[..., j, j] = -tau[..., j, None] * above, tau[..., j]
+            q[..., start:, :] -= np.matmul(v, np.matmul(factor, np.matmul(adjoint, q[..., start:, :])))
         return q
 
     def stablehlo(self, b: Any, out: ArrayType, a: Any, taus: Any, /) -> Any:

@@ -10,6 +10,7 @@ from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import DtypeError, GradientError, LoweringError, ParameterError, ShapeError
 from nxjax.lax import linalg
 from nxjax.lower.stablehlo.builder import lower
+from nxjax.ops.linalg_qr import geqrf, householder_product
 from nxjax.testing import check_op, sample
 
 SHAPES = [(4, 4), (6, 3), (3, 6), (1, 1), (2, 3, 3), (2, 5, 2), (2, 1, 2, 4)]
@@ -270,6 +271,18 @@ def test_geqrf_and_householder_product_are_jax(dtype):
     expected = np.asarray(jax.lax.linalg.householder_product(packed.numpy(), taus.numpy()))
     np.testing.assert_allclose(q.numpy(), expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(portable(linalg.householder_product, packed, taus)[0], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "steps"), [((31, 31), 31), ((2, 70, 33), 33), ((100, 65), 64), ((64, 64), 40)])
+def test_products_of_many_reflectors(shape, steps):
+    """More than are applied at once."""
+    rng = np.random.default_rng(steps)
+    packed, taus = geqrf.eval(rng.normal(size=shape) + 1j * rng.normal(size=shape))
+    product = np.eye(*shape[-2:]) + np.zeros(shape, complex)
+    for k in reversed(range(steps)):
+        v = packed[..., :, k] * (np.arange(shape[-2]) > k) + (np.arange(shape[-2]) == k)
+        product = product - taus[..., k, None, None] * v[..., None] * (v.conj()[..., None, :] @ product)
+    np.testing.assert_allclose(householder_product.eval(packed, taus[..., :steps]), product, atol=1e-13)
 
 
 # --- eigenvalues ---
