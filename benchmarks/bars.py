@@ -5,7 +5,8 @@
 ``ratio`` is the best peer's time to ours. ``bar`` is the least of it; then peers with a least ratio of their own, the
 least share of a copy's bandwidth, or the largest count of wrong results. ``at`` is what share of a tuned copy's
 bandwidth or of the measured multiply-add rate was reached, where that bounds the work; a convolution by Winograd's
-method does fewer operations than are counted. ``memory`` is our peak memory to JAX's, and may be no more.
+method does fewer operations than are counted. A larger share than all says that the machine was busy with others when
+its limits were measured. ``memory`` is our peak memory to JAX's, and may be no more.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ NAMES = (
 # Rows that are known to be below their bar, and why.
 REASONS: dict[str, str] = {}
 
+ALONE = "no peer here"
 _HEAD = ("work", "nxjax", "best peer", "ratio", "bar", "at", "memory", "")
 
 
@@ -122,7 +124,7 @@ class Line:
     def verdict(self) -> str:
         if self.failures:
             return "BELOW: " + ", ".join(self.failures)
-        return "met" if self.figure.ratio is not None or self.figure.most is not None else "no peer here"
+        return "met" if self.figure.ratio is not None or self.figure.most is not None else ALONE
 
     def cells(self) -> tuple[str, ...]:
         f = self.figure
@@ -206,7 +208,10 @@ def table(lines: list[Line], most: Peaks) -> str:
     text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     text.insert(1, "  ".join("-" * width for width in widths))
     below = [line for line in lines if line.failures]
-    parts = [machine(most), "", *text, "", f"{len(lines) - len(below)} of {len(lines)} at or above their bars"]
+    alone = sum(line.verdict == ALONE for line in lines)
+    held = len(lines) - alone
+    parts = [machine(most), "", *text, "", f"{held - len(below)} of {held} at or above their bars"]
+    parts += [f"{alone} more have no peer here"] if alone else []
     parts += [f"  {line.figure.name}: {REASONS.get(line.figure.name, 'no reason is known yet')}" for line in below]
     if missing():
         parts.append(f"not compared with, since not installed: {', '.join(missing())}")

@@ -42,7 +42,10 @@ def test_the_table_says_the_reason(monkeypatch):
 
 def test_a_row_without_peers_is_said():
     line = bars.Line(replace(FIGURE, peer=None, peer_name="", peers={}), MOST)
-    assert line.verdict == "no peer here"
+    assert line.verdict == bars.ALONE
+    text = bars.table([line, bars.Line(FIGURE, MOST)], MOST)
+    assert "1 of 1 at or above" in text
+    assert "1 more have no peer here" in text
 
 
 def test_a_row_is_measured_beside_its_peers():
