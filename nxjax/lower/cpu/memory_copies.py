@@ -126,7 +126,10 @@ def onto_donated(program: CpuProgram) -> None:
     for i, out in enumerate(program.outputs):
         if out.kind != "output" or not out.nbytes or out not in uses.of or program.outputs.index(out) != i:
             continue
-        found = next((x for x in free if x.nbytes == out.nbytes and _is_dead(uses, x, out)), None)
+        # An argument that nobody writes is given back as it came, in its own shape and dtype.
+        found = next(
+            (x for x in free if x.nbytes == out.nbytes and _is_dead(uses, x, out) and _is_changed(uses, x, out)), None
+        )
         if found is None:
             continue
         free.remove(found)
@@ -144,6 +147,15 @@ def _is_dead(uses: Uses, x: Buffer, out: Buffer) -> bool:
     if last != first:
         return last < first
     return len(readers[-1].path) == 1 and _may_overwrite(readers[-1], mine, out, Ref(x))
+
+
+def _is_changed(uses: Uses, x: Buffer, out: Buffer) -> bool:
+    """Whether ``out`` gets anything but the bytes of ``x`` at their own places."""
+
+    def is_same(step: Step) -> bool:
+        return isinstance(step, Copy) and step.source_ref == Ref(x, step.target.offset, step.target.moves)
+
+    return any(u.writes and not is_same(u.step) for u in uses.of[out])
 
 
 def _drop_empty(steps: list[Step]) -> None:

@@ -146,6 +146,23 @@ def test_a_donated_argument_gives_the_same(name):
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-6)
 
 
+RETYPED = {
+    "shape": lambda x: x.reshape(-1, 1),
+    "dtype": lambda x: nx.lax.bitcast_convert_type(x, np.int32),
+    "twice": lambda x: (x.reshape(1, -1), nx.expand_dims(x, 0), x),
+    "in parts": lambda x: nx.concatenate([x[:1], x[1:]])[..., None],
+}
+
+
+@pytest.mark.parametrize("name", list(RETYPED))
+def test_a_donated_argument_that_nobody_writes_gets_the_type_of_its_result(name):
+    for _ in range(4):
+        expected = nx.tree.leaves(_run(RETYPED[name], X, "reference"))
+        for got, want in zip(nx.tree.leaves(_run(RETYPED[name], X, "cpu", 0)), expected, strict=True):
+            assert np.asarray(got).dtype == np.asarray(want).dtype
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
 @given(st.data())
 def test_random_carries(data):
     """Bodies that hand carries on in any order, changed or not, with rows that are old or new ones."""
