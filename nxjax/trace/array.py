@@ -156,7 +156,9 @@ def from_numpy(x: Any, where: str = "array") -> DeviceArray:
     if data.dtype not in dtypes.NUMERIC and data.dtype not in (dtypes.key, dtypes.float0):
         if data.dtype.newbyteorder("=") not in dtypes.NUMERIC:
             raise DtypeError(f"{where}: arrays cannot hold this", got=f"NumPy array of dtype {data.dtype}")
-        data = data.astype(data.dtype.newbyteorder("="))
+        data = data.astype(data.dtype.type)
+    elif data.dtype.isbuiltin == 0 and data.dtype in dtypes.NUMERIC:
+        data = data.view(data.dtype.type)  # an equal dtype of its own, as `newbyteorder` makes them
     dtype = dtypes.canonical(data.dtype)
     if dtype != data.dtype:
         with np.errstate(all="ignore"):

@@ -105,11 +105,11 @@ def as_dtype(spec: Any) -> DType:
         dtype = np.dtype(own)
     except TypeError as error:
         raise DtypeError("dtype: not understood", got=repr(spec), expected="a dtype such as nx.float32") from error
-    if dtype in _SHORT:
+    if dtype in _SHORT and (dtype.isbuiltin or dtype.kind == "V"):
         return dtype
     native = dtype.newbyteorder("=")
     if native in _SHORT:
-        return native
+        return np.dtype(native.type)  # NumPy's own object, not one that is equal to it
     raise DtypeError(
         "dtype: arrays cannot hold this type", got=dtype, expected="bool, int, uint, float or complex types"
     )

@@ -32,6 +32,23 @@ def test_arrays_do_not_follow_their_source():
     assert from_numpy(source).numpy() is source
 
 
+@pytest.mark.parametrize("order", ["=", "<", ">"])
+@pytest.mark.parametrize("name", ["uint64", "float64", "int16"])
+def test_dtypes_are_numpys_own(name, order):
+    """Big-endian files give an equal dtype, not the same one, to whoever asks for this machine's order."""
+    own = np.dtype(name).newbyteorder(order)
+    source = np.arange(4, dtype=own)[::-1]
+    with nx.config.using(enable_x64=True, executor="reference"):
+        value = from_numpy(source)
+        source[0] = 9
+        assert value.dtype is np.dtype(name) and value.numpy().dtype is np.dtype(name)
+        assert value.numpy().tolist() == [3, 2, 1, 0]
+        assert nx.zeros(2, own).dtype is np.dtype(name)
+        # Sorted as integers: float32 does not tell these apart.
+        top = np.arange(4, dtype=np.uint64)[::-1] + np.uint64(2**63)
+        np.testing.assert_array_equal(nx.jit(nx.sort)(top.astype(top.dtype.newbyteorder(order))), top[::-1])
+
+
 def test_what_is_no_array_is_refused():
     with pytest.raises(DtypeError, match=r"nx\.array"):
         as_value([1, 2], "sin")
