@@ -214,7 +214,7 @@ def test_wrong_numbers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         distributed.initialize("localhost:1", 2, 2)
     with pytest.raises(ParameterError, match="num_processes"):
         distributed.initialize("localhost:1", 0, 0)
-    nx.jit(lambda x: x)(1.0)
+    nx.device_put(1.0, nx.devices("cpu")[-1])
     with pytest.raises(ExecutionError, match="devices were used before"):
         distributed.initialize("localhost:1", 2, 0)
 

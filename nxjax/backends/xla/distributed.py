@@ -81,6 +81,8 @@ class Group:
                 beats = _numbered(self.raw.key_value_dir_get(_PREFIX + "beat"))
                 said = _numbered(self.raw.key_value_dir_get(_PREFIX + "failed"))
                 left = _numbered(self.raw.key_value_dir_get(_PREFIX + "left"))
+                # Read last: who leaves because somebody is lost has said so before.
+                missed = _numbered(self.raw.key_value_dir_get(_PREFIX + "missed"))
             except Exception as error:
                 self.coordinator_lost(str(error).splitlines()[0][:200])
                 return
@@ -89,13 +91,18 @@ class Group:
                 # This process itself stood still: the others could not be seen meanwhile.
                 seen = {p: (value, now) for p, (value, _) in seen.items()}
             last = now
+            for reason in missed.values():
+                self.lost = reason
             for process, reason in said.items():
                 self.lost = f"process {process} ended with {reason}"
             self.left = set(left)
             seen.update({p: (b, now) for p, b in beats.items() if seen[p][0] != b})
             gone = [p for p, (_, since) in seen.items() if now - since > timeout and p not in left]
             if gone and self.lost is None:
-                self.lost = f"no sign of life from process {', '.join(map(str, gone))}"
+                reason = f"no sign of life from process {', '.join(map(str, gone))}"
+                with contextlib.suppress(Exception):  # the coordinator may be gone as well
+                    self.raw.key_value_set(f"{_PREFIX}missed/{self.process}", reason, allow_overwrite=True)
+                self.lost = reason
 
     def coordinator_lost(self, reason: str) -> None:
         """The coordinator cannot be reached any more."""
