@@ -46,6 +46,7 @@ def missing() -> list[str]:
     return [called for name, called in PACKAGES.items() if package(name) is None]
 
 
+_ASLEEP = 0.04  # seconds after which nobody's threads spin any more
 _most: list[Peaks] = []
 
 
@@ -95,7 +96,7 @@ class Row:
 
 
 def measured(row: Row) -> Figure:
-    """The smallest times of all in turn, for about a second and a half: others on the machine only ever add to a time.
+    """The smallest times of all in turn, for about three seconds: others on the machine only ever add to a time.
 
     The figure's ratio is ours to the best peer's, so its bar is the inverse.
     """
@@ -132,19 +133,30 @@ def all_measured(rows: Iterator[Row]) -> Iterator[Figure]:
 
 
 def _times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
-    """The least seconds of a call of each."""
+    """The least seconds of a call of each.
+
+    Libraries' threads go on spinning for a while after their work (OpenBLAS's for 2^26 cycles), on a processor that
+    the next one's threads need: each begins when those of the last have gone to sleep, and with its own awake.
+    """
     calls: dict[str, int] = {}
     for who, work in works.items():
-        work()
-        start = time.perf_counter()
-        work()
-        calls[who] = max(1, min(5000, int(0.005 / max(time.perf_counter() - start, 1e-7))))
+        # The first calls compile, and some find a shorter way for the next.
+        took, spent, done = float("inf"), 0.0, 0
+        while done < 2 or spent < 0.2 or (done < 10 and spent < 2):
+            start = time.perf_counter()
+            work()
+            last = time.perf_counter() - start
+            took, spent, done = min(took, last), spent + last, done + 1
+        calls[who] = max(1, min(20000, int(0.01 / took)))
     least = dict.fromkeys(works, float("inf"))
     begin, done = time.perf_counter(), 0
     gc.disable()
     try:
-        while done < rounds or (time.perf_counter() - begin < 1.5 and done < 60):
+        while done < rounds or (time.perf_counter() - begin < 3 and done < 60):
             for who, work in works.items():
+                time.sleep(_ASLEEP)
+                if least[who] < _ASLEEP:
+                    work()
                 start = time.perf_counter()
                 for _ in range(calls[who]):
                     work()
