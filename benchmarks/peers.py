@@ -46,7 +46,8 @@ def missing() -> list[str]:
     return [called for name, called in PACKAGES.items() if package(name) is None]
 
 
-_ASLEEP = 0.04  # seconds after which nobody's threads spin any more
+_ASLEEP = 0.15  # seconds after which nobody's threads spin any more
+_AWAKE = 0.02  # seconds in which a work's own threads and memory are at their best
 _most: list[Peaks] = []
 
 
@@ -96,7 +97,7 @@ class Row:
 
 
 def measured(row: Row) -> Figure:
-    """The smallest times of all in turn, for about three seconds: others on the machine only ever add to a time.
+    """The smallest times of all in turn, for about four seconds: others on the machine only ever add to a time.
 
     The figure's ratio is ours to the best peer's, so its bar is the inverse.
     """
@@ -135,8 +136,8 @@ def all_measured(rows: Iterator[Row]) -> Iterator[Figure]:
 def _times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
     """The least seconds of a call of each.
 
-    Libraries' threads go on spinning for a while after their work (OpenBLAS's for 2^26 cycles), on a processor that
-    the next one's threads need: each begins when those of the last have gone to sleep, and with its own awake.
+    Libraries' threads go on spinning after their work (OpenBLAS's for 0.12 s, as measured), on a processor that the
+    next one's threads need: each begins when those of the last have gone to sleep, and is awake when it is timed.
     """
     calls: dict[str, int] = {}
     for who, work in works.items():
@@ -152,10 +153,11 @@ def _times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
     begin, done = time.perf_counter(), 0
     gc.disable()
     try:
-        while done < rounds or (time.perf_counter() - begin < 3 and done < 60):
+        while done < rounds or (time.perf_counter() - begin < 4 and done < 60):
             for who, work in works.items():
                 time.sleep(_ASLEEP)
-                if least[who] < _ASLEEP:
+                awake = time.perf_counter() + _AWAKE
+                while least[who] < _AWAKE and time.perf_counter() < awake:
                     work()
                 start = time.perf_counter()
                 for _ in range(calls[who]):
