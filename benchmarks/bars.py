@@ -95,8 +95,8 @@ REASONS = {
         "JAX's time is 2.1 to 2.9 microseconds"
     ),
     "int8 conv 3x3 64-64 56x56 b8, no VNNI": (
-        "float32 takes Winograd's products, too, and is 1.2 times as fast as its plain ones; the image is widened to 16 "
-        "bits as a whole, which is the memory above JAX's"
+        "float32 takes Winograd's products, too, and is 1.2 times as fast as its plain ones; the image is widened to 16"
+        " bits as a whole, which is the memory above JAX's"
     ),
     "int8 mobilenet_v2 b1, no VNNI": (
         "rounding exactly to the next layer's grid takes 25 vector instructions for 16 results, and depthwise layers "
