@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
@@ -73,6 +74,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._by_content: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
         self._recent: dict[Any, Executable] = {}
+        self._lock = Lock()  # threads compile at once, and the oldest is found by iterating
 
     def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable:
         backend = registry.for_device(device)
@@ -88,10 +90,11 @@ class Dispatcher:
         found = self._by_content.get(key)
         if found is None:
             found = self._by_content[key] = make()
-        self._recent.pop(key, None)
-        self._recent[key] = found
-        if len(self._recent) > _RECENT:
-            self._recent.pop(next(iter(self._recent)), None)
+        with self._lock:
+            self._recent.pop(key, None)
+            self._recent[key] = found
+            if len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
         return found
 
     def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str:
@@ -161,7 +164,8 @@ class Dispatcher:
     def clear(self) -> None:
         """Forget executables that no program holds, and give back memory that is kept for later calls."""
         self._by_content.clear()
-        self._recent.clear()
+        with self._lock:
+            self._recent.clear()
         for backend in registry.made():
             backend.clear()
 
