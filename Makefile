@@ -16,7 +16,7 @@ LEFT   := tests/kernels/cpu/test_math.py tests/kernels/cpu/test_ops.py tests/ker
           tests/lower/cpu/rules/test_quant.py tests/lower/cpu/rules/test_pool.py tests/lower/cpu/rules/test_elementwise.py \
           tests/backends/cpu/test_programs.py
 
-.PHONY: demo test test-quick lint bench bars docs clean
+.PHONY: demo test test-quick lint bench bars docs site clean
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
@@ -27,7 +27,7 @@ $(VENV)/demo: $(VENV)/created pyproject.toml
 	@touch $@
 
 $(VENV)/test: $(VENV)/created pyproject.toml
-	$(PIP) -e ".[xla,demo,quant,npu,tpu,test]"
+	$(PIP) -e ".[xla,demo,quant,npu,tpu,docs,test]"
 	@touch $@ $(VENV)/demo
 
 $(VENV)-core/quick: pyproject.toml
@@ -60,5 +60,10 @@ docs: $(VENV)/test
 	$(BIN)/python docs/generate_ops.py
 	$(BIN)/python docs/generate_stubs.py
 
+# The documentation as a site, strictly: docs/_build/html/index.html opens in a browser, its search needs no server.
+site: $(VENV)/test
+	$(BIN)/python -m sphinx -W --keep-going -E -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 clean:
-	rm -rf $(VENV) $(VENV)-core build dist *.egg-info digits.png
+	rm -rf $(VENV) $(VENV)-core build dist docs/_build docs/reference *.egg-info digits.png

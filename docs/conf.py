@@ -1,0 +1,96 @@
+"""The documentation as a site: `make site` writes docs/_build/html, with a search box that needs no server.
+
+Warnings are errors there: a link that leads nowhere, a page that no table of contents has, a docstring that does not
+parse. The pages of the API reference are written first, by `generate_reference`, from the tables of public names.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE)]
+
+import generate_reference  # noqa: E402  (the folder of this file is no package)
+
+import nxjax  # noqa: E402
+
+project = "nxjax"
+author = "the nxjax authors"
+copyright = "the nxjax authors"
+version = release = nxjax.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["_build", "README.md"]
+html_theme = "furo"
+html_title = "nxjax"
+html_static_path: list[str] = []
+html_show_sphinx = False
+html_copy_source = False
+
+# Pages are Markdown; what is in single backticks in a docstring is code.
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+default_role = "code"
+
+# Notebooks keep the outputs they were saved with; a test executes them.
+nb_execution_mode = "off"
+
+# Docstrings are Google's style; types stand in the signature.
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_param = False
+napoleon_use_ivar = True
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"inherited-members": False, "undoc-members": False}
+python_use_unqualified_type_names = True
+python_display_short_literal_types = True
+maximum_signature_line_length = 160
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+# An annotation `type` may mean several attributes of that name; none of them is linked then.
+suppress_warnings = ["config.cache", "ref.python"]
+
+CODE = re.compile(r"(`+[^`]+`+)")
+
+
+def plain(prose: str) -> str:
+    """Prose as it was written: bars and stars are arithmetic there, and a name may end in an underscore."""
+    return re.sub(r"([|*])|(?<=\w)_(?!\w)", lambda found: "\\" + found[0], prose)
+
+
+def line_of(text: str) -> str:
+    """A line of text with code in backticks as reStructuredText, where code needs a boundary: an escaped blank."""
+    prose, code = CODE.split(text)[::2], CODE.split(text)[1::2]
+    y = plain(prose[0])
+    for held, after in zip(code, prose[1:], strict=True):
+        y += held + ("\\ " if re.match(r"\w", after) else "") + plain(after)
+    return y
+
+
+def process_docstring(app: object, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+    """All lines but those of examples."""
+    example = False
+    for i, line in enumerate(lines):
+        example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
+        if not example:
+            lines[i] = line_of(line)
+
+
+def process_signature(
+    app: object, what: str, name: str, value: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """`Any` says nothing to a reader."""
+    plain_default = re.sub(r": Any = ", "=", signature) if signature else signature
+    return re.sub(r": Any(?=[,)])", "", plain_default) if plain_default else plain_default, returned
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-signature", process_signature)
+    # Before napoleon reads them, which knows an escaped star.
+    app.connect("autodoc-process-docstring", process_docstring, priority=100)
+    generate_reference.write(HERE / "reference")

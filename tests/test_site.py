@@ -1,0 +1,44 @@
+"""The site builds strictly, and its reference has every public name; what the pages say is tested in `test_docs`."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_public_name_has_an_entry():
+    generate = importlib.import_module("generate_reference")
+    text = "\n".join(generate.pages().values())
+    for face in generate.faces():
+        for name in generate.public(importlib.import_module(face)):
+            assert f":: {face}.{name}\n" in text
+
+
+def test_it_builds_without_a_warning_and_can_be_searched(tmp_path: Path):
+    pytest.importorskip("sphinx", reason="the docs extra is not installed")
+    site = tmp_path / "site"
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-E",
+        "-b",
+        "html",
+        str(ROOT / "docs"),
+        str(site),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    index = (site / "searchindex.js").read_text()
+    for title in ("Quickstart", "nxjax.lax", "Quantization"):
+        assert f'"{title}"' in index
+    assert "nxjax.numpy" in index and "value_and_grad" in index
