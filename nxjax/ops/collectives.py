@@ -35,6 +35,8 @@ Groups = tuple[tuple[int, ...], ...] | None
 class Collective(Op):
     """Answered per axis by `batch_axis`; other batch dimensions go along."""
 
+    aliases = {"axes": "axis_names", "axis_name": "axis_names", "axis_index_groups": "groups"}
+
     def batch_axis(
         self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
     ) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ class ConvertElementType(Elementwise):
     """
 
     name = "convert_element_type"
+    aliases = {"new_dtype": "dtype", "weak_type": "weak"}
 
     def infer(self, x: ArrayType, /, *, dtype: DType, weak: bool = False) -> ArrayType:
         if (x.dtype not in dtypes.NUMERIC) or (dtype not in dtypes.NUMERIC):
@@ -80,6 +81,7 @@ class BitcastConvertType(Nondifferentiable, Op):
     """The same bits read as another dtype; a change of width adds or removes a trailing dimension."""
 
     name = "bitcast_convert_type"
+    aliases = {"new_dtype": "dtype"}
 
     def infer(self, x: ArrayType, /, *, dtype: DType) -> ArrayType:
         old, new = dtypes.bit_width(x.dtype), dtypes.bit_width(dtype)

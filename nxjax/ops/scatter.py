@@ -87,6 +87,8 @@ class Scatter(Op):
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
     hlo: ClassVar[str]
 
+    aliases = {"update_jaxpr": "", "update_consts": ""}
+
     def infer(
         self,
         x: ArrayType,

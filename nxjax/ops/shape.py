@@ -82,6 +82,7 @@ class Reshape(LinearOp):
     """The same elements in row-major order in another shape."""
 
     name = "reshape"
+    aliases = {"new_sizes": "shape"}
 
     def infer(self, x: ArrayType, /, *, shape: Shape) -> ArrayType:
         if math.prod(shape) != x.size:

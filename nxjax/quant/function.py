@@ -93,7 +93,7 @@ class Quantized:
         if not holding:
             raise ParameterError(
                 "quantize_params: no weight in the arguments is stored as integers",
-                got=f"{sum(call.weights)} weights, and {len(plan.program.consts)} that the function closes over",
+                got=f"{sum(call.weights)} weights, and {len(plan.program.constvars)} that the function closes over",
                 expected="weights in a parameter tree among the arguments, used by quantized products only",
                 fix="pass the parameters as an argument instead of closing over them; see policy= and params=",
             )

@@ -10,6 +10,7 @@ This file names no op, transform or device. Two things are set from outside, by 
 
 from __future__ import annotations
 
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -100,6 +101,8 @@ class Op(ABC):
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
     infers_vma: ClassVar[bool] = False
+    # JAX's name of a parameter -> ours, or "" for one that has no counterpart.
+    aliases: ClassVar[dict[str, str]] = {}
 
     @abstractmethod
     def infer(self, *types: ArrayType, **params: Any) -> Any:
@@ -168,10 +171,45 @@ class Op(ABC):
     def __repr__(self) -> str:
         return self.name
 
+    # --- JAX's names: an op is what JAX calls a primitive ---
+
+    call_primitive: ClassVar[bool] = False
+    map_primitive: ClassVar[bool] = False
+    multiple_results = property(lambda self: self.multi)
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Apply the op to values, with parameters by our names or by JAX's; several results are a list.
+
+        Parameters of JAX that have no counterpart here are left out.
+        """
+        from nxjax.trace.array import as_value
+
+        known = self._parameters()
+        given: dict[str, Any] = {}
+        for name, value in params.items():
+            ours = self.aliases.get(name, name)
+            if ours and (value is not None or ours in known):
+                given[ours] = value
+        y = self(*(as_value(x, self.name) for x in args), **given)
+        return list(y) if self.multi else y
+
+    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What `bind` takes to repeat an equation with these parameters: no functions, and the parameters."""
+        return [], dict(params)
+
+    def _parameters(self) -> frozenset[str]:
+        """The names of the parameters that `infer` spells out."""
+        found = _spelled.get(type(self))
+        if found is None:
+            signature = inspect.signature(self.infer).parameters.values()
+            found = _spelled[type(self)] = frozenset(p.name for p in signature if p.kind is p.KEYWORD_ONLY)
+        return found
+
 
 RULES: Final = ("infer", "eval", "expand", "jvp", "linearize", "transpose", "batch", "stablehlo")
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}
+_spelled: dict[type[Op], frozenset[str]] = {}
 # Where each was made: a line of one of nxjax's modules that runs when it is imported; None elsewhere.
 _lines: dict[str, tuple[str, int] | None] = {}
 

@@ -20,7 +20,7 @@ def evaluate(
     ``instead``: what computes these equations, if not their ops' ``eval``; called as that is.
     """
     env: dict[Var, NDArray] = dict(zip(program.inputs, args, strict=True))
-    env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))
+    env.update((v, x.numpy()) for v, x in zip(program.constvars, program.values, strict=True))
 
     def value(a: Var | Literal) -> NDArray:
         return env[a] if isinstance(a, Var) else a.value.numpy()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from nxjax.errors import ProgramError, Source
+from nxjax.errors import ParameterError, ProgramError, Source
 from nxjax.trace.core import Array, Op, current_trace
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
@@ -73,6 +73,33 @@ def axis_names(params: dict[str, Any]) -> frozenset[Any]:
 
 
 @final
+class AliasedParams(dict[str, Any]):
+    """Parameters that are found under JAX's names for them too; what is listed and counted are nxjax's."""
+
+    def __init__(self, params: dict[str, Any], aliases: dict[str, str]) -> None:
+        super().__init__(params)
+        self.aliases = aliases
+
+    def __missing__(self, name: str) -> Any:
+        ours = self.aliases.get(name)
+        if not ours or not super().__contains__(ours):
+            raise KeyError(name)
+        return self[ours]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or super().__contains__(self.aliases.get(str(name)))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __reduce__(self) -> Any:
+        return AliasedParams, (dict(self), self.aliases)
+
+
+@final
 class Equation:
     """``outputs = op[params] inputs``, with the user's source line and named scope."""
 
@@ -90,14 +117,34 @@ class Equation:
         self.op = op
         self.inputs = inputs
         self.outputs = outputs
-        self.params = params
+        self.params = AliasedParams(params, op.aliases) if op.aliases and type(params) is dict else params
         self.source = source
         self.scope = scope
 
+    # JAX's names.
+    primitive = property(lambda self: self.op)
+    invars = property(lambda self: self.inputs)
+    outvars = property(lambda self: self.outputs)
+    source_info = property(lambda self: self.source)
+
     @property
-    def primitive(self) -> Op:
-        """JAX's name for `op`."""
-        return self.op
+    def effects(self) -> frozenset[str]:
+        """The op's name if the equation must run even when nothing uses its results; otherwise nothing."""
+        return frozenset({self.op.name}) if self.effect else frozenset()
+
+    def replace(self, **changes: Any) -> Equation:
+        """This equation with other ``invars``, ``outvars``, ``primitive``, ``params`` or ``source_info``."""
+        known = {"invars", "outvars", "primitive", "params", "source_info", "effects", "ctx"}
+        if changes.keys() - known:
+            raise ParameterError("equation: replace", got=sorted(changes.keys() - known), expected=sorted(known))
+        return Equation(
+            changes.get("primitive", self.op),
+            tuple(changes.get("invars", self.inputs)),
+            tuple(changes.get("outvars", self.outputs)),
+            changes.get("params", self.params),
+            changes.get("source_info", self.source),
+            self.scope,
+        )
 
     def programs(self) -> Iterator[Program]:
         """The programs this equation holds, in parameter order."""
@@ -121,10 +168,10 @@ class _Lazy:
 
 @final
 class Program(_Lazy):
-    """A closed program: ``consts`` are bound to ``values``, ``inputs`` are free.
+    """A closed program: ``constvars`` are bound to ``values``, ``inputs`` are free.
 
     Attributes:
-        consts, values: variables of captured arrays, and the arrays.
+        constvars, values: variables of captured arrays, and the arrays; JAX calls the arrays ``consts``.
         inputs: one variable per argument.
         equations: in an order in which every variable is made before it is used.
         outputs: variables or literals.
@@ -142,7 +189,7 @@ class Program(_Lazy):
         self.inputs = tuple(inputs)
         self.equations = tuple(equations)
         self.outputs = tuple(outputs)
-        self.consts = tuple(consts)
+        self.constvars = tuple(consts)
         self.values = tuple(values)
         self.name = name
         self._derived: dict[Any, Any] = {}
@@ -159,14 +206,31 @@ class Program(_Lazy):
     eqns = property(lambda self: self.equations)
     invars = property(lambda self: self.inputs)
     outvars = property(lambda self: self.outputs)
-    constvars = property(lambda self: self.consts)
+    consts = property(lambda self: self.values)
+    literals = property(lambda self: self.values)
     jaxpr = property(lambda self: self)
     in_avals = property(lambda self: self.in_types)
     out_avals = property(lambda self: self.out_types)
 
     @property
-    def literals(self) -> tuple[Array, ...]:
-        return self.values
+    def effects(self) -> frozenset[str]:
+        """Names of the ops that must run even when nothing uses their results."""
+        return frozenset[str]().union(*(e.effects for e in self.equations))
+
+    def replace(self, **changes: Any) -> Program:
+        """This program with other ``invars``, ``outvars``, ``eqns``, ``constvars`` or ``consts``, by JAX's names."""
+        known = {"invars", "outvars", "eqns", "constvars", "consts", "jaxpr", "effects", "debug_info"}
+        if changes.keys() - known:
+            raise ParameterError("program: replace", got=sorted(changes.keys() - known), expected=sorted(known))
+        base: Program = changes.get("jaxpr", self)
+        return Program(
+            changes.get("invars", base.inputs),
+            changes.get("eqns", base.equations),
+            changes.get("outvars", base.outputs),
+            changes.get("constvars", base.constvars),
+            changes.get("consts", base.values if base.values else self.values[: len(base.constvars)]),
+            self.name,
+        )
 
     @cached_property
     def effect(self) -> bool:
@@ -198,10 +262,10 @@ class Program(_Lazy):
 
     def close_over(self) -> tuple[Program, tuple[Array, ...]]:
         """This program with its consts as leading inputs, and their values."""
-        if not self.consts:
+        if not self.constvars:
             return self, ()
         return self.derive(
-            "open", lambda: Program((*self.consts, *self.inputs), self.equations, self.outputs, name=self.name)
+            "open", lambda: Program((*self.constvars, *self.inputs), self.equations, self.outputs, name=self.name)
         ), self.values
 
     @cached_property
@@ -255,7 +319,7 @@ def run(program: Program, args: Sequence[Array]) -> list[Array]:
         raise ProgramError("program: wrong number of arguments", got=len(args), expected=len(program.inputs))
     trace = current_trace()
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
-    env.update(zip(program.consts, program.values, strict=True))
+    env.update(zip(program.constvars, program.values, strict=True))
     for equation, dead in zip(program.equations, program.last_use, strict=True):
         xs = [env[v] if isinstance(v, Var) else v.value for v in equation.inputs]
         with replaying(equation.scope, equation.source):
@@ -271,9 +335,9 @@ def run(program: Program, args: Sequence[Array]) -> list[Array]:
 
 def check(program: Program) -> None:
     """Every variable made once and before use, every type as the op infers it, every const of its value's type."""
-    if len(program.consts) != len(program.values):
+    if len(program.constvars) != len(program.values):
         raise ProgramError("program: consts and values differ in number")
-    for var, value in zip(program.consts, program.values, strict=True):
+    for var, value in zip(program.constvars, program.values, strict=True):
         if not var.type.same(value.type):
             raise ProgramError("program: a const has another type than its value", got=value.type, expected=var.type)
     known: set[Var] = set()
@@ -291,7 +355,7 @@ def check(program: Program) -> None:
                     f"program: {where} uses a variable that is not defined", got=atom.type, source=source
                 )
 
-    define((*program.consts, *program.inputs), "the header")
+    define((*program.constvars, *program.inputs), "the header")
     for equation in program.equations:
         name = equation.op.name
         used(equation.inputs, name, equation.source)

@@ -58,7 +58,7 @@ class _Printer:
         def atom(a: Atom) -> str:
             return names[a] if isinstance(a, Var) else self.literal(a)
 
-        consts = " ".join(map(bind, program.consts))
+        consts = " ".join(map(bind, program.constvars))
         head = f"{{ lambda {consts + ' ' if consts else ''}; {' '.join(map(bind, program.inputs))}. let"
         inner = indent + "    "
         lines: list[str] = []

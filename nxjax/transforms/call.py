@@ -25,6 +25,7 @@ class JitCall(Nested):
     """Call of ``program``, which has no consts."""
 
     name = "jit"
+    aliases = {"jaxpr": "program"}
 
     def infer(self, *types: ArrayType, program: Program, name: str) -> tuple[ArrayType, ...]:
         return program.out_types

@@ -38,6 +38,7 @@ class Checkpoint(Nested):
     """Call of ``program``; ``differentiated`` says that it computes again what was computed before."""
 
     name = "checkpoint"
+    aliases = {"jaxpr": "program"}
 
     def infer(
         self, *types: ArrayType, program: Program, prevent_cse: bool, policy: Policy | None, differentiated: bool
@@ -178,7 +179,7 @@ def _make_cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
         [*(value.inputs[i] for i in inputs), *kept],
         equations,
         residuals,
-        value.consts,
+        value.constvars,
         value.values,
         program.name,
     )
@@ -192,7 +193,7 @@ def _make_cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
     first_wanted = {a for a in first_outputs if isinstance(a, Var)}
     first = _with_effects(value, needed(value.equations, first_wanted, set(value.inputs)))
     return _Cut(
-        Program(value.inputs, first, first_outputs, value.consts, value.values, program.name),
+        Program(value.inputs, first, first_outputs, value.constvars, value.values, program.name),
         inputs,
         stage(forwards, types, f"tangent({program.name})"),
         varies,
@@ -222,7 +223,7 @@ def _without_calls(program: Program) -> Program:
 
 def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
-    env.update(zip(program.consts, program.values, strict=True))
+    env.update(zip(program.constvars, program.values, strict=True))
     trace = current_trace()
 
     def value(a: Any) -> Array:
@@ -342,7 +343,7 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
 
         varying = [dtypes.is_differentiable(x.dtype) for x in xs]
         ys, program, _ = linearize_flat(inner, xs, varying)
-        found[:] = [v.type for v in program.consts]
+        found[:] = [v.type for v in program.constvars]
         return ys
 
     stage(flat, [x.type for x in values], "saved_residuals")

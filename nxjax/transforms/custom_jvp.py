@@ -73,6 +73,7 @@ class CustomJvpCall(CustomCall):
     """``rule(primals, tangents)`` gives results and their tangents."""
 
     name = "custom_jvp_call"
+    aliases = {"call_jaxpr": "program", "jvp_jaxpr_fun": "rule"}
 
     def jvp(
         self,

@@ -44,6 +44,7 @@ class CustomVjpCall(CustomCall):
     """``rule`` is a `Forward`."""
 
     name = "custom_vjp_call"
+    aliases = {"call_jaxpr": "program"}
 
     def jvp(
         self,

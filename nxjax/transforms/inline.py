@@ -52,14 +52,14 @@ class _Inliner:
         self.program = program
         self.unroll = unroll
         self.calls = calls
-        self.consts = list(program.consts)
+        self.consts = list(program.constvars)
         self.values = list(program.values)
         self.equations: list[Equation] = []
         self.captured: dict[int, Var] = {}
 
     def result(self) -> Program:
         p = self.program
-        env: dict[Var, Atom] = {v: v for v in (*p.consts, *p.inputs)}
+        env: dict[Var, Atom] = {v: v for v in (*p.constvars, *p.inputs)}
         outputs = self._equations(p, env, "")
         return Program(p.inputs, self.equations, outputs, self.consts, self.values, p.name)
 
@@ -94,7 +94,7 @@ class _Inliner:
 
     def _call(self, p: Program, inputs: Sequence[Atom], scope: str) -> list[Atom]:
         env: dict[Var, Atom] = dict(zip(p.inputs, inputs, strict=True))
-        env.update((v, self._const(v, x)) for v, x in zip(p.consts, p.values, strict=True))
+        env.update((v, self._const(v, x)) for v, x in zip(p.constvars, p.values, strict=True))
         return self._equations(p, env, scope)
 
     def _const(self, v: Var, value: Array) -> Var:

@@ -113,7 +113,7 @@ def without_forwarded(value: Program, n_results: int) -> tuple[Program, list[int
         source = [position.get(a) if isinstance(a, Var) else None for a in residuals]
         kept = [a for a, i in zip(residuals, source, strict=True) if i is None]
         outputs = [*value.outputs[:n_results], *kept]
-        return Program(value.inputs, value.equations, outputs, value.consts, value.values, value.name), source
+        return Program(value.inputs, value.equations, outputs, value.constvars, value.values, value.name), source
 
     return value.derive(("forwarded", n_results), make)
 

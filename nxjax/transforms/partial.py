@@ -41,14 +41,14 @@ def _split(program: Program, unknown: tuple[bool, ...]) -> tuple[Program, Progra
 
     from_known = tuple(is_known(a) for a in program.outputs)
     unknown_outputs = [a for a, k in zip(program.outputs, from_known, strict=True) if not k]
-    consts = set(program.consts)
+    consts = set(program.constvars)
     read = [a for e in unknown_equations for a in e.inputs]
     residuals = list(dict.fromkeys(a for a in read if isinstance(a, Var) and a not in dark and a not in consts))
     known_half = Program(
         [v for v, u in zip(program.inputs, unknown, strict=True) if not u],
         known_equations,
         [*residuals, *(a for a, k in zip(program.outputs, from_known, strict=True) if k)],
-        program.consts,
+        program.constvars,
         program.values,
         program.name,
     )
@@ -56,7 +56,7 @@ def _split(program: Program, unknown: tuple[bool, ...]) -> tuple[Program, Progra
         [*residuals, *(v for v, u in zip(program.inputs, unknown, strict=True) if u)],
         unknown_equations,
         unknown_outputs,
-        program.consts,
+        program.constvars,
         program.values,
         program.name,
     )

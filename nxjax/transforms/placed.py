@@ -34,7 +34,7 @@ def placed(program: Program) -> Program:
     >>> [e.op.name for e in placed(p).equations]
     ['broadcast_in_dim', 'dynamic_update_slice']
     """
-    known = dict(zip(program.consts, program.values, strict=True))
+    known = dict(zip(program.constvars, program.values, strict=True))
     equations: list[Equation] = []
     changed = False
     for e in program.equations:
@@ -43,7 +43,7 @@ def placed(program: Program) -> Program:
         equations += [e] if found is None else found
     if not changed:
         return program
-    return Program(program.inputs, equations, program.outputs, program.consts, program.values, program.name)
+    return Program(program.inputs, equations, program.outputs, program.constvars, program.values, program.name)
 
 
 def _written(e: Equation, known: dict[Var, Any]) -> list[Equation] | None:

@@ -89,6 +89,7 @@ class ShardMap(Nested):
     """Call of ``program``, which has no consts, along the axes ``manual_axes`` of ``mesh``."""
 
     name = "shard_map"
+    aliases = {"jaxpr": "program"}
 
     def infer(
         self,

@@ -32,7 +32,7 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
     Returns:
         One cotangent per input: None for inputs that are not linear, or whose cotangent is zero.
     """
-    known: dict[Var, Array] = dict(zip(program.consts, program.values, strict=True))
+    known: dict[Var, Array] = dict(zip(program.constvars, program.values, strict=True))
     known.update({v: x for v, x in zip(program.inputs, args, strict=True) if x is not None})
     linear = {v for v, x in zip(program.inputs, args, strict=True) if x is None}
 

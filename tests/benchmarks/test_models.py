@@ -96,7 +96,7 @@ def test_activations_stay_in_a_sane_range(name):
     # Sums over all pixels, and what they are divided by, are large.
     kept = [e for e in program.equations if e.op.name not in ("reduce_sum", "broadcast_in_dim")]
     deep = [v for e in kept for v in e.outputs if v.type.dtype == np.float32]
-    values = type(program)(program.inputs, program.equations, deep, program.consts, program.values)
+    values = type(program)(program.inputs, program.equations, deep, program.constvars, program.values)
     out = nx.jit(lambda *xs: run(values, xs))(*map(nx.asarray, [*tree.leaves(params), x]))
     for v in out:
         v = np.asarray(v)

@@ -47,7 +47,7 @@ def portable(f, *xs):
     """What the StableHLO text without LAPACK gives."""
     leaves = nx.jit(lambda *a: tuple(f(*a)) if isinstance(f(*a), (tuple, list)) else (f(*a),))
     program = leaves.trace(*xs).program
-    assert not program.consts
+    assert not program.constvars
     text, callbacks = lower(program)
     assert "custom_call" not in text
     executable = XlaExecutable(compile_text(text, callbacks), text, program.out_types, callbacks)

@@ -144,7 +144,7 @@ def test_captured_values_become_consts_and_inner_tracers_arguments():
     assert opened.in_types == (F3, F3)
     assert values == (outside,)
     outer = nx.make_jaxpr(lambda x: nx.jit(lambda y: y * x)(2.0))(3.0)
-    assert not outer.consts
+    assert not outer.constvars
     assert outer.equations[-1].op.name == "jit"
 
 

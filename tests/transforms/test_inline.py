@@ -34,7 +34,7 @@ def test_nested_calls_are_written_out():
     q = inlined(p)
     assert not {"jit", "checkpoint", "custom_jvp_call"} & set(names(q))
     assert names(q).count("sin") == 2
-    assert len(q.consts) == 1, "one const per array, however often its program is called"
+    assert len(q.constvars) == 1, "one const per array, however often its program is called"
     same(p, q, X)
 
 

@@ -31,7 +31,7 @@ def test_the_same_in_float_on_grids_and_compiled(write):
     assert op in [e.op.name for e in other.equations] and all(e.source for e in other.equations)
     wanted = np.asarray(f(nx.asarray(X)))
     with use(EVAL):
-        env = dict(zip((*other.consts, *other.inputs), (*other.values, nx.asarray(X)), strict=True))
+        env = dict(zip((*other.constvars, *other.inputs), (*other.values, nx.asarray(X)), strict=True))
         for e in other.equations:
             (v,) = e.outputs
             env[v] = e.op(*(env[a] if isinstance(a, Var) else a.value for a in e.inputs), **e.params)

@@ -96,7 +96,7 @@ class _Recovery:
                 changed = True
         if not changed:
             return p
-        return dead_code_eliminated(Program(p.inputs, self.equations, p.outputs, p.consts, p.values, p.name))
+        return dead_code_eliminated(Program(p.inputs, self.equations, p.outputs, p.constvars, p.values, p.name))
 
     # --- elementwise functions of one value ---
 

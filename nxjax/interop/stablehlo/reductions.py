@@ -85,7 +85,7 @@ def _reduce(scope: Scope, op: Operation, *operands: Array) -> Any:
         x if x.dtype == s.dtype else convert_element_type(x, dtype=s.dtype) for x, s in zip(xs, starts, strict=True)
     ]
     program = scope.staged(body, "reduce")
-    if program.consts:
+    if program.constvars:
         return _by_halves(scope, op, wide, starts, axes)
     return general(*wide, *starts, computation=program, dimensions=axes)
 

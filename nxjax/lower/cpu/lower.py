@@ -46,7 +46,7 @@ def _lowered(program: Program, donate: tuple[int, ...], held: int = 0) -> CpuPro
     b.held.update(inputs[:held])
     given = [dense_view(x, v.type) for v, x in zip(ready.inputs, inputs, strict=True)]
     env: dict[Var, Any] = dict(zip(ready.inputs, given, strict=True))
-    env.update((v, x.numpy()) for v, x in zip(ready.consts, ready.values, strict=True))  # pyright: ignore
+    env.update((v, x.numpy()) for v, x in zip(ready.constvars, ready.values, strict=True))  # pyright: ignore
     lower_equations(b, ready, env, LATE)
     b.equation = None
     values = [a.value.numpy() if isinstance(a, Literal) else env[a] for a in ready.outputs]  # pyright: ignore
@@ -143,7 +143,7 @@ def _otherwise(b: Builder, e: Equation, xs: Sequence[Any], why: str) -> Sequence
 def inline(b: Builder, program: Program, xs: Sequence[Any]) -> list[Any]:
     """The results of ``program`` on values."""
     env: dict[Var, Any] = dict(zip(program.inputs, xs, strict=True))
-    env.update((v, x.numpy()) for v, x in zip(program.consts, program.values, strict=True))  # pyright: ignore
+    env.update((v, x.numpy()) for v, x in zip(program.constvars, program.values, strict=True))  # pyright: ignore
     lower_equations(b, program, env)
     found = [np.asarray(a.value.numpy()) if isinstance(a, Literal) else env[a] for a in program.outputs]  # pyright: ignore
     for y in found:

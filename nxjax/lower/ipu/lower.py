@@ -142,7 +142,7 @@ class _Lowering:
 
         for v, x in zip(program.inputs, xs, strict=True):
             bind(v, x)
-        for v, x in zip(program.consts, program.values, strict=True):
+        for v, x in zip(program.constvars, program.values, strict=True):
             bind(v, self._constant(x))
 
         def value(a: Var | Literal) -> Value:

@@ -43,7 +43,7 @@ def in_half(program: Program) -> Program:
 
     def flat(*xs: Array) -> Sequence[Array]:
         consts = (_constant(v.numpy()) for v in program.values)
-        env: dict[Var, Array] = dict(zip((*program.inputs, *program.consts), (*xs, *consts), strict=True))
+        env: dict[Var, Array] = dict(zip((*program.inputs, *program.constvars), (*xs, *consts), strict=True))
         value = lambda a: env[a] if isinstance(a, Var) else _constant(a.value.numpy())
         for e in program.equations:
             if isinstance(e.op, Quantized):

@@ -36,7 +36,7 @@ def bind(program: Program, constants: Mapping[int, Any]) -> Program:
     wrong = [i for i in constants if not 0 <= i < n]
     if wrong:
         raise ParameterError("bind: no such input", got=wrong, expected=f"positions 0 to {n - 1}")
-    consts, values = list(program.consts), list(program.values)
+    consts, values = list(program.constvars), list(program.values)
     for i, value in sorted(constants.items()):
         var = program.inputs[i]
         numpy = getattr(value, "numpy", None)

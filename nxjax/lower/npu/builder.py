@@ -381,7 +381,7 @@ class Builder:
 
 def known_consts(program: Program) -> dict[Var, Value]:
     """The consts of a program as values."""
-    pairs = zip(program.consts, program.values, strict=True)
+    pairs = zip(program.constvars, program.values, strict=True)
     return {v: Value(v.type.shape, data=x.numpy()) for v, x in pairs}  # pyright: ignore[reportAttributeAccessIssue]
 
 

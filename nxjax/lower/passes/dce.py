@@ -19,4 +19,4 @@ def _dce(program: Program) -> Program:
             live.update(a for a in e.inputs if isinstance(a, Var))
     if len(kept) == len(program.equations):
         return program
-    return Program(program.inputs, kept[::-1], program.outputs, program.consts, program.values, program.name)
+    return Program(program.inputs, kept[::-1], program.outputs, program.constvars, program.values, program.name)

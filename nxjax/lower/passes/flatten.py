@@ -44,7 +44,7 @@ class _Flattener:
     def __init__(self, program: Program, whole: frozenset[str]) -> None:
         self.program = program
         self.whole = whole
-        self.consts = list(program.consts)
+        self.consts = list(program.constvars)
         self.values = list(program.values)
         self.equations: list[Equation] = []
         self.captured: dict[int, Var] = {}
@@ -123,7 +123,7 @@ class _Flattener:
 
     def _call(self, p: Program, inputs: Sequence[Atom], scope: str, caller: Equation | None = None) -> list[Atom]:
         env: dict[Var, Atom] = dict(zip(p.inputs, inputs, strict=True))
-        env.update((v, self._const(v, x)) for v, x in zip(p.consts, p.values, strict=True))
+        env.update((v, self._const(v, x)) for v, x in zip(p.constvars, p.values, strict=True))
         self._equations(p, env, scope, caller)
         return [env[a] if isinstance(a, Var) else a for a in p.outputs]
 

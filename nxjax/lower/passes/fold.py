@@ -119,7 +119,7 @@ def folded(program: Program, keep: Collection[str] = (), largest: int = LARGEST)
 def _folded(program: Program, keep: frozenset[str], largest: int) -> Program:
     values: dict[Var, Known] = {
         v: known(x.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-        for v, x in zip(program.consts, program.values, strict=True)
+        for v, x in zip(program.constvars, program.values, strict=True)
     }
     made: set[Var] = set()
     left: list[Equation] = []
@@ -145,7 +145,7 @@ def _folded(program: Program, keep: frozenset[str], largest: int) -> Program:
 
 def _rebuilt(program: Program, left: Sequence[Equation], values: dict[Var, Known], made: set[Var]) -> Program:
     """The equations that are left, with the values they read as literals, consts, or repeated ones."""
-    consts, data = list(program.consts), list(program.values)
+    consts, data = list(program.constvars), list(program.values)
     equations: list[Equation] = []
     atoms: dict[Var, Atom] = {}
 

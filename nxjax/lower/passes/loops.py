@@ -25,7 +25,7 @@ Made = list[tuple[Var, Array]]
 def _program(
     p: Program, inputs: Sequence[Var], outputs: Sequence[Atom], equations: Sequence[Equation] | None = None
 ) -> Program:
-    return Program(inputs, p.equations if equations is None else equations, outputs, p.consts, p.values, p.name)
+    return Program(inputs, p.equations if equations is None else equations, outputs, p.constvars, p.values, p.name)
 
 
 # --- consts become operands ---
@@ -34,30 +34,30 @@ def _program(
 def lifted(e: Equation) -> tuple[Equation, Made]:
     """``e`` with the consts of its programs as operands: new variables, which are given with their values."""
     params, made = e.params, Made()
-    if not any(p.consts for p in e.programs()):
+    if not any(p.constvars for p in e.programs()):
         return e, made
     if e.op.name == "cond":
         branches: Sequence[Program] = params["branches"]
-        made = [(Var(v.type), x) for p in branches for v, x in zip(p.consts, p.values, strict=True)]
+        made = [(Var(v.type), x) for p in branches for v, x in zip(p.constvars, p.values, strict=True)]
         opened: list[Program] = []
         before = 0
         for p in branches:
             # Every branch takes the consts of all; those of others are not read.
             own = [Var(v.type) for v, _ in made]
-            own[before : before + len(p.consts)] = p.consts
-            before += len(p.consts)
+            own[before : before + len(p.constvars)] = p.constvars
+            before += len(p.constvars)
             opened.append(Program((*own, *p.inputs), p.equations, p.outputs, name=p.name))
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
         return e.replaced(operands, e.outputs, {**params, "branches": tuple(opened)}), made
     body: Program = params["body"]
-    mine = [(Var(v.type), x) for v, x in zip(body.consts, body.values, strict=True)]
+    mine = [(Var(v.type), x) for v, x in zip(body.constvars, body.values, strict=True)]
     body = body.close_over()[0]
     given = [v for v, _ in mine]
     if e.op.name == "scan":
         new = {**params, "body": body, "num_consts": params["num_consts"] + len(given)}
         return e.replaced((*given, *e.inputs), e.outputs, new), mine
     test: Program = params["cond"]
-    others = [(Var(v.type), x) for v, x in zip(test.consts, test.values, strict=True)]
+    others = [(Var(v.type), x) for v, x in zip(test.constvars, test.values, strict=True)]
     n, m = params["cond_nconsts"], params["body_nconsts"]
     new = {
         "cond": test.close_over()[0],

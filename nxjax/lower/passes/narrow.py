@@ -38,7 +38,7 @@ def narrow(program: Program) -> Program:
     >>> import nxjax as nx
     >>> w = np.ones((64, 64), np.float32)
     >>> p = nx.make_jaxpr(lambda x: x @ w)(w)
-    >>> [str(v.type) for v in narrow(p).consts], [e.op.name for e in narrow(p).equations]
+    >>> [str(v.type) for v in narrow(p).constvars], [e.op.name for e in narrow(p).equations]
     (['i8[64,64]'], ['convert_element_type', 'dot_general'])
     """
     return narrowed(dead_code_eliminated(folded(expanded(program))))
@@ -50,7 +50,7 @@ def expanded(program: Program) -> Program:
         return program
 
     def flat(*xs: Array) -> Sequence[Array]:
-        env: dict[Var, Array] = dict(zip((*program.inputs, *program.consts), (*xs, *program.values), strict=True))
+        env: dict[Var, Array] = dict(zip((*program.inputs, *program.constvars), (*xs, *program.values), strict=True))
         value = lambda a: env[a] if isinstance(a, Var) else a.value
         for e in program.equations:
             op: Any = e.op.expand if isinstance(e.op, Quantized) else e.op
@@ -65,10 +65,10 @@ def expanded(program: Program) -> Program:
 def narrowed(program: Program) -> Program:
     """``program`` with constants of small whole numbers as int8, quantized weights as stored, unused ones gone."""
     read = {a for e in program.equations for a in e.inputs} | set(program.outputs)
-    values: dict[Var, Any] = {v: x for v, x in zip(program.consts, program.values, strict=True) if v in read}
+    values: dict[Var, Any] = {v: x for v, x in zip(program.constvars, program.values, strict=True) if v in read}
     small = {v: x for v, x in values.items() if _whole(v, x.numpy())}
     weights = {e for e in program.equations if e.op is quantize_weight and all(_known(a, values) for a in e.inputs)}
-    if not small and not weights and len(values) == len(program.consts):
+    if not small and not weights and len(values) == len(program.constvars):
         return program
 
     def flat(*xs: Array) -> Sequence[Array]:

@@ -27,7 +27,7 @@ def in_order(program: Program) -> Program:
 
 def _in_order(program: Program) -> Program:
     equations, _ = _threaded(program, Literal(wrap(np.asarray(False))))
-    return Program(program.inputs, equations, program.outputs, program.consts, program.values, program.name)
+    return Program(program.inputs, equations, program.outputs, program.constvars, program.values, program.name)
 
 
 def with_token(program: Program, at_input: int = 0, at_output: int = 0) -> Program:
@@ -39,7 +39,7 @@ def with_token(program: Program, at_input: int = 0, at_output: int = 0) -> Progr
         inputs, outputs = list(program.inputs), list(program.outputs)
         inputs.insert(at_input, token)
         outputs.insert(at_output, last)
-        return Program(inputs, equations, outputs, program.consts, program.values, program.name)
+        return Program(inputs, equations, outputs, program.constvars, program.values, program.name)
 
     return program.derive(("token", at_input, at_output), make)
 

@@ -79,7 +79,7 @@ class _Simplifier:
 
     def result(self) -> Program:
         p = self.program
-        consts, values = list(p.consts), list(p.values)
+        consts, values = list(p.constvars), list(p.values)
         for e in p.equations:
             inputs = self._now(e.inputs)
             if e.op.name in HOLDERS:

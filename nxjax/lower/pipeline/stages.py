@@ -151,7 +151,7 @@ def _searched(program: Program, count: int, cost: Callable[[Equation], float], l
 
 def _too_much(program: Program, limit: float) -> np.ndarray[Any, Any]:
     """1 where equations ``start`` to ``end`` read more than ``limit`` bytes of the program's own inputs and consts."""
-    own = {*program.inputs, *program.consts}
+    own = {*program.inputs, *program.constvars}
     reads = [{a for a in e.inputs if isinstance(a, Var) and a in own} for e in program.equations]
     n = len(reads)
     found = np.zeros((n + 1, n + 1))
@@ -168,7 +168,7 @@ def _too_much(program: Program, limit: float) -> np.ndarray[Any, Any]:
 
 def _divided(program: Program, starts: Sequence[int]) -> Stages:
     n = len(program.equations)
-    values = dict(zip(program.consts, program.values, strict=True))
+    values = dict(zip(program.constvars, program.values, strict=True))
     position = {v: Source("input", i) for i, v in enumerate(program.inputs)}
     ends = [*starts[1:], n]
     ranges = [program.equations[a:b] for a, b in zip(starts, ends, strict=True)]
@@ -191,7 +191,7 @@ def _divided(program: Program, starts: Sequence[int]) -> Stages:
     passed = [a for a in program.outputs if not isinstance(a, Var) or a not in position or position[a].kind == "input"]
     if passed:
         last = stages[-1].program
-        known = {**dict(zip(last.consts, last.values, strict=True))}
+        known = {**dict(zip(last.constvars, last.values, strict=True))}
         more = [a for a in passed if isinstance(a, Var) and a in position and a not in last.inputs]
         known.update((a, values[a]) for a in passed if isinstance(a, Var) and a in values)
         outputs = [*last.outputs, *passed]

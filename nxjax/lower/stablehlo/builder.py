@@ -317,7 +317,7 @@ class Builder(Communication):
         located = self.module.located and written
         program = dead_code_eliminated(program)
         env: dict[Var, Ref] = dict(zip(program.inputs, args, strict=True))
-        for var, value in zip(program.consts, program.values, strict=True):
+        for var, value in zip(program.constvars, program.values, strict=True):
             env[var] = self.constant(value.numpy(), var.type)
 
         def ref(a: Var | Literal) -> Ref:

@@ -93,11 +93,11 @@ def _input_sizes(solver: Solver, types: Sequence[ArrayType]) -> tuple[Extent, ..
 
 def opened(programs: Sequence[Program], domain: Domain) -> tuple[Programs, list[Array]]:
     """The programs with their captured arrays as leading inputs where that can be, and those of the first."""
-    if len({len(p.consts) for p in programs}) > 1:
+    if len({len(p.constvars) for p in programs}) > 1:
         names = described(Context(solver_of(domain, ()), {}))
         raise LoweringError(
             "bucketed: the function captures other arrays at one length than at another",
-            got=", ".join(f"{len(p.consts)} at {m}" for p, m in zip(programs, names, strict=True)),
+            got=", ".join(f"{len(p.constvars)} at {m}" for p, m in zip(programs, names, strict=True)),
         )
     # Numbers that depend on a length stay where they can be compared.
     operands = [is_operand(column) for column in zip(*(p.values for p in programs), strict=True)]
@@ -109,14 +109,14 @@ def _opened(program: Program, operands: Sequence[bool]) -> Program:
     if not operands:
         return program
     kept = [not o for o in operands]
-    inputs = (*picked(program.consts, operands), *program.inputs)
+    inputs = (*picked(program.constvars, operands), *program.inputs)
     return program.derive(
         ("bucketed operands", tuple(operands)),
         lambda: Program(
             inputs,
             program.equations,
             program.outputs,
-            picked(program.consts, kept),
+            picked(program.constvars, kept),
             picked(program.values, kept),
             program.name,
         ),

@@ -27,10 +27,10 @@ class Walk:
         self._same_as: list[dict[int, int]] = [{} for _ in programs]
         self._variable: list[list[Var]] = []
         for p in programs:
-            header = [*p.consts, *p.inputs]
+            header = [*p.constvars, *p.inputs]
             self._variable.append(header)
             self._number.append({v: i for i, v in enumerate(header)})
-        if len({(len(p.consts), len(p.inputs), len(p.outputs)) for p in programs}) > 1:
+        if len({(len(p.constvars), len(p.inputs), len(p.outputs)) for p in programs}) > 1:
             raise wrong()
 
     def columns(self) -> Iterator[tuple[Equation, ...]]:

@@ -34,6 +34,7 @@ class Reduce(Op):
     """
 
     name = "reduce"
+    aliases = {"jaxpr": "computation"}
     multi = True
 
     def infer(self, *types: ArrayType, computation: Program, dimensions: tuple[int, ...]) -> tuple[ArrayType, ...]:

@@ -46,6 +46,7 @@ class Scan(Nested):
     """``length`` steps of ``body``; operands are consts, initial carry and xs, results final carry and ys."""
 
     name = "scan"
+    aliases = {"jaxpr": "body"}
 
     def infer(
         self,
@@ -375,7 +376,7 @@ def _known_carries(
         wanted = {a for a in outputs if isinstance(a, Var)}
         inputs = picked(body.inputs, known)
         equations = needed(body.equations, wanted, set(inputs))
-        return Program(inputs, equations, outputs, body.consts, body.values, f"known({body.name})")
+        return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
     alone = body.derive(("scan known", linear, num_consts, num_carry), make)
     n = sum(known[num_consts:whole])

@@ -85,7 +85,7 @@ def _cut(body: Program, mask: Mask, num_consts: int, num_carry: int) -> LinearBo
     value, tangent, varies = linearized(body, mask)
     n, whole = len(body.outputs), num_consts + num_carry
     residuals = value.outputs[n:]
-    fixed: set[Var] = {*value.inputs[:num_consts], *value.consts}
+    fixed: set[Var] = {*value.inputs[:num_consts], *value.constvars}
     fixed_equations = [
         e
         for e in value.equations
@@ -104,7 +104,7 @@ def _cut(body: Program, mask: Mask, num_consts: int, num_carry: int) -> LinearBo
         value.inputs[:num_consts],
         needed(fixed_equations, wanted, set()),
         hoisted,
-        value.consts,
+        value.constvars,
         value.values,
         f"prelude({body.name})",
     )
@@ -112,7 +112,7 @@ def _cut(body: Program, mask: Mask, num_consts: int, num_carry: int) -> LinearBo
         value.inputs,
         value.equations,
         [*value.outputs[:n], *picked(residuals, stack)],
-        value.consts,
+        value.constvars,
         value.values,
         value.name,
     )

@@ -38,6 +38,7 @@ class While(Nested):
     """``body`` again and again, as long as ``cond`` holds; operands are cond's consts, body's consts, carry."""
 
     name = "while"
+    aliases = {"cond_jaxpr": "cond", "body_jaxpr": "body"}
 
     def infer(
         self, *types: ArrayType, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
@@ -140,7 +141,7 @@ class While(Nested):
         cond, at = params["cond"], params["cond_nconsts"]
         inputs = list(cond.inputs)
         inputs.insert(at, Var(ArrayType((), dtypes.bool_)))
-        test = Program(inputs, cond.equations, cond.outputs, cond.consts, cond.values, cond.name)
+        test = Program(inputs, cond.equations, cond.outputs, cond.constvars, cond.values, cond.name)
         body = thread(params["body"], params["body_nconsts"], 0)
         return {**params, "cond": test, "body": body}, at + params["body_nconsts"], 0
 

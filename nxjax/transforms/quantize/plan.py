@@ -136,7 +136,7 @@ class _Planner:
     def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
         program = placed(inlined(program, 0, JIT))
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
-        names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.consts))
+        names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.constvars))
         _name(program.equations, prefix, names)
         if any(map(_in_pieces, program.equations)):
             program = _Expanding(program, self.policy, names).program()
@@ -184,7 +184,7 @@ def _alive(program: Program) -> Program:
             wanted.update(a for a in e.inputs if isinstance(a, Var))
     if len(kept) == len(program.equations):
         return program
-    return Program(program.inputs, kept[::-1], program.outputs, program.consts, program.values, program.name)
+    return Program(program.inputs, kept[::-1], program.outputs, program.constvars, program.values, program.name)
 
 
 def _name(equations: Sequence[Equation], prefix: str, names: dict[Var, str]) -> None:
@@ -208,7 +208,7 @@ class _Expanding:
     def program(self) -> Program:
         p = self.source
         equations: list[Equation] = []
-        consts, values = list(p.consts), list(p.values)
+        consts, values = list(p.constvars), list(p.values)
         env: dict[Var, Atom] = {}
 
         def atom(a: Atom) -> Atom:
@@ -229,7 +229,7 @@ class _Expanding:
             renamed: dict[Var, Atom] = dict(zip(inner.inputs, e.inputs, strict=True))
             whole = self.names[e.outputs[0]]
             _name(inner.equations, f"{whole}/", self.names)
-            consts.extend(inner.consts)
+            consts.extend(inner.constvars)
             values.extend(inner.values)
             for i in inner.equations:
                 inputs = tuple(renamed.get(a, a) if isinstance(a, Var) else a for a in i.inputs)

@@ -86,7 +86,7 @@ class _Speller:
             if e.op.name not in READ or not needed.isdisjoint(e.outputs):
                 kept.append(e)
                 needed.update(a for a in e.inputs if isinstance(a, Var))
-        return Program(p.inputs, kept[::-1], p.outputs, p.consts, p.values, p.name)
+        return Program(p.inputs, kept[::-1], p.outputs, p.constvars, p.values, p.name)
 
     def _found(self, e: Equation) -> bool:
         name = e.op.name

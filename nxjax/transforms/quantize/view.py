@@ -27,7 +27,7 @@ class View:
                 self.users.setdefault(a, []).append(e)
         self.results = {a for a in program.outputs if isinstance(a, Var)}
         self.weights: set[Var] = {v for v, w in zip(program.inputs, weights, strict=True) if w}
-        self.weights.update(program.consts)
+        self.weights.update(program.constvars)
         for e in program.equations:
             if not e.effect and not e.op.nested and all(self.is_weight(a) for a in e.inputs):
                 self.weights.update(e.outputs)

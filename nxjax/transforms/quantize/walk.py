@@ -44,7 +44,7 @@ class Walker(ABC):
     def run(self, args: Sequence[Array]) -> list[Array]:
         """The program's results."""
         program = self.plan.program
-        for v, x in zip((*program.consts, *program.inputs), (*program.values, *args), strict=True):
+        for v, x in zip((*program.constvars, *program.inputs), (*program.values, *args), strict=True):
             self.define(v, x)
         for step in self.plan.steps:
             if isinstance(step, Group):
@@ -146,8 +146,8 @@ class Quantizer(Walker):
                     return y
 
                 program = stage(walk, types, plan.program.name)
-                if program.consts:
-                    raise ParameterError(f"quantize: {e.op.name} would hold constants", got=program.consts)
+                if program.constvars:
+                    raise ParameterError(f"quantize: {e.op.name} would hold constants", got=program.constvars)
                 return program
 
             return staged

@@ -82,7 +82,7 @@ def test_branches_lose_what_nobody_reads(read):
     for p in (True, False):
         e = loop_of(simple(f, p, X, X + 1), "cond")
         assert len(e.outputs) == 1
-        assert not any(b.consts for b in e.params["branches"])
+        assert not any(b.constvars for b in e.params["branches"])
         assert len(e.inputs) == 1 + (1 if read else 3)
 
 

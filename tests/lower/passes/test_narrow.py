@@ -15,7 +15,7 @@ X = RNG.normal(size=(3, 16)).astype(np.float32)
 
 
 def bytes_of(program):
-    return sum(v.type.size * v.type.dtype.itemsize for v in program.consts)
+    return sum(v.type.size * v.type.dtype.itemsize for v in program.constvars)
 
 
 @pytest.mark.parametrize("policy", ["int8", "int16x8", "int8-weights", "int4-weights", "fp8"])
@@ -25,7 +25,7 @@ def test_quantized_weights_are_kept_as_they_are_stored(policy):
     small = narrow(program)
     # What is left of the family puts activations on a scale.
     left = [e for e in small.equations if e.op.name.startswith("q")]
-    assert not [e for e in left if not isinstance(e.inputs[0], Var) or e.inputs[0] in small.consts]
+    assert not [e for e in left if not isinstance(e.inputs[0], Var) or e.inputs[0] in small.constvars]
     # int4 and float8 elements are a byte each in memory; scales come on top.
     assert bytes_of(small) < bytes_of(program) * (0.3 if policy != "int4-weights" else 0.55)
     for a, b in zip(evaluate(program, [X]), evaluate(small, [X]), strict=True):
@@ -40,7 +40,7 @@ def test_only_what_comes_back_the_same_is_converted():
     f = lambda x: x * whole + x * halves + x * negative_zero + x * wide + x[: n // 2].sum() * whole[: n // 2].sum()
     program = nx.make_jaxpr(f)(whole)
     small = narrowed(program)
-    assert sorted(str(v.type) for v in small.consts) == sorted([f"i8[{n}]", *[f"f32[{n}]"] * 3])
+    assert sorted(str(v.type) for v in small.constvars) == sorted([f"i8[{n}]", *[f"f32[{n}]"] * 3])
     np.testing.assert_array_equal(evaluate(small, [halves])[0], evaluate(program, [halves])[0])
 
 

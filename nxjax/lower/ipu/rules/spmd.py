@@ -88,7 +88,7 @@ class _Devices:
         for v, x, spec in zip(program.inputs, xs, in_specs, strict=True):
             self._settle(x, spec)
             env[v] = [self._part(x, spec, at) for at in self.places]
-        for v, value in zip(program.consts, program.values, strict=True):
+        for v, value in zip(program.constvars, program.values, strict=True):
             env[v] = self.each(lambda d, value=value: self.b.constant(value.numpy()))
         equations = list(program.equations)
         while equations:
