@@ -7,13 +7,15 @@ computes with (`install_execute`, `install_compiler`), and the operators of arra
 from __future__ import annotations
 
 import importlib as _importlib
+import sys as _sys
 from typing import Any as _Any
 
 from nxjax import ops as _ops
+from nxjax import config as _config
 from nxjax.config import config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
 
-__version__ = "0.1.0"
+__array_api_version__ = "2024.12"  # `nxjax` is as good a namespace of the standard as `nxjax.numpy`
 
 # name -> module. Names that are not here are looked up in nxjax.numpy.
 _HOMES: dict[str, str] = {
@@ -24,7 +26,9 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("named_scope", "named_call"), "nxjax.trace.scope"),
     **dict.fromkeys(("float0",), "nxjax.trace.dtypes"),
     **dict.fromkeys(("config",), "nxjax.config"),
+    **dict.fromkeys(("__array_namespace_info__",), "nxjax.numpy.standard"),
     **dict.fromkeys(("jit",), "nxjax.transforms.jit"),
+    **dict.fromkeys(("explain_retrace",), "nxjax.transforms.retrace"),
     **dict.fromkeys(("grad", "value_and_grad", "vjp"), "nxjax.transforms.grad"),
     **dict.fromkeys(("jvp",), "nxjax.transforms.jvp"),
     **dict.fromkeys(("linearize",), "nxjax.transforms.linearize"),
@@ -53,6 +57,14 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
     **dict.fromkeys(("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "Shard"), "nxjax.global_arrays"),
     **dict.fromkeys(("NamedSharding", "P", "make_mesh", "set_mesh"), "nxjax.sharding"),
+    **dict.fromkeys(
+        ("allow_f16_reductions", "array_garbage_collection_guard", "auto_pcast", "check_tracer_leaks", "checking_leaks", "debug_infs",
+         "debug_key_reuse", "debug_nans", "default_matmul_precision", "default_prng_impl", "enable_checks", "enable_custom_prng",
+         "explain_cache_misses", "legacy_prng_key", "log_compiles", "no_execution", "no_tracing", "numpy_dtype_promotion",
+         "numpy_rank_promotion", "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "thread_guard", "threefry_partitionable", "transfer_guard",
+         "transfer_guard_device_to_device", "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
+        "nxjax.settings",
+    ),
     **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
     **dict.fromkeys(
         ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "default_device", "device_put", "device_get",
@@ -83,7 +95,30 @@ def _compiler() -> _Any:
 
 _core.install_execute(_execute)
 _core.install_compiler(_compiler)
+
+
+def _watch(mode: _Any) -> None:
+    """Settings for debugging have changed; what they need is loaded when one is first set."""
+    if mode is not None or "nxjax.debug.watching" in _sys.modules:
+        _importlib.import_module("nxjax.debug.watching").changed(mode)
+
+
+_config.watch("mode", _watch)
 _importlib.import_module("nxjax.numpy")  # gives arrays their operators and methods
+_watch(config.mode)  # as the environment has it
+
+
+class _Jax:
+    """While `sys.modules["jax"]` is nxjax, `import jax.lax` gives nxjax.lax and not a second copy of its file."""
+
+    @staticmethod
+    def find_spec(name: str, path: _Any = None, target: _Any = None) -> _Any:
+        if name.startswith("jax.") and _sys.modules.get("jax") is _sys.modules[__name__]:
+            return _importlib.import_module("nxjax.interop.alias").spec(name)
+        return None
+
+
+_sys.meta_path.insert(0, _Jax)  # type: ignore[arg-type]
 
 
 def _segments(name: str) -> _Any:
@@ -98,6 +133,8 @@ _ops.__getattr__ = _segments
 
 def __getattr__(name: str) -> _Any:
     home = _HOMES.get(name)
+    if name in ("__version__", "__version_info__"):
+        return getattr(_importlib.import_module("nxjax.version"), name)  # not kept: see there
     if home is not None:
         value = getattr(_importlib.import_module(home), name)
     elif name in _MODULES:

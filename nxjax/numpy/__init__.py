@@ -78,6 +78,7 @@ _FILES: dict[str, str] = {
         nanmin nanmean nanvar nanstd nanargmax nanargmin cumsum cumprod nancumsum nancumprod cumulative_sum
         cumulative_prod
         """,
+    "standard": "__array_namespace_info__",
     "selection": "where select piecewise choose extract compress nonzero flatnonzero argwhere",
 }
 _HOMES: dict[str, str] = {name: file for file, names in _FILES.items() for name in names.split()}

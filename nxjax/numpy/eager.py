@@ -29,6 +29,14 @@ WIDE: Final = frozenset((dtypes.float32, dtypes.float64))
 _bool: Final = dtypes.bool_
 # Of large arrays the general way has compiled kernels for these, which take less time than NumPy.
 _COMPILED: Final = frozenset((np.exp, np.exp2))
+# The trace under which the short way is open; `close` has another in its place, that is never the current one.
+_open: Any = EVAL
+
+
+def close(closed: bool) -> None:
+    """Have every call take the general way, where a watcher sees it; or open the short one again."""
+    global _open
+    _open = None if closed else EVAL
 
 
 class _Quiet(threading.local):
@@ -65,7 +73,7 @@ def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compar
         right = b
     else:
         return None
-    if dtype not in allowed or current_trace() is not EVAL:
+    if dtype not in allowed or current_trace() is not _open:
         return None
     left = a._data
     if left is None:
@@ -87,7 +95,7 @@ def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compar
 
 def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
     """``ufunc(a)``, of the type of ``a``, where that is the whole meaning."""
-    if a.type.dtype not in allowed or current_trace() is not EVAL:
+    if a.type.dtype not in allowed or current_trace() is not _open:
         return None
     x = a.numpy()
     if x.size >= LARGE and ufunc in _COMPILED:
@@ -98,7 +106,7 @@ def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
 
 def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     """``ufunc.reduce`` of a float array, of its strong dtype."""
-    if type(a) is not DeviceArray or a.type.dtype not in WIDE or a.type.weak or current_trace() is not EVAL:
+    if type(a) is not DeviceArray or a.type.dtype not in WIDE or a.type.weak or current_trace() is not _open:
         return None
     if axis is not None and type(axis) is not int:
         return None
@@ -115,7 +123,7 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
 
 def product(a: Any, b: Any) -> Any:
     """``a @ b`` of float matrices and vectors."""
-    if type(a) is not DeviceArray or type(b) is not DeviceArray or current_trace() is not EVAL:
+    if type(a) is not DeviceArray or type(b) is not DeviceArray or current_trace() is not _open:
         return None
     ta, tb = a.type, b.type
     if ta.dtype is not tb.dtype or ta.dtype not in WIDE:
@@ -135,7 +143,7 @@ def choice(c: Any, a: Any, b: Any) -> Any:
     if type(c) is not DeviceArray or type(a) is not DeviceArray or type(b) is not DeviceArray:
         return None
     ta, tb = a.type, b.type
-    if ta.dtype is not tb.dtype or c.type.dtype is not _bool or current_trace() is not EVAL:
+    if ta.dtype is not tb.dtype or c.type.dtype is not _bool or current_trace() is not _open:
         return None
     try:
         y = np.where(c.numpy(), a.numpy(), b.numpy())

@@ -24,9 +24,9 @@ Binary = Callable[[Any, Any], Array]
 def plain_ufunc(op: Any) -> Any:
     """The NumPy function that is all of the op's `eval` in single and double precision, or None."""
     from nxjax.ops.base import Unary
-    from nxjax.ops.elementary import Smooth
+    from nxjax.ops.elementary import Expm1, Smooth
 
-    whole = isinstance(op, Unary) and type(op).eval in (Unary.eval, Smooth.eval)
+    whole = isinstance(op, Unary) and type(op).eval in (Unary.eval, Smooth.eval, Expm1.eval)
     return type(op).ufunc if whole else None
 
 

@@ -237,7 +237,15 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     if a.dtype in dtypes.UNSIGNED:
         return r
     wrong = ops.and_(ops.ne(ops.lt(r, zero), ops.lt(b, zero)), ops.ne(r, zero))
-    return ops.select_n(wrong, r, ops.add(r, b))
+    r = ops.select_n(wrong, r, ops.add(r, b))
+    return _zero_signed_as(b, r) if a.dtype in dtypes.FLOAT else r
+
+
+def _zero_signed_as(b: Array, r: Array) -> Array:
+    """``r``, its zeros with the sign of ``b``, as NumPy and the Array API standard have it; ``r``'s derivative."""
+    zero = ops.sub(r, ops.stop_gradient(r))  # positive, where r is finite
+    signed = ops.select_n(ops.lt(b, full_like(b, 0)), zero, ops.neg(ops.sub(ops.stop_gradient(r), r)))
+    return ops.select_n(ops.eq(r, full_like(r, 0)), r, signed)
 
 
 mod = remainder
@@ -259,7 +267,10 @@ def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
     r = ops.select_n(wrong, r, ops.add(r, b))
     q = ops.select_n(wrong, q, ops.sub(q, full_like(q, 1)))
     q = ops.round(q, rounding_method=_TO_EVEN)
-    return ops.select_n(ops.eq(b, zero), q, ops.div(a, b)), r
+    # A zero has the sign of the quotient.
+    q = ops.select_n(ops.eq(q, zero), q, copysign(zero, ops.mul(ops.sign(b), copysign(full_like(a, 1), a))))
+    q = ops.select_n(ops.eq(b, zero), q, ops.div(a, b))
+    return ops.stop_gradient(q), _zero_signed_as(b, r)  # whole numbers do not move
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:

@@ -162,7 +162,7 @@ def _array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray
 
 def _dlpack(self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
     data = _array(self)
-    if max_version is None:  # the old protocol cannot say "read-only"
+    if max_version is None or max_version < (1, 0):  # the old protocol cannot say "read-only"
         return data.copy().__dlpack__()
     return data.__dlpack__(max_version=max_version, copy=copy)
 
@@ -172,7 +172,9 @@ def _dlpack_device(self: Any) -> tuple[int, int]:
 
 
 def _array_namespace(self: Any, /, *, api_version: str | None = None) -> Any:
-    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+    from nxjax.numpy.standard import VERSIONS
+
+    if api_version is not None and api_version not in VERSIONS:
         raise ValueError(f"__array_namespace__: unknown version {api_version!r}")
     return _face()
 

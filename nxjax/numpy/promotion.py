@@ -7,11 +7,13 @@ array of their kind. Knows no function of the face; every one of them starts her
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.errors import ConcretizationTypeError, DtypeError, ParameterError, ShapeError, TracerIntegerConversionError
 from nxjax.numpy import vocabulary as ops
 from nxjax.trace import dtypes
@@ -117,6 +119,8 @@ def numeric_to_inexact(where: str, dtype: DType) -> DType:
 def broadcast_shape(where: str, *shapes: Shape) -> Shape:
     """The shape that operands of these shapes are repeated into."""
     rank = max(map(len, shapes), default=0)
+    if config.mode is not None and any(0 < len(s) < rank for s in shapes):
+        _ranks_differ(where, shapes)
     out: list[int] = []
     for column in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
         sizes = {n for n in column if n != 1}
@@ -129,6 +133,22 @@ def broadcast_shape(where: str, *shapes: Shape) -> Shape:
             )
         out.append(sizes.pop() if sizes else 1)
     return tuple(out)
+
+
+def _ranks_differ(where: str, shapes: Sequence[Shape]) -> None:
+    """What ``numpy_rank_promotion`` asks for."""
+    if config.numpy_rank_promotion == "allow":
+        return
+    error = ShapeError(
+        f"{where}: operands of different ranks are broadcast, and numpy_rank_promotion is "
+        f'"{config.numpy_rank_promotion}"',
+        got=", ".join(str(tuple(s)) for s in shapes),
+        expected="equal ranks, or scalars",
+        fix="insert axes with x[None], or set nx.numpy_rank_promotion('allow')",
+    )
+    if config.numpy_rank_promotion == "raise":
+        raise error
+    warnings.warn(str(error), stacklevel=2)
 
 
 def broadcast_to_shape(x: Array, shape: Shape) -> Array:

@@ -140,7 +140,7 @@ def result_type(*args: Any) -> DType:
     for x in args:
         if isinstance(x, Array):
             pairs.append((x.type.dtype, x.type.weak))
-        elif type(x) in (int, float, complex):
+        elif type(x) in (type(True), int, float, complex):
             pairs.append((dtypes.as_dtype(type(x)), True))
         elif x in (int, float, complex) if isinstance(x, type) and not isinstance(x, ScalarType) else False:
             pairs.append((dtypes.as_dtype(x), True))

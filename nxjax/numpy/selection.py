@@ -163,9 +163,9 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
 
     Under `jit` the number must be given as ``size``; what is missing is filled with ``fill_value`` (0).
     """
-    from nxjax.numpy.shapes import atleast_1d
-
-    x = atleast_1d(value(a, "nonzero"))
+    x = value(a, "nonzero")
+    if x.ndim == 0:
+        raise ValueError("nonzero: a 0-d array has no indices; fix: nonzero(nx.numpy.atleast_1d(x))")
     if not isinstance(x, Tracer):
         found = [i.astype(dtypes.as_dtype(int)) for i in np.nonzero(concrete("nonzero", x))]
         if size is None:

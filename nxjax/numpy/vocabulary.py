@@ -24,6 +24,7 @@ _FILES: dict[str, str] = {
         "dot": "dot_general",
         "elementary": "exp exp2 expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh",
         "fft": "fft",
+        "identity": "stop_gradient",
         "indexing": "gather",
         "linalg_eigen": "eigh eig",
         "linalg_lu": "lu",

@@ -64,6 +64,19 @@ class Exp2(Smooth):
         return convert_element_type(exp(mul(wide, float(np.log(2)))), dtype=x.dtype)
 
 
+def _special_expm1(x: NDArray, y: NDArray) -> NDArray:
+    """What the Array API standard asks of complex input that is infinite, NaN or real, where NumPy says NaN."""
+    real, imag = x.real, x.imag
+    y = y.copy()
+    on_axis = imag == 0
+    y.real[on_axis] = np.expm1(real[on_axis]) + 0.0  # no negative zero
+    y.imag[on_axis] = imag[on_axis]
+    nowhere = ~np.isfinite(imag)
+    y[nowhere & (real == -np.inf)] = -1
+    y.real[nowhere & (real == np.inf)] = np.inf
+    return y
+
+
 @final
 class Expm1(Smooth):
     """e^x - 1, exact near zero"""
@@ -71,6 +84,10 @@ class Expm1(Smooth):
     name = "expm1"
     hlo = "exponential_minus_one"
     ufunc = np.expm1
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        y = super().eval(x)
+        return _special_expm1(x, y) if x.dtype.kind == "c" else y
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, add(y, 1)),)
