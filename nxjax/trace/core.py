@@ -16,17 +16,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from types import FrameType
-from typing import Any, ClassVar, Final, NoReturn, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, final
 
 import numpy as np
 
 from nxjax.errors import NxError, UnexpectedTracerError
 from nxjax.trace.types import ArrayType, Shape
 
+if TYPE_CHECKING:
+    # A stub without a file: the names of what `nxjax.numpy` attaches.
+    from nxjax.trace.members import ArrayMembers  # pyright: ignore[reportMissingModuleSource]
+else:
+    ArrayMembers = object
+
 Types = ArrayType | tuple[ArrayType, ...]
 
 
-class Array:
+class Array(ArrayMembers):
     """A typed value: a concrete array or a tracer. Immutable. Abstract.
 
     Not an `abc.ABC`: ``isinstance(x, Array)`` is asked several times per op, and costs ten times as much there.

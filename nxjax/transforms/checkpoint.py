@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from nxjax.errors import ParameterError
 from nxjax.ops.base import LinearOp, NDArray
@@ -28,6 +28,9 @@ from nxjax.transforms.linearize import TangentTrace, linearize_flat, linearized
 from nxjax.transforms.nested import Mask, Nested, jvp_program, needed, picked, present, spread, to_front
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # policy(op, *operand types, **parameters): whether the op's results may be kept.
 Policy = Callable[..., bool]
@@ -271,6 +274,24 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return tree.map(lambda leaf: name_op(as_value(leaf, "checkpoint_name"), name=name), x)
 
 
+@overload
+def checkpoint(
+    fun: Callable[P, R],
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    concrete: bool = False,
+) -> Callable[P, R]: ...
+@overload
+def checkpoint(
+    fun: None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    concrete: bool = False,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,

@@ -7,10 +7,11 @@ a Python function that is run when somebody differentiates. `jit`, `vmap`, `scan
 from __future__ import annotations
 
 import functools
+import types as python_types
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
 
 from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
 from nxjax.ops.arithmetic import add
@@ -27,6 +28,10 @@ from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import Mask, Nested, Thread, present, spread, to_front
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched, vmap_flat
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
 
 Rule = Callable[[Sequence[Array], Sequence[Array]], tuple[list[Array], list[Array | None]]]
 
@@ -235,7 +240,7 @@ def eager(leaves: Sequence[Any]) -> bool:
     return current_trace() is EVAL and not any(isinstance(x, Tracer) for x in leaves)
 
 
-class CustomFunction:
+class CustomFunction(Generic[P, R]):
     """A callable with a rule of its own: argument handling that `custom_jvp` and `custom_vjp` share."""
 
     __name__: str
@@ -243,7 +248,7 @@ class CustomFunction:
 
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Callable[P, R],
         nondiff_argnums: Sequence[int] = (),
         nondiff_argnames: Sequence[str] = (),
     ) -> None:
@@ -251,11 +256,17 @@ class CustomFunction:
             raise ParameterError(f"{self.transform}: needs a function", got=type(fun).__name__)
         functools.update_wrapper(self, fun)
         self.__name__ = getattr(fun, "__name__", "function")
-        self.fun = fun
+        self.fun: Callable[..., Any] = fun
         self.nondiff = nondiff_positions(fun, nondiff_argnums, nondiff_argnames)
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Self: ...
+    @overload
+    def __get__(
+        self: CustomFunction[Concatenate[Any, Q], R], instance: object, owner: Any = None
+    ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else python_types.MethodType(self, instance)
 
     def has_rule(self) -> bool:
         raise NotImplementedError
@@ -266,7 +277,7 @@ class CustomFunction:
     def rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> Any:
         raise NotImplementedError
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if not self.has_rule():
             raise ParameterError(
                 f"{self.transform}: {self.__name__} has no rule",
@@ -296,7 +307,7 @@ class CustomFunction:
 
 
 @final
-class custom_jvp(CustomFunction):
+class custom_jvp(CustomFunction[P, R]):
     """A function whose forward derivative is given by `defjvp` or `defjvps`; reverse mode follows by transposition.
 
     Args:
@@ -318,7 +329,7 @@ class custom_jvp(CustomFunction):
 
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Callable[P, R],
         nondiff_argnums: Sequence[int] = (),
         nondiff_argnames: Sequence[str] = (),
     ) -> None:
@@ -338,7 +349,7 @@ class custom_jvp(CustomFunction):
             raise ParameterError("custom_jvp: defjvps does not go with nondiff_argnums", fix="use defjvp")
 
         def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-            y = self(*primals)
+            y: Any = self(*primals)  # pyright: ignore[reportCallIssue]
             leaves, y_def = tree.flatten(y)
             totals: list[Any] = [None] * len(leaves)
             for rule, t in zip(jvps, tangents, strict=True):

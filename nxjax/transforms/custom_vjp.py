@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, ParamSpec, TypeVar, final
 
 from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
 from nxjax.ops.arithmetic import mul
@@ -25,6 +25,9 @@ from nxjax.transforms.custom_jvp import CustomCall, CustomFunction, check_result
 from nxjax.transforms.jvp import zero_tangent
 from nxjax.transforms.nested import Mask, picked, present, spread, to_front
 from nxjax.transforms.vmap import batched, vmap_flat
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Pull = Callable[[Sequence[Array], Sequence[Array]], list[Array | None]]
 
@@ -313,7 +316,7 @@ def _cotangent(ct: Any, type: ArrayType, where: str) -> Array | None:
 
 
 @final
-class custom_vjp(CustomFunction):
+class custom_vjp(CustomFunction[P, R]):
     """A function whose reverse derivative is given by `defvjp`.
 
     Args:
@@ -333,7 +336,7 @@ class custom_vjp(CustomFunction):
 
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Callable[P, R],
         nondiff_argnums: Sequence[int] = (),
         nondiff_argnames: Sequence[str] = (),
     ) -> None:

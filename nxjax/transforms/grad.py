@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -18,15 +18,18 @@ from nxjax.trace.core import Array
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward, cotangents
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """The gradient of a scalar function; arguments as `value_and_grad`.
 
     >>> import nxjax as nx
@@ -36,7 +39,7 @@ def grad(
     with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
     @functools.wraps(fun)
-    def gradient(*args: Any, **kwargs: Any) -> Any:
+    def gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
         value, gradients = with_value(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
@@ -44,13 +47,13 @@ def grad(
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
-) -> Callable[..., Any]:
+) -> Callable[P, tuple[R, Any]]:
     """A function giving ``(value, gradient)`` of a scalar ``fun``.
 
     Args:
@@ -73,10 +76,11 @@ def value_and_grad(
     """
     if not callable(fun):
         raise ParameterError("grad: needs a function", got=type(fun).__name__)
+    called: Callable[..., Any] = fun
 
     @boundary
     @functools.wraps(fun)
-    def with_gradient(*args: Any, **kwargs: Any) -> Any:
+    def with_gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
         chosen = _positions(argnums, len(args))
         picked = tuple(args[i] for i in chosen)
         leaves, treedef = tree.flatten(picked)
@@ -89,7 +93,7 @@ def value_and_grad(
             full = list(args)
             for i, value in zip(chosen, tree.unflatten(treedef, values), strict=True):
                 full[i] = value
-            y = fun(*full, **kwargs)
+            y: Any = called(*full, **kwargs)
             if has_aux:
                 if not (isinstance(y, tuple) and len(y) == 2):  # pyright: ignore[reportUnknownArgumentType]
                     raise GradientError(
@@ -176,6 +180,16 @@ def _gradient(x: Array, ct: Array | None) -> Array:
     return gradient
 
 
+@overload
+def vjp(
+    fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False, reduce_axes: Sequence[Any] = ()
+) -> tuple[R, Callable[..., tuple[Any, ...]]]: ...
+@overload
+def vjp(
+    fun: Callable[..., tuple[R, Any]], *primals: Any, has_aux: Literal[True], reduce_axes: Sequence[Any] = ()
+) -> tuple[R, Callable[..., tuple[Any, ...]], Any]: ...
+@overload
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool, reduce_axes: Sequence[Any] = ()) -> Any: ...
 @boundary
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """Value of ``fun(*primals)`` and the map from the result's cotangent to those of the arguments.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -18,13 +18,15 @@ from nxjax.transforms.grad import vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
 
+P = ParamSpec("P")
+
 
 def jacfwd(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """The Jacobian of ``fun`` in forward mode: as many passes as inputs, all at once.
 
     Args:
@@ -72,12 +74,12 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """The Jacobian of ``fun`` in reverse mode: as many passes as result elements, all at once. As `jacfwd`.
 
     >>> import nxjax as nx
@@ -117,11 +119,11 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """The matrix of second derivatives: forward over reverse. As `jacfwd`.
 
     >>> import nxjax as nx

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types as python_types
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar, final, overload
 
 from nxjax.config import config
 from nxjax.errors import ParameterError, StaticArgumentError
@@ -29,6 +30,10 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.jit_stages import Asked, Executable, Lowered, Repeated, Traced, the_compiler
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
 
 # After how many calls of one program its executor is told of it: the second, then ever more seldom.
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
@@ -113,16 +118,18 @@ class _Entry:
         return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
 
 
-class Jitted:
+class Jitted(Generic[P, R]):
     """A function that is traced once per type signature and compiled; made by `jit`."""
 
     # A slot, for machine code to find: None, or what an executor left there (`Executable.shortcut`).
     __slots__ = ("__dict__", "__weakref__", "_plans")
     _plans: Any
 
+    __name__: str
+
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Callable[P, R],
         static_argnums: tuple[int, ...],
         static_argnames: tuple[str, ...],
         donate_argnums: tuple[int, ...],
@@ -133,7 +140,7 @@ class Jitted:
         out_shardings: Any = None,
     ) -> None:
         functools.update_wrapper(self, fun)
-        self.fun = fun
+        self.fun: Callable[..., Any] = fun
         self.static_argnums = static_argnums
         self.static_argnames = frozenset(static_argnames)
         self.donate_argnums = donate_argnums
@@ -149,8 +156,12 @@ class Jitted:
         self._plans = None
         self.trace_count = 0
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Self: ...
+    @overload
+    def __get__(self: Jitted[Concatenate[Any, Q], R], instance: object, owner: Any = None) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else python_types.MethodType(self, instance)
 
     def __repr__(self) -> str:
         return f"<jit of {getattr(self.fun, '__qualname__', self.fun)}>"
@@ -163,7 +174,7 @@ class Jitted:
         self.__dict__.update(state)
         self._plans = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         entry = self._recent
         if entry is not None and not kwargs and current_trace() is EVAL:
             types = [x.type for x in args if type(x) is DeviceArray]
@@ -476,6 +487,38 @@ def _resolve(fun: Callable[..., Any], nums: Any, names: Any, what: str) -> tuple
     return tuple(dict.fromkeys((*positions, *more_positions))), tuple(dict.fromkeys((*words, *more_words)))
 
 
+@overload
+def jit(
+    fun: Callable[P, R],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    **_: Any,
+) -> Jitted[P, R]: ...
+@overload
+def jit(
+    fun: None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    **_: Any,
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fun: Callable[..., Any] | None = None,
     *,

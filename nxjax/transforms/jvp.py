@@ -8,7 +8,7 @@ rest. A tangent that is None is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Literal, TypeVar, final, overload
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
 from nxjax.trace.types import ArrayType
+
+R = TypeVar("R")
 
 
 @final
@@ -115,6 +117,16 @@ def instantiate(tangent: Array | None, primal: Array) -> Array:
     return zero_tangent(primal.type) if tangent is None else tangent
 
 
+@overload
+def jvp(
+    fun: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    fun: Callable[..., tuple[R, Any]], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[R, R, Any]: ...
+@overload
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
 @boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Value of ``fun(*primals)`` and its derivative in the direction ``tangents``.

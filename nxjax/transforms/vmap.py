@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, final
+from typing import Any, ParamSpec, TypeVar, final
 
 from nxjax.errors import AxisSpecError, ShapeError
 from nxjax.ops.base import move_batch
@@ -20,6 +20,9 @@ from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
 from nxjax.trace.program import Program, axis_names
 from nxjax.trace.stage import stage
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @final
@@ -144,13 +147,13 @@ def batched(
 
 
 def vmap(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
-) -> Callable[..., Any]:
+) -> Callable[P, R]:
     """``fun`` over an added axis of its arguments, as one call on whole arrays.
 
     Args:
@@ -177,10 +180,11 @@ def vmap(
         raise AxisSpecError(
             "vmap: in_axes", got=repr(in_axes), expected="int, None, or a tuple with one entry per argument"
         )
+    called: Callable[..., Any] = fun
 
     @boundary
     @functools.wraps(fun)
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise AxisSpecError(
                 "vmap: in_axes needs one entry per positional argument",
@@ -196,7 +200,7 @@ def vmap(
 
         def flat(*values: Array) -> Sequence[Any]:
             a, k = tree.unflatten(treedef, values)
-            ys, out_def = tree.flatten(fun(*a, **k))
+            ys, out_def = tree.flatten(called(*a, **k))
             out_defs.append(out_def)
             return ys
 

@@ -93,7 +93,11 @@ def _combined(computation: Program, left: Sequence[Array], right: Sequence[Array
     if not size:
         return list(left)
     flat = [reshape(x, shape=(size,)) for x in (*left, *right)]
-    ys: Sequence[Array] = vmap(lambda *scalars: run(computation, scalars), axis_size=size)(*flat)
+
+    def combined(*scalars: Array) -> Sequence[Array]:
+        return run(computation, scalars)
+
+    ys = vmap(combined, axis_size=size)(*flat)
     return [reshape(y, shape=shape) for y in ys]
 
 
