@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from nxjax.errors import ParameterError
 from nxjax.trace.program import Program
@@ -27,6 +27,23 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return jit(functools.partial(fun)).eval_shape(*args, **kwargs)
 
 
+@overload
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Any = None,
+    return_shape: Literal[False] = False,
+    abstracted_axes: Any = None,
+) -> Callable[..., Program]: ...
+@overload
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Any = None,
+    *,
+    return_shape: Literal[True],
+    abstracted_axes: Any = None,
+) -> Callable[..., tuple[Program, Any]]: ...
 def make_jaxpr(
     fun: Callable[..., Any],
     static_argnums: int | Sequence[int] = (),
