@@ -56,6 +56,9 @@ CONSTANTS = {"iota", "axis_index"}
 REASONS = {
     ("geqrf", "derivative"): "none: differentiate `qr`, which is built on it",
     ("householder_product", "derivative"): "none: differentiate `qr`, which is built on it",
+    ("hessenberg", "derivative"): "none: reflectors are not continuous",
+    ("tridiagonal", "derivative"): "none: differentiate `eigh`",
+    ("schur", "derivative"): "none: its blocks and their order are not continuous",
     ("custom_lin", "derivative"): "none: already the linear part of a custom rule",
     ("custom_lin", "IPU"): "none: a derivative is taken before a program is lowered",
 }

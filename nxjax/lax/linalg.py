@@ -6,9 +6,23 @@ from enum import Enum
 from typing import Any
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_svd, linalg_triangular
+from nxjax.ops import linalg_eigen, linalg_hessenberg, linalg_lu, linalg_qr, linalg_schur, linalg_svd, linalg_triangular
+from nxjax.ops.arithmetic import add, mul, sub
 from nxjax.ops.base import require
-from nxjax.ops.linalg_base import FACTORIZABLE, symmetrized
+from nxjax.ops.linalg_base import (
+    FACTORIZABLE,
+    along_columns,
+    along_rows,
+    conj,
+    eye,
+    h,
+    mm,
+    resized,
+    symmetrized,
+    t,
+    tril,
+    triu,
+)
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
@@ -20,17 +34,23 @@ __all__ = (
     "EighImplementation",
     "SvdAlgorithm",
     "cholesky",
+    "cholesky_update",
     "eig",
     "eigh",
     "geqrf",
+    "hessenberg",
     "householder_product",
     "lu",
     "lu_pivots_to_permutation",
     "lu_solve",
+    "ormqr",
+    "qdwh",
     "qr",
+    "schur",
     "svd",
     "symmetric_product",
     "triangular_solve",
+    "tridiagonal",
     "tridiagonal_solve",
 )
 
@@ -42,6 +62,7 @@ class SvdAlgorithm(Enum):
     QR = "QR"
     JACOBI = "Jacobi"
     POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
 
 
 class EighImplementation(Enum):
@@ -126,19 +147,42 @@ def lu(x: Any) -> tuple[Array, Array, Array]:
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
-    """The permutation that row swaps make."""
+    """The permutation that row swaps make.
+
+    Args:
+        pivots: int32 ``[..., k]``, as `lu` gives them.
+        permutation_size: number of rows, at least k; the result is int32 ``[..., permutation_size]``.
+
+    >>> import nxjax as nx
+    >>> lu_pivots_to_permutation(nx.array([2, 1]), 3).tolist()
+    [2, 1, 0]
+    """
     return linalg_lu.lu_pivots_to_permutation(
         as_value(pivots, "lu_pivots_to_permutation"), permutation_size=int(permutation_size)
     )
 
 
 def geqrf(a: Any) -> tuple[Array, Array]:
-    """R and the Householder reflectors packed, and their scalars."""
+    """R in the upper triangle, Householder reflectors below it, and their scalars ``[..., min(m, n)]``: LAPACK's geqrf.
+
+    >>> import nxjax as nx
+    >>> geqrf(nx.array([[0.0], [2.0]]))[0].tolist()
+    [[-2.0], [1.0]]
+    """
     return linalg_qr.geqrf(as_value(a, "geqrf"))
 
 
 def householder_product(a: Any, taus: Any) -> Array:
-    """The product of reflectors as `geqrf` packs them, ``[..., m, n]``."""
+    """The product of reflectors as `geqrf` packs them: orthonormal columns ``[..., m, n]``.
+
+    Args:
+        a: ``[..., m, n]``, m >= n.
+        taus: scalars of the reflectors ``[..., k]``, k <= n.
+
+    >>> import nxjax as nx
+    >>> householder_product(*geqrf(nx.array([[0.0], [2.0]]))).tolist()
+    [[0.0], [-1.0]]
+    """
     return linalg_qr.householder_product(as_value(a, "householder_product"), as_value(taus, "householder_product"))
 
 
@@ -148,15 +192,20 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
     Args:
         x: ``[..., m, n]``.
         full_matrices: Q is ``[..., m, m]`` instead of ``[..., m, min(m, n)]``.
-        pivoting: not available.
+        pivoting: factorize x[:, p] instead, and give the permutation p ``[..., n]`` (int32) too: the largest remaining
+            column comes next, so that the diagonal of R does not increase.
 
     >>> import nxjax as nx
     >>> q, r = qr(nx.ones((4, 2)), full_matrices=False)
     >>> q.shape, r.shape
     ((4, 2), (2, 2))
     """
-    require("qr", not pivoting, "column pivoting is not available", "pivoting=True", fix="use scipy.linalg.qr on NumPy")
-    return linalg_qr.qr(as_value(x, "qr"), full_matrices=bool(full_matrices))
+    a = as_value(x, "qr")
+    if not pivoting:
+        return linalg_qr.qr(a, full_matrices=bool(full_matrices))
+    (order,) = linalg_hessenberg.qr_pivots(a)
+    moved = t(linalg_lu.permuted(t(a), order))
+    return (*linalg_qr.qr(moved, full_matrices=bool(full_matrices)), order)
 
 
 def eigh(
@@ -220,6 +269,11 @@ def eig(
     Args:
         x: ``[..., n, n]``.
         enable_eigvec_derivs: allow to differentiate eigenvectors, which is right for distinct eigenvalues only.
+
+    >>> import nxjax as nx
+    >>> w, _, _ = eig(nx.array([[0.0, 1.0], [-1.0, 0.0]]))
+    >>> sorted(w.tolist(), key=lambda z: z.imag)
+    [-1j, 1j]
     """
     a = as_value(x, "eig")
     return list(
@@ -276,6 +330,11 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
         lu: packed factors ``[..., n, n]``.
         permutation: ``[..., n]``.
         b: ``[..., n, k]``, or ``[..., n]`` if ``lu`` has one dimension more.
+
+    >>> import nxjax as nx
+    >>> factors, _, permutation = lu(nx.array([[2.0, 0.0], [0.0, 4.0]]))
+    >>> lu_solve(factors, permutation, nx.array([2.0, 4.0])).tolist()
+    [1.0, 1.0]
     """
     factors, order, rhs = (as_value(v, "lu_solve") for v in (lu, permutation, b))
     require("lu_solve", trans in (0, 1, 2), "trans", trans, "0, 1 or 2")
@@ -291,41 +350,226 @@ def symmetric_product(
 ) -> Array:
     """alpha a a^T + beta c.
 
+    Args:
+        a_matrix: ``[..., m, n]``, float.
+        c_matrix: ``[..., m, m]``, symmetric.
+        alpha, beta: Python numbers.
+        symmetrize_output: give the upper triangle as the transposed lower one.
+
     >>> import nxjax as nx
     >>> symmetric_product(nx.array([[1.0, 2.0]]), nx.array([[1.0]]), beta=1.0).tolist()
     [[6.0]]
     """
-    from nxjax.ops.arithmetic import add, mul
-    from nxjax.ops.linalg_base import mm, t
+    name = "symmetric_product"
+    a, c = as_value(a_matrix, name), as_value(c_matrix, name)
+    if a.dtype != c.dtype or a.dtype not in dtypes.FLOAT:
+        raise DtypeError(f"{name}: operands are of one real float dtype", got=f"{a.type}, {c.type}")
+    if a.ndim < 2 or c.shape != (*a.shape[:-1], a.shape[-2]):
+        raise ShapeError(f"{name}: operands do not fit", got=f"{a.type}, {c.type}", expected="[..., m, n], [..., m, m]")
+    y = add(mul(mm(a, t(a)), alpha), mul(c, beta))
+    return add(tril(y), t(tril(y, -1))) if symmetrize_output else y
 
-    a, c = as_value(a_matrix, "symmetric_product"), as_value(c_matrix, "symmetric_product")
-    return add(mul(mm(a, t(a)), alpha), mul(c, beta))
+
+def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
+    """The R of R^T R + w w^T, by Givens rotations (Golub and Van Loan, "Matrix Computations", 6.5.4).
+
+    Args:
+        r_matrix: upper triangular ``[n, n]``, float.
+        w_vector: ``[n]``.
+
+    >>> import nxjax as nx
+    >>> cholesky_update(nx.array([[3.0]]), nx.array([4.0])).tolist()
+    [[5.0]]
+    """
+    from nxjax import numpy as jnp
+    from nxjax.transforms.control.while_loop import fori_loop
+
+    name = "cholesky_update"
+    r, w = as_value(r_matrix, name), as_value(w_vector, name)
+    if r.dtype != w.dtype or r.dtype not in dtypes.FLOAT:
+        raise DtypeError(f"{name}: operands are of one real float dtype", got=f"{r.type}, {w.type}")
+    if r.ndim != 2 or r.shape != (*w.shape, *w.shape):
+        raise ShapeError(f"{name}: operands do not fit", got=f"{r.type}, {w.type}", expected="[n, n], [n]")
+
+    def rotate(k: Any, carry: Any) -> Any:
+        rows, z = carry
+        x, y = rows[k, k], z[k]
+        none = y == 0
+        top = jnp.maximum(jnp.abs(x), jnp.abs(y))
+        top = jnp.where(top == 0, 1, top)
+        u, v = jnp.where(none, 1, x / top), jnp.where(none, 0, y / top)
+        length = jnp.sqrt(u * u + v * v)
+        c, s = u / length, v / length
+        row = rows[k]
+        return rows.at[k].set(c * row + s * z), c * z - s * row
+
+    return fori_loop(0, w.shape[0], rotate, (r, w))[0]
+
+
+def hessenberg(a: Any) -> tuple[Array, Array]:
+    """Q^H a Q, zero below the first subdiagonal, packed with the reflectors that make Q, and their scalars.
+
+    LAPACK's gehrd. Has no derivative.
+
+    Args:
+        a: ``[..., n, n]``, n > 0.
+
+    >>> import nxjax as nx
+    >>> packed, taus = hessenberg(nx.ones((3, 3)))
+    >>> packed.shape, taus.shape
+    ((3, 3), (2,))
+    """
+    return linalg_hessenberg.hessenberg(as_value(a, "hessenberg"))
+
+
+def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
+    """Q^H a Q, tridiagonal, packed with the reflectors that make Q; its diagonal; its off-diagonal; their scalars.
+
+    LAPACK's sytrd and hetrd. Has no derivative.
+
+    Args:
+        a: Hermitian ``[..., n, n]``, n > 0.
+        lower: the triangle to read.
+
+    >>> import nxjax as nx
+    >>> _, d, e, _ = tridiagonal(nx.array([[2.0, 1.0], [1.0, 3.0]]))
+    >>> d.tolist(), e.tolist()
+    ([2.0, 3.0], [1.0])
+    """
+    return linalg_hessenberg.tridiagonal(as_value(a, "tridiagonal"), lower=bool(lower))
+
+
+def schur(
+    x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False, select_callable: Any = None
+) -> tuple[Array, ...]:
+    """x = Q T Q^H with unitary Q and upper triangular T: ``(T, Q)``, or ``(T,)`` without ``compute_schur_vectors``.
+
+    T of a real matrix has a 2 by 2 block per pair of conjugate eigenvalues; LAPACK's gees. Signs (phases) of the
+    columns of Q are free. Has no derivative.
+
+    Args:
+        x: ``[..., n, n]``.
+        sort_eig_vals, select_callable: not available.
+
+    >>> import nxjax as nx
+    >>> schur(nx.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
+    [[1.0, 2.0], [0.0, 3.0]]
+    """
+    if sort_eig_vals:
+        raise NotImplementedError("schur: sorting of eigenvalues is not available")
+    return tuple(linalg_schur.schur(as_value(x, "schur"), vectors=bool(compute_schur_vectors)))
+
+
+def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
+    """Q c, or c Q without ``left``, for the Q that `geqrf` packs; Q^H instead of Q with ``transpose``.
+
+    All reflectors at once, as 1 - V T V^H (R. Schreiber and C. Van Loan, "A storage-efficient WY representation for
+    products of Householder transformations", 1989).
+
+    Args:
+        a: ``[..., m, n]`` with the reflectors below its diagonal.
+        taus: their scalars ``[..., k]``.
+        c: ``[..., m, p]``, or ``[..., p, m]`` without ``left``.
+
+    >>> import nxjax as nx
+    >>> ormqr(*geqrf(nx.array([[0.0], [2.0]])), nx.array([[0.0], [2.0]]), transpose=True).tolist()
+    [[-2.0], [0.0]]
+    """
+    packed, scalars, x = (as_value(v, "ormqr") for v in (a, taus, c))
+    equal = packed.dtype == scalars.dtype == x.dtype and x.dtype in FACTORIZABLE
+    if not equal:
+        got = ", ".join(repr(v.type) for v in (packed, scalars, x))
+        raise DtypeError("ormqr: operands differ in dtype, or are not float", got=got, expected="one float dtype")
+    (*batch, m, n), k = packed.shape, scalars.shape[-1]
+    if (
+        scalars.shape[:-1] != (*batch,)
+        or x.shape[:-2] != (*batch,)
+        or x.shape[-2 if left else -1] != m
+        or k > min(m, n)
+    ):
+        got = ", ".join(repr(v.type) for v in (packed, scalars, x))
+        raise ShapeError("ormqr: operands do not fit", got=got, expected="[..., m, n], [..., k] and m rows (columns)")
+    cut = resized(packed, m, k)
+    v = add(tril(cut, -1), resized(eye(packed, m), m, k))
+    # T = D (1 + S D)^-1, where D has the scalars and S is what V^H V has above its diagonal.
+    inner = triu(mm(h(v), v), 1)
+    mixed = mul(inner, along_rows(scalars, inner.shape))
+    scale = lambda z, w: mul(w, along_columns(z, w.shape))
+
+    def apply(y: Array) -> Array:
+        w = mm(h(v), y)
+        if transpose == left:
+            w = _unit_upper(mixed, scale(conj(scalars), w), True)
+        else:
+            w = scale(scalars, _unit_upper(mixed, w, False))
+        return sub(y, mm(v, w))
+
+    return apply(x) if left else h(apply(h(x)))
+
+
+def _unit_upper(a: Array, b: Array, adjoint: bool) -> Array:
+    """The solution with a's strictly upper triangle and a diagonal of ones, or with the adjoint."""
+    options = {"left_side": True, "lower": False, "unit_diagonal": True}
+    return linalg_triangular.triangular_solve(
+        a, b, transpose_a=adjoint, conjugate_a=adjoint and a.dtype in dtypes.COMPLEX, **options
+    )
+
+
+def qdwh(
+    x: Any,
+    *,
+    is_hermitian: bool = False,
+    max_iterations: int | None = None,
+    eps: float | None = None,
+    dynamic_shape: tuple[int, int] | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """x = U H, orthonormal columns of U, positive semidefinite H; then the number of iterations, and if they converged.
+
+    The dynamically weighted Halley iteration (Y. Nakatsukasa, Z. Bai, F. Gygi, "Optimizing Halley's iteration for
+    computing the matrix polar decomposition", SIAM J. Matrix Anal. Appl. 31, 2010).
+
+    Args:
+        x: one matrix ``[m, n]``, m >= n.
+        is_hermitian: not looked at.
+        max_iterations: 10 by default.
+        eps: U is right to this, relatively; by default that of the dtype.
+        dynamic_shape: not available.
+
+    >>> import nxjax as nx
+    >>> u, h, _, converged = qdwh(nx.array([[0.0, 2.0], [1.0, 0.0]]))
+    >>> nx.numpy.round(nx.numpy.diag(h), 4).tolist(), bool(converged)
+    ([1.0, 2.0], True)
+    """
+    from nxjax.lax._polar import halley
+
+    if dynamic_shape is not None:
+        raise NotImplementedError("qdwh: only dynamic_shape=None")
+    a = as_value(x, "qdwh")
+    if a.ndim != 2 or a.shape[0] < a.shape[1]:
+        raise ShapeError("qdwh: needs one matrix with no more columns than rows", got=a.type, expected="[m, n], m >= n")
+    if a.dtype not in FACTORIZABLE:
+        raise DtypeError("qdwh: does not take this dtype", got=a.type, expected="float or complex")
+    return halley(a, 10 if max_iterations is None else int(max_iterations), eps)
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
-    """x with A x = b, where A has diagonals ``dl`` (below), ``d`` and ``du`` (above).
+    """x with A x = b, where A has diagonals ``dl`` (below), ``d`` and ``du`` (above); NaN where A is singular.
 
-    Thomas' algorithm, without pivoting: for matrices that are diagonally dominant or positive definite.
+    Elimination with partial pivoting, as LAPACK's gtsv; differentiated through the equation.
 
     Args:
         dl, d, du: ``[..., n]``; ``dl[..., 0]`` and ``du[..., -1]`` are not read.
         b: ``[..., n, k]``.
-        perturb_singular: not available.
+        perturb_singular: pivots that are zero but for rounding count as rounding, so that solutions are finite.
 
     >>> import nxjax as nx
     >>> one = nx.ones(2)
     >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, nx.ones((2, 1))).tolist()
     [[0.5], [0.5]]
     """
-    from nxjax.ops.arithmetic import div, mul, sub
-    from nxjax.ops.base import zeros
-    from nxjax.ops.linalg_base import along_columns
-    from nxjax.ops.shape import transpose
-    from nxjax.trace.types import ArrayType
-    from nxjax.transforms.control.scan import scan
+    from nxjax.lax._tridiagonal import solve
 
     name = "tridiagonal_solve"
-    require(name, not perturb_singular, "perturbation is not available", "perturb_singular=True")
     below, middle, above, rhs = (as_value(v, name) for v in (dl, d, du, b))
     if len({v.dtype for v in (below, middle, above, rhs)}) > 1 or rhs.dtype not in FACTORIZABLE:
         got = ", ".join(repr(v.type) for v in (below, middle, above, rhs))
@@ -337,30 +581,4 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
             got=", ".join(repr(v.type) for v in (below, middle, above, rhs)),
             expected="three [..., n] and one [..., n, k]",
         )
-
-    def first(x: Array, axis: int) -> Array:
-        return transpose(x, permutation=(axis, *(i for i in range(x.ndim) if i != axis)))
-
-    axis = middle.ndim - 1
-    batch, columns = shape[:-1], rhs.shape[-1]
-    wide = (*batch, columns)
-
-    def forth(carry: Any, row: Any) -> Any:
-        c, y = carry
-        low, mid, high, r = row
-        pivot = sub(mid, mul(low, c))
-        c = div(high, pivot)
-        y = div(sub(r, mul(along_columns(low, wide), y)), along_columns(pivot, wide))
-        return (c, y), (c, y)
-
-    def back(x: Any, row: Any) -> Any:
-        c, y = row
-        x = sub(y, mul(along_columns(c, wide), x))
-        return x, x
-
-    nothing = zeros(ArrayType(wide, rhs.dtype))
-    rows = tuple(first(v, axis) for v in (below, middle, above, rhs))
-    _, swept = scan(forth, (zeros(ArrayType(batch, rhs.dtype)), nothing), rows)
-    _, x = scan(back, nothing, swept, reverse=True)
-    order = (*range(1, axis + 1), 0, axis + 1)
-    return transpose(x, permutation=order)
+    return solve(below, middle, above, rhs, bool(perturb_singular)) if rhs.size else rhs

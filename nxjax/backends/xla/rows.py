@@ -55,7 +55,8 @@ def _eig(b: Any, x: Any, *, left: bool, right: bool, derivative: bool) -> Any:
 
 
 ROWS: Final[dict[str, Row]] = {
-    **{name: callback(name) for name in ("pure_callback", "io_callback", "debug_callback")},
+    **{name: callback(name) for name in ("pure_callback", "io_callback", "debug_callback", "check")},
+    **{name: callback(name) for name in ("hessenberg", "schur", "tridiagonal", "qr_pivots")},
     "cholesky": _lapack(_cholesky),
     "lu": _lapack(_lu),
     "geqrf": _lapack(lapack.geqrf),

@@ -12,7 +12,7 @@ _COLLECTIVE = (
 )
 
 REASONS: Final[dict[str, tuple[str, str]]] = {
-    **dict.fromkeys(("pure_callback", "io_callback", "debug_callback"), _CALLBACK),
+    **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "check"), _CALLBACK),
     **dict.fromkeys(("complex", "conj", "real", "imag"), _COMPLEX),
     "fft": (
         "tiles have no complex numbers",
@@ -32,6 +32,10 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
             "axis_index",
         ),
         _COLLECTIVE,
+    ),
+    **dict.fromkeys(
+        ("hessenberg", "schur", "tridiagonal", "qr_pivots"),
+        ("it runs on the host", "compute it outside"),
     ),
     "eig": ("eigenvalues of a general matrix are complex", "use eigh on a symmetric matrix, or compute it outside"),
 }

@@ -39,9 +39,9 @@ RULES: Final[dict[str, Rule]] = {
         ("random_bits", "random_seed", "random_split", "random_fold_in", "random_wrap", "random_unwrap"), _RANDOM
     ),
     **dict.fromkeys(("threefry2x32", "random_clone", "random_gamma_grad"), _RANDOM),
-    **dict.fromkeys(("pure_callback", "io_callback", "debug_callback"), _CALLBACK),
+    **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "check"), _CALLBACK),
     **dict.fromkeys(("cholesky", "lu", "qr", "svd", "eig", "eigh", "geqrf", "triangular_solve"), _LINALG),
-    **dict.fromkeys(("custom_linear_solve", "custom_root"), _LINALG),
+    **dict.fromkeys(("hessenberg", "schur", "tridiagonal", "qr_pivots", "custom_linear_solve", "custom_root"), _LINALG),
     "fft": _FFT,
     **dict.fromkeys(("shift_left", "shift_right_arithmetic", "shift_right_logical", "clz", "population_count"), _BITS),
     "bitcast_convert_type": _BITS,

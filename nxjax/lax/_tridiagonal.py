@@ -1,0 +1,81 @@
+"""Tridiagonal systems by elimination with partial pivoting, for `linalg.tridiagonal_solve`; knows no checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.transforms.control.implicit import custom_linear_solve
+from nxjax.transforms.control.scan import scan
+
+
+def _size(x: Array) -> Array:
+    """LAPACK's measure of a pivot."""
+    return jnp.abs(x.real) + jnp.abs(x.imag) if x.dtype in dtypes.COMPLEX else jnp.abs(x)
+
+
+def _eliminate(low: Array, mid: Array, high: Array, b: Array, perturb: bool) -> Array:
+    first = lambda x: jnp.moveaxis(x, mid.ndim - 1, 0)
+    rows = tuple(first(v) for v in (low, mid, high, b))
+
+    def forth(carry: Any, row: Any) -> Any:
+        d, u, r = carry
+        below, d2, u2, r2 = row
+        swap = _size(d) < _size(below)
+        top, left = jnp.where(swap, below, d), jnp.where(swap, d, below)
+        factor = left / jnp.where(top == 0, 1, top)
+        wide, second = swap[..., None], jnp.where(swap, d2, u)
+        kept = (top, second, jnp.where(swap, u2, 0), jnp.where(wide, r2, r))
+        following = (
+            jnp.where(swap, u, d2) - factor * second,
+            jnp.where(swap, -factor * u2, u2),
+            jnp.where(wide, r, r2) - factor[..., None] * kept[3],
+        )
+        return following, kept
+
+    # A row of zeros after the last one, which no pivot is exchanged with.
+    padded = tuple(jnp.concatenate([v[1:], jnp.zeros_like(v[:1])]) for v in rows)
+    _, (d, u, u2, r) = scan(forth, (rows[1][0], rows[2][0], rows[3][0]), padded)
+    u = u.at[-1].set(0)
+    u2 = u2.at[-2:].set(0)
+    if perturb:
+        top = jnp.max(jnp.stack([jnp.abs(v) for v in (d, u, u2)]), axis=(0, 1))
+        least = top * float(dtypes.float_info(dtypes.real_part(d.dtype)).eps)
+        tiny = jnp.abs(d) < least
+        phase = jnp.where(d == 0, 1, d / jnp.where(d == 0, 1, jnp.abs(d)))
+        d = jnp.where(tiny, phase * least.astype(d.dtype), d)
+
+    def back(carry: Any, row: Any) -> Any:
+        one, two = carry
+        d, u, u2, r = row
+        x = (r - u[..., None] * one - u2[..., None] * two) / d[..., None]
+        return (x, one), x
+
+    nothing = jnp.zeros_like(rows[3][0])
+    _, x = scan(back, (nothing, nothing), (d, u, u2, r), reverse=True)
+    x = jnp.moveaxis(x, 0, mid.ndim - 1)
+    return jnp.where(jnp.any(d == 0, axis=0)[..., None, None], np.nan, x)
+
+
+def solve(low: Array, mid: Array, high: Array, b: Array, perturb: bool) -> Array:
+    """The x with A x = b, differentiable through this equation."""
+    zero = jnp.zeros_like(low[..., :1])
+    low = jnp.concatenate([zero, low[..., 1:]], -1)
+    high = jnp.concatenate([high[..., :-1], zero], -1)
+
+    def product(x: Array) -> Array:
+        edge = jnp.zeros_like(x[..., :1, :])
+        before = jnp.concatenate([edge, x[..., :-1, :]], -2)
+        after = jnp.concatenate([x[..., 1:, :], edge], -2)
+        return mid[..., None] * x + low[..., None] * before + high[..., None] * after
+
+    def transposed(_: Any, ct: Array) -> Array:
+        below = jnp.concatenate([zero, high[..., :-1]], -1)
+        above = jnp.concatenate([low[..., 1:], zero], -1)
+        return _eliminate(below, mid, above, ct, perturb)
+
+    return custom_linear_solve(product, b, lambda _, r: _eliminate(low, mid, high, r, perturb), transposed)
