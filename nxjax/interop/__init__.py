@@ -1,10 +1,11 @@
-"""Programs of others as functions of nxjax, and the way back: StableHLO modules and JAX functions.
+"""Programs of others as functions of nxjax, and the way back: StableHLO modules and JAX functions; nxjax as `jax`.
 
 What is imported is an ordinary function of arrays: it traces into nxjax's ops, so `jit`, `grad`, `vmap`, `quantize` and
 `compile` work on it as on one that was written here.
 """
 
+from nxjax.interop.alias import Alias, as_jax
 from nxjax.interop.jax import from_jax, to_jax
 from nxjax.interop.stablehlo import StablehloFunction, from_stablehlo
 
-__all__ = ["StablehloFunction", "from_jax", "from_stablehlo", "to_jax"]
+__all__ = ["Alias", "StablehloFunction", "as_jax", "from_jax", "from_stablehlo", "to_jax"]

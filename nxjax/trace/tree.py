@@ -30,7 +30,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     """
     leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
     if (
-        "jax" in sys.modules
+        "jax._src.tree_util" in sys.modules  # JAX itself, not what may stand in its place
         and not _leaf_kinds.issuperset([type(x) for x in leaves])
         and _adopt_from_jax(leaves, is_leaf)
     ):

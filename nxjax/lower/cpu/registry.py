@@ -35,7 +35,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "slicing": "dynamic_slice dynamic_update_slice",
             "sort": "sort top_k",
             "control": "cond scan while",
-            "effects": "debug_callback io_callback optimization_barrier pure_callback",
+            "effects": "check debug_callback io_callback optimization_barrier pure_callback",
         }.items()
     },
 }

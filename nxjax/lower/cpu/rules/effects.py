@@ -18,7 +18,7 @@ def optimization_barrier(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     return [b.view(x) for x in xs]
 
 
-@rule("io_callback", "debug_callback", "pure_callback")
+@rule("io_callback", "debug_callback", "pure_callback", "check")
 def callback(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     """A call of Python at this place in the order of steps."""
     return b.host(e, xs, "calls Python")

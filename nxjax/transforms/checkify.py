@@ -1,0 +1,555 @@
+"""Checks in programs, and `checkify`: a function that returns the first failed check as a value.
+
+`checkify` stages the function and walks its program: at a check, a division, an index or anything that may make a NaN
+(as far as these are asked for) it notes whether that went wrong, and the notes are threaded through calls, loops and
+branches. The walk runs under the current trace, so that its results can be jitted, batched and differentiated.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from nxjax.errors import NxError, Source
+from nxjax.ops.argreduce import argmax
+from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.bitwise import and_, not_, or_
+from nxjax.ops.compare import eq, gt, lt, ne
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.identity import stop_gradient
+from nxjax.ops.reduce import reduce_or
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import concatenate, dynamic_slice
+from nxjax.trace import dtypes, tree
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.boundary import boundary
+from nxjax.trace.core import Array
+from nxjax.trace.program import Equation, Program, Var, held_programs
+from nxjax.trace.scope import replaying
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.call import jit_call
+from nxjax.transforms.callback import Callback
+from nxjax.transforms.control.cond import choose, switch
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.control.while_loop import while_loop
+
+
+class CheckError(NxError, ValueError):
+    """A check failed. Its kinds are the subclasses below; `jax.experimental.checkify.JaxRuntimeError`."""
+
+
+@final
+class FailedCheckError(CheckError):
+    """A condition that `checkify.check` was given does not hold."""
+
+
+@final
+class NaNError(CheckError):
+    """An op made a NaN."""
+
+
+@final
+class DivisionByZeroError(CheckError):
+    """A number was divided by zero."""
+
+
+@final
+class OOBError(CheckError):
+    """An index is out of bounds."""
+
+
+Category = type[CheckError]
+Categories = frozenset[Category]
+
+
+@final
+class Site:
+    """A place where something may go wrong: what is said then, of the arrays that are handed on with the failure.
+
+    ``among``: the sites of an error that is checked once more; the first of the arrays says which of them it is.
+    """
+
+    def __init__(
+        self,
+        kind: Category,
+        text: str,
+        types: tuple[ArrayType, ...],
+        in_def: Any = None,
+        source: Source | None = None,
+        among: tuple[Site, ...] = (),
+    ) -> None:
+        self.kind = kind
+        self.text = text
+        self.types = types
+        self.in_def = in_def
+        self.source = source
+        self.among = among
+        self.__qualname__ = repr(text)
+        self._key = (kind, text, types, in_def, among)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Site) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.text))
+
+    def chosen(self, payload: Sequence[NDArray]) -> tuple[Site, Sequence[NDArray]]:
+        """The site itself that failed, and its arrays."""
+        if not self.among:
+            return self, payload
+        which, start = int(payload[0]), 1
+        for site in self.among[:which]:
+            start += len(site.types)
+        found = self.among[which]
+        return found.chosen(payload[start : start + len(found.types)])
+
+    def message(self, payload: Sequence[NDArray]) -> str:
+        site, values = self.chosen(payload)
+        if site.in_def is None:
+            return site.text.format(*values)
+        args, kwargs = tree.unflatten(site.in_def, list(values))
+        return f"{site.text.format(*args, **kwargs)} (`check` failed)"
+
+    def error(self, payload: Sequence[NDArray]) -> CheckError:
+        site, _ = self.chosen(payload)
+        return site.kind(self.message(payload), source=site.source)
+
+    def kinds(self) -> Categories:
+        return frozenset[Category]().union(*(s.kinds() for s in self.among)) if self.among else frozenset((self.kind,))
+
+
+@final
+class Check(Callback):
+    """Raises unless its first operand is true. `checkify` takes it out of a program; elsewhere Python looks.
+
+    ``callback`` is the `Site`. With ``debug`` it does nothing where nobody checkifies.
+    """
+
+    name = "check"
+    effect = True
+
+    def call(self, xs: Sequence[NDArray], *, callback: Any, debug: bool = False, **_: Any) -> tuple[NDArray, ...]:
+        if not debug and not xs[0]:
+            raise callback.error(xs[1:])
+        return ()
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+        return self(*primals, **params), ()
+
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
+        return (None,) * len(args)
+
+    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        if dims[0] is None and all(d is None for d in dims):
+            return self(*args, **params), ()
+        ok, *payload = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
+        failed = not_(ok)
+        return self(not_(reduce_or(failed, axes=(0,))), *first_failed(failed, payload), **params), ()
+
+
+check_op = Check()
+
+
+def first_failed(failed: Array, payload: Sequence[Array]) -> list[Array]:
+    """The rows of ``payload`` at the first place where ``failed`` is true."""
+    if not payload:
+        return []
+    at = argmax(convert_element_type(failed, dtype=dtypes.int32), axes=(0,), index_dtype=dtypes.int32)
+    zero = wrap(np.asarray(0, np.int32))
+    return [
+        reshape(dynamic_slice(x, at, *(zero,) * (x.ndim - 1), slice_sizes=(1, *x.shape[1:])), shape=x.shape[1:])
+        for x in payload
+    ]
+
+
+def first_rows(columns: Sequence[Array]) -> list[Array]:
+    """Of columns of batches, whose first says what failed, the row in which something failed first."""
+    failed = columns[0]
+    inner = _any(failed) if failed.ndim == 1 else reduce_or(failed, axes=tuple(range(1, failed.ndim)))
+    return first_failed(inner if inner.ndim else failed, columns)
+
+
+# --- what happened so far ---
+
+
+@final
+class State(NamedTuple):
+    """Whether something failed, which site was first, and what each site handed on."""
+
+    failed: Array
+    code: Array
+    payload: tuple[tuple[Array, ...], ...]
+
+    def noted(self, i: int, code: int, failed: Array, payload: Sequence[Array]) -> State:
+        """With site ``i``, whose code is ``code``, found ``failed`` unless an earlier one has."""
+        new = and_(failed, not_(self.failed))
+        kept = tuple(
+            select_n(new if x.ndim == 0 else broadcast_in_dim(new, shape=x.shape, broadcast_dimensions=()), old, x)
+            for old, x in zip(self.payload[i], map(_plain, payload), strict=True)
+        )
+        mine = wrap(np.asarray(code, np.int32))
+        return State(
+            or_(self.failed, failed),
+            select_n(new, self.code, mine),
+            (*self.payload[:i], kept, *self.payload[i + 1 :]),
+        )
+
+    def part(self, start: int, count: int) -> State:
+        return State(self.failed, self.code, self.payload[start : start + count])
+
+    def joined(self, start: int, part: State) -> State:
+        before, after = self.payload[:start], self.payload[start + len(part.payload) :]
+        return State(part.failed, part.code, (*before, *part.payload, *after))
+
+
+def nothing(sites: Sequence[Site]) -> State:
+    """The state before anything was done."""
+    zeros = tuple(tuple(wrap(np.zeros(t.shape, t.dtype)) for t in s.types) for s in sites)
+    return State(wrap(np.asarray(False)), wrap(np.asarray(0, np.int32)), zeros)
+
+
+def _plain(x: Array) -> Array:
+    """Without a derivative, and not weak."""
+    return stop_gradient(convert_element_type(x, dtype=x.dtype, weak=False) if x.weak_type else x)
+
+
+# --- what is looked at ---
+
+# Ops that make no number that they were not given.
+_MOVES: Final = frozenset(
+    ("copy", "stop_gradient", "reshape", "transpose", "broadcast_in_dim", "slice", "dynamic_slice", "rev", "gather",
+     "dynamic_update_slice", "concatenate", "split", "select_n", "sort", "top_k", "convert_element_type", "reduce_max",
+     "reduce_min", "max", "min", "neg", "abs", "sign", "clamp", "scatter", "optimization_barrier", "reduce_precision",
+     "bitcast_convert_type", "real", "imag", "conj", "complex", "floor", "ceil", "round", "nextafter", "div",
+     "sharding_constraint")
+)  # fmt: skip
+_INT = ArrayType((), np.dtype(np.int32))
+# A look at an equation's operands and results: whether it failed, and what is handed on.
+Look = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, Sequence[Array]]]
+
+
+def _any(x: Array) -> Array:
+    return reduce_or(x, axes=tuple(range(x.ndim)))
+
+
+def _against(x: Array, value: Any, compare: Any) -> Array:
+    return compare(x, broadcast_in_dim(wrap(np.asarray(value, x.dtype)), shape=x.shape, broadcast_dimensions=()))
+
+
+def _made_nan(operands: Sequence[Array], results: Sequence[Array]) -> tuple[Array, Sequence[Array]]:
+    found = [_any(ne(y, y)) for y in results if y.dtype in dtypes.FLOAT or y.dtype in dtypes.COMPLEX]
+    return functools.reduce(or_, found), ()
+
+
+def _divided(operands: Sequence[Array], results: Sequence[Array]) -> tuple[Array, Sequence[Array]]:
+    return _any(_against(operands[1], 0, eq)), ()
+
+
+def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Sequence[Array]]:
+    """Of columns (indices, axis, size of the axis, largest start): the first index that is out of bounds."""
+    failed: list[Array] = []
+    rows: list[list[Array]] = [[], [], []]
+    for indices, axis, size, last in columns:
+        flat = reshape(indices, shape=(indices.size,))
+        over = _against(flat, min(last, int(np.iinfo(flat.dtype).max)), gt)
+        failed.append(over if flat.dtype in dtypes.UNSIGNED else or_(_against(flat, 0, lt), over))
+        rows[0].append(convert_element_type(flat, dtype=dtypes.int32) if flat.dtype != dtypes.int32 else flat)
+        for row, value in ((1, axis), (2, size)):
+            rows[row].append(wrap(np.full(flat.shape, value, np.int32)))
+    every = concatenate(*failed, dimension=0)
+    return _any(every), first_failed(every, [concatenate(*r, dimension=0) for r in rows])
+
+
+def _looks(e: Equation, wanted: Categories) -> list[tuple[Site, Look]]:
+    """What is looked at by itself in an equation that holds no program."""
+    name = e.op.name
+    found: list[tuple[Site, Look]] = []
+    makes_floats = any(v.type.dtype in dtypes.FLOAT or v.type.dtype in dtypes.COMPLEX for v in e.outputs)
+    if name == "div" and DivisionByZeroError in wanted and e.outputs[0].type.size:
+        found.append((Site(DivisionByZeroError, "division by zero", (), source=e.source), _divided))
+    if NaNError in wanted and makes_floats and (name not in _MOVES or name == "div"):
+        found.append((Site(NaNError, f"nan generated by primitive: {name}.", (), source=e.source), _made_nan))
+    columns = _columns(e) if OOBError in wanted else None
+    if columns is not None:
+        shape = str(e.inputs[0].type.shape).replace("{", "{{").replace("}", "}}")
+        text = f"out-of-bounds indexing for array of shape {shape}: "
+        text += "index {} is out of bounds for axis {} with size {}. "
+        found.append((Site(OOBError, text, (_INT,) * 3, source=e.source), lambda xs, _: _outside(columns(xs))))
+    return found
+
+
+def _columns(e: Equation) -> Callable[[Sequence[Array]], list[tuple[Array, int, int, int]]] | None:
+    """How the indices of a slice, gather or scatter are found among its operands."""
+    name = e.op.name
+    if not name.startswith(("dynamic_", "gather", "scatter")):
+        return None
+    shape = e.inputs[0].type.shape
+    if name in ("dynamic_slice", "dynamic_update_slice"):
+        first = 1 if name == "dynamic_slice" else 2
+        sizes = e.params["slice_sizes"] if first == 1 else e.inputs[1].type.shape
+        if not shape:
+            return None
+        return lambda xs: [(x, d, shape[d], shape[d] - sizes[d]) for d, x in enumerate(xs[first:])]
+    if name != "gather" and not name.startswith("scatter"):
+        return None
+    n = e.params["dimension_numbers"]
+    if name == "gather":
+        axes, window = n.start_index_map, dict(enumerate(e.params["slice_sizes"]))
+        indices = 1
+    else:
+        axes, indices = n.scatter_dims_to_operand_dims, 1
+        hidden = (*n.inserted_window_dims, *n.operand_batching_dims)
+        updates = e.inputs[2].type.shape
+        rest = iter(updates[d] for d in n.update_window_dims)
+        window = {d: 1 if d in hidden else next(rest) for d in range(len(shape))}
+    if not axes or not e.inputs[indices].type.size:
+        return None
+
+    def columns(xs: Sequence[Array]) -> list[tuple[Array, int, int, int]]:
+        table = xs[indices]
+        at = [_column(table, k) for k in range(len(axes))]
+        return [(x, d, shape[d], shape[d] - window[d]) for x, d in zip(at, axes, strict=True)]
+
+    return columns
+
+
+def _column(table: Array, k: int) -> Array:
+    from nxjax.ops.slicing import slice
+
+    start = (*(0 for _ in table.shape[:-1]), k)
+    limit = (*table.shape[:-1], k + 1)
+    return slice(table, start_indices=start, limit_indices=limit, strides=(1,) * table.ndim)
+
+
+# --- the walk ---
+
+
+@final
+class Step(NamedTuple):
+    """An equation: where its sites begin among the program's, what is looked at, the plans of what it holds."""
+
+    equation: Equation
+    start: int
+    looks: tuple[tuple[Site, Look], ...]
+    inner: tuple[Plan, ...]
+
+
+@final
+class Plan(NamedTuple):
+    program: Program
+    steps: tuple[Step, ...]
+    sites: tuple[Site, ...]
+
+
+def planned(program: Program, wanted: Categories) -> Plan:
+    """Everything in ``program`` that is looked at."""
+    return program.derive(("checkify", wanted), lambda: _planned(program, wanted))
+
+
+def _planned(program: Program, wanted: Categories) -> Plan:
+    sites: list[Site] = []
+    steps: list[Step] = []
+    for e in program.equations:
+        start = len(sites)
+        looks: list[tuple[Site, Look]] = []
+        inner: tuple[Plan, ...] = ()
+        if e.op is check_op:
+            site: Site = e.params["callback"]
+            if site.kinds() & wanted:
+                sites.append(site)
+            else:
+                start = -1
+        elif e.op.nested:
+            held: Sequence[Program] = list(e.programs()) if e.op.name in _RULES else ()
+            if "program" in e.params:  # beside it, a custom rule may hold further ones
+                held = held[:1] and [e.params["program"]]
+            inner = tuple(planned(p, wanted) for p in held)
+            sites += [s for p in inner for s in p.sites]
+            e = e.replaced(e.inputs, e.outputs, _without_checks(e.params))
+        else:
+            looks = _looks(e, wanted)
+            sites += [s for s, _ in looks]
+        steps.append(Step(e, start, tuple(looks), inner if len(sites) > start else ()))
+    return Plan(program, tuple(steps), tuple(sites))
+
+
+def _without_checks(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters whose programs check nothing."""
+
+    def stripped(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(stripped(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(value, Program) or not value.effect:
+            return value
+        equations = [
+            e.replaced(e.inputs, e.outputs, _without_checks(e.params)) if e.op.nested else e
+            for e in value.equations
+            if e.op is not check_op
+        ]
+        return Program(value.inputs, equations, value.outputs, value.constvars, value.values, value.name)
+
+    return {k: stripped(v) for k, v in params.items()} if any(p.effect for p in held_programs(params)) else params
+
+
+def walk(plan: Plan, args: Sequence[Array], state: State, base: int) -> tuple[list[Array], State]:
+    """The results of the plan's program, and what happened; its first site has the code ``base``."""
+    program = plan.program
+    env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
+    env.update(zip(program.constvars, program.values, strict=True))
+    for step in plan.steps:
+        e = step.equation
+        xs = [env[v] if isinstance(v, Var) else v.value for v in e.inputs]
+        with replaying(e.scope, e.source):
+            if e.op is check_op:
+                if step.start >= 0:
+                    state = state.noted(step.start, base + step.start, not_(xs[0]), xs[1:])
+                continue
+            if step.inner:
+                ys, state = _inside(step, xs, state, base)
+            else:
+                y = e.op(*xs, **e.params)
+                ys = list(y) if e.op.multi else [y]
+            for i, (_, look) in enumerate(step.looks, step.start):
+                state = state.noted(i, base + i, *look(xs, ys))
+        env.update(zip(e.outputs, ys, strict=True))
+    return [env[v] if isinstance(v, Var) else v.value for v in program.outputs], state
+
+
+def _inside(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    """An equation whose programs are looked into."""
+    name, start = step.equation.op.name, step.start
+    count = sum(len(p.sites) for p in step.inner)
+    ys, part = _RULES[name](step, xs, state.part(start, count), base + start)
+    return ys, state.joined(start, part)
+
+
+def _call(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    return walk(step.inner[0], xs, state, base)
+
+
+def _custom(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    # Its results are its own, with its own derivative; the function is looked into beside it.
+    e = step.equation
+    _, state = walk(step.inner[0], [stop_gradient(x) for x in xs], state, base)
+    return list(e.op(*xs, **e.params)), state
+
+
+def _jit(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    (plan,) = step.inner
+    leaves, structure = tree.flatten(state)
+
+    def flat(*given: Array) -> Sequence[Array]:
+        ys, after = walk(plan, given[len(leaves) :], tree.unflatten(structure, given[: len(leaves)]), base)
+        return [*tree.leaves(after), *ys]
+
+    name = f"checkify({step.equation.params['name']})"
+    opened, consts = stage(flat, [x.type for x in (*leaves, *xs)], name).close_over()
+    out = jit_call(*consts, *leaves, *xs, program=opened, name=name)
+    return list(out[len(leaves) :]), tree.unflatten(structure, out[: len(leaves)])
+
+
+def _scan(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    p, (plan,) = step.equation.params, step.inner
+    a, b = p["num_consts"], p["num_carry"]
+    consts, carry, sequences = xs[:a], xs[a : a + b], xs[a + b :]
+
+    def body(held: Any, rows: Sequence[Array]) -> tuple[Any, Any]:
+        before, old = held
+        ys, after = walk(plan, [*consts, *old, *rows], before, base)
+        return (after, tuple(ys[:b])), tuple(ys[b:])
+
+    (after, last), ys = scan(
+        body,
+        (state, tuple(carry)),
+        tuple(sequences),
+        length=p["length"],
+        reverse=p["reverse"],
+        unroll=p["unroll"],
+    )
+    return [*last, *ys], after
+
+
+def _while(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    p = step.equation.params
+    # Plans are in the order of the parameters.
+    order = [k for k, v in p.items() if isinstance(v, Program)]
+    starts = dict(zip(order, (0, len(step.inner[0].sites)), strict=True))
+    plans = dict(zip(order, step.inner, strict=True))
+    a, b = p["cond_nconsts"], p["body_nconsts"]
+    cond_consts, body_consts, carry = xs[:a], xs[a : a + b], xs[a + b :]
+
+    def run(name: str, args: Sequence[Array], before: State) -> tuple[list[Array], State]:
+        plan, start = plans[name], starts[name]
+        ys, part = walk(plan, args, before.part(start, len(plan.sites)), base + start)
+        return ys, before.joined(start, part)
+
+    def holds(before: State, values: Sequence[Array]) -> tuple[Array, State]:
+        (keep,), after = run("cond", [*cond_consts, *values], before)
+        return keep, after
+
+    def turn(held: Any) -> Any:
+        _, before, old = held
+        ys, after = run("body", [*body_consts, *old], before)
+        keep, after = holds(after, ys)
+        return keep, after, tuple(ys)
+
+    keep, state = holds(state, carry)
+    _, state, last = while_loop(lambda held: held[0], turn, (keep, state, tuple(carry)))
+    return list(last), state
+
+
+def _cond(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    index, operands = xs[0], xs[1:]
+    starts = np.cumsum([0, *(len(p.sites) for p in step.inner)]).tolist()
+
+    def branch(i: int, before: State) -> tuple[list[Array], State]:
+        plan = step.inner[i]
+        ys, part = walk(plan, operands, before.part(starts[i], len(plan.sites)), base + starts[i])
+        return ys, before.joined(starts[i], part)
+
+    if index.ndim:
+        # One choice per element of a batch: every branch runs, and what is chosen is not known of a check.
+        columns: list[list[Array]] = []
+        for i in range(len(step.inner)):
+            ys, state = branch(i, state)
+            columns.append(ys)
+        return [choose(index, column) for column in zip(*columns, strict=True)], state
+    ys, state = switch(index, [functools.partial(branch, i) for i in range(len(step.inner))], state)
+    return list(ys), state
+
+
+_RULES: Final[dict[str, Callable[..., tuple[list[Array], State]]]] = {
+    "jit": _jit,
+    "checkpoint": _call,
+    "custom_jvp_call": _custom,
+    "custom_vjp_call": _custom,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}
+
+
+@boundary
+def checked(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], wanted: Categories
+) -> tuple[tuple[Site, ...], State, Any]:
+    """``fun``'s result, with what happened at the sites that it has."""
+    leaves, in_def = tree.flatten((args, kwargs))
+    values = [as_value(x, "checkify") for x in leaves]
+    out_defs: list[Any] = []
+
+    def flat(*xs: Array) -> Sequence[Any]:
+        positional, named = tree.unflatten(in_def, xs)
+        found, out_def = tree.flatten(fun(*positional, **named))
+        out_defs.append(out_def)
+        return found
+
+    program = stage(flat, [x.type for x in values], getattr(fun, "__name__", ""))
+    plan = planned(program, wanted)
+    ys, state = walk(plan, values, nothing(plan.sites), 0)
+    return plan.sites, state, tree.unflatten(out_defs[-1], ys)
