@@ -6,12 +6,16 @@ import importlib as _importlib
 from typing import Any as _Any
 
 _FILES = {
-    "bessels": "i0 i0e i1 i1e",
+    "bessels": "bessel_jn i0 i0e i1 i1e",
     "entropies": "entr expit kl_div logit rel_entr xlog1py xlogy",
-    "errs": "erf erfc erfinv log_ndtr ndtr ndtri",
-    "gammas": "beta betaln boxcox boxcox1p comb digamma factorial gamma gammaln gammasgn loggamma multigammaln poch "
-    "polygamma zeta",
+    "errs": "erf erfc erfinv log_ndtr ndtr ndtri owens_t",
+    "faddeeva": "dawsn erfcx wofz",
+    "gammas": "bernoulli beta betaln boxcox boxcox1p comb digamma factorial gamma gammaln gammasgn loggamma "
+    "multigammaln poch polygamma zeta",
+    "harmonics": "sph_harm_y",
+    "hypergeometric": "hyp1f1 hyp2f1",
     "incomplete": "betainc gammainc gammaincc",
+    "integrals": "exp1 expi expn fresnel sici spence",
     "reductions": "log_softmax logsumexp softmax",
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names.split()}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,34 +14,87 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError
 from nxjax.numpy.promotion import inexact_operands, promote_inexact, static_int, value
 from nxjax.ops import special as ops
-from nxjax.ops.elementary import exp, log
+from nxjax.ops.elementary import exp, log, log1p
+from nxjax.scipy.special.operands import differentiable, reals, slope_of, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.transforms.custom_jvp import custom_jvp
+
+_refuses = functools.partial(reals, error=DtypeError)
+_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+# B_2k / (2k (2k - 1)), the coefficients of Stirling's series (DLMF 5.11.1).
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400, 43867 / 244188)
 
 
-def _real(name: str, *xs: Any) -> list[Array]:
-    """Float operands, broadcast; complex ones are refused."""
-    found = inexact_operands(name, *xs)
-    if found[0].dtype in dtypes.COMPLEX:
-        raise DtypeError(f"{name}: does not take complex input", got=found[0].type, expected="float")
-    return found
+def _stirling(x: Array) -> Array:
+    """log gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, for x of at least 8."""
+    r = 1 / x
+    square = r * r
+    total = r * 0 + _STIRLING[-1]
+    for c in reversed(_STIRLING[:-1]):
+        total = total * square + c
+    return total * r
+
+
+def _complex_loggamma(z: Array) -> Array:
+    x, y = jnp.real(z), abs(jnp.imag(z))  # log gamma(conj z) = conj log gamma(z)
+    reflect = x < 0.5
+    one, zero, i = (z.dtype.type(c) for c in (1, 0, 1j))
+    upper = x + i * y
+    w = jnp.where(reflect, one - upper, upper)
+    # The recurrence (DLMF 5.5.1) upwards; with Re w > 0 a product of two has its principal logarithm.
+    logs = zero
+    for k in range(0, 8, 2):
+        logs = logs + log((w + k) * (w + (k + 1)))
+    far = w + 8
+    value = (far - 0.5) * log(far) - far + _LOG_ROOT_2PI + _stirling(far) - logs
+    # The reflection formula (5.5.3). sin(pi z) = i/2 exp(-i pi z) (1 - exp(2 i pi z)), whose last factor stays in the
+    # right half plane for Im z > 0, so that the sum of principal logarithms is the analytic continuation.
+    theta = 2 * math.pi * (x - jnp.round(x))
+    decay = exp(-2 * math.pi * y)
+    half = jnp.sin(theta / 2)
+    factor = (-jnp.expm1(-2 * math.pi * y) + 2 * decay * half * half) - i * (decay * jnp.sin(theta))
+    factor = jnp.where(reflect, factor, one)
+    turned = math.log(2 * math.pi) - log(factor) + math.pi * (i * upper - 0.5 * i) - value
+    value = jnp.where(reflect, turned, value)
+    return jnp.where(jnp.signbit(jnp.imag(z)), jnp.conj(value), value)
+
+
+def _guarded(function: Callable[[Array], Array], z: Array) -> Array:
+    """NaN at the poles and where either part is NaN, which the derivative does not see."""
+    x, y = jnp.real(z), jnp.imag(z)
+    bad = jnp.isnan(x) | jnp.isnan(y) | ((y == 0) & (x <= 0) & (x == jnp.floor(x)))
+    return jnp.where(bad, z.dtype.type(complex(math.nan, math.nan)), function(jnp.where(bad, z.dtype.type(1), z)))
 
 
 def gammaln(x: Any, /) -> Array:
     """log |gamma(x)|"""
-    (v,) = _real("gammaln", x)
+    (v,) = _refuses("gammaln", x)
     return ops.lgamma(v)
 
 
 def loggamma(x: Any, /) -> Array:
-    """log gamma(x) for x > 0; NaN for negative x."""
-    (v,) = _real("loggamma", x)
+    """The principal branch of log gamma(x) (DLMF 5.2.1): cut along the negative real axis.
+
+    Args:
+        x: real or complex array of any shape; integers become float.
+
+    Returns:
+        Array of the shape and dtype of ``x``; NaN for real x < 0 and at complex poles. For complex x within 1e-14
+        (complex128) or 2e-6 (complex64) of max(1, |x|).
+
+    >>> print(loggamma(1.0 + 1.0j))
+    (-0.65092325-0.30164033j)
+    """
+    (v,) = inexact_operands("loggamma", x)
+    if v.dtype in dtypes.COMPLEX:
+        return _guarded(_complex_loggamma, v)
     return jnp.where(v > 0, ops.lgamma(v), np.nan)
 
 
 def gammasgn(x: Any) -> Array:
     """The sign of gamma(x); NaN at negative integers."""
-    (v,) = _real("gammasgn", x)
+    (v,) = _refuses("gammasgn", x)
     down = jnp.floor(v)
     sign = jnp.where(jnp.mod(down, 2) == 0, 1.0, -1.0)
     negative = jnp.where(v == down, np.nan, sign)
@@ -49,18 +105,27 @@ def gammasgn(x: Any) -> Array:
 
 
 def gamma(x: Any) -> Array:
-    """The gamma function, (x - 1)! at positive integers.
+    """The gamma function, (x - 1)! at positive integers (DLMF 5.2.1).
 
-    >>> round(float(gamma(5.0)), 3)
-    24.0
+    Args:
+        x: real or complex array of any shape; integers become float.
+
+    Returns:
+        Array of the shape and dtype of ``x``; +-inf at +-0, NaN at negative integers and -inf.
+
+    >>> import nxjax as nx
+    >>> print(gamma(nx.array([0.5, 1.0, 5.0])).round(3))
+    [ 1.772  1.    24.   ]
     """
-    (v,) = _real("gamma", x)
+    (v,) = inexact_operands("gamma", x)
+    if v.dtype in dtypes.COMPLEX:
+        return _guarded(lambda z: exp(_complex_loggamma(z)), v)
     return gammasgn(v) * exp(ops.lgamma(v))
 
 
 def digamma(x: Any, /) -> Array:
     """The derivative of `gammaln`."""
-    (v,) = _real("digamma", x)
+    (v,) = _refuses("digamma", x)
     return ops.digamma(v)
 
 
@@ -68,27 +133,154 @@ def polygamma(n: Any, x: Any) -> Array:
     """The ``n``-th derivative of `digamma`; ``n`` is an integer array."""
     if value(n, "polygamma").dtype not in dtypes.INTEGER:
         raise DtypeError("polygamma: n is an integer", got=value(n, "polygamma").type)
-    return ops.polygamma(*_real("polygamma", n, x))
+    return ops.polygamma(*_refuses("polygamma", n, x))
+
+
+def _zeta_series(s: Array, q: Array) -> Array:
+    """Euler and Maclaurin's sum (DLMF 25.11.5), which can be differentiated in ``s``."""
+    terms = 8 if s.dtype.itemsize < 8 else 16
+    a = q + terms
+    power = a ** (-s)
+    total = power * (a / (s - 1) + 0.5)
+    for k in range(terms):
+        total = total + (q + k) ** (-s)
+    factor = s / a
+    for j in range(1, terms // 2 + 1):
+        total = total + float(_bernoulli(2 * j)[-1] / math.factorial(2 * j)) * factor * power
+        factor = factor * ((s + (2 * j - 1)) / a) * ((s + 2 * j) / a)
+    return total
+
+
+def _zeta_by_q(s: Array, q: Array) -> Array:
+    return -s * _zeta(s + 1, q)  # DLMF 25.11.17
+
+
+_zeta = differentiable(lambda s, q: ops.zeta(s, q), {0: slope_of(_zeta_series, 0), 1: _zeta_by_q})
 
 
 def zeta(x: Any, q: Any = None) -> Array:
-    """Hurwitz zeta function, the sum of 1 / (k + q)^x over k >= 0."""
+    """Hurwitz zeta function, the sum of 1 / (k + q)^x over k >= 0 (DLMF 25.11.1).
+
+    Args:
+        x: real array; NaN below 1, inf at 1.
+        q: real array; broadcasts with ``x``.
+
+    Returns:
+        Array of the common shape and float dtype, with derivatives of all orders in both.
+
+    Raises:
+        NotImplementedError: without ``q``, as in JAX.
+
+    >>> print(round(float(zeta(2.0, 1.0)), 6))
+    1.644934
+    """
     if q is None:
         raise NotImplementedError(
             "Riemann zeta function not implemented; pass q != None to compute the Hurwitz Zeta function."
         )
-    return ops.zeta(*_real("zeta", x, q))
+    return _zeta(*_refuses("zeta", x, q))
+
+
+@functools.cache
+def _bernoulli(n: int) -> tuple[Fraction, ...]:
+    """B_0, ..., B_n (DLMF 24.2.1), from the tangent numbers of Brent & Harvey, "Fast computation of Bernoulli, Tangent
+    and Secant numbers" (2013)."""
+    half = n // 2
+    tangent = [0, 1] + [0] * max(half - 1, 0)
+    for k in range(2, half + 1):
+        tangent[k] = (k - 1) * tangent[k - 1]
+    for k in range(2, half + 1):
+        for j in range(k, half + 1):
+            tangent[j] = (j - k) * tangent[j - 1] + (j - k + 2) * tangent[j]
+    found = [Fraction(1), Fraction(-1, 2)] + [Fraction(0)] * max(n - 1, 0)
+    for k in range(1, half + 1):
+        found[2 * k] = Fraction((-1) ** (k - 1) * 2 * k * tangent[k], 4**k * (4**k - 1))
+    return tuple(found[: n + 1])
+
+
+def bernoulli(n: int) -> Array:
+    """The Bernoulli numbers B_0, ..., B_n, with B_1 = -1/2 (DLMF 24.2.1).
+
+    Args:
+        n: static integer >= 0.
+
+    Returns:
+        Array ``[n + 1]`` of the default float dtype, rounded from the exact numbers; infinite where they overflow.
+
+    Raises:
+        ParameterError: for negative ``n``.
+
+    >>> print(bernoulli(4))
+    [ 1.         -0.5         0.16666667  0.         -0.03333334]
+    """
+    count = static_int("bernoulli", n)
+    if count < 0:
+        raise ParameterError("bernoulli: n must be a non-negative integer.", got=count)
+    most = 258  # the last that float64 holds
+    values = [float(b) for b in _bernoulli(min(count, most))]
+    # Beyond, every second is infinite, with alternating sign.
+    values += [
+        0.0 if k % 2 else math.copysign(math.inf, -1.0 if k % 4 == 0 else 1.0) for k in range(most + 1, count + 1)
+    ]
+    return jnp.asarray(np.asarray(values), jnp.result_type(float))
+
+
+def _betaln_value(a: Array, b: Array) -> Array:
+    low, high = jnp.minimum(a, b), jnp.maximum(a, b)
+    plain = ops.lgamma(low) + (ops.lgamma(high) - ops.lgamma(low + high))
+    # With Stirling's series in what is large (DLMF 5.11.1) the great terms cancel on paper.
+    large = (low > 0) & (high >= 8) & (high < np.inf)
+    u, v = jnp.where(large, low, 1), jnp.where(large, high, 8)
+    gap = _stirling(v) - _stirling(u + v)
+    one = ops.lgamma(u) + (gap - (u + v - 0.5) * log1p(u / v) - u * (log(v) - 1))
+    w = jnp.maximum(u, 8)
+    two = _stirling(w) + gap + _LOG_ROOT_2PI - (w - 0.5) * log1p(v / w) - v * log1p(w / v) - 0.5 * log(v)
+    return jnp.where(large, jnp.where(u >= 8, two, one), plain)
+
+
+@custom_jvp
+def _betaln(a: Array, b: Array) -> Array:
+    return widened(_betaln_value, a, b)
+
+
+_betaln.defjvps(
+    lambda t, y, a, b: t * (ops.digamma(a) - ops.digamma(a + b)),
+    lambda t, y, a, b: t * (ops.digamma(b) - ops.digamma(a + b)),
+)
 
 
 def betaln(a: Any, b: Any) -> Array:
-    """log |gamma(a) gamma(b) / gamma(a + b)|"""
-    a, b = _real("betaln", a, b)
-    return ops.lgamma(a) + ops.lgamma(b) - ops.lgamma(a + b)
+    """log |gamma(a) gamma(b) / gamma(a + b)| (DLMF 5.12.1), without cancellation for large operands.
+
+    Args:
+        a, b: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(betaln(2.0, 3.0)), 5))
+    -2.48491
+    """
+    a, b = _refuses("betaln", a, b)
+    return _betaln(a, b)
 
 
 def beta(a: Any, b: Any) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b)"""
-    a, b = _real("beta", a, b)
+    """gamma(a) gamma(b) / gamma(a + b) (DLMF 5.12.1).
+
+    Args:
+        a, b: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    Raises:
+        ParameterError: for complex operands.
+
+    >>> print(round(float(beta(2.0, 3.0)), 5))
+    0.08333
+    """
+    a, b = reals("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * exp(betaln(a, b))
 
 
@@ -96,24 +288,63 @@ def factorial(n: Any, exact: bool = False) -> Array:
     """n!, as a float; 0 for negative n."""
     if exact:
         raise NotImplementedError("factorial with exact=True")
-    (v,) = _real("factorial", n)
+    (v,) = _refuses("factorial", n)
     return jnp.where(v < 0, 0, exp(ops.lgamma(v + 1)))
 
 
+def _poch_value(z: Array, m: Array) -> Array:
+    return jnp.where(m == 0, 1, gamma(z + m) / gamma(z))
+
+
+@custom_jvp
+def _poch(z: Array, m: Array) -> Array:
+    return _poch_value(z, m)
+
+
+_poch.defjvps(
+    lambda t, y, z, m: t * ((ops.digamma(z + m) - ops.digamma(z)) * _poch(z, m)),
+    lambda t, y, z, m: t * (ops.digamma(z + m) * _poch(z, m)),
+)
+
+
 def poch(z: Any, m: Any) -> Array:
-    """Pochhammer symbol, gamma(z + m) / gamma(z)."""
-    z, m = _real("poch", z, m)
-    plain = gammasgn(z + m) * gammasgn(z) * exp(ops.lgamma(z + m) - ops.lgamma(z))
-    return jnp.where(m == 0, 1, plain)
+    """Pochhammer's symbol (z)_m = gamma(z + m) / gamma(z) (DLMF 5.2.5).
+
+    Args:
+        z, m: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype; 1 for m = 0.
+
+    Raises:
+        ParameterError: for complex operands.
+
+    >>> print(round(float(poch(2.0, 3.0)), 4))
+    24.0
+    """
+    z, m = reals("poch", z, m)
+    return _poch(z, m)
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
-    """The number of ways to choose ``k`` of ``N`` things."""
-    n, k = _real("comb", N, k)
+    """The number of ways to choose ``k`` of ``N`` things (DLMF 1.2.1), as a float.
+
+    Args:
+        N, k: real arrays, which broadcast; integers become float.
+        repetition: the same thing may be chosen again: the number for N + k - 1.
+
+    Returns:
+        Array of the common shape and float dtype; 0 for negative operands and k > N.
+
+    >>> print(round(float(comb(5, 2)), 3), round(float(comb(5, 2, repetition=True)), 3))
+    10.0 15.0
+    """
+    n, k = _refuses("comb", N, k)
     if repetition:
-        n = n + k - 1
+        return jnp.where((k == 0) & (n >= 0), 1.0, comb(n + k - 1, k))
     valid = (k <= n) & (n >= 0) & (k >= 0)
-    ways = exp(ops.lgamma(n + 1) - ops.lgamma(k + 1) - ops.lgamma(n - k + 1))
+    n, k = jnp.where(valid, n, 0), jnp.where(valid, k, 0)
+    ways = exp(ops.lgamma(n + 1) - ops.lgamma(k + 1) - ops.lgamma(n + 1 - k))
     return jnp.where(valid, ways, 0.0)
 
 
@@ -131,7 +362,7 @@ def multigammaln(a: Any, d: Any) -> Array:
 
 def boxcox(x: Any, lmbda: Any) -> Array:
     """(x^lmbda - 1) / lmbda, log x for lmbda = 0."""
-    x, power = _real("boxcox", x, lmbda)
+    x, power = _refuses("boxcox", x, lmbda)
     zero = power == 0
     safe = jnp.where(zero, 1, power)
     return jnp.where(zero, log(x), jnp.expm1(safe * log(x)) / safe)
@@ -139,7 +370,7 @@ def boxcox(x: Any, lmbda: Any) -> Array:
 
 def boxcox1p(x: Any, lmbda: Any) -> Array:
     """`boxcox` of 1 + x."""
-    x, power = _real("boxcox1p", x, lmbda)
+    x, power = _refuses("boxcox1p", x, lmbda)
     zero = power == 0
     safe = jnp.where(zero, 1, power)
     return jnp.where(zero, jnp.log1p(x), jnp.expm1(safe * jnp.log1p(x)) / safe)

@@ -1,0 +1,106 @@
+"""What the special functions share: their operands, narrow floats, and derivatives by the function's own recurrence."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import NxError, ParameterError
+from nxjax.numpy.promotion import inexact_operands
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.transforms.custom_jvp import custom_jvp
+from nxjax.transforms.jvp import jvp_flat
+
+
+def reals(name: str, *xs: Any, error: type[NxError] = ParameterError) -> list[Array]:
+    """Operands as floats of one dtype, broadcast; complex ones are refused with ``error``."""
+    found = inexact_operands(name, *xs)
+    if found[0].dtype in dtypes.COMPLEX:
+        raise error(f"{name}: does not take complex input", got=found[0].type, expected="float")
+    return found
+
+
+def widened(function: Callable[..., Any], *xs: Array) -> Any:
+    """``function`` in float32 at least: half floats have too few bits for what is in between."""
+    kind = xs[0].dtype
+    if kind.itemsize >= 4:
+        return function(*xs)
+    found = function(*(x.astype(dtypes.float32) for x in xs))
+    return tuple(y.astype(kind) for y in found) if isinstance(found, tuple) else found.astype(kind)
+
+
+def eps(x: Array) -> float:
+    """The distance from 1 to the next float of the dtype of ``x``."""
+    return float(dtypes.float_info(x.dtype).eps)
+
+
+def slope_of(function: Callable[..., Array], i: int) -> Callable[..., Array]:
+    """The derivative of ``function`` in operand ``i``, itself `differentiable`."""
+
+    def slope(*xs: Array) -> Array:
+        from nxjax import numpy as jnp
+
+        directions = [jnp.ones_like(x) if i == j else None for j, x in enumerate(xs)]
+        _, (found,) = jvp_flat(lambda *v: [function(*v)], xs, directions)
+        return jnp.zeros_like(xs[0]) if found is None else found
+
+    return differentiable(slope)
+
+
+def differentiable(
+    function: Callable[..., Array], slopes: Mapping[int, Callable[..., Array]] | None = None
+) -> Callable[..., Array]:
+    """``function`` of real operands, whose slopes are carried through its loops.
+
+    The slope in an operand is again such a function, so every order is there in forward and in reverse mode, where a
+    loop of unknown length alone has forward mode only. ``slopes`` gives those that have a closed form, by operand.
+    """
+    known = dict(slopes or {})
+
+    @functools.wraps(function)
+    def plain(*xs: Array) -> Array:
+        return function(*xs)
+
+    outer = custom_jvp(plain)
+
+    @functools.lru_cache(None)
+    def slope(i: int) -> Callable[..., Array]:
+        return known[i] if i in known else slope_of(function, i)
+
+    @outer.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        total: Any = 0
+        for i, t in enumerate(tangents):
+            total = total + t * slope(i)(*primals)
+        return outer(*primals), total
+
+    return outer
+
+
+def chebyshev(table: tuple[float, ...], t: Array) -> Array:
+    """The Chebyshev series with coefficients ``table`` at ``t`` in [-1, 1], by Clenshaw's recurrence (DLMF 3.11.16)."""
+    top = max(map(abs, table))
+    few = [k for k, c in enumerate(table) if abs(c) > 0.1 * eps(t) * top][-1]
+    twice = t + t
+    last, one = t * 0 + table[few], None
+    for c in reversed(table[1:few]):
+        last, one = twice * last + c if one is None else twice * last - one + c, last
+    return t * last + table[0] if one is None else t * last - one + table[0]
+
+
+def chebyshev_rows(rows: tuple[tuple[float, ...], ...], row: Array, t: Array) -> Array:
+    """`chebyshev` with the coefficients of that row of ``rows`` which the integer array ``row`` names."""
+    from nxjax import numpy as jnp
+
+    columns = np.asarray(rows, t.dtype).T
+    keep = [k for k, c in enumerate(columns) if np.max(np.abs(c)) > 0.1 * eps(t)][-1]
+    pick = lambda k: jnp.take(columns[k], row, axis=0)
+    twice = t + t
+    last, one = pick(keep), t * 0
+    for k in range(keep - 1, 0, -1):
+        last, one = twice * last - one + pick(k), last
+    return t * last - one + pick(0)
