@@ -28,17 +28,22 @@ NAMES = (
     "cpu_memory",
 )
 TABLE = "bars"  # made of rows of the others, so no part of "all"
+STANDARD = "array_api"  # needs a checkout of the standard's test suite
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=", ".join((TABLE, *NAMES)))
-    names = parser.parse_args().names or NAMES
-    if unknown := set(names) - {TABLE, *NAMES}:
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join((TABLE, *NAMES))}")
+    known = (TABLE, STANDARD, *NAMES)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(known))
+    parser.add_argument("--suite", default="", metavar="PATH", help=f"for {STANDARD}: a checkout of array-api-tests")
+    given = parser.parse_args()
+    names = given.names or NAMES
+    if unknown := set(names) - set(known):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     found: list[Figure] = []
     for name in names:
-        for figure in importlib.import_module(f"benchmarks.{name}").figures():
+        module = importlib.import_module(f"benchmarks.{name}")
+        for figure in module.figures(given.suite) if name == STANDARD else module.figures():
             if name != TABLE:
                 print(figure.line(), flush=True)
             found.append(figure)
