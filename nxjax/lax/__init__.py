@@ -8,8 +8,24 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-_PARTS = ("elementwise", "structural", "algebra", "control", "sharding")
+_PARTS = ("elementwise", "structural", "algebra", "control", "sharding", "products", "generators", "staging")
 _MODULES = ("linalg",)
+# Primitives that JAX names in `jax.lax.linalg`.
+_LINALG = frozenset(
+    f"{name}_p"
+    for name in [
+        "cholesky",
+        "eig",
+        "eigh",
+        "geqrf",
+        "householder_product",
+        "lu",
+        "lu_pivots_to_permutation",
+        "qr",
+        "svd",
+        "triangular_solve",
+    ]
+)
 
 
 def __getattr__(name: str) -> _Any:
@@ -21,6 +37,9 @@ def __getattr__(name: str) -> _Any:
             if name in module.__all__:
                 value = globals()[name] = getattr(module, name)
                 return value
+        if name.endswith("_p"):
+            value = globals()[name] = _importlib.import_module("nxjax.lax.primitives").find(name)
+            return value
     raise AttributeError(f"module 'nxjax.lax' has no attribute {name!r}")
 
 
@@ -28,4 +47,5 @@ def __dir__() -> list[str]:
     found = {*_MODULES}
     for part in _PARTS:
         found.update(_importlib.import_module(f"nxjax.lax.{part}").__all__)
+    found.update(n for n in _importlib.import_module("nxjax.lax.primitives").NAMES if n not in _LINALG)
     return sorted(found)

@@ -6,6 +6,7 @@ Knows dimension numbers, not layouts or devices. `Precision` lives here because 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
@@ -55,13 +56,21 @@ _PRECISIONS: Final = {
 PrecisionPair = tuple[Precision, Precision] | None
 
 
+def _is_algorithm(precision: Any) -> bool:
+    return (
+        isinstance(precision, str)
+        and re.fullmatch(r"(ANY_F8|B?F16|TF32|F32|F64)_.*_(B?F16|F32|F64|ANY)(_.*)?", precision) is not None
+    )
+
+
 def canonical_precision(precision: Any) -> PrecisionPair:
     """What users give as ``precision=`` (None, a member, its name, or a pair of them) as ops take it.
 
     >>> canonical_precision("highest") == (Precision.HIGHEST, Precision.HIGHEST)
     True
     """
-    if precision is None:
+    # An algorithm, or the name of one (`lax.DotAlgorithmPreset`), is met by full precision.
+    if precision is None or hasattr(precision, "accumulation_type") or _is_algorithm(precision):
         return None
     pair: Any = precision if isinstance(precision, (tuple, list)) else (precision, precision)
     try:

@@ -1,0 +1,12 @@
+"""`jax.extend`'s names that exist here."""
+
+import importlib as _importlib
+from typing import Any as _Any
+
+__all__ = ["core"]
+
+
+def __getattr__(name: str) -> _Any:
+    if name in __all__:
+        return _importlib.import_module(f"nxjax.extend.{name}")
+    raise AttributeError(f"module 'nxjax.extend' has no attribute {name!r}")
