@@ -199,9 +199,9 @@ class Op(ABC):
         y = self(*(as_value(x, self.name) for x in args), **given)
         return list(y) if self.multi else y
 
-    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What `bind` takes to repeat an equation with these parameters: no functions, and the parameters."""
-        return [], dict(params)
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """What `bind` takes to repeat an equation with these parameters."""
+        return dict(params)
 
     def _parameters(self) -> frozenset[str]:
         """The names of the parameters that `infer` spells out."""
@@ -243,6 +243,11 @@ class Linear:
 
     def __init__(self, type: ArrayType) -> None:
         self.type = type
+
+    @property
+    def aval(self) -> ArrayType:
+        """JAX's name for `type`."""
+        return self.type
 
     @property
     def shape(self) -> Shape:

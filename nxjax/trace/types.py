@@ -75,6 +75,21 @@ class ArrayType:
     def with_dtype(self, dtype: DType) -> ArrayType:
         return ArrayType(self.shape, dtype, False, self.vma)
 
+    # JAX's names.
+
+    def update(self, **changes: Any) -> ArrayType:
+        """This type with another ``shape``, ``dtype`` or ``weak_type``."""
+        shape, dtype = tuple(changes.get("shape", self.shape)), dtypes.as_dtype(changes.get("dtype", self.dtype))
+        return ArrayType(shape, dtype, bool(changes.get("weak_type", self.weak)), self.vma)
+
+    def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
+        """The type in a few letters; with the dtype's whole name unless ``short_dtypes``."""
+        name = dtypes.short_name(self.dtype) if short_dtypes else self.dtype.name
+        return f"{name}[{','.join(map(str, self.shape))}]"
+
+    def strip_weak_type(self) -> ArrayType:
+        return self.strong()
+
     def strong(self) -> ArrayType:
         return ArrayType(self.shape, self.dtype, False, self.vma) if self.weak else self
 
