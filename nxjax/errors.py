@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Final, final
 
@@ -23,11 +24,22 @@ _TRANSPARENT: Final = (os.path.join(_PACKAGE, "demo"), os.path.join(_PACKAGE, "t
 class Source:
     """A line of user code, held as code object and instruction so that keeping one costs no string work."""
 
-    __slots__ = ("code", "instruction")
+    __slots__ = ("code", "instruction", "note")
 
-    def __init__(self, code: CodeType, instruction: int) -> None:
+    def __init__(self, code: CodeType, instruction: int, note: str = "") -> None:
         self.code = code
         self.instruction = instruction
+        # What of this line it is, such as "the backward pass of log": only written where somebody debugs.
+        self.note = note
+
+    def noted(self, note: str) -> Source:
+        """The same line, with a note."""
+        return Source(self.code, self.instruction, note)
+
+    def shown(self) -> str:
+        """The line with its text."""
+        text = self.text
+        return f"{self}: {text}" if text else str(self)
 
     @property
     def file(self) -> str:
@@ -83,6 +95,7 @@ class NxError(Exception):
     """Base of every error nxjax raises on purpose.
 
     ``what`` says what is wrong and names the op or transform; ``got``, ``expected`` and ``fix`` are one line each.
+    ``more`` are further lines, with their labels.
     """
 
     def __init__(
@@ -93,8 +106,10 @@ class NxError(Exception):
         expected: object = None,
         fix: str | None = None,
         source: Source | None = None,
+        more: Sequence[tuple[str, object]] = (),
     ) -> None:
         self.what = what
+        self.more = tuple(more)
         self.got = got
         self.expected = expected
         self.fix = fix
@@ -103,16 +118,13 @@ class NxError(Exception):
 
     def _message(self) -> str:
         lines = [self.what]
-        rows = (("got", self.got), ("expected", self.expected), ("at", self._where()), ("fix", self.fix))
-        lines += [f"  {label + ':':<10}{value}" for label, value in rows if value is not None]
+        rows = (("got", self.got), ("expected", self.expected), ("at", self._where()), *self.more, ("fix", self.fix))
+        lines += [f"  {label + ':':<9} {value}" for label, value in rows if value is not None]
         lines.append(f"  {'docs:':<10}docs/errors.md#{type(self).__name__.lower()}")
         return "\n".join(lines)
 
     def _where(self) -> str | None:
-        if self.source is None:
-            return None
-        text = self.source.text
-        return f"{self.source}: {text}" if text else str(self.source)
+        return None if self.source is None else self.source.shown()
 
 
 class ShapeError(NxError, TypeError, ValueError):
@@ -131,7 +143,15 @@ class ParameterError(NxError, ValueError, TypeError):
     """A static parameter with a value the op or transform cannot take."""
 
 
-class ConcretizationTypeError(NxError, TypeError):
+class JAXTypeError(NxError, TypeError):
+    """JAX's base of errors about traced values and keys."""
+
+
+class JAXIndexError(NxError, IndexError):
+    """JAX's base of errors about indices."""
+
+
+class ConcretizationTypeError(JAXTypeError):
     """A traced value was used where Python needs a concrete one."""
 
 
@@ -147,12 +167,45 @@ class TracerArrayConversionError(ConcretizationTypeError):
     """A traced value handed to NumPy or another library."""
 
 
-class NonConcreteBooleanIndexError(ConcretizationTypeError, IndexError):
+class NonConcreteBooleanIndexError(ConcretizationTypeError, JAXIndexError):
     """Indexing with a traced boolean mask: the result's shape would depend on values."""
 
 
-class UnexpectedTracerError(NxError, TypeError):
+class UnexpectedTracerError(JAXTypeError):
     """A traced value that outlived the function it was traced in."""
+
+
+class LeakedTracerError(UnexpectedTracerError):
+    """`checking_leaks` found traced values that somebody holds after their function has returned."""
+
+
+class NonFiniteError(NxError, FloatingPointError):
+    """`debug_nans` or `debug_infs` found a NaN, or an infinity.
+
+    Attributes:
+        op: the name of the op that made the first; empty where it came in from outside.
+        index: where in the op's result the first is.
+    """
+
+    op: str = ""
+    index: tuple[int, ...] = ()
+
+    def say(self, label: str, text: str) -> None:
+        """Add a line to the message."""
+        self.more = (*self.more, (label, text))
+        self.args = (self._message(),)
+
+
+class KeyReuseError(JAXTypeError):
+    """`debug_key_reuse` found a random key that is used twice."""
+
+
+class TypePromotionError(DtypeError, ValueError):
+    """Operands whose dtypes have no common one, or differ while ``numpy_dtype_promotion`` is "strict"."""
+
+
+class TransformDisabledError(NxError, RuntimeError):
+    """Something was traced under ``no_tracing``, or run under ``no_execution``."""
 
 
 class TreeError(NxError, ValueError, TypeError):
@@ -245,7 +298,7 @@ class ProcessLostError(ExecutionError):
     """Another of the processes that compute together has died, ended with an error or does not answer."""
 
 
-class ProgramError(NxError, ValueError):
+class ProgramError(NxError, ValueError, TypeError):
     """A Program that is not well formed, or a text that is not a Program."""
 
 
@@ -259,3 +312,7 @@ class KernelError(NxError, ValueError):
 
 # JAX's name for a failure of compiled code.
 JaxRuntimeError = ExecutionError
+# JAX's name for a program that is not well formed.
+JaxprTypeError = ProgramError
+# JAX's name for what cannot be said of symbolic sizes: here every use of one is a `LoweringError`.
+InconclusiveDimensionOperation = LoweringError

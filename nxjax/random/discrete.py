@@ -12,6 +12,7 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.promotion import as_axis, promote_inexact
 from nxjax.ops.base import like
 from nxjax.ops.elementary import log, log1p
+from nxjax.ops.random import random_clone
 from nxjax.ops.rounding import floor
 from nxjax.ops.select import select_n
 from nxjax.random.continuous import standard_gumbel
@@ -125,7 +126,7 @@ def _poisson(key: Array, lam: Array, *, shape: Shape, dtype: DType) -> Array:
     small = (lam != lam) | (lam < 10)
     steps = int(dtypes.integer_info(dtype).max)
     counted = _poisson_by_products(key, select_n(small, like(lam, 0), lam), shape, dtype, steps)
-    rejected = _poisson_by_rejection(key, select_n(small, lam, like(lam, 1e5)), shape, dtype, steps)
+    rejected = _poisson_by_rejection(random_clone(key), select_n(small, lam, like(lam, 1e5)), shape, dtype, steps)
     drawn = select_n(small, rejected, counted)
     return select_n(lam == 0, drawn, like(drawn, 0))
 
@@ -216,7 +217,7 @@ def _binomial(key: Array, count: Array, p: Array, *, shape: Shape, dtype: DType)
     steps = np.iinfo(np.int32).max
     summed = _binomial_by_sums(key, select_n(few, like(count, 0), count), q, shape, dtype, steps)
     rejected = _binomial_by_rejection(
-        key, select_n(few, count, like(count, 1e4)), select_n(few, q, like(q, 0.5)), shape, dtype, steps
+        random_clone(key), select_n(few, count, like(count, 1e4)), select_n(few, q, like(q, 0.5)), shape, dtype, steps
     )
     drawn = select_n(few, rejected, summed)
     invalid = q_negative | q_nan | no_count

@@ -14,6 +14,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Trace, current_trace
 from nxjax.trace.dtypes import DType
+from nxjax.trace.scope import NOWHERE, current_scope, replaying
 from nxjax.trace.stage import StageTrace
 from nxjax.trace.types import Shape
 from nxjax.transforms.jit import jit
@@ -29,8 +30,15 @@ def compiled(function: F) -> F:
     """
     parameters = inspect.signature(function).parameters.values()
     static = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-    whole = jit(function, static_argnames=static)
-    inlined = jit(function, static_argnames=static, inline=True)
+
+    @functools.wraps(function)
+    def unlined(*args: Any, **kwargs: Any) -> Any:
+        # It is staged once for many callers: their own lines, not the first one's.
+        with replaying(current_scope(), NOWHERE):
+            return function(*args, **kwargs)
+
+    whole = jit(unlined, static_argnames=static)
+    inlined = jit(unlined, static_argnames=static, inline=True)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Self, final
 
 import numpy as np
 
@@ -286,13 +286,46 @@ def _no_execute(op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
     raise NxError(f"{op.name}: no executor is installed", fix="import nxjax before using its parts")
 
 
+class Watcher(Protocol):
+    """Looks at everything that runs, while somebody debugs."""
+
+    def execute(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        """As the hook of `install_execute`, which `unwatched` gives."""
+        ...
+
+    def call(
+        self, program: Any, args: Sequence[Array], run: Callable[[], Any], name: str, names: Sequence[str] = ()
+    ) -> Any:
+        """The results of ``run()``, which computes ``program`` of ``args``; ``names`` are those of the last ones."""
+        ...
+
+
 _execute: Callable[[Op, Sequence[Array], dict[str, Any]], Any] = _no_execute
+_unwatched = _execute
+_watcher: Watcher | None = None
 
 
 def install_execute(hook: Callable[[Op, Sequence[Array], dict[str, Any]], Any]) -> None:
     """Say how the outermost trace computes. Called once, by the package's ``__init__``."""
-    global _execute
-    _execute = hook
+    global _execute, _unwatched
+    _unwatched = hook
+    _execute = hook if _watcher is None else _watcher.execute
+
+
+def install_watcher(watcher: Watcher | None) -> None:
+    """Have everything that runs from now on pass by ``watcher``; None: by nobody, which costs nothing."""
+    global _execute, _watcher
+    _watcher = watcher
+    _execute = _unwatched if watcher is None else watcher.execute
+
+
+def the_watcher() -> Watcher | None:
+    return _watcher
+
+
+def unwatched() -> Callable[[Op, Sequence[Array], dict[str, Any]], Any]:
+    """What `install_execute` was given."""
+    return _unwatched
 
 
 _compiler: Callable[[], Any] | None = None

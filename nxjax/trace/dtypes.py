@@ -13,8 +13,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from nxjax.config import config
-from nxjax.errors import DtypeError
+from nxjax.config import config, watch
+from nxjax.errors import DtypeError, TypePromotionError
 
 DType = np.dtype[Any]
 
@@ -172,7 +172,7 @@ def _promote(pairs: tuple[tuple[DType, bool], ...], x64: bool) -> tuple[DType, b
     common = frozenset.intersection(*(_upper(n, x64) for n in nodes))
     least = [n for n in common if common <= _upper(n, x64)]
     if not least:
-        raise DtypeError(
+        raise TypePromotionError(
             "promotion: no common dtype",
             got=", ".join(map(_describe, pairs)),
             fix="cast one operand, e.g. x.astype(nx.float32)",
@@ -187,6 +187,33 @@ def _promote(pairs: tuple[tuple[DType, bool], ...], x64: bool) -> tuple[DType, b
     return (widest if candidates else default), True
 
 
+@lru_cache(4096)
+def _promote_strictly(pairs: tuple[tuple[DType, bool], ...], x64: bool) -> tuple[DType, bool]:
+    """As `_promote`, where Python scalars yield and nothing else changes its dtype."""
+    strong = dict.fromkeys(d for d, w in pairs if not w or d == bool_)
+    dtype, weak = _promote(pairs, x64) if len(strong) < 2 else (bool_, False)
+    if len(strong) > 1 or (strong and dtype not in strong):
+        raise TypePromotionError(
+            'promotion: dtypes differ, and numpy_dtype_promotion is "strict"',
+            got=", ".join(map(_describe, pairs)),
+            expected="equal dtypes, or Python scalars of the kind of the array",
+            fix="cast one operand, e.g. x.astype(y.dtype)",
+        )
+    return dtype, weak
+
+
+_rule = _promote
+
+
+def _choose_rule(setting: str) -> None:
+    global _rule
+    _rule = _promote_strictly if setting == "strict" else _promote
+
+
+watch("numpy_dtype_promotion", _choose_rule)
+_choose_rule(config.numpy_dtype_promotion)
+
+
 def promote(*pairs: tuple[DType, bool]) -> tuple[DType, bool]:
     """Least upper bound of (dtype, weak) pairs.
 
@@ -195,7 +222,7 @@ def promote(*pairs: tuple[DType, bool]) -> tuple[DType, bool]:
     >>> promote((bfloat16, False), (float32, True))[0].name
     'bfloat16'
     """
-    return _promote(pairs, config.enable_x64)
+    return _rule(pairs, config.enable_x64)
 
 
 def promote_types(a: Any, b: Any) -> DType:

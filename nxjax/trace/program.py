@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from os import PathLike
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -25,7 +26,7 @@ T = TypeVar("T")
 class Var:
     """A variable: a type and an identity."""
 
-    __slots__ = ("type",)
+    __slots__ = ("__weakref__", "type")
 
     def __init__(self, type: ArrayType) -> None:
         self.type = type
@@ -303,9 +304,33 @@ class Program(_Lazy):
         return to_text(self, source=source)
 
     def _repr_html_(self) -> str:
-        from nxjax.trace.text import to_html
+        from nxjax.trace.picture import to_html
 
         return to_html(self)
+
+    def to_svg(self) -> str:
+        """A picture of the program: boxes for equations, frames for named scopes, types on the edges.
+
+        One self-contained ``<svg>``. Programs that equations hold are boxes; draw theirs, or display this program in a
+        notebook to open them.
+
+        >>> import nxjax as nx
+        >>> nx.make_jaxpr(nx.sin)(1.0).to_svg()[:4]
+        '<svg'
+        """
+        from nxjax.trace.picture import to_svg
+
+        return to_svg(self)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the picture (``.svg``), the notebook's page (``.html``) or, under any other name, the text."""
+        from pathlib import Path
+
+        from nxjax.trace.picture import to_html, to_svg
+
+        file = Path(path)
+        made = {".svg": to_svg, ".html": lambda p: f'<!doctype html><meta charset="utf-8">{to_html(p)}'}
+        file.write_text(made.get(file.suffix, str)(self), "utf-8")
 
     def check(self) -> Program:
         """Raise `ProgramError` unless every rule of the language holds; gives the program back."""

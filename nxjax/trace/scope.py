@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from typing import Any, final
+from typing import Any, Final, final
 
 from nxjax.errors import Source, user_source
 
 _scope: ContextVar[str] = ContextVar("nxjax_scope", default="")
 # While a program is replayed, its equations keep the line they were first written on.
 _replayed: ContextVar[Source | None] = ContextVar("nxjax_source", default=None)
+# In place of a line: what is staged now is staged for many callers, and gets the line of each as it is replayed.
+NOWHERE: Final = Source((lambda: None).__code__, 0)
 
 current_scope = _scope.get
 
@@ -54,7 +56,8 @@ def named_call(fun: Any, *, name: str | None = None) -> Any:
 
 def current_source() -> Source | None:
     """The user's line now, or that of the equation being replayed."""
-    return _replayed.get() or user_source()
+    found = _replayed.get()
+    return user_source() if found is None else None if found is NOWHERE else found
 
 
 @final

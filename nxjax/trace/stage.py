@@ -107,4 +107,10 @@ def stage(
     tracers = [trace.input(t, n) for t, n in zip(types, names, strict=True)]
     with use(trace):
         outputs = [as_value(y, name or "result") for y in function(*tracers)]
-    return trace.finish(outputs)
+    program = trace.finish(outputs)
+    if config.check_tracer_leaks:
+        from nxjax.trace import leaks
+
+        del tracers, outputs
+        leaks.check(trace, name or "the traced function")
+    return program

@@ -19,11 +19,13 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Linear, Op, Tracer
 from nxjax.trace.program import Program, run
+from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.custom_jvp import CustomCall, CustomFunction, check_results, refuse_closed_over
 from nxjax.transforms.jvp import zero_tangent
 from nxjax.transforms.nested import Mask, picked, present, spread, to_front
+from nxjax.transforms.symbolic_zero import SymbolicZero, symbolic
 from nxjax.transforms.vmap import batched, vmap_flat
 
 P = ParamSpec("P")
@@ -40,6 +42,10 @@ class Forward:
 
     def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
         raise NotImplementedError
+
+    def knowing(self, perturbed: Mask) -> Forward:
+        """The rule when it is known which primals are being differentiated."""
+        return self
 
 
 @final
@@ -59,9 +65,9 @@ class CustomVjpCall(CustomCall):
         rule: Forward,
     ) -> tuple[Any, Any]:
         refuse_closed_over("custom_vjp", program, tangents, num_consts)
-        ys, residuals, pull = rule(primals[num_consts:])
-        check_results("custom_vjp", program, ys)
         mask = present(tangents[num_consts:])
+        ys, residuals, pull = rule.knowing(mask)(primals[num_consts:])
+        check_results("custom_vjp", program, ys)
         differentiable = tuple(dtypes.is_differentiable(y.dtype) for y in ys)
         found = custom_lin(
             *residuals,
@@ -127,7 +133,10 @@ class CustomLin(Op):
         pull: Pull,
         out_types: tuple[ArrayType, ...],
     ) -> Sequence[Array | None]:
-        filled = [zero_tangent(t) if ct is None else ct for ct, t in zip(cts, out_types, strict=True)]
+        if getattr(pull, "symbolic_zeros", False):
+            filled: list[Any] = symbolic(cts, out_types)
+        else:
+            filled = [zero_tangent(t) if ct is None else ct for ct, t in zip(cts, out_types, strict=True)]
         found = picked(pull(args[:num_residuals], filled), varying)
         return [
             *(None,) * num_residuals,
@@ -163,6 +172,9 @@ class BatchedForward(Forward):
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+    def knowing(self, perturbed: Mask) -> Forward:
+        return BatchedForward(self.rule.knowing(perturbed), self.size, self.dims, self.axis_name)
 
     def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
         store: list[Any] = []
@@ -222,20 +234,44 @@ class CustomVJPPrimal:
         self.perturbed = perturbed
 
 
+def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
+    """The values of a tree of `CustomVJPPrimal`, as ``fwd`` gets it with ``symbolic_zeros=True``.
+
+    >>> custom_vjp_primal_tree_values((CustomVJPPrimal(1.0), [CustomVJPPrimal(2.0, False)]))
+    (1.0, [2.0])
+    """
+
+    def value(x: Any) -> Any:
+        if not isinstance(x, CustomVJPPrimal):
+            raise TreeError("custom_vjp_primal_tree_values: a leaf is no CustomVJPPrimal", got=type(x).__name__)
+        return x.value
+
+    return tree.map(value, tree_of_primals)
+
+
 @final
 class _UserForward(Forward):
     """The user's ``fwd`` and ``bwd`` on flat arguments."""
 
-    def __init__(self, owner: custom_vjp, args: Sequence[Any], in_def: tree.TreeDef) -> None:
+    def __init__(
+        self, owner: custom_vjp, args: Sequence[Any], in_def: tree.TreeDef, perturbed: Mask | None = None
+    ) -> None:
         self.owner = owner
         self.args = args
         self.in_def = in_def
+        self.perturbed = perturbed
         self.__qualname__ = f"vjp of {owner.__name__}"
+
+    def knowing(self, perturbed: Mask) -> Forward:
+        if not self.owner.symbolic_zeros:
+            return self
+        return _UserForward(self.owner, self.args, self.in_def, perturbed)
 
     def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
         owner = self.owner
         assert owner.fwd is not None
-        leaves: Sequence[Any] = [CustomVJPPrimal(x) for x in primals] if owner.symbolic_zeros else primals
+        perturbed = self.perturbed or (True,) * len(primals)
+        leaves: Sequence[Any] = [*map(CustomVJPPrimal, primals, perturbed)] if owner.symbolic_zeros else primals
         rest = iter(tree.unflatten(self.in_def, leaves))
         n = len(self.args)
         nondiff = {i % n for i in owner.nondiff} if n else set[int]()
@@ -263,12 +299,14 @@ class _UserPull:
         self.y_def = y_def
         self.r_def = r_def
         self.types = types
+        self.symbolic_zeros = forward.owner.symbolic_zeros
 
     def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
         owner = self.forward.owner
         assert owner.bwd is not None
         static = [self.forward.args[i] for i in owner.nondiff]
-        found = owner.bwd(*static, tree.unflatten(self.r_def, residuals), tree.unflatten(self.y_def, cts))
+        with replaying(current_scope(), None):  # its lines are its own
+            found = owner.bwd(*static, tree.unflatten(self.r_def, residuals), tree.unflatten(self.y_def, cts))
         where = f"custom_vjp: bwd of {owner.__name__}"
         arguments = tree.unflatten(self.forward.in_def, list(range(len(self.types))))
         if isinstance(found, list):
@@ -305,7 +343,9 @@ class _UserPull:
 
 
 def _cotangent(ct: Any, type: ArrayType, where: str) -> Array | None:
-    if not dtypes.is_differentiable(type.dtype) or getattr(ct, "dtype", None) == dtypes.float0:
+    if isinstance(ct, SymbolicZero) or not dtypes.is_differentiable(type.dtype):
+        return None
+    if getattr(ct, "dtype", None) == dtypes.float0:
         return None
     value = as_value(ct, where)
     if value.shape == type.shape and value.dtype != type.dtype and value.type.weak:

@@ -14,20 +14,22 @@ import functools
 import inspect
 import types as python_types
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar, final, overload
 
 from nxjax.config import config
-from nxjax.errors import ParameterError, StaticArgumentError
+from nxjax.errors import ParameterError, StaticArgumentError, TransformDisabledError, user_source
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, PlacedArray, as_value, type_of
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
-from nxjax.trace.core import EVAL, Array, Tracer, current_trace
+from nxjax.trace.core import EVAL, Array, Tracer, current_trace, the_watcher
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, as_sharding
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
+from nxjax.transforms import retrace
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.jit_stages import Asked, Executable, Lowered, Repeated, Traced, the_compiler
 
@@ -59,8 +61,8 @@ class _Entry:
     """One traced type signature, and how it runs once that was needed."""
 
     __slots__ = (
-        "borrows", "calls", "consts", "direct", "donate", "flat", "opened", "out_tree", "places", "state", "traced",
-        "types", "way",
+        "borrows", "calls", "consts", "direct", "donate", "flat", "opened", "out_tree", "places", "record", "state",
+        "traced", "types", "way",
     )  # fmt: skip
 
     def __init__(self, traced: Traced, donate: tuple[int, ...], types: tuple[ArrayType, ...], state: Any) -> None:
@@ -73,6 +75,8 @@ class _Entry:
         self.opened, self.consts = traced.program.close_over()
         self.out_tree = traced.out_tree
         self.donate = tuple(i + len(self.consts) for i in donate)
+        # What `retrace` knows of this signature.
+        self.record: retrace.Signature | None = None
         # How direct calls run, once they did.
         self.way: _Way | None = None
         # A function that closes over tracers of a surrounding trace is good for that trace only.
@@ -96,7 +100,8 @@ class _Entry:
 
     def _way(self, device: Any) -> _Way:
         """How the next call runs. From the second on, what depends on consts alone was done before."""
-        executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
+        with retrace.compiling(self.record):
+            executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
         held = executable.holding(self.consts) if self.calls and self.consts else None
         if held is None:
             return _Way(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
@@ -109,7 +114,8 @@ class _Entry:
         found = self.places.get(key)
         if found is None:
             placement = self.traced.place(key)
-            found = self.places[key] = the_compiler().compile_placed(self.opened, placement, self.donate)
+            with retrace.compiling(self.record):
+                found = self.places[key] = the_compiler().compile_placed(self.opened, placement, self.donate)
         return found
 
     def alive(self) -> bool:
@@ -155,6 +161,7 @@ class Jitted(Generic[P, R]):
         self._recent: _Entry | None = None
         self._plans = None
         self.trace_count = 0
+        self.history: list[retrace.Signature] = []  # of traces, for `nx.explain_retrace`
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Self: ...
@@ -165,6 +172,11 @@ class Jitted(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<jit of {getattr(self.fun, '__qualname__', self.fun)}>"
+
+    def _repr_html_(self) -> str:
+        from nxjax.transforms.jit_pages import jitted_page
+
+        return jitted_page(self, [(entry.traced, key[2]) for key, entry in self._entries.items()])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the plans: they are this process's, and hold addresses."""
@@ -183,7 +195,7 @@ class Jitted(Generic[P, R]):
                 if entry.calls in _TOLD:
                     self._tell(entry, args, kwargs, args)
                 return tree.unflatten(entry.out_tree, out)
-        if config.disable_jit:
+        if config.mode is not None and config.disable_jit:
             return self.fun(*args, **kwargs)
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten((args, kwargs) if statics is None else self.dynamic(args, kwargs))
@@ -195,7 +207,9 @@ class Jitted(Generic[P, R]):
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, types, statics, state)
         trace = current_trace()
-        if trace is EVAL and entry.direct and _plain(values):
+        if state[-1] is not None and trace is EVAL and not entry.borrows and the_watcher() is not None:
+            out = self._watched(entry, values)
+        elif trace is EVAL and entry.direct and _plain(values):
             out = entry.run(values, self.device)
             if entry.calls in _TOLD:
                 self._tell(entry, args, kwargs, leaves, frozenset([name for name, _, _ in statics or ()]))
@@ -238,6 +252,22 @@ class Jitted(Generic[P, R]):
         )
 
     @boundary
+    def _watched(self, entry: _Entry, values: list[Any]) -> Sequence[Array]:
+        """The results, while somebody looks at everything that runs; arguments live until they have."""
+        watcher, inputs = the_watcher(), list[Any]([*entry.consts, *values])
+        assert watcher is not None
+        if entry.direct and _plain(values):
+            executable = the_compiler().compile(entry.opened, device=self.device)
+        else:
+            key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
+            executable = the_compiler().compile_placed(entry.opened, entry.traced.place(key))
+        names = entry.traced.asked.names or [f"argument {i}" for i in range(len(values))]
+        out = watcher.call(entry.opened, inputs, lambda: executable(inputs), self._name(), names)
+        for i in entry.donate:
+            inputs[i].delete()
+        return out
+
+    @boundary
     def _at_place(self, entry: _Entry, inputs: list[Any]) -> Sequence[Array]:
         out = entry.placed(inputs)(inputs)
         for i in entry.donate:
@@ -264,6 +294,7 @@ class Jitted(Generic[P, R]):
         """Forget every traced signature and its executable."""
         self._recent = self._plans = None
         self._entries.clear()
+        self.history.clear()
 
     def _cache_size(self) -> int:
         return len(self._entries)
@@ -312,7 +343,14 @@ class Jitted(Generic[P, R]):
         statics: Any,
         state: Any,
     ) -> _Entry:
+        if config.no_tracing:
+            raise TransformDisabledError(
+                f"jit: {self._name()} would be traced, and `no_tracing` is set",
+                got=", ".join(map(str, types)),
+                fix="call it with arguments of these types before, or see nx.explain_retrace(f)",
+            )
         self.trace_count += 1
+        begin = perf_counter()
         fixed = {name: value for name, _, value in statics or ()}
         out_trees: list[tree.TreeDef] = []
 
@@ -339,7 +377,16 @@ class Jitted(Generic[P, R]):
         donate = self._donated(args, kwargs)
         traced = Traced(program, treedef, out_trees[0], self, donate, Asked(ins, outs, names))
         entry = _Entry(traced, donate, types, state)
-        entry.flat = entry.direct and self._plain and not kwargs and len(args) == len(leaves) == treedef.num_nodes - 3
+        seconds = perf_counter() - begin
+        entry.record = retrace.Signature(names, types, treedef, statics, state, user_source(), entry.borrows, seconds)
+        retrace.remember(self, entry.record)
+        entry.flat = (
+            the_watcher() is None
+            and entry.direct
+            and self._plain
+            and not kwargs
+            and len(args) == len(leaves) == treedef.num_nodes - 3
+        )
         return entry
 
     def _ins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Sharding | None]:
@@ -403,7 +450,7 @@ def _plain(values: Sequence[Array]) -> bool:
 
 
 def _state() -> Any:
-    """What a program depends on besides its arguments; with jit disabled it is nothing that an entry has."""
+    """What a program depends on besides its arguments: ``mode``, which comes last, is None while nobody debugs."""
     return (
         axes_in_scope(),
         current_mesh(),
@@ -411,7 +458,7 @@ def _state() -> Any:
         config.enable_x64,
         config.executor,
         config.cpu_isa,
-        config.disable_jit,
+        config.mode,
     )
 
 

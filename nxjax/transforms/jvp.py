@@ -8,10 +8,11 @@ rest. A tangent that is None is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, final, overload
+from typing import Any, Final, Literal, TypeVar, final, overload
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.errors import DtypeError, ShapeError, TreeError
 from nxjax.ops import base
 from nxjax.ops.collectives import varying
@@ -19,9 +20,13 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
+from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
 
 R = TypeVar("R")
+
+# How notes of lines begin where somebody debugs (`Source.note`).
+DERIVATIVE: Final = "the derivative of "
 
 
 @final
@@ -56,7 +61,12 @@ class JVPTrace(Trace):
         primals = [x.primal if m else x for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
         tangents = [x.tangent if m else None for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
         with use(self.outer):
-            y, t = self.differentiate(op, primals, tangents, params)
+            if config.mode is None:
+                y, t = self.differentiate(op, primals, tangents, params)
+            else:
+                source = current_source()
+                with replaying(current_scope(), source and source.noted(DERIVATIVE + op.name)):
+                    y, t = self.differentiate(op, primals, tangents, params)
         if op.multi:
             return tuple(self.join(a, b) for a, b in zip(y, t, strict=True))
         return self.join(y, t)
@@ -98,6 +108,11 @@ def jvp_flat(
     with use(trace):
         ys = [as_value(y, "jvp") for y in function(*xs)]
     pairs = [trace.split(y) for y in ys]
+    if config.check_tracer_leaks:
+        from nxjax.trace import leaks
+
+        del xs, ys
+        leaks.check(trace, "the function under nx.jvp")
     return [y for y, _ in pairs], [t for _, t in pairs]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+from nxjax.config import config
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, current_trace, use
@@ -71,6 +72,11 @@ def linearize_flat(
     with use(trace):
         ys = [as_value(y, "linearize") for y in function(*xs)]
     pairs = [trace.split(y) for y in ys]
+    if config.check_tracer_leaks:
+        from nxjax.trace import leaks
+
+        del xs, ys
+        leaks.check(trace, "the function under nx.grad")
     varies = [t is not None for _, t in pairs]
     return [y for y, _ in pairs], tangent_trace.finish([t for _, t in pairs if t is not None]), varies
 

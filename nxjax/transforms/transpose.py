@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nxjax.config import config
 from nxjax.errors import DtypeError, GradientError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
@@ -19,6 +20,7 @@ from nxjax.trace.core import Array, Linear, current_trace
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
+from nxjax.transforms.jvp import DERIVATIVE
 
 
 def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
@@ -84,7 +86,10 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
                 source=e.source,
             )
         operands = [Linear(a.type) if isinstance(a, Var) and a in linear else value(a) for a in e.inputs]
-        with replaying(e.scope, e.source):
+        source = e.source
+        if source is not None and config.mode is not None:
+            source = source.noted(f"the backward pass of {source.note.removeprefix(DERIVATIVE) or e.op.name}")
+        with replaying(e.scope, source):
             in_cts = e.op.transpose(out_cts if e.op.multi else out_cts[0], *operands, **e.params)
             for a, ct in zip(e.inputs, in_cts, strict=True):
                 collect(a, ct)

@@ -10,16 +10,18 @@ import functools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, ParamSpec, TypeVar, final
+from weakref import WeakKeyDictionary
 
-from nxjax.errors import AxisSpecError, ShapeError
+from nxjax.config import config
+from nxjax.errors import AxisSpecError, NonFiniteError, ShapeError
 from nxjax.ops.base import move_batch
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
-from nxjax.trace.program import Program, axis_names
-from nxjax.trace.stage import stage
+from nxjax.trace.program import Program, Var, axis_names
+from nxjax.trace.stage import StageTracer, stage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +44,6 @@ class BatchTracer(Tracer):
         return "batched by nx.vmap"
 
 
-@final
 class BatchTrace(Trace):
     """Interprets ops on ``size`` elements; the axis may have a ``name``, and be cut along mesh axis ``spmd``."""
 
@@ -99,6 +100,57 @@ class BatchTrace(Trace):
         return y, None
 
 
+# Variables with dimensions that `vmap` has added, outermost first: (dimension, name of the axis). Kept while somebody
+# debugs, to say which element of a batch is meant.
+added_dims: WeakKeyDictionary[Var, tuple[tuple[int, Any], ...]] = WeakKeyDictionary()
+
+
+@final
+class NotingTrace(BatchTrace):
+    """Writes `added_dims`, and says in an error of a value which element of the batch has it."""
+
+    __slots__ = ()
+
+    def join(self, value: Array, dim: int | None) -> Array:
+        if dim is not None:
+            found, inner = [(dim, self.name)], value
+            while isinstance(inner, BatchTracer):
+                owner = inner.owner
+                found = [(d + (d >= inner.dim), name) for d, name in found]
+                found.insert(0, (inner.dim, owner.name if isinstance(owner, BatchTrace) else None))
+                inner = inner.value
+            if isinstance(inner, StageTracer):
+                added_dims[inner.variable] = tuple(found)
+        return super().join(value, dim)
+
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        try:
+            return super().process(op, args, params)
+        except NonFiniteError as error:
+            found = self._dim(op, args, params) if error.op == op.name else None
+            if found is None or found >= len(error.index):
+                raise
+            where = "vmap" if self.name is None else f"vmap {self.name!r}"
+            error.say(where, f"element {error.index[found]} of axis {found}")
+            raise
+
+    def _dim(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> int | None:
+        """The dimension in which the first result of ``op`` is batched."""
+        dims = [x.dim if isinstance(x, BatchTracer) and x.owner is self else None for x in args]
+        values = [x.value if isinstance(x, BatchTracer) and x.owner is self else x for x in args]
+        if not op.has("batch") or all(d is None for d in dims):
+            return None
+        found: list[Any] = []
+
+        def flat(*xs: Array) -> Sequence[Array]:
+            y, out = op.batch(self.size, xs, dims, **params)
+            found.append(out[0] if op.multi else out)
+            return y if op.multi else [y]
+
+        stage(flat, [x.type for x in values])
+        return found[0]
+
+
 def vmap_flat(
     function: Callable[..., Sequence[Any]],
     size: int,
@@ -108,7 +160,8 @@ def vmap_flat(
     spmd: Any = None,
 ) -> tuple[list[Array], list[int | None]]:
     """Results and their batch dimensions, in the current trace."""
-    trace = BatchTrace(current_trace(), size, name, spmd)
+    kind = BatchTrace if config.mode is None else NotingTrace
+    trace = kind(current_trace(), size, name, spmd)
     xs = [trace.join(x, d) for x, d in zip(args, dims, strict=True)]
     with ExitStack() as stack:
         if name is not None:
@@ -116,6 +169,11 @@ def vmap_flat(
         stack.enter_context(use(trace))
         ys = [as_value(y, "vmap") for y in function(*xs)]
     pairs = [trace.split(y) for y in ys]
+    if config.check_tracer_leaks:
+        from nxjax.trace import leaks
+
+        del xs, ys
+        leaks.check(trace, "the function under nx.vmap")
     return [y for y, _ in pairs], [d for _, d in pairs]
 
 

@@ -61,7 +61,7 @@ class Layout:
     settings: tuple[int, ...]
 
 
-SETTINGS: Final = ("disable_jit", "enable_x64", "executor", "default_device", "cpu_isa")
+SETTINGS: Final = ("mode", "enable_x64", "executor", "default_device", "cpu_isa")
 
 
 class Unknown(Exception):
@@ -90,7 +90,7 @@ def _slots(kind: Any, *names: str) -> list[int]:
     offsets: list[int] = []
     for name in names:
         instance = kind.__new__(kind)
-        setattr(instance, name, object())
+        object.__setattr__(instance, name, object())
         offsets.append(_offset(instance, name))
     return offsets
 

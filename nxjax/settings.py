@@ -1,0 +1,95 @@
+"""JAX's context managers for settings: ``with nx.debug_nans(True): ...`` changes one inside, for all threads.
+
+One object per setting, made from its name; `nxjax.config` holds the values and knows what each means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, final
+
+from nxjax.config import config
+
+
+@final
+class Setting:
+    """A setting that can be had for a while: ``with setting(value):``, or as a decorator ``@setting(value)``.
+
+    Attributes:
+        name: what `nx.config.update` calls it.
+
+    >>> import nxjax as nx
+    >>> with nx.numpy_rank_promotion("raise"):
+    ...     nx.config.numpy_rank_promotion
+    'raise'
+    """
+
+    def __init__(self, name: str, doc: str) -> None:
+        self.name = self.__name__ = name
+        self.__doc__ = doc
+
+    @contextmanager
+    def __call__(self, new_val: Any = True) -> Generator[None]:
+        with config.using(**{self.name: new_val}):
+            yield
+
+    @property
+    def value(self) -> Any:
+        """What the setting is now."""
+        return config.read(self.name)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"nx.{self.name} is a context manager; its value is nx.{self.name}.value")
+
+    def __repr__(self) -> str:
+        return f"<setting {self.name} = {self.value!r}>"
+
+
+_DOCS = {
+    "debug_nans": "Inside, the first op that makes a NaN raises, with the user's line: see `docs/debugging.md`.",
+    "debug_infs": "As `debug_nans`, for infinities.",
+    "debug_key_reuse": "Inside, a random key that is used twice raises, with both lines.",
+    "check_tracer_leaks": "Inside, a traced value that somebody still holds when its function has returned raises.",
+    "enable_checks": "Inside, every program is checked after it is traced and after every pass.",
+    "log_compiles": "Inside, `jit` logs what it traces and compiles, and how long that took (logger ``nxjax``).",
+    "explain_cache_misses": "Inside, `jit` logs why it traces a function again: what `nx.explain_retrace` says.",
+    "default_matmul_precision": "The precision of products that are given none, on devices that have a choice.",
+    "numpy_dtype_promotion": 'Inside ``"strict"``, operands of different dtypes are errors; ``"standard"``.',
+    "numpy_rank_promotion": '``"raise"`` or ``"warn"`` where operands of different ranks are broadcast; ``"allow"``.',
+    "no_tracing": "Inside, tracing a function is an error: what is called has to have been traced.",
+    "no_execution": "Inside, running anything is an error: for code that may only trace.",
+    "enable_custom_prng": "Inside, `nx.random.PRNGKey` makes typed keys.",
+    "legacy_prng_key": '``"warn"`` or ``"error"`` where raw keys are used; ``"allow"``.',
+    "default_prng_impl": 'The generator of new keys: ``"threefry2x32"``, the only one.',
+    "threefry_partitionable": "How keys are split and counted: always as in JAX with this set.",
+    "transfer_guard": "Accepted for JAX programs: arrays move between devices only where a program says so.",
+    "transfer_guard_device_to_device": "As `transfer_guard`.",
+    "transfer_guard_device_to_host": "As `transfer_guard`.",
+    "transfer_guard_host_to_device": "As `transfer_guard`.",
+    "thread_guard": "Accepted for JAX programs, without effect.",
+    "allow_f16_reductions": "Accepted for JAX programs, without effect.",
+    "softmax_custom_jvp": "Accepted for JAX programs: softmax always has its own derivative.",
+    "array_garbage_collection_guard": "Accepted for JAX programs: arrays are freed by counting references.",
+    "auto_pcast": "Accepted for JAX programs, without effect.",
+    "remove_size_one_mesh_axis_from_type": "Accepted for JAX programs, without effect.",
+}
+__all__ = sorted((*_DOCS, "checking_leaks"))
+
+
+def __getattr__(name: str) -> Any:
+    doc = _DOCS.get(name)
+    if doc is None:
+        raise AttributeError(f"module 'nxjax.settings' has no attribute {name!r}")
+    made = globals()[name] = Setting(name, doc)
+    return made
+
+
+def checking_leaks() -> Any:
+    """As ``check_tracer_leaks(True)``.
+
+    >>> with checking_leaks():
+    ...     config.check_tracer_leaks
+    True
+    """
+    return Setting("check_tracer_leaks", "")(True)

@@ -1,0 +1,355 @@
+"""Why a jitted function was traced again: what `nx.explain_retrace` says, and `explain_cache_misses` logs.
+
+`jit` leaves a `Signature` here per trace, which costs nothing where a call finds its program. All else happens when
+somebody asks. Knows types, trees and settings; not how anything is traced or compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from html import escape
+from time import perf_counter
+from types import CodeType
+from typing import Any, Final, NamedTuple, final
+from weakref import WeakKeyDictionary, ref
+
+from nxjax.config import config
+from nxjax.errors import ParameterError, Source
+from nxjax.trace import tree
+from nxjax.trace.types import ArrayType
+
+_KEPT: Final = 256  # signatures of one function; the oldest go
+_KEPT_OF_CODE: Final = 16  # of all functions that were jitted of one code
+_log: Final = logging.getLogger("nxjax")
+_STATE: Final = (
+    "the named axes in scope",
+    "the current mesh",
+    "default_device",
+    "enable_x64",
+    "executor",
+    "cpu_isa",
+    "settings",
+)
+
+
+@final
+class Signature:
+    """One trace of a function.
+
+    Attributes:
+        names, types, in_tree: of the traced arguments, flat.
+        statics: (name, type, value) of the others.
+        state: the settings that a trace depends on.
+        source: the user's line that called.
+        borrows: it closes over values of an enclosing trace, and is good for that trace only.
+        tracing, compiling: seconds.
+    """
+
+    __slots__ = ("borrows", "compiling", "in_tree", "name", "names", "source", "state", "statics", "tracing", "types")
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        types: tuple[ArrayType, ...],
+        in_tree: tree.TreeDef,
+        statics: Any,
+        state: tuple[Any, ...],
+        source: Source | None,
+        borrows: bool,
+        tracing: float,
+    ) -> None:
+        self.name = ""
+        self.names = tuple(names) or tuple(f"leaf {i}" for i in range(len(types)))
+        self.types = types
+        self.in_tree = in_tree
+        self.statics: tuple[tuple[Any, Any, Any], ...] = statics or ()
+        self.state = state
+        self.source = source
+        self.borrows = borrows
+        self.tracing = tracing
+        self.compiling = 0.0
+
+    def __str__(self) -> str:
+        parts = [f"{n}: {t}{' (weak)' if t.weak else ''}" for n, t in zip(self.names, self.types, strict=True)]
+        parts += [f"{n} = {_short(v)}" for n, _, v in self.statics]
+        return ", ".join(parts) or "no arguments"
+
+
+class Reason(NamedTuple):
+    """What differs from the nearest earlier signature, and what to do about it."""
+
+    what: str
+    fix: str
+
+
+# Per code, what was jitted of it: the same line that runs `jit` again makes a function that nobody knows yet.
+_of_code: WeakKeyDictionary[CodeType, list[tuple[ref[Any], Signature]]] = WeakKeyDictionary()
+
+
+def remember(jitted: Any, new: Signature) -> None:
+    """Keep ``new`` with the function; log what is asked for."""
+    history: list[Signature] = jitted.history
+    new.name = getattr(jitted.fun, "__name__", "function")
+    code = _code(jitted.fun)
+    others = _of_code.setdefault(code, []) if code is not None else []
+    if config.log_compiles:
+        _log.warning("Finished tracing %s for jit in %.6f s: %s", new.name, new.tracing, new)
+    if config.explain_cache_misses:
+        found = explain(new, history, jitted, others)
+        at = f" at {new.source}" if new.source is not None else ""
+        _log.warning("Tracing %s%s%s", new.name, at, "".join(f"\n  {what}\n    fix: {fix}" for what, fix in found))
+    history.append(new)
+    others.append((ref(jitted), new))
+    if len(history) > _KEPT:
+        del history[0]
+    if len(others) > _KEPT_OF_CODE:
+        del others[0]
+
+
+@contextmanager
+def compiling(signature: Signature | None) -> Generator[None]:
+    """Count the time of compiling."""
+    begin = perf_counter()
+    yield
+    if signature is not None:
+        seconds = perf_counter() - begin
+        signature.compiling += seconds
+        if config.log_compiles:
+            _log.warning("Compiled %s in %.6f s: %s", signature.name, seconds, signature)
+
+
+def _code(fun: Any) -> CodeType | None:
+    try:
+        return getattr(inspect.unwrap(fun), "__code__", None)
+    except ValueError:
+        return None
+
+
+def explain(new: Signature, earlier: Sequence[Signature], jitted: Any, others: Sequence[Any] = ()) -> list[Reason]:
+    """Why ``new`` was traced although ``earlier`` were; empty for a first trace."""
+    if earlier:
+        old = min(reversed(earlier), key=lambda s: len(_differences(s, new)) + 10 * (s.in_tree != new.in_tree))
+        found = _differences(old, new)
+        if not found and (old.borrows or new.borrows):
+            return [
+                Reason(
+                    "the function closes over traced values of the function around it, so it is traced with it",
+                    "pass them as arguments",
+                )
+            ]
+        if not found:
+            return [Reason("nothing differs: it was traced ahead of time, or its cache was cleared", "none is needed")]
+        where = f" (nearest earlier call: {old.source.shown()})" if old.source is not None else ""
+        return [Reason(found[0].what + where, found[0].fix), *found[1:]]
+    same = [s for r, s in others if r() is not jitted and s.in_tree == new.in_tree and s.types == new.types]
+    if same:
+        at = f" at {same[-1].source.shown()}" if same[-1].source is not None else ""
+        return [
+            Reason(
+                f"a new function object: this code was jitted and traced {len(same)} times before with the same "
+                f"types, last{at}",
+                "call nx.jit once, outside of the loop or function, and keep what it gives",
+            )
+        ]
+    return []
+
+
+def _differences(old: Signature, new: Signature) -> list[Reason]:
+    found: list[Reason] = []
+    if old.in_tree != new.in_tree:
+        found.append(_tree(old, new))
+    else:
+        for name, a, b in zip(new.names, old.types, new.types, strict=True):
+            if a != b:
+                found.append(_type(name, a, b))
+    before = {n: (t, v) for n, t, v in old.statics}
+    for name, kind, value in new.statics:
+        if name not in before:
+            found.append(Reason(f"static argument {name!r} was not given before", "give it in all calls, or in none"))
+        elif before[name] != (kind, value):
+            found.append(_static(name, before[name], kind, value))
+    for what, a, b in zip(_STATE, old.state, new.state, strict=True):
+        if a != b:
+            was, now = _setting(a), _setting(b)
+            found.append(Reason(f"{what} changed: {was} -> {now}", "set it once, before the first call"))
+    return found
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
+        return ", ".join(f"{n}={v!r}" for n, v in value)  # pyright: ignore[reportUnknownVariableType]
+    return _short(value)
+
+
+def _type(name: str, a: ArrayType, b: ArrayType) -> Reason:
+    if a.dtype != b.dtype:
+        return Reason(
+            f"{name}: dtype {a.dtype.name} -> {b.dtype.name}",
+            f"cast before the call: {name}.astype({a.dtype.name!r}), or nx.asarray({name}, {a.dtype.name!r})",
+        )
+    if a.shape != b.shape:
+        fix = "pad to one shape, or let nx.bucketed(f) pad to a few"
+        if len(a.shape) != len(b.shape):
+            fix = "give it one rank: x[None] or x.reshape(...)"
+        return Reason(f"{name}: shape {a.shape} -> {b.shape}", fix)
+    if a.weak != b.weak:
+        kinds = ("an array", "a Python number (weak type)")
+        return Reason(
+            f"{name}: {kinds[a.weak]} -> {kinds[b.weak]}, both {a.dtype.name}",
+            f"give it a strong dtype in all calls: nx.asarray({name}, {a.dtype.name!r})",
+        )
+    return Reason(f"{name}: {a} -> {b}", "give it one type in all calls")
+
+
+def _tree(old: Signature, new: Signature) -> Reason:
+    gone = [n for n in old.names if n not in new.names]
+    come = [n for n in new.names if n not in old.names]
+    if gone or come:
+        parts = [f"without {', '.join(gone[:4])}"] if gone else []
+        parts += [f"with {', '.join(come[:4])}"] if come else []
+        what = f"the arguments are another tree: now {' and '.join(parts)}"
+    else:
+        what = f"the arguments are another tree: {old.in_tree} -> {new.in_tree}"
+    return Reason(what, "pass the same names, keys and lengths, each by position or each by name, in all calls")
+
+
+def _static(name: Any, before: tuple[Any, Any], kind: Any, value: Any) -> Reason:
+    was_kind, was = before
+    if callable(value) and getattr(was, "__qualname__", was) == getattr(value, "__qualname__", value):
+        return Reason(
+            f"static argument {name!r} is a new function object of the same code, {_short(value)}",
+            "define the function once, outside of the loop: a lambda or partial made anew is another value",
+        )
+    if (was_kind is kind and repr(was) == repr(value)) or (was_kind is kind and kind.__eq__ is object.__eq__):
+        return Reason(
+            f"static argument {name!r} is another object that looks the same, {_short(value)}",
+            f"give {kind.__name__} an __eq__ and a __hash__, as @dataclass(frozen=True) does",
+        )
+    if was_kind is not kind:
+        change = f"{was_kind.__name__} {_short(was)} -> {kind.__name__} {_short(value)}"
+    else:
+        change = f"{_short(was)} -> {_short(value)}"
+    return Reason(
+        f"static argument {name!r}: {change}",
+        "every value is a program of its own; make the argument traced if no shape and no branch depends on it",
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@final
+class RetraceReport:
+    """What `explain_retrace` found.
+
+    Attributes:
+        name: of the function.
+        signatures: its traces in order.
+        reasons: per trace, why; empty for a first one.
+    """
+
+    def __init__(self, name: str, signatures: Sequence[Signature], reasons: Sequence[Sequence[Reason]]) -> None:
+        self.name = name
+        self.signatures = tuple(signatures)
+        self.reasons = tuple(tuple(r) for r in reasons)
+
+    @property
+    def count(self) -> int:
+        """How many times it was traced."""
+        return len(self.signatures)
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Time spent tracing and compiling."""
+        return sum(s.tracing for s in self.signatures), sum(s.compiling for s in self.signatures)
+
+    def __len__(self) -> int:
+        return len(self.signatures)
+
+    def _head(self) -> str:
+        tracing, compiled = self.seconds
+        times = "once" if self.count == 1 else f"{self.count} times"
+        return f"{self.name}: traced {times}, {_time(tracing)} tracing, {_time(compiled)} compiling"
+
+    def __str__(self) -> str:
+        if not self.signatures:
+            return f"{self.name}: was not traced yet"
+        lines = [self._head()]
+        for i, (s, found) in enumerate(zip(self.signatures, self.reasons, strict=True), 1):
+            lines.append(f"  {i}. {s}")
+            lines.append(f"     tracing {_time(s.tracing)}, compiling {_time(s.compiling)}")
+            if s.source is not None:
+                lines.append(f"     at:  {s.source.shown()}")
+            for what, fix in found:
+                lines += [f"     why: {what}", f"     fix: {fix}"]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{i}</td><td><code>{escape(str(s))}</code></td><td>{_time(s.tracing)}</td>"
+            f"<td>{_time(s.compiling)}</td><td>{escape(str(s.source or ''))}</td>"
+            f"<td>{'<br>'.join(escape(w) + '<br><i>' + escape(f) + '</i>' for w, f in found)}</td></tr>"
+            for i, (s, found) in enumerate(zip(self.signatures, self.reasons, strict=True), 1)
+        )
+        head = "".join(
+            f"<th>{h}</th>" for h in ("", "arguments", "tracing", "compiling", "called at", "why, and the fix")
+        )
+        return f"<p>{escape(self._head())}</p><table><tr>{head}</tr>{rows}</table>"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def explain_retrace(fun: Any) -> RetraceReport:
+    """Why ``fun`` was traced as often as it was: per trace what differs from the nearest earlier one, and the fix.
+
+    Args:
+        fun: what `nx.jit` gave, used before; or the plain function, for all that was jitted of it.
+
+    Returns:
+        a report, to print or to display in a notebook.
+
+    Raises:
+        ParameterError: it is not a jitted function, and none was made of it.
+
+    >>> import nxjax as nx
+    >>> f = nx.jit(lambda x: x + 1)
+    >>> _ = f(nx.zeros(2)), f(nx.zeros(3))
+    >>> explain_retrace(f).reasons[1][0].what[:22]
+    'x: shape (2,) -> (3,)'
+    """
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    name = getattr(fun, "__name__", type(fun).__name__)
+    history: list[Signature] | None = getattr(fun, "history", None)
+    code = _code(fun)
+    others = _of_code.get(code, []) if code is not None else []
+    if isinstance(history, list) and hasattr(fun, "trace_count"):
+        first = [o for o in others if history and o[1] is not history[0]]
+        if history:
+            before = [s for _, s in others]
+            first = others[: before.index(history[0])] if history[0] in before else []
+        reasons = [explain(s, history[:i], fun, first) for i, s in enumerate(history)]
+        return RetraceReport(name, history, reasons)
+    if not others:
+        raise ParameterError(
+            "explain_retrace: needs a jitted function",
+            got=name,
+            expected="what nx.jit gives, or a function that was jitted",
+            fix="f = nx.jit(f), call it, then nx.explain_retrace(f)",
+        )
+    signatures = [s for _, s in others]
+    reasons: list[list[Reason]] = []
+    for i, (made, s) in enumerate(others):
+        own = [t for r, t in others[:i] if r() is not None and r() is made()]
+        reasons.append(explain(s, own, made(), others[:i]))
+    return RetraceReport(name, signatures, reasons)
