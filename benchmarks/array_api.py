@@ -1,6 +1,6 @@
 """How much of the Array API standard's test suite passes: nxjax.numpy, nxjax, jax.numpy and array_api_strict.
 
-``python -m benchmarks array_api --suite PATH`` where PATH is a checkout of github.com/data-apis/array-api-tests with its
+``python -m benchmarks array_api --suite PATH``: PATH is a checkout of github.com/data-apis/array-api-tests with its
 submodule. Every collected test counts, skipped ones too. Both libraries are asked for 64-bit defaults, without which
 JAX has no 64-bit dtypes.
 """

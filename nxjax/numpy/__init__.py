@@ -18,7 +18,8 @@ _FILES: dict[str, str] = {
         float64 float_ float8_e4m3fn float8_e4m3b11fnuz float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz complex64
         complex128 complex_ single double csingle cdouble generic number integer inexact floating complexfloating
         signedinteger unsignedinteger flexible character object_ dtype issubdtype isdtype result_type promote_types
-        can_cast finfo iinfo e pi inf nan euler_gamma newaxis
+        float8_e3m4 float8_e4m3 float8_e8m0fnu float6_e2m3fn float6_e3m2fn float4_e2m1fn int1 int2 uint1 uint2
+        ComplexWarning can_cast finfo iinfo e pi inf nan euler_gamma newaxis
         """,
     "creation": """
         array asarray copy astype fromfile fromiter fromstring frombuffer from_dlpack fromfunction zeros ones empty

@@ -23,6 +23,7 @@ from nxjax.numpy.grids import mgrid as mgrid
 from nxjax.numpy.grids import ogrid as ogrid
 from nxjax.numpy.grids import r_ as r_
 from nxjax.numpy.grids import s_ as s_
+from nxjax.numpy.scalar_types import ComplexWarning as ComplexWarning
 from nxjax.numpy.scalar_types import character as character
 from nxjax.numpy.scalar_types import complexfloating as complexfloating
 from nxjax.numpy.scalar_types import dtype as dtype
@@ -65,15 +66,23 @@ e: float
 euler_gamma: float
 float16: ScalarType
 float32: ScalarType
+float4_e2m1fn: ScalarType
 float64: ScalarType
+float6_e2m3fn: ScalarType
+float6_e3m2fn: ScalarType
+float8_e3m4: ScalarType
+float8_e4m3: ScalarType
 float8_e4m3b11fnuz: ScalarType
 float8_e4m3fn: ScalarType
 float8_e4m3fnuz: ScalarType
 float8_e5m2: ScalarType
 float8_e5m2fnuz: ScalarType
+float8_e8m0fnu: ScalarType
 float_: ScalarType
 inf: float
+int1: ScalarType
 int16: ScalarType
+int2: ScalarType
 int32: ScalarType
 int4: ScalarType
 int64: ScalarType
@@ -91,7 +100,9 @@ pi: float
 single: ScalarType
 subtract: BinaryUfunc
 uint: ScalarType
+uint1: ScalarType
 uint16: ScalarType
+uint2: ScalarType
 uint32: ScalarType
 uint4: ScalarType
 uint64: ScalarType

@@ -403,7 +403,9 @@ def linspace(
     default = dtypes.to_inexact(result_type_of((start, stop), "linspace")[0])
     wanted = default if dtype is None else dtypes.as_dtype(dtype)
     work = default if wanted not in dtypes.INEXACT else dtypes.promote((default, False), (wanted, False))[0]
-    a, b = broadcast("linspace", *(convert(v, work) for v in promote_inexact("linspace", start, stop)))
+    # A Python number is read in the dtype that was asked for, not in the default one first.
+    exact = (full((), v, work) if type(v) in _PYTHON_SCALARS else v for v in (start, stop))
+    a, b = broadcast("linspace", *(convert(v, work) for v in promote_inexact("linspace", *exact)))
     parts = num - 1 if endpoint else num
     column = (num,) + (1,) * a.ndim
     if num == 0:

@@ -223,6 +223,12 @@ def _str(self: Any) -> str:
     return str(self.numpy())
 
 
+def _repr_html(self: Any) -> str:
+    from nxjax.numpy.picture import to_html
+
+    return to_html(self)
+
+
 def _format(self: Any, spec: str) -> str:
     if isinstance(self, Tracer):
         return format(_repr(self), spec) if not spec or spec[-1] == "s" else repr(self)
@@ -375,6 +381,7 @@ def attach() -> None:
         "__deepcopy__": _deepcopy,
         "__repr__": _repr,
         "__str__": _str,
+        "_repr_html_": _repr_html,
         "__format__": _format,
         "__getitem__": _getitem,
         "__setitem__": _setitem,

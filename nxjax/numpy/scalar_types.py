@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import ml_dtypes
@@ -63,6 +64,17 @@ float8_e5m2 = _scalar_type("float8_e5m2", dtypes.float8_e5m2)
 float8_e5m2fnuz = _scalar_type("float8_e5m2fnuz", dtypes.float8_e5m2fnuz)
 complex64 = _scalar_type("complex64", dtypes.complex64)
 complex128 = _scalar_type("complex128", dtypes.complex128)
+# Names of formats that no array holds: they can be named and measured (`finfo`, `iinfo`), and are refused as dtypes.
+float8_e3m4 = _scalar_type("float8_e3m4", np.dtype(ml_dtypes.float8_e3m4))
+float8_e4m3 = _scalar_type("float8_e4m3", np.dtype(ml_dtypes.float8_e4m3))
+float8_e8m0fnu = _scalar_type("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu))
+float6_e2m3fn = _scalar_type("float6_e2m3fn", np.dtype(ml_dtypes.float6_e2m3fn))
+float6_e3m2fn = _scalar_type("float6_e3m2fn", np.dtype(ml_dtypes.float6_e3m2fn))
+float4_e2m1fn = _scalar_type("float4_e2m1fn", np.dtype(ml_dtypes.float4_e2m1fn))
+int1 = _scalar_type("int1", np.dtype(ml_dtypes.int1))
+int2 = _scalar_type("int2", np.dtype(ml_dtypes.int2))
+uint1 = _scalar_type("uint1", np.dtype(ml_dtypes.uint1))
+uint2 = _scalar_type("uint2", np.dtype(ml_dtypes.uint2))
 single, double, csingle, cdouble = float32, float64, complex64, complex128
 
 # As in JAX, the platform's defaults: 32 bits unless 64 are switched on when the package is imported.
@@ -77,7 +89,9 @@ floating, complexfloating = np.floating, np.complexfloating
 signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
 flexible, character, object_ = np.flexible, np.character, np.object_
 dtype = np.dtype
+ComplexWarning = np.exceptions.ComplexWarning
 
+_PYTHON_SCALARS = (builtins.bool, int, float, complex)
 _ABSTRACT: dict[Any, frozenset[DType]] = {
     np.generic: dtypes.NUMERIC,
     np.number: dtypes.NUMBER,
@@ -140,7 +154,7 @@ def result_type(*args: Any) -> DType:
     for x in args:
         if isinstance(x, Array):
             pairs.append((x.type.dtype, x.type.weak))
-        elif type(x) in (type(True), int, float, complex):
+        elif type(x) in _PYTHON_SCALARS:
             pairs.append((dtypes.as_dtype(type(x)), True))
         elif x in (int, float, complex) if isinstance(x, type) and not isinstance(x, ScalarType) else False:
             pairs.append((dtypes.as_dtype(x), True))
@@ -165,14 +179,19 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
     return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
 
 
+def _named(dtype: Any) -> DType:
+    """A dtype, one that no array holds too."""
+    return dtype.dtype if isinstance(dtype, ScalarType) else dtypes.as_dtype(dtype)
+
+
 def finfo(dtype: Any) -> Any:
     """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ..."""
-    return ml_dtypes.finfo(dtypes.real_part(dtypes.as_dtype(dtype)))
+    return ml_dtypes.finfo(dtypes.real_part(_named(dtype)))
 
 
 def iinfo(dtype: Any) -> Any:
     """Limits of an integer dtype: ``min``, ``max``, ``bits``."""
-    return ml_dtypes.iinfo(dtypes.as_dtype(dtype))
+    return ml_dtypes.iinfo(_named(dtype))
 
 
 e: float = np.e
