@@ -302,6 +302,10 @@ class ProgramError(NxError, ValueError, TypeError):
     """A Program that is not well formed, or a text that is not a Program."""
 
 
+class NestingError(NxError, RecursionError):
+    """Traced functions in traced functions, deeper than the stack allows for: mostly one that calls itself."""
+
+
 class InvalidFileError(NxError, ValueError):
     """A file that is damaged, not of its format, or holds what nxjax cannot read."""
 

@@ -290,6 +290,17 @@ class Program(_Lazy):
     def __call__(self, *args: Array) -> list[Array]:
         return run(self, args)
 
+    def __copy__(self) -> Program:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Program:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickles hold: not what was made from the program, compiled code among it."""
+        parts = ("inputs", "equations", "outputs", "constvars", "values", "name")
+        return {**{name: self.__dict__[name] for name in parts}, "_derived": {}}
+
     def __str__(self) -> str:
         from nxjax.trace.text import to_text
 

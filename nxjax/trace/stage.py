@@ -9,6 +9,7 @@ from nxjax.config import config
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, escaped, use
+from nxjax.trace.depth import make_room
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.scope import current_scope, current_source
 from nxjax.trace.types import ArrayType
@@ -41,7 +42,7 @@ class StageTracer(Tracer):
 class StageTrace(Trace):
     """Writes every op into a program. Values of other traces are captured as consts."""
 
-    __slots__ = ("_captured", "consts", "equations", "inputs", "name", "values")
+    __slots__ = ("_captured", "consts", "equations", "inputs", "level", "name", "values")
 
     def __init__(self, parent: Trace, name: str = "") -> None:
         self.parent = parent
@@ -51,6 +52,11 @@ class StageTrace(Trace):
         self.consts: list[Var] = []
         self.values: list[Array] = []
         self._captured: dict[int, Var] = {}
+        above: Trace | None = parent
+        while above is not None and not isinstance(above, StageTrace):
+            above = above.parent
+        self.level: int = 1 if above is None else above.level + 1
+        make_room(self.level, name or "tracing")
 
     def input(self, type: ArrayType, name: str = "") -> StageTracer:
         """A new argument."""
@@ -81,8 +87,12 @@ class StageTrace(Trace):
             return Literal(x)
         var = self._captured.get(id(x))
         if var is None:
-            if isinstance(x, Tracer) and x.owner not in self.lineage():
-                raise escaped(x, where)
+            if isinstance(x, Tracer):
+                above: Trace | None = self
+                while above is not x.owner:
+                    if above is None:
+                        raise escaped(x, where)
+                    above = above.parent
             var = self._captured[id(x)] = Var(x.type)
             self.consts.append(var)
             self.values.append(x)  # also keeps id(x) from being reused

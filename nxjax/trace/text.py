@@ -16,7 +16,7 @@ import dataclasses
 import enum
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -25,6 +25,7 @@ from nxjax.errors import ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import OPS, Array
+from nxjax.trace.depth import make_room
 from nxjax.trace.params import PARAM_CLASSES, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, parse_type
@@ -38,17 +39,24 @@ def _letters(n: int) -> str:
     while n:
         n, digit = divmod(n - 1, 26)
         name = chr(97 + digit) + name
-    # Words of the grammar are not names.
-    return name + "_" if name in ("let", "in", "lambda") else name
+    # Words of the grammar and numbers are not names.
+    return name + "_" if name in ("let", "in", "lambda", "inf", "nan") else name
 
 
 @final
 class _Printer:
+    """Writes the parts of the text one after the other, so that no part is copied once per level of nesting."""
+
     def __init__(self, source: bool, canonical: bool) -> None:
         self.source = source
         self.canonical = canonical
+        self.parts: list[str] = []
 
-    def program(self, program: Program, indent: str) -> str:
+    def text(self, program: Program) -> str:
+        self.program(program, "")
+        return "".join(self.parts)
+
+    def program(self, program: Program, indent: str) -> None:
         names: dict[Var, str] = {}
 
         def bind(v: Var) -> str:
@@ -59,16 +67,18 @@ class _Printer:
             return names[a] if isinstance(a, Var) else self.literal(a)
 
         consts = " ".join(map(bind, program.constvars))
-        head = f"{{ lambda {consts + ' ' if consts else ''}; {' '.join(map(bind, program.inputs))}. let"
+        write = self.parts.append
+        write(f"{{ lambda {consts + ' ' if consts else ''}; {' '.join(map(bind, program.inputs))}. let\n")
         inner = indent + "    "
-        lines: list[str] = []
         for e in program.equations:
             # Inputs first: an equation's outputs are not in scope in it.
             ins = "".join(f" {atom(a)}" for a in e.inputs)
             outs = " ".join(map(bind, e.outputs))
-            lines.append(f"{inner}{outs} = {e.op.name}{self.params(e.params, inner)}{ins}{self.comment(e)}")
+            write(f"{inner}{outs} = {e.op.name}")
+            self.params(e.params, inner)
+            write(f"{ins}{self.comment(e)}\n")
         outs = ", ".join(atom(a) for a in program.outputs) + ("," if len(program.outputs) == 1 else "")
-        return "\n".join([head, *lines, f"{indent}  in ({outs}) }}"])
+        write(f"{indent}  in ({outs}) }}")
 
     def comment(self, e: Equation) -> str:
         if self.canonical:
@@ -79,33 +89,46 @@ class _Printer:
     def literal(self, a: Literal) -> str:
         return f"{_scalar_text(a.value)}:{a.type}"
 
-    def params(self, params: dict[str, Any], indent: str) -> str:
+    def params(self, params: dict[str, Any], indent: str) -> None:
         if not params:
-            return ""
+            return
+        write = self.parts.append
         inner = indent + "  "
-        items = [f"{k}={self.value(v, inner)}" for k, v in sorted(params.items())]
-        if any("\n" in item for item in items):
-            return "[\n" + "\n".join(inner + item for item in items) + f"\n{indent}]"
-        return f"[{' '.join(items)}]"
+        long = any(_holds_program(v) for v in params.values())
+        before, between, after = (f"[\n{inner}", f"\n{inner}", f"\n{indent}]") if long else ("[", " ", "]")
+        for i, (key, value) in enumerate(sorted(params.items())):
+            write(f"{between if i else before}{key}=")
+            self.value(value, inner)
+        write(after)
 
-    def value(self, v: Any, indent: str) -> str:
+    def value(self, v: Any, indent: str) -> None:
         if isinstance(v, Program):
-            return self.program(v, indent)
-        if isinstance(v, np.dtype):
-            return dtypes.short_name(v)
-        if isinstance(v, ArrayType):
-            return f"{v!r}"
-        if hasattr(v, "param_fields"):
+            self.program(v, indent)
+        elif isinstance(v, (np.dtype, ArrayType)):
+            self.parts.append(dtypes.short_name(v) if isinstance(v, np.dtype) else repr(v))
+        elif hasattr(v, "param_fields"):
             named: dict[str, Any] = v.param_fields(self.canonical)
-            return f"{v.param_name}({', '.join(f'{k}={self.value(x, indent)}' for k, x in named.items())})"
-        if isinstance(v, enum.Enum):
-            return f"{type(v).__name__}.{v.name}"
-        if dataclasses.is_dataclass(v) and not isinstance(v, type):
-            fields = ", ".join(f"{f.name}={self.value(getattr(v, f.name), indent)}" for f in dataclasses.fields(v))
-            return f"{type(v).__name__}({fields})"
-        if isinstance(v, tuple):
-            items = [self.value(x, indent) for x in v]  # pyright: ignore[reportUnknownVariableType]
-            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+            self.several(v.param_name, named.items(), indent)
+        elif isinstance(v, enum.Enum):
+            self.parts.append(f"{type(v).__name__}.{v.name}")
+        elif dataclasses.is_dataclass(v) and not isinstance(v, type):
+            self.several(type(v).__name__, ((f.name, getattr(v, f.name)) for f in dataclasses.fields(v)), indent)
+        elif isinstance(v, tuple):
+            several: tuple[Any, ...] = v
+            self.several("", ((None, x) for x in several), indent, "," if len(several) == 1 else "")
+        else:
+            self.parts.append(self.scalar(v))
+
+    def several(self, name: str, items: Iterable[tuple[str | None, Any]], indent: str, end: str = "") -> None:
+        """``name(key=value, ...)``."""
+        write = self.parts.append
+        write(f"{name}(")
+        for i, (key, value) in enumerate(items):
+            write(f"{', ' if i else ''}{'' if key is None else f'{key}='}")
+            self.value(value, indent)
+        write(f"{end})")
+
+    def scalar(self, v: Any) -> str:
         if isinstance(v, float) and v != v:
             return "nan"
         if v is None or isinstance(v, (bool, int, float, complex, str)):
@@ -117,6 +140,15 @@ class _Printer:
         return f"<{name} {id(v):x}>" if self.canonical else f"<{name}>"
 
 
+def _holds_program(v: Any) -> bool:
+    """True where a program lies in a parameter's value, which is then printed over several lines."""
+    if isinstance(v, tuple):
+        return any(map(_holds_program, v))  # pyright: ignore[reportUnknownArgumentType]
+    if dataclasses.is_dataclass(v) and not isinstance(v, type):
+        return any(_holds_program(getattr(v, f.name)) for f in dataclasses.fields(v))
+    return isinstance(v, Program)
+
+
 def _scalar_text(value: Array) -> str:
     item = value.numpy().item()  # pyright: ignore[reportAttributeAccessIssue]
     return repr(item).replace(" ", "")
@@ -124,12 +156,12 @@ def _scalar_text(value: Array) -> str:
 
 def to_text(program: Program, *, source: bool = False) -> str:
     """The readable text; with ``source``, each equation's user line as a comment."""
-    return _Printer(source, False).program(program, "")
+    return _Printer(source, False).text(program)
 
 
 def canonical_text(program: Program) -> str:
     """The text without scopes and source lines: what a content hash is made of."""
-    return _Printer(False, True).program(program, "")
+    return _Printer(False, True).text(program)
 
 
 def to_html(program: Program) -> str:
@@ -171,6 +203,7 @@ class _Parser:
                 self.tokens.append(match["token"])
             position = match.end()
         self.at = 0
+        self.level = 0
 
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
@@ -193,6 +226,8 @@ class _Parser:
 
     def program(self, values: Sequence[Array]) -> Program:
         env: dict[str, Var] = {}
+        self.level += 1
+        make_room(self.level, "program text")
         self.expect("{")
         self.expect("lambda")
         consts = list(self.bindings(env, ";"))
@@ -207,6 +242,7 @@ class _Parser:
             outputs.append(self.atom(env))
             self.accept(",")
         self.expect("}")
+        self.level -= 1
         if len(values) != len(consts):
             raise ProgramError(
                 "program text: consts need values",

@@ -256,15 +256,18 @@ def _slots(values: Branches, n: int) -> tuple[list[ArrayType], list[list[int]]]:
     """Slots for the residuals of all branches, shared among residuals of one type in different branches."""
     slots: list[ArrayType] = []
     places: list[list[int]] = []
+    of_type: dict[tuple[Any, Any], list[int]] = {}
     for value in values:
         taken: list[int] = []
+        used: dict[tuple[Any, Any], int] = {}
         for type in value.out_types[n:]:
-            free = (i for i, t in enumerate(slots) if t.same(type) and i not in taken)
-            place = next(free, None)
-            if place is None:
-                place = len(slots)
+            key = type.shape, type.dtype
+            known, k = of_type.setdefault(key, []), used.get(key, 0)
+            used[key] = k + 1
+            if k == len(known):
+                known.append(len(slots))
                 slots.append(type.strong())
-            taken.append(place)
+            taken.append(known[k])
         places.append(taken)
     return slots, places
 
