@@ -26,6 +26,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import Mask, Nested, Thread, present, spread, to_front
+from nxjax.transforms.symbolic_zero import SymbolicZero, symbolic
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched, vmap_flat
 
@@ -90,8 +91,12 @@ class CustomJvpCall(CustomCall):
         rule: Rule,
     ) -> tuple[Any, Any]:
         refuse_closed_over("custom_jvp", program, tangents, num_consts)
-        filled = [instantiate(t, x) for x, t in zip(primals[num_consts:], tangents[num_consts:], strict=True)]
-        ys, ts = rule(primals[num_consts:], filled)
+        xs, ts = primals[num_consts:], tangents[num_consts:]
+        if getattr(rule, "symbolic_zeros", False):
+            filled: list[Any] = symbolic(ts, [x.type for x in xs])
+        else:
+            filled = [instantiate(t, x) for x, t in zip(xs, ts, strict=True)]
+        ys, dys = rule(xs, filled)
         check_results("custom_jvp", program, ys)
         return tuple(ys), tuple(ts)
 
@@ -161,6 +166,7 @@ class _UserRule:
         self.owner = owner
         self.args = args
         self.in_def = in_def
+        self.symbolic_zeros = owner.symbolic_zeros
         self.__qualname__ = f"jvp of {owner.__name__}"
 
     def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
@@ -182,7 +188,7 @@ class _UserRule:
 
 
 def _tangent(name: str, y: Array, t: Any) -> Array | None:
-    if t is None or not dtypes.is_differentiable(y.dtype):
+    if t is None or isinstance(t, SymbolicZero) or not dtypes.is_differentiable(y.dtype):
         return None
     if isinstance(t, (tuple, list, dict)):
         raise TreeError(
@@ -335,11 +341,16 @@ class custom_jvp(CustomFunction[P, R]):
     ) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
         self._rules: dict[tree.TreeDef, _UserRule] = {}
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
-        """``jvp(*nondiff, primals, tangents) -> (result, tangent)``; zero tangents are written out."""
+        """``jvp(*nondiff, primals, tangents) -> (result, tangent)``.
+
+        Zero tangents are written out, or `SymbolicZero` with ``symbolic_zeros``.
+        """
         self.jvp = jvp
+        self.symbolic_zeros = symbolic_zeros
         self._rules.clear()
         return jvp
 

@@ -1,0 +1,206 @@
+"""`linear_call`: a linear function whose transpose the user gives. The transpose of the call is a call of that one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from nxjax.errors import GradientError, TreeError
+from nxjax.ops.base import NDArray, move_batch, zeros
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
+from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Program, run
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.nested import Nested, Thread, present, to_front
+from nxjax.transforms.vmap import batched
+
+# Gives the program (consts..., residuals..., cotangents...) -> cotangents of the linear operands, and its consts.
+Back = Callable[[], tuple[Program, Sequence[Array]]]
+
+
+@final
+class LinearCall(Nested):
+    """Call of ``program`` on consts, residuals and linear operands; ``back`` gives its transpose."""
+
+    name = "linear_call"
+    aliases = {"callee": "program", "num_callee_consts": "num_consts"}
+
+    def infer(self, *types: ArrayType, program: Program, **_: Any) -> tuple[ArrayType, ...]:
+        return program.out_types
+
+    def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
+        return tuple(evaluate(program, xs))
+
+    def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
+        return tuple(run(program, xs))
+
+    def jvp(
+        self,
+        primals: Sequence[Array],
+        tangents: Sequence[Array | None],
+        *,
+        program: Program,
+        num_consts: int,
+        num_res: int,
+        back: Back,
+    ) -> tuple[Any, Any]:
+        n = num_consts + num_res
+        if any(t is not None for t in tangents[:n]):
+            raise GradientError(
+                "linear_call: a residual is being differentiated",
+                got="a function that is known to be linear in its other arguments only",
+                fix="use nx.lax.stop_gradient on residuals, or nx.custom_vjp",
+            )
+        params = {"program": program, "num_consts": num_consts, "num_res": num_res, "back": back}
+        y = self(*primals, **params)
+        filled = [zeros(x.type.strong()) if t is None else t for x, t in zip(primals[n:], tangents[n:], strict=True)]
+        return y, self(*primals[:n], *filled, **params)
+
+    def transpose(
+        self,
+        cts: Sequence[Array | None],
+        *args: Any,
+        program: Program,
+        num_consts: int,
+        num_res: int,
+        back: Back,
+    ) -> Sequence[Array | None]:
+        n = num_consts + num_res
+        pulled, consts = back()
+        filled = [zeros(t.strong()) if ct is None else ct for ct, t in zip(cts, program.out_types, strict=True)]
+        found = self(
+            *consts,
+            *args[num_consts:n],
+            *filled,
+            program=pulled,
+            num_consts=len(consts),
+            num_res=num_res,
+            back=_Known(program, args[:num_consts]),
+        )
+        return [*(None,) * n, *found]
+
+    def batch_axis(
+        self,
+        axis_name: Any,
+        size: int,
+        args: Sequence[Array],
+        dims: Sequence[int | None],
+        *,
+        program: Program,
+        num_consts: int,
+        num_res: int,
+        back: Back,
+    ) -> tuple[Any, Any]:
+        n = num_consts + num_res
+        front = to_front(args, dims, size)
+        front[n:] = [move_batch(x, d, size) for x, d in zip(args[n:], dims[n:], strict=True)]
+        mask = (*present(dims[:n]), *(True,) * (len(args) - n))
+        mapped, _ = batched(program, size, mask, (True,) * len(program.outputs), axis_name)
+        opened, consts = mapped.close_over()
+        lifted = _BatchedBack(back, size, mask[num_consts:n], axis_name)
+        ys = self(*consts, *front, program=opened, num_consts=len(consts) + num_consts, num_res=num_res, back=lifted)
+        return ys, (0,) * len(ys)
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        return {**params, "program": thread(params["program"]), "num_consts": params["num_consts"] + 1}, 0, 0
+
+    def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, **_: Any) -> Any:
+        return tuple(b.program(program, xs))
+
+
+linear_call_op = LinearCall()
+
+
+@final
+class _Known:
+    """The transpose of a transpose: what it was made from."""
+
+    def __init__(self, program: Program, consts: Sequence[Array]) -> None:
+        self.program = program
+        self.consts = tuple(consts)
+
+    def __call__(self) -> tuple[Program, Sequence[Array]]:
+        return self.program, self.consts
+
+
+@final
+class _BatchedBack:
+    """``back`` for every element of a batch; residuals are batched where ``mask`` says so, cotangents everywhere."""
+
+    def __init__(self, back: Back, size: int, mask: Sequence[bool], axis_name: Any) -> None:
+        self.back = back
+        self.size = size
+        self.mask = tuple(mask)
+        self.axis_name = axis_name
+
+    def __call__(self) -> tuple[Program, Sequence[Array]]:
+        program, consts = self.back()
+        cts = len(program.inputs) - len(consts) - len(self.mask)
+        dims = (*(False,) * len(consts), *self.mask, *(True,) * cts)
+        mapped, _ = batched(program, self.size, dims, (True,) * len(program.outputs), self.axis_name)
+        opened, more = mapped.close_over()
+        return opened, (*more, *consts)
+
+
+@final
+class _UserBack:
+    """The user's transpose, traced when it is needed."""
+
+    def __init__(self, flat: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str) -> None:
+        self.flat = flat
+        self.types = types
+        self.__qualname__ = name
+
+    def __call__(self) -> tuple[Program, Sequence[Array]]:
+        return stage(self.flat, self.types, self.__qualname__).close_over()
+
+
+def linear_call(
+    fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
+) -> Any:
+    """``fun(residual_args, linear_args)``, with ``fun_transpose`` as its transpose in reverse mode.
+
+    Args:
+        fun: linear in its second argument.
+        fun_transpose: ``fun_transpose(residual_args, cotangent)`` gives the cotangent of ``linear_args``; linear in its
+            second argument, and its own transpose is ``fun``.
+        residual_args: a tree of arrays that is not differentiated.
+        linear_args: a tree of arrays.
+
+    Raises:
+        TypeError: the transpose gives another structure than that of ``linear_args``; residuals are differentiated.
+
+    >>> import nxjax as nx
+    >>> f = lambda x: linear_call(lambda r, x: x / r, lambda r, ct: ct / r, 4.0, x)
+    >>> float(nx.linear_transpose(f, 1.0)(2.0)[0])
+    0.5
+    """
+    residuals, r_def = tree.flatten(residual_args)
+    linear, l_def = tree.flatten(linear_args)
+    xs = [as_value(x, "linear_call") for x in (*residuals, *linear)]
+    n = len(residuals)
+    out_defs: list[tree.TreeDef] = []
+
+    def flat(*values: Array) -> Sequence[Any]:
+        ys, out_def = tree.flatten(fun(tree.unflatten(r_def, values[:n]), tree.unflatten(l_def, values[n:])))
+        out_defs.append(out_def)
+        return ys
+
+    name = getattr(fun, "__name__", "function")
+    program, consts = stage(flat, [x.type for x in xs], name).close_over()
+    out_def = out_defs[0]
+
+    def flat_back(*values: Array) -> Sequence[Any]:
+        found = fun_transpose(tree.unflatten(r_def, values[:n]), tree.unflatten(out_def, values[n:]))
+        cts, ct_def = tree.flatten(found)
+        if ct_def != l_def:
+            raise TreeError("linear_call: the transpose gives another structure", got=ct_def, expected=l_def)
+        return cts
+
+    types = [*(x.type for x in xs[:n]), *(t.strong() for t in program.out_types)]
+    back = _UserBack(flat_back, types, f"transpose of {name}")
+    ys = linear_call_op(*consts, *xs, program=program, num_consts=len(consts), num_res=n, back=back)
+    return tree.unflatten(out_def, ys)
