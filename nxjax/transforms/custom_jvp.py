@@ -7,8 +7,8 @@ a Python function that is run when somebody differentiates. `jit`, `vmap`, `scan
 from __future__ import annotations
 
 import functools
-import types as python_types
 import inspect
+import types as python_types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
@@ -98,7 +98,7 @@ class CustomJvpCall(CustomCall):
             filled = [instantiate(t, x) for x, t in zip(xs, ts, strict=True)]
         ys, dys = rule(xs, filled)
         check_results("custom_jvp", program, ys)
-        return tuple(ys), tuple(ts)
+        return tuple(ys), tuple(dys)
 
     def batch_axis(
         self,
