@@ -5,7 +5,20 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-_MODULES = ("linalg", "special", "stats", "signal", "optimize")
+_MODULES = (
+    "cluster",
+    "fft",
+    "integrate",
+    "interpolate",
+    "linalg",
+    "ndimage",
+    "optimize",
+    "signal",
+    "sparse",
+    "spatial",
+    "special",
+    "stats",
+)
 
 __all__ = list(_MODULES)
 

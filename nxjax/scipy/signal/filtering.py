@@ -1,7 +1,8 @@
-"""`nx.scipy.signal`: convolution and correlation in any number of dimensions, and detrending, as `jax.scipy.signal`."""
+"""Convolution and correlation in any number of dimensions, and detrending."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy.promotion import as_axis, promote_inexact
+from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.transforms.vmap import vmap
 
 
 def _operands(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
@@ -65,6 +67,9 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
         mode: ``"full"``; ``"same"``, the middle of the size of ``in1``; ``"valid"``, where one lies in the other.
         method: ``"direct"``, ``"fft"`` or ``"auto"`` (direct).
         precision: of the products.
+
+    >>> convolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()
+    [1.0, 3.0, 2.0]
     """
     if method not in ("auto", "direct", "fft"):
         raise ParameterError("scipy.signal.convolve: method", got=repr(method), expected="auto, direct or fft")
@@ -75,7 +80,11 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
-    """The correlation: `convolve` with ``in2`` reversed and conjugated."""
+    """The correlation: `convolve` with ``in2`` reversed and conjugated, and its other arguments.
+
+    >>> correlate(jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])).tolist()
+    [1.0, 2.0, 0.0]
+    """
     return convolve(in1, jnp.flip(jnp.conj(in2)), mode, method, precision)
 
 
@@ -89,7 +98,11 @@ def _two_dimensional(name: str, in1: Any, in2: Any, boundary: str, fillvalue: An
 def convolve2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
 ) -> Array:
-    """`convolve` of matrices."""
+    """`convolve` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available.
+
+    >>> convolve2d(jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid").tolist()
+    [[2.0], [2.0]]
+    """
     _two_dimensional("convolve2d", in1, in2, boundary, fillvalue)
     return convolve(in1, in2, mode, "direct", precision)
 
@@ -97,17 +110,37 @@ def convolve2d(
 def correlate2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
 ) -> Array:
-    """`correlate` of matrices."""
+    """`correlate` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available.
+
+    >>> correlate2d(jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid").tolist()
+    [[2.0], [2.0]]
+    """
     _two_dimensional("correlate2d", in1, in2, boundary, fillvalue)
     x, y = _operands("correlate2d", in1, jnp.flip(jnp.conj(in2)), mode)
     return _part("correlate2d", _full(x, y, precision), x, y, mode, late=1)
 
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Array:
-    """`convolve` by fast Fourier transforms, over all axes."""
-    if axes is not None:
-        raise NotImplementedError("scipy.signal.fftconvolve: only axes=None")
+    """`convolve` by fast Fourier transforms.
+
+    Args:
+        in1, in2: arrays of one rank; integers become float.
+        mode: as of `convolve`.
+        axes: those to convolve over, all by default; along the others the operands are of one size.
+
+    >>> [round(v, 4) for v in fftconvolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()]
+    [1.0, 3.0, 2.0]
+    """
     x, y = _operands("fftconvolve", in1, in2, mode)
+    if axes is not None:
+        chosen = as_axes("scipy.signal.fftconvolve", axes, x.ndim)
+        others = [i for i in range(x.ndim) if i not in chosen]
+        if any(x.shape[i] != y.shape[i] for i in others):
+            raise ShapeError("scipy.signal.fftconvolve: operands differ along a mapped axis", got=f"{x.type}, {y.type}")
+        one = lambda a, b: fftconvolve(a, b, mode)
+        for i in others:
+            one = vmap(one, i, i)
+        return one(x, y)
     sizes = [a + b - 1 for a, b in zip(x.shape, y.shape, strict=True)]
     all_axes = tuple(range(x.ndim))
     if x.dtype in dtypes.COMPLEX:
@@ -117,19 +150,36 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Arr
     return _part("fftconvolve", full.astype(x.dtype), x, y, mode)
 
 
-def detrend(data: Any, axis: int = -1, type: str = "linear", bp: int = 0, overwrite_data: None = None) -> Array:
-    """``data`` less its mean (``type="constant"``) or its straight line of best fit (``"linear"``) along ``axis``."""
-    if bp != 0:
-        raise NotImplementedError("scipy.signal.detrend: only bp=0")
+def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: None = None) -> Array:
+    """``data`` less its mean (``type="constant"``) or its straight line of best fit (``"linear"``) along ``axis``.
+
+    Args:
+        data: integers become float.
+        bp: positions where a line ends and the next one begins.
+
+    >>> detrend(jnp.array([1.0, 2.0, 3.0])).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    if overwrite_data is not None:
+        raise NotImplementedError("scipy.signal.detrend: only overwrite_data=None")
     if type not in ("linear", "constant"):
         raise ParameterError("scipy.signal.detrend: type", got=repr(type), expected="linear or constant")
     (x,) = promote_inexact("scipy.signal.detrend", data)
     where = as_axis("scipy.signal.detrend", axis, x.ndim)
-    centred = x - jnp.mean(x, axis=where, keepdims=True)
     if type == "constant":
-        return centred
+        return x - jnp.mean(x, axis=where, keepdims=True)
     n = x.shape[where]
+    ends = np.unique(np.r_[0, bp, n])
+    if ends[0] < 0 or ends[-1] > n:
+        raise ParameterError("scipy.signal.detrend: bp", got=bp, expected=f"positions from 0 to {n}")
+    parts = [jnp.take(x, np.arange(a, b), axis=where) for a, b in itertools.pairwise(ends)]
+    return jnp.concatenate([_straightened(v, where) for v in parts], where) if parts else x
+
+
+def _straightened(x: Array, axis: int) -> Array:
+    n = x.shape[axis]
+    centred = x - jnp.mean(x, axis=axis, keepdims=True)
     t = np.arange(n) - (n - 1) / 2
-    line = jnp.asarray(t.astype(dtypes.real_part(x.dtype))).reshape((n,) + (1,) * (x.ndim - where - 1))
-    slope = jnp.sum(centred * line, axis=where, keepdims=True) / max(float((t * t).sum()), 1e-30)
+    line = jnp.asarray(t.astype(dtypes.real_part(x.dtype))).reshape((n,) + (1,) * (x.ndim - axis - 1))
+    slope = jnp.sum(centred * line, axis=axis, keepdims=True) / max(float((t * t).sum()), 1e-30)
     return centred - slope * line

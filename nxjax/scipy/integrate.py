@@ -1,0 +1,23 @@
+"""`nx.scipy.integrate`: integrals of sampled functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax import numpy as jnp
+from nxjax.trace.core import Array
+
+__all__ = ["trapezoid"]
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+    """The integral of ``y`` along ``axis`` by the trapezoidal rule.
+
+    Args:
+        y: samples; integers become float.
+        x: where they were taken, ``[n]`` or of the shape of ``y``; otherwise they are ``dx`` apart.
+
+    >>> float(trapezoid(jnp.array([0.0, 1.0, 2.0])))
+    2.0
+    """
+    return jnp.trapezoid(y, x, dx, axis)
