@@ -102,7 +102,12 @@ def members() -> str:
     known = Types(frozenset())
     lines: list[str] = []
     for name, member in sorted(vars(Array).items()):
-        if name in declared or name in ("__weakref__", "__slots__", "__doc__", "__module__", "__annotations__", "type"):
+        hidden = name.startswith("_") and not name.startswith("__")
+        if (
+            hidden
+            or name in declared
+            or name in ("__weakref__", "__slots__", "__doc__", "__module__", "__annotations__", "type")
+        ):
             continue
         if isinstance(member, property):
             lines += [

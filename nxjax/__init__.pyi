@@ -24,7 +24,6 @@ from nxjax import hardware as hardware
 from nxjax import image as image
 from nxjax import interop as interop
 from nxjax import interpreters as interpreters
-from nxjax import introspect as introspect
 from nxjax import lax as lax
 from nxjax import lower as lower
 from nxjax import monitoring as monitoring

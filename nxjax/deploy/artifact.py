@@ -139,7 +139,7 @@ class Artifact:
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
 
     def _repr_html_(self) -> str:
-        import html
+        from nxjax.display import page
 
-        deviation = f"<pre>{html.escape(str(self.deviation))}</pre>" if self.deviation is not None else ""
+        deviation = page.page(page.text(str(self.deviation))) if self.deviation is not None else ""
         return self.report._repr_html_() + deviation  # pyright: ignore[reportPrivateUsage]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.target import Analysis
+from nxjax.display import page
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Cost, Placement
 
@@ -125,28 +125,15 @@ class Report:
 
     def _repr_html_(self) -> str:
         names, body = self._columns()
-        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in names)
-        rows = "".join(map(_html_row, body))
-        cost = "".join(
-            f"<tr><td>{html.escape(k)}</td><td style='text-align:right'>{f.value:,.6g}</td>"
-            f"<td>{html.escape(f.unit)}</td><td><i>{f.basis}</i></td></tr>"
-            for k, f in self.cost.figures.items()
-        )
-        notes = "".join(f"<li>{html.escape(n)}</li>" for n in self.notes)
-        return (
-            f"<p><b>{html.escape(self.title)}</b> &mdash; {html.escape(self.summary())}</p>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-            + (f"<table>{cost}</table>" if cost else "")
-            + (f"<pre>{html.escape(chr(10).join(self.analysis.lines()))}</pre>" if self.analysis is not None else "")
-            + (f"<ul>{notes}</ul>" if notes else "")
+        cost = [(k, f"{f.value:,.6g}", f.unit, f.basis) for k, f in self.cost.figures.items()]
+        return page.page(
+            page.heading(self.title, ("", self.summary())),
+            page.table(names, body, classes=["bad" if row[0] == "host" else "good" for row in body]),
+            page.table(("cost", "", "", "basis"), cost) if cost else "",
+            page.text("\n".join(self.analysis.lines())) if self.analysis is not None else "",
+            *map(page.paragraph, self.notes),
         )
 
 
 _HEAD: Final = ("runs on", "op", "name", "scope", "your line", "why", "says")
 _SCOPE: Final = _HEAD.index("scope")
-
-
-def _html_row(row: Sequence[str]) -> str:
-    colour = "#b35900" if row[0] == "host" else "#1a7f37"
-    first = f"<td><span style='color:{colour};font-weight:bold'>{html.escape(row[0])}</span></td>"
-    return f"<tr>{first}{''.join(f'<td>{html.escape(c)}</td>' for c in row[1:])}</tr>"

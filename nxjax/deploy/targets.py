@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import final
 
 from nxjax.backends import target_registry as registry
 from nxjax.backends.base import Label
+from nxjax.display import page
 
 
 @final
@@ -48,9 +48,8 @@ class Targets(tuple[Target, ...]):
         )
 
     def _repr_html_(self) -> str:
-        cells = lambda tag, row: "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in row)
-        body = "".join(f"<tr>{cells('td', (t.name, t.chip, t.format, t.label, t.reason))}</tr>" for t in self)
-        return f"<table><tr>{cells('th', ('target', 'chip', 'format', 'here', 'because'))}</tr>{body}</table>"
+        rows = [(t.name, t.chip, t.format, t.label, t.reason) for t in self]
+        return page.page(page.table(("target", "chip", "format", "here", "because"), rows))
 
 
 def targets() -> Targets:

@@ -147,10 +147,10 @@ class CompiledModel:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from nxjax.display import page
 
         made = self.pipeline if self.pipeline is not None else self.artifact.analysis if self.artifact else None
-        return f"<pre>{escape(str(self))}</pre>{made.svg() if made is not None else ''}"
+        return page.page(page.text(str(self)), page.scroll(made.svg()) if made is not None else "")
 
 
 @final

@@ -18,6 +18,12 @@ from nxjax.lax.algebra import FftType as FftType
 from nxjax.lax.algebra import Precision as Precision
 from nxjax.lax.algebra import PrecisionLike as PrecisionLike
 from nxjax.lax.elementwise import RoundingMethod as RoundingMethod
+from nxjax.lax.generators import RandomAlgorithm as RandomAlgorithm
+from nxjax.lax.products import AccuracyMode as AccuracyMode
+from nxjax.lax.products import DotAlgorithm as DotAlgorithm
+from nxjax.lax.products import DotAlgorithmPreset as DotAlgorithmPreset
+from nxjax.lax.products import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
+from nxjax.lax.products import Tolerance as Tolerance
 from nxjax.lax.structural import GatherDimensionNumbers as GatherDimensionNumbers
 from nxjax.lax.structural import GatherScatterMode as GatherScatterMode
 from nxjax.lax.structural import ScatterDimensionNumbers as ScatterDimensionNumbers
@@ -36,6 +42,8 @@ def acosh(x: ArrayLike) -> Array:
     """The inverse of cosh, for x >= 1"""
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y; logical or for booleans."""
+def after_all(*operands: Any) -> Any:
+    """One token that stands for all of ``operands``."""
 def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
     """The values of all elements along the named axes, in a new dimension ``axis``, or joined in it if ``tiled``."""
 def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False) -> Any:
@@ -106,6 +114,8 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     """Dimensions ``start`` to ``stop`` (exclusive) as one."""
 def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """x + iy of two real operands"""
+def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
+    """A function that is one unit with a name, and means what ``decomposition`` does."""
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands one after the other along ``dimension``."""
 @overload
@@ -143,6 +153,8 @@ def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """cos x, x in radians"""
 def cosh(x: ArrayLike) -> Array:
     """(e^x + e^-x) / 2"""
+def create_token(_: Any = None) -> Any:
+    """A token: what `after_all` and ordered effects pass along."""
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running log of the sum of exponentials, without overflow"""
 def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
@@ -157,6 +169,8 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[..
     """``solve(matvec, b)``, differentiated through the equation ``matvec(x) == b``."""
 def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[..., Any], tangent_solve: Callable[..., Any], has_aux: bool = False) -> Any:
     """A root of ``f``, differentiated with respect to what ``f`` closes over through ``f(root) == 0``."""
+def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
+    """Keep what computes ``val``, a tree of arrays, although nothing uses it."""
 def digamma(x: ArrayLike) -> Array:
     """The derivative of log Gamma(x); NaN at the poles (DLMF 5.2.2)"""
 def div(x: ArrayLike, y: ArrayLike) -> Array:
@@ -165,6 +179,8 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: Any = None, precis
     """Product of vectors and matrices, or `dot_general` if ``dimension_numbers`` are given."""
 def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any, precision: Any = None, preferred_element_type: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Sum of products over contracting dimensions, for each index of the batch dimensions."""
+def dtype(x: Any) -> np.dtype[Any]:
+    """The dtype of a value, or the one that a Python or NumPy type stands for."""
 def dynamic_index_in_dim(operand: ArrayLike, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
     """One element along an axis at a dynamic index."""
 def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike, slice_sizes: Sequence[int], *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
@@ -277,6 +293,8 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     """The value of element ``source``, for all elements of the named axis."""
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     """`pvary` under its newer name: ``to=\"varying\"``."""
+def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]) -> Any:
+    """The result of the function for the platform that programs run on, looked up when one is written."""
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Maximum over the named axes. As `psum`."""
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
@@ -303,6 +321,8 @@ def pvary(x: Any, axis_name: Any) -> Any:
     """``x`` itself, taken as a value that may differ along the named mesh axes (see `nx.shard_map`)."""
 def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
     """Rows of ``lhs``, in consecutive groups, times the matrix of their group; zero for rows of no group."""
+def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
+    """`dot_general` group by group: one dimension of ``lhs`` is cut into consecutive groups."""
 def random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
     """How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile."""
 def real(x: ArrayLike) -> Array:
@@ -337,10 +357,16 @@ def reshape(operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[i
     """The elements in row-major order, after a transposition by ``dimensions``, in another shape."""
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The elements in reverse order along ``dimensions``."""
+def rng_bit_generator(key: ArrayLike, shape: Sequence[int], dtype: DTypeLike | None = ..., algorithm: RandomAlgorithm = ..., *, out_sharding: Any = None) -> tuple[Array, Array]:
+    """The next state, and uniform bits."""
+def rng_uniform(a: ArrayLike, b: ArrayLike, shape: Sequence[int]) -> Array:
+    """Numbers between ``a`` and ``b``, others at each call: from a generator that NumPy keeps."""
 def round(x: ArrayLike, rounding_method: RoundingMethod | int = ...) -> Array:
     """The nearest integer."""
 def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """1 / sqrt(x)"""
+def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: Any = None, rhs_scale: Any = None, dimension_numbers: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
+    """`dot_general` of ``lhs * lhs_scale`` and ``rhs * rhs_scale``; a scale is shared by a block of elements."""
 @overload
 def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 @overload
@@ -396,6 +422,8 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     """The array without dimensions of size 1."""
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """Operands of one shape along a new axis."""
+def stage(x: ArrayLike, /) -> Array:
+    """``x`` as an array; while a program is written, as a value of that program."""
 def stop_gradient(x: C) -> C:
     """A tree of values that derivatives take as constants."""
 def sub(x: ArrayLike, y: ArrayLike) -> Array:

@@ -5,11 +5,11 @@ Plain data and its tables; knows no executor.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
+from nxjax.display import page
 from nxjax.profiling.peaks import Peaks
 
 _HEAD: Final = ("kernel", "calls", "time", "share", "GB/s", "GFLOP/s", "roofline", "where")
@@ -172,12 +172,11 @@ class Profile:
         )
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-        body = "".join(line(self._cells(r), "td") for r in self.top(40))
-        notes = "".join(f"<p>{html.escape(n)}</p>" for n in (str(self.peaks), *self.notes))
-        return f"<p>{html.escape(self.summary())}</p><table>{line(_HEAD, 'th')}{body}</table>{notes}"
+        return page.page(
+            page.heading("Profile" if self.measured else "Cost", ("", self.summary())),
+            page.table(_HEAD, map(self._cells, self.top(40))),
+            *map(page.paragraph, (str(self.peaks), *self.notes)),
+        )
 
     def data(self) -> dict[str, Any]:
         """All of it as numbers and strings, for JSON."""

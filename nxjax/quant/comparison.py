@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from nxjax.display import page
 from nxjax.errors import MissingExtraError, ParameterError, Source
 from nxjax.quant.calibration import arguments
 from nxjax.quant.function import Quantized
@@ -112,9 +112,7 @@ class Comparison:
         return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
 
     def _repr_html_(self) -> str:
-        cells = lambda tag, row: "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in row)
-        body = "".join(f"<tr>{cells('td', r)}</tr>" for r in self._rows())
-        return f"<table><tr>{cells('th', _HEAD)}</tr>{body}</table>"
+        return page.page(page.table(_HEAD, self._rows()))
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """SQNR per layer above, the histogram of steps below; a Matplotlib figure, written to ``path`` if given."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from nxjax.display import page
 from nxjax.errors import ParameterError
 from nxjax.quant import calibration
 from nxjax.quant.calibration import arguments
@@ -51,10 +51,8 @@ class Ranking(tuple[Sensitivity, ...]):
         return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(s.name)}</td><td>{s.sqnr:.1f}</td><td>{s.share:.1%}</td></tr>" for s in self
-        )
-        return f"<table><tr><th>layer</th><th>SQNR dB</th><th>share of MACs</th></tr>{rows}</table>"
+        rows = [(s.name, f"{s.sqnr:.1f}", f"{s.share:.1%}") for s in self]
+        return page.page(page.table(("layer", "SQNR dB", "share of MACs"), rows))
 
 
 def sensitivity(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
-import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, final
@@ -30,10 +29,10 @@ from nxjax.trace.params import PARAM_CLASSES, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, parse_type
 
-__all__ = ["canonical_text", "param_class", "parse_program", "to_html", "to_text"]
+__all__ = ["canonical_text", "param_class", "parse_program", "to_text"]
 
 
-def _letters(n: int) -> str:
+def letters(n: int) -> str:
     name = ""
     n += 1
     while n:
@@ -60,7 +59,7 @@ class _Printer:
         names: dict[Var, str] = {}
 
         def bind(v: Var) -> str:
-            names[v] = _letters(len(names))
+            names[v] = letters(len(names))
             return f"{names[v]}:{v.type}"
 
         def atom(a: Atom) -> str:
@@ -164,12 +163,16 @@ def canonical_text(program: Program) -> str:
     return _Printer(False, True).text(program)
 
 
-def to_html(program: Program) -> str:
-    """The text for notebooks: ops in bold, types in grey."""
-    body = html.escape(to_text(program))
-    body = re.sub(r":([a-z0-9]+(?:&lt;fry&gt;)?\[[0-9,]*\]\*?)", r':<span style="color:#888">\1</span>', body)
-    body = re.sub(r" = ([a-z0-9_]+)", r" = <b>\1</b>", body)
-    return f'<pre style="line-height:1.25">{body}</pre>'
+def literal_text(a: Literal) -> str:
+    """A literal as programs write it, without its type."""
+    return _scalar_text(a.value)
+
+
+def params_text(params: dict[str, Any]) -> str:
+    """Parameters as programs write them, without programs among them."""
+    printer = _Printer(False, False)
+    printer.params({k: v for k, v in params.items() if v is not None and not isinstance(v, Program)}, "")
+    return "".join(printer.parts)
 
 
 _TOKEN: Final = re.compile(

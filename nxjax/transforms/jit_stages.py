@@ -167,6 +167,11 @@ class Compiled:
         """The executor's own text of the optimized program."""
         return self.executable.text
 
+    def _repr_html_(self) -> str:
+        from nxjax.transforms.jit_pages import compiled_page
+
+        return compiled_page(self)
+
     def cost_analysis(self) -> dict[str, float]:
         """The executor's estimate, such as ``flops`` and ``bytes accessed``."""
         return self.executable.cost_analysis()
@@ -212,6 +217,11 @@ class Lowered:
         made.prepare()
         return Compiled(self._traced, made)
 
+    def _repr_html_(self) -> str:
+        from nxjax.transforms.jit_pages import lowered_page
+
+        return lowered_page(self)
+
     def cost_analysis(self) -> dict[str, float]:
         return self.compile().cost_analysis()
 
@@ -252,6 +262,9 @@ class Traced:
         return tree.unflatten(
             self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak) for t in self.program.out_types]
         )
+
+    def _repr_html_(self) -> str:
+        return self.program._repr_html_()
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._jitted.dynamic(args, kwargs)

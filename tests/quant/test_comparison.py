@@ -113,7 +113,7 @@ def test_tables():
     assert lines[0].startswith("layer") and "SQNR dB" in lines[0] and "your line" in lines[0] and len(lines) == 4
     assert "test_comparison.py" in lines[1] and f"{report.worst.sqnr:.1f}" in repr(report)
     page = report._repr_html_()
-    assert page.startswith("<table>") and page.count("<tr>") == 4 and "&lt;" not in page.split("</tr>")[0]
+    assert "<table>" in page and page.count("<tr>") == 4 and "&lt;" not in page.split("</tr>")[0]
 
 
 def test_the_picture_shows_every_layer():

@@ -6,7 +6,6 @@ that the exchange puts together. Sizes of code and stacks are estimates; tensors
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +17,7 @@ from nxjax.backends.ipu.cycles import step_name
 from nxjax.backends.ipu.exchange import Exchange, Footprint
 from nxjax.backends.ipu.layout import shares
 from nxjax.backends.ipu.liveness import Liveness, Visit
+from nxjax.display import page
 from nxjax.errors import Source, TileMemoryError
 from nxjax.kernels.ipu.spec import Codelet
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, NDArray, Step, Variable
@@ -226,7 +226,7 @@ class MemoryUse:
     def _repr_html_(self) -> str:
         from nxjax.backends.ipu.pictures import liveness, tile_map
 
-        return f"<pre>{html.escape(str(self))}</pre>{tile_map(self)}{liveness(self)}"
+        return page.page(page.text(str(self)), page.scroll(tile_map(self)), page.scroll(liveness(self)))
 
 
 def _replaceable(program: IpuProgram) -> bool:

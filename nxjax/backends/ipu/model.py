@@ -5,7 +5,6 @@ Says nothing of what a program computes; that is `engine`'s.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
@@ -14,6 +13,7 @@ import numpy as np
 from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, named, step_cycles
 from nxjax.backends.ipu.exchange import Exchange, Footprint, Traffic
 from nxjax.backends.ipu.memory import MemoryUse, measure
+from nxjax.display import page
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, Step
 
 _NOTHING: Final = Footprint(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -118,4 +118,4 @@ class Model:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>{self.svg()}"
+        return page.page(page.text(str(self)), page.scroll(self.svg()))

@@ -437,6 +437,6 @@ class Pipeline:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from nxjax.display import page
 
-        return f"<pre>{escape(str(self))}</pre>{self.svg()}"
+        return page.page(page.text(str(self)), page.scroll(self.svg()))
