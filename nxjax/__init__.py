@@ -51,6 +51,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("QArray",), "nxjax.transforms.quantize.qarray"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
     **dict.fromkeys(("Tensor",), "nxjax.tensor"),
+    **dict.fromkeys(("typeof", "live_arrays", "copy_to_host_async", "effects_barrier", "fwd_and_bwd", "host_count", "host_id", "host_ids", "print_environment_info"), "nxjax.introspect"),
     **dict.fromkeys(("simulate",), "nxjax.hardware.simulate"),
     **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
     **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
@@ -74,7 +75,8 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "image", "export", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "sharding", "extend", "interpreters", "custom_batching")
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "deploy", "image", "export", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "sharding", "extend", "interpreters", "custom_batching",
+     "dlpack", "monitoring", "profiler", "stages", "test_util", "version")
 )  # fmt: skip
 
 

@@ -173,8 +173,8 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
     >>> err.get()
     'not positive: -2.0 (`check` failed)'
     >>> err, y = checkify(f, errors=index_checks)(jnp.array([1.0, -2.0]), 7)
-    >>> print(err.get())
-    out-of-bounds indexing for array of shape (2,): index 7 is out of bounds for axis 0 with size 2.
+    >>> err.get().strip()
+    'out-of-bounds indexing for array of shape (2,): index 7 is out of bounds for axis 0 with size 2.'
     """
     wanted = frozenset(errors)
 

@@ -11,13 +11,19 @@ import importlib
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, final
 
 from nxjax.errors import NxError
 
 # Modules below `jax._src` that public libraries import at their top, and need only for what they rarely do. They are
-# there, and whatever is asked of them is refused.
-_EMPTY: Final = ("jax._src", "jax._src.compiler")
+# there, and whatever else is asked of them is refused.
+_STANDINS: Final[dict[str, dict[str, Any]]] = {
+    "jax._src": {},
+    "jax._src.compiler": {},
+    "jax._src.traceback_util": {"register_exclusion": lambda path: None},
+}
+# Those that hold what is public elsewhere.
+_PUBLIC: Final = {"jax._src.flatten_util": "nxjax.flatten_util"}
 
 
 @final
@@ -79,13 +85,13 @@ def spec(name: str) -> ModuleSpec:
     Raises:
         ModuleNotFoundError: it is private to JAX, or nxjax has no such module.
     """
-    if name in _EMPTY:
-        return ModuleSpec(name, _Loader(_refusing(name)), is_package=True)
-    if name.startswith("jax._src"):
+    if name in _STANDINS:
+        return ModuleSpec(name, _Loader(_standin(name)), is_package=True)
+    if name.startswith("jax._src") and name not in _PUBLIC:
         raise ModuleNotFoundError(
             f"{name} is private to JAX: nxjax, which stands in its place, has the public API only", name=name
         )
-    own = "nxjax" + name.removeprefix("jax")
+    own = _PUBLIC.get(name) or "nxjax" + name.removeprefix("jax")
     if own == "nxjax.config":  # the object of that name is what `jax.config` means
         raise _missing(name)
     try:
@@ -115,11 +121,13 @@ class _Loader:
         sys.modules[module.__name__] = self.module
 
 
-def _refusing(name: str) -> ModuleType:
+def _standin(name: str) -> ModuleType:
     module = ModuleType(name, "Private to JAX; here because libraries import it.")
     module.__path__ = []
 
-    def refuse(attribute: str) -> NoReturn:
+    def refuse(attribute: str) -> ModuleType:
+        if f"{name}.{attribute}" in (*_STANDINS, *_PUBLIC):
+            return importlib.import_module(f"{name}.{attribute}")
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         raise ModuleNotFoundError(
@@ -128,5 +136,5 @@ def _refusing(name: str) -> ModuleType:
         )
 
     rooms: Any = vars(module)
-    rooms["__getattr__"] = refuse
+    rooms.update(_STANDINS[name], __getattr__=refuse)
     return module

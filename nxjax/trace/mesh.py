@@ -95,6 +95,21 @@ class BaseMesh(ABC):
         return tuple(n for n, t in zip(self.axis_names, self.axis_types, strict=True) if t is kind)
 
     @property
+    def are_all_axes_auto(self) -> bool:
+        """There are axes, and every one is `Auto`."""
+        return bool(self.axis_names) and len(self.auto_axes) == len(self.axis_names)
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        """There are axes, and every one is `Explicit`."""
+        return bool(self.axis_names) and len(self.explicit_axes) == len(self.axis_names)
+
+    @property
+    def are_all_axes_manual(self) -> bool:
+        """There are axes, and every one is `Manual`."""
+        return bool(self.axis_names) and len(self.manual_axes) == len(self.axis_names)
+
+    @property
     def auto_axes(self) -> tuple[Any, ...]:
         return self._of_type(AxisType.Auto)
 

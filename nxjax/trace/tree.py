@@ -19,6 +19,7 @@ from nxjax.errors import TreeError
 NAMESPACE: Final = "nxjax"
 TreeDef: TypeAlias = optree.PyTreeSpec
 C = TypeVar("C", bound=type)
+_NOTHING: Final = object()
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeDef]:
@@ -113,9 +114,18 @@ def _entry_keys(treedef: TreeDef, entries: Sequence[Any]) -> list[Any]:
 
 
 def reduce(
-    f: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: Callable[[Any], bool] | None = None
+    f: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = _NOTHING,
+    is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    return functools.reduce(f, leaves(tree, is_leaf), *initializer)
+    """``f(...f(f(initializer, a), b)...)`` of the leaves, from left to right; without an initializer, from the first.
+
+    >>> reduce(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, initializer=10)
+    16
+    """
+    first = () if initializer is _NOTHING else (initializer,)
+    return functools.reduce(f, leaves(tree, is_leaf), *first)
 
 
 def reduce_associative(

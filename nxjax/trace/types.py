@@ -87,6 +87,15 @@ class ArrayType:
         name = dtypes.short_name(self.dtype) if short_dtypes else self.dtype.name
         return f"{name}[{','.join(map(str, self.shape))}]"
 
+    @property
+    def sharding(self) -> Any:
+        """Where values of a type are is no part of it: a sharding over no mesh, of as many dimensions."""
+        from nxjax.trace.mesh import AbstractMesh
+        from nxjax.trace.partition import PartitionSpec
+        from nxjax.trace.sharding import NamedSharding
+
+        return NamedSharding(AbstractMesh((), ()), PartitionSpec(*(None,) * len(self.shape)))
+
     def strip_weak_type(self) -> ArrayType:
         return self.strong()
 

@@ -1,0 +1,87 @@
+"""`jax.monitoring`: events and numbers that a program reports, and listeners that hear of them. nxjax reports none."""
+
+from collections.abc import Callable
+from typing import Any
+
+_events: list[Callable[..., None]] = []
+_durations: list[Callable[..., None]] = []
+_spans: list[Callable[..., None]] = []
+_scalars: list[Callable[..., None]] = []
+
+
+def record_event(event: str, **kwargs: Any) -> None:
+    """Say that ``event`` happened.
+
+    >>> seen = []
+    >>> register_event_listener(lambda event, **kwargs: seen.append(event))
+    >>> record_event("/mine/started")
+    >>> clear_event_listeners()
+    >>> seen
+    ['/mine/started']
+    """
+    for listener in tuple(_events):
+        listener(event, **kwargs)
+
+
+def record_event_duration_secs(event: str, duration: float, **kwargs: Any) -> None:
+    """Say how many seconds ``event`` took."""
+    for listener in tuple(_durations):
+        listener(event, duration, **kwargs)
+
+
+def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: Any) -> None:
+    """Say when ``event`` began and ended, in seconds."""
+    for listener in tuple(_spans):
+        listener(event, start_time, end_time, **kwargs)
+
+
+def record_scalar(event: str, value: float | int, **kwargs: Any) -> None:
+    """Say the ``value`` of something."""
+    for listener in tuple(_scalars):
+        listener(event, value, **kwargs)
+
+
+def register_event_listener(callback: Callable[..., None]) -> None:
+    """``callback(event, **kwargs)`` hears of each event."""
+    _events.append(callback)
+
+
+def register_event_duration_secs_listener(callback: Callable[..., None]) -> None:
+    """``callback(event, duration, **kwargs)`` hears of each duration."""
+    _durations.append(callback)
+
+
+def register_event_time_span_listener(callback: Callable[..., None]) -> None:
+    """``callback(event, start_time, end_time, **kwargs)`` hears of each span."""
+    _spans.append(callback)
+
+
+def register_scalar_listener(callback: Callable[..., None]) -> None:
+    """``callback(event, value, **kwargs)`` hears of each number."""
+    _scalars.append(callback)
+
+
+def unregister_event_listener(callback: Callable[..., None]) -> None:
+    """``callback`` hears no more of events. ValueError: it did not."""
+    _events.remove(callback)
+
+
+def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
+    """``callback`` hears no more of durations. ValueError: it did not."""
+    _durations.remove(callback)
+
+
+def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
+    """``callback`` hears no more of spans. ValueError: it did not."""
+    _spans.remove(callback)
+
+
+def unregister_scalar_listener(callback: Callable[..., None]) -> None:
+    """``callback`` hears no more of numbers. ValueError: it did not."""
+    _scalars.remove(callback)
+
+
+def clear_event_listeners() -> None:
+    """Nobody hears of anything."""
+    for listeners in (_events, _durations, _spans, _scalars):
+        listeners.clear()

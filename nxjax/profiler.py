@@ -1,0 +1,117 @@
+"""`jax.profiler`'s annotations and traces: spans of host time, in a file that Perfetto and chrome://tracing open.
+
+What compiled programs spend their time on is said by `nx.profile`, kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from nxjax.errors import ExecutionError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_lock = threading.Lock()
+# The events of the trace that is going on, and its folder; None: there is none.
+_events: list[dict[str, Any]] | None = None
+_folder = ""
+
+
+def start_trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> None:
+    """Collect annotations from now on, in all threads; `stop_trace` writes them below ``log_dir``.
+
+    Raises:
+        ExecutionError: a trace is going on already.
+    """
+    global _events, _folder
+    with _lock:
+        if _events is not None:
+            raise ExecutionError("start_trace: a trace is going on already", fix="jax.profiler.stop_trace()")
+        _events, _folder = [], os.fspath(log_dir)
+
+
+def stop_trace() -> str:
+    """End the trace and write it; gives the path of its file.
+
+    Raises:
+        ExecutionError: no trace is going on.
+    """
+    global _events
+    with _lock:
+        if _events is None:
+            raise ExecutionError("stop_trace: no trace is going on", fix="jax.profiler.start_trace(folder)")
+        events, _events = _events, None
+    folder = os.path.join(_folder, "plugins", "profile", time.strftime("%Y_%m_%d_%H_%M_%S"))
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "perfetto_trace.json.gz")
+    with gzip.open(path, "wt") as file:
+        json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+    return path
+
+
+@contextmanager
+def trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> Generator[None]:
+    """`start_trace` and `stop_trace` around a block.
+
+    >>> import tempfile, pathlib
+    >>> folder = tempfile.mkdtemp()
+    >>> with trace(folder):
+    ...     with TraceAnnotation("a step"):
+    ...         pass
+    >>> len(list(pathlib.Path(folder).rglob("perfetto_trace.json.gz")))
+    1
+    """
+    start_trace(log_dir)
+    try:
+        yield
+    finally:
+        stop_trace()
+
+
+class TraceAnnotation:
+    """``with TraceAnnotation(name, **about):`` a span of the trace that is going on, if one is."""
+
+    def __init__(self, name: str, **about: Any) -> None:
+        self.name = name
+        self.about = about
+
+    def __enter__(self) -> TraceAnnotation:
+        self.began = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if _events is not None:
+            event = {"name": self.name, "ph": "X", "pid": os.getpid(), "tid": threading.get_ident()}
+            times = {"ts": self.began / 1e3, "dur": (time.perf_counter_ns() - self.began) / 1e3}
+            _events.append({**event, **times, "args": {k: str(v) for k, v in self.about.items()}})
+
+
+class StepTraceAnnotation(TraceAnnotation):
+    """A `TraceAnnotation` of one step of training: ``StepTraceAnnotation("train", step_num=i)``."""
+
+
+def annotate_function(func: F, name: str | None = None, **about: Any) -> F:
+    """``func``, each call of which is a `TraceAnnotation`.
+
+    >>> annotate_function(abs)(-1)
+    1
+    """
+    label = name or getattr(func, "__qualname__", type(func).__name__)
+
+    @functools.wraps(func)
+    def annotated(*args: Any, **kwargs: Any) -> Any:
+        with TraceAnnotation(label, **about):
+            return func(*args, **kwargs)
+
+    return annotated  # type: ignore[return-value]
+
+
+__all__ = ["StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace", "stop_trace", "trace"]
