@@ -401,7 +401,7 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
         length = jnp.sqrt(u * u + v * v)
         c, s = u / length, v / length
         row = rows[k]
-        return rows.at[k].set(c * row + s * z), c * z - s * row
+        return rows.at[k].set(c * row + s * z), (c * z - s * row).at[k].set(0)
 
     return fori_loop(0, w.shape[0], rotate, (r, w))[0]
 

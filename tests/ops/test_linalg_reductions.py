@@ -1,0 +1,96 @@
+"""Hessenberg, tridiagonal and Schur forms and column pivots: against SciPy, and what they are made of."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import nxjax as nx
+from nxjax.errors import DtypeError, LoweringError, ShapeError
+from nxjax.lower.stablehlo.builder import lower
+from nxjax.ops.linalg_hessenberg import hessenberg, qr_pivots, tridiagonal
+from nxjax.ops.linalg_schur import schur
+
+rng = np.random.default_rng(0)
+DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
+
+
+def matrix(n, dtype, kind="dense"):
+    a = rng.normal(size=(n, n))
+    if np.issubdtype(dtype, np.complexfloating):
+        a = a + 1j * rng.normal(size=(n, n))
+    if kind == "triangular":
+        a = np.triu(a)
+    if kind == "sparse":
+        a = a * (rng.random((n, n)) < 0.3)
+    if kind == "whole":
+        a = np.round(a)
+    return a.astype(dtype)
+
+
+def eps(a, factor=200):
+    return factor * np.finfo(a.dtype).eps * max(len(a), 1) * (1 + np.abs(a).max(initial=0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_schur(dtype):
+    """The factors, and the eigenvalues in LAPACK's order."""
+    for kind in ("dense", "triangular", "sparse", "whole"):
+        for n in (0, 1, 2, 3, 6, 20):
+            a = matrix(n, dtype, kind)
+            t, q = schur.eval(a, vectors=True)
+            assert t.dtype == q.dtype == dtype
+            np.testing.assert_allclose(q @ t @ q.conj().T, a, atol=eps(a))
+            np.testing.assert_allclose(q @ q.conj().T, np.eye(n), atol=eps(a))
+            if kind == "dense" and n:  # the others have eigenvalues that rounding moves far
+                np.testing.assert_allclose(np.diag(t), np.diag(scipy.linalg.schur(a)[0]), atol=100 * eps(a))
+            below = np.tril(t, -1)
+            if np.issubdtype(dtype, np.complexfloating):
+                assert not below.any()
+            else:
+                blocks = np.flatnonzero(np.diag(t, -1))
+                assert not np.tril(t, -2).any() and not (np.diff(blocks) == 1).any()
+                for i in blocks:
+                    assert t[i, i] == t[i + 1, i + 1] and t[i, i + 1] * t[i + 1, i] < 0
+    (alone,) = schur.eval(a, vectors=False)
+    np.testing.assert_array_equal(alone, t)
+    assert np.isnan(schur.eval(np.full((2, 2), np.nan, dtype), vectors=True)[0]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reductions(dtype):
+    for n in (1, 2, 3, 7):
+        a = matrix(n, dtype)
+        packed, taus = hessenberg.eval(a)
+        h = scipy.linalg.hessenberg(a) if n > 2 else np.triu(packed, -1)
+        np.testing.assert_allclose(np.triu(packed, -1), h, atol=eps(a))
+        assert taus.shape == (n - 1,)
+        a = a + a.conj().T
+        for low in (True, False):
+            packed, d, e, taus = tridiagonal.eval(a, lower=low)
+            assert d.dtype == e.dtype == a.real.dtype and taus.dtype == dtype
+            whole = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
+            np.testing.assert_allclose(np.linalg.eigvalsh(whole), np.linalg.eigvalsh(a), atol=eps(a))
+            np.testing.assert_array_equal(np.diag(packed), d)
+            other = np.triu(packed, 1) if low else np.tril(packed, -1)
+            np.testing.assert_array_equal(other, np.triu(a, 1) if low else np.tril(a, -1))
+        for b in (matrix(n + 2, dtype)[:, :n], matrix(n + 2, dtype)[:n]):
+            np.testing.assert_array_equal(qr_pivots.eval(b)[0], scipy.linalg.qr(b, pivoting=True)[2])
+
+
+def test_batches_jit_and_errors():
+    x = nx.asarray(np.stack([matrix(3, np.float32) for _ in range(2)]))
+    for op, params in ((hessenberg, {}), (tridiagonal, {"lower": True}), (schur, {"vectors": True}), (qr_pivots, {})):
+        one = lambda a, op=op, params=params: op(a, **params)
+        for whole in (one(x), nx.vmap(one)(x), nx.jit(one)(x)):
+            for i in range(2):
+                for a, b in zip(whole, one(x[i]), strict=True):
+                    np.testing.assert_allclose(a[i].numpy(), b.numpy(), atol=1e-5)
+        with pytest.raises(DtypeError):
+            op(nx.ones((2, 2), int), **params)
+        with pytest.raises(LoweringError, match="no lowering"):
+            lower(nx.jit(one).trace(x).program)
+    for op, params in ((hessenberg, {}), (tridiagonal, {"lower": True}), (schur, {"vectors": True})):
+        with pytest.raises(ShapeError, match="square"):
+            op(nx.ones((2, 3)), **params)
+    with pytest.raises(ShapeError, match="empty"):
+        hessenberg(nx.ones((0, 0)))
