@@ -1,4 +1,4 @@
-"""The command line: ``nxjax info``, ``nxjax cache clear``, ``nxjax --version``."""
+"""The command line: ``nxjax info``, ``nxjax cache clear``, ``nxjax fuzz``, ``nxjax --version``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("info", help="versions, devices, backends, extras, cache, settings (the default)")
     cache_parser = commands.add_parser("cache", help="the on-disk executable cache")
     cache_parser.add_argument("action", choices=("size", "clear"))
+    fuzz_parser = commands.add_parser("fuzz", help="random programs and damaged files, for a while")
+    fuzz_parser.add_argument("--seconds", type=float, default=10.0, help="how long (10)")
+    fuzz_parser.add_argument("--seed", type=int, default=0, help="of the first case (0)")
+    fuzz_parser.add_argument("--what", default="all", help='"programs", "parsers", "all" or the name of a reader')
     options = parser.parse_args(arguments)
 
     if options.version:
@@ -29,6 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             files, size = cache.size()
             print(f"{files} executables, {size} bytes")
+    elif options.command == "fuzz":
+        from nxjax.testing import fuzz
+
+        found = fuzz(options.seconds, options.seed, options.what)
+        print(found)
+        return 1 if found.failures else 0
     else:
         from nxjax import info
 

@@ -204,7 +204,24 @@ def _numpy_source(name: str) -> Callable[..., Array]:
 
 fromfile = _numpy_source("fromfile")
 fromiter = _numpy_source("fromiter")
-fromstring = _numpy_source("fromstring")
+
+
+def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
+    """The numbers of a text, between which ``sep`` stands.
+
+    Raises:
+        ParameterError: something that is no number, or fewer than ``count``; it is a ValueError.
+
+    >>> fromstring("1 2 3", sep=" ").tolist()
+    [1.0, 2.0, 3.0]
+    """
+    wanted = dtypes.as_dtype(dtype)
+    try:
+        return _from_numpy(np.fromstring(string, dtype=wanted, count=count, sep=sep), wanted)
+    except ValueError as error:
+        raise ParameterError(
+            f"fromstring: {error}", got=repr(string)[:80], expected=f"numbers with {sep!r} between"
+        ) from None
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
@@ -528,8 +545,23 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width."""
-    out = np.load(file, *args, **kwargs)
+    """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width.
+
+    A ``.npz`` file gives its members, as NumPy's arrays, when they are asked for.
+
+    Raises:
+        InvalidFileError: a damaged file, also when a member is asked for; it is a ValueError.
+        OSError: it cannot be opened.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")
+    >>> save(path, np.arange(3))
+    >>> load(path).shape
+    (3,)
+    """
+    from nxjax.numpy.files import loaded
+
+    out = loaded(file, *args, **kwargs)
     return array(out) if isinstance(out, np.ndarray) else out
 
 

@@ -5,11 +5,13 @@
 
 from nxjax.testing.comparison import LawBroken, assert_close, executors, tolerance
 from nxjax.testing.functions import Traces, check_batch, check_grads, checked_programs, count_traces
+from nxjax.testing.fuzzing import Fuzzed, fuzz
 from nxjax.testing.laws import Bad, Sample, bad, check_op, sample
 from nxjax.testing.programs import RandomProgram, random_program
 
 __all__ = [
     "Bad",
+    "Fuzzed",
     "LawBroken",
     "RandomProgram",
     "Sample",
@@ -22,6 +24,7 @@ __all__ = [
     "checked_programs",
     "count_traces",
     "executors",
+    "fuzz",
     "random_program",
     "sample",
     "tolerance",

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.errors import ProgramError
+from nxjax.errors import NxError, ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import OPS, Array
@@ -357,8 +357,17 @@ def parse_program(text: str, consts: Sequence[Array] = ()) -> Program:
     Raises:
         ProgramError: the text is not a program, or is not well typed.
     """
-    parser = _Parser(text)
-    program = parser.program(tuple(consts))
-    if parser.peek():
-        raise ProgramError("program text: words after the end", got=parser.peek())
-    return program.check()
+    try:
+        parser = _Parser(text)
+        program = parser.program(tuple(consts))
+        if parser.peek():
+            raise ProgramError("program text: words after the end", got=parser.peek())
+        return program.check()
+    except NxError:
+        raise
+    except Exception as error:  # parameters may be anything, and ops say so in ways of their own
+        raise ProgramError(
+            "program text: parameters or literals that no program has",
+            got=f"{type(error).__name__}: {str(error)[:200]}",
+            expected="a text as programs print",
+        ) from None
