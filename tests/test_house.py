@@ -41,7 +41,7 @@ VENDOR_ROOMS = {
     "jax": ("trace/tree.py", "interop/jax.py"),
     "sklearn": ("demo",),
     "matplotlib": ("demo", "quant", "deploy", "profiling"),
-    "tqdm": ("demo", "quant", "checkpoints"),
+    "tqdm": ("demo", "quant", "checkpoints", "debug"),
     "safetensors": ("quant",),
     **dict.fromkeys(
         (

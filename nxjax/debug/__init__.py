@@ -4,6 +4,7 @@ What finds NaNs, leaked tracers and keys that are used twice is switched on by s
 parts are files of this package, which they load.
 """
 
+from nxjax.debug.progress import progress_bar
 from nxjax.debug.prompt import DebugEffect, OrderedDebugEffect, breakpoint, log
 from nxjax.sharding_text import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from nxjax.transforms.callback import debug_callback as callback
@@ -17,6 +18,7 @@ __all__ = [
     "inspect_array_sharding",
     "log",
     "print",
+    "progress_bar",
     "visualize_array_sharding",
     "visualize_sharding",
 ]

@@ -1,0 +1,127 @@
+"""`progress_bar`: the progress of a loop on the device, as a bar that a callback moves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar, final
+
+import numpy as np
+
+from nxjax.errors import MissingExtraError, ParameterError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_UPDATES: Final = 100  # how often a bar moves, if nothing else is said
+
+
+@final
+class _Progress:
+    """The host's side: one bar per run of the loop. A run begins at index 0, also after one that was interrupted."""
+
+    def __init__(self, length: int, desc: str, make: Callable[..., Any]) -> None:
+        self.length = length
+        self.desc = desc
+        self.make = make
+        self.bar: Any = None
+        self.done = 0
+
+    def __call__(self, index: Any) -> None:
+        i = int(np.asarray(index).max())
+        if self.bar is None or i + 1 <= self.done:
+            self.close()
+            self.bar = self.make(total=self.length, desc=self.desc)
+        self.bar.update(i + 1 - self.done)
+        self.done = i + 1
+        if self.done >= self.length:
+            self.close()
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        self.bar, self.done = None, 0
+
+
+def _tqdm(**options: Any) -> Any:
+    try:
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtraError(
+            "progress_bar: the bar is tqdm's", got="no module 'tqdm'", fix="pip install 'nxjax[demo]', or give bar="
+        ) from None
+    return tqdm(**options)
+
+
+def progress_bar(
+    length: int,
+    *,
+    scan: bool = False,
+    desc: str = "",
+    every: int | None = None,
+    bar: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator of a loop's body: a bar shows how far the loop is, under `jit`, `grad` and on any executor.
+
+    Args:
+        length: how many steps the loop takes.
+        scan: False: ``body(i, carry)`` of a `fori_loop` from 0. True: ``body(carry, x)`` of a `scan` in which ``x`` is
+            the index, or a tuple that begins with it: ``scan(body, init, (nx.arange(length), xs))``.
+        desc: what stands before the bar.
+        every: how many steps between two moves of the bar; by default a hundredth of all.
+        bar: called as ``bar(total=..., desc=...)`` in place of tqdm; gives what has ``update(n)`` and ``close()``.
+
+    Raises:
+        ParameterError: there is no index among the body's arguments.
+        MissingExtraError: no tqdm, and no ``bar``.
+
+    >>> import nxjax as nx
+    >>> class Stars:
+    ...     def __init__(self, total, desc): pass
+    ...     def update(self, n): print("*" * n, end="")
+    ...     def close(self): print(" done")
+    >>> @nx.debug.progress_bar(6, every=2, bar=Stars)
+    ... def body(i, c):
+    ...     return c + i
+    >>> total = nx.lax.fori_loop(0, 6, body, 0)
+    ****** done
+    """
+    if length < 1 or (every is not None and every < 1):
+        raise ParameterError("progress_bar: counts are positive", got=f"length={length}, every={every}")
+    step = every or max(1, length // _UPDATES)
+
+    def decorate(body: Callable[P, R]) -> Callable[P, R]:
+        progress = _Progress(length, desc, bar or _tqdm)
+
+        @functools.wraps(body)
+        def shown(*args: P.args, **kwargs: P.kwargs) -> R:
+            _tick(progress, _index(args, scan), step, length)
+            return body(*args, **kwargs)
+
+        return shown
+
+    return decorate
+
+
+def _tick(progress: _Progress, index: Any, step: int, length: int) -> None:
+    from nxjax.lax import cond
+    from nxjax.transforms.callback import debug_callback
+
+    def move(i: Any) -> None:
+        debug_callback(progress, i, ordered=True)
+
+    cond((index % step == step - 1) | (index == length - 1), move, lambda i: None, index)
+
+
+def _index(args: tuple[Any, ...], scan: bool) -> Any:
+    """The step's number."""
+    x = args[min(int(scan), len(args) - 1)] if args else None
+    x = x[0] if scan and isinstance(x, (tuple, list)) and x else x
+    if isinstance(x, int) or (hasattr(x, "dtype") and x.dtype.kind in "iu" and x.shape == ()):
+        return x
+    raise ParameterError(
+        "progress_bar: the body has no index",
+        got=str(getattr(x, "type", type(x).__name__)),
+        expected="body(carry, i) or body(carry, (i, ...)) of scan" if scan else "body(i, carry) of fori_loop",
+        fix="scan over (nx.arange(length), xs)" if scan else "progress_bar(length, scan=True) for the body of a scan",
+    )
