@@ -104,6 +104,9 @@ class _Drawn:
             width = max(inner.width, _SMALL * (len(box.label) + 2))
             return max(width + 2 * _PAD, names), inner.height + 2 * _EDGE
         width = max(_CHARACTER * len(box.label), _SMALL * len(box.note)) + 18
+        if len(self.graph.labels[i]) == 1 and box.kind != "value":
+            # A name begins at the middle, and ends within the frame around.
+            names = 2 * (names - _PAD)
         return max(width, names), 38.0 if box.note else 25.0
 
     def ends(self, i: int, k: int, lower: bool) -> tuple[float, float]:
