@@ -16,6 +16,7 @@ _FILES = {
     "norms": "batch_norm_inference layer_norm rms_norm standardize",
     "encodings": "one_hot",
     "attention": "dot_product_attention",
+    "scaled": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
     "modules.base": "Module seed",
     "modules.containers": "Dropout Flatten Identity Lambda Residual Sequential",
     "modules.convolution": "Conv2d ConvTranspose2d",
