@@ -37,7 +37,7 @@ OPERANDS = frozenset(
         r"\w+",
         """
     x y a b x1 x2 arr ary m v ar1 ar2 a1 a2 q p element test_elements lhs rhs operand on_true on_false pred key keys
-    scale mean variance bias updates scatter_indices start_indices update init_value min max minval maxval df loc
+    scale mean variance bias updates scatter_indices update init_value min max minval maxval df loc
     concentration alpha lam logits fill_value condition indices values query value start stop N probs n sigma lower
     upper left right dfnum dfden
 """,
@@ -141,8 +141,14 @@ def default(value: Any) -> str:
     return repr(value) if plain and len(repr(value)) < 40 else "..."
 
 
+# Operands that may also be words.
+WORDS = frozenset({("cond", "p"), ("interp", "left"), ("interp", "right"), ("percentile", "method")})
+
+
 def guessed(owner: str, p: inspect.Parameter) -> str:
     """What an operand annotated as Any takes."""
+    if (owner, p.name) in WORDS:
+        return "Any"
     if owner in LOOSE or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
         found = BY_NAME.get(p.name, "Any") if p.name == "dtype" else "Any"
     elif p.name == "where":
@@ -185,9 +191,16 @@ def result(function: Callable[..., Any], name: str, known: Types) -> str:
     return RESULTS.get(name) or known.text(given.get("return", Any))
 
 
+def written_for(name: str, function: Callable[..., Any]) -> str | None:
+    """What is written for a function of this name, if it is this one: its first parameter is called the same."""
+    found = WRITTEN.get(name)
+    first = next(iter(inspect.signature(function).parameters), "")
+    return found if found is not None and f"def {name}({first}:" in found else None
+
+
 def function_stub(name: str, function: Callable[..., Any], known: Types) -> str:
     """``def name(...) -> ...:`` and its first line."""
-    written = WRITTEN.get(name)
+    written = written_for(name, function)
     if written is not None:
         head = written if "bool" in known.hidden else written.replace("builtins.bool", "bool")
     else:

@@ -4,7 +4,7 @@
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, Never, ParamSpec, TypeVar, overload
+from typing import Any, Literal, NamedTuple, Never, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -52,9 +52,9 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, reca
     """The k largest and their indices; exact here, whatever recall is asked for."""
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
     """The k smallest and their indices; exact here, whatever recall is asked for."""
-def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the first largest element along ``axis``."""
-def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the first smallest element along ``axis``."""
 def asin(x: ArrayLike) -> Array:
     """The angle in [-pi/2, pi/2] whose sine is x"""
@@ -183,13 +183,13 @@ def dtype(x: Any) -> np.dtype[Any]:
     """The dtype of a value, or the one that a Python or NumPy type stands for."""
 def dynamic_index_in_dim(operand: ArrayLike, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
     """One element along an axis at a dynamic index."""
-def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike, slice_sizes: Sequence[int], *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
+def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int], *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """A block of static size at dynamic start indices, moved inside where it would stick out."""
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True) -> Array:
     """As `dynamic_slice` along one axis."""
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Any, axis: int, *, allow_negative_indices: bool = True) -> Array:
     """One element along an axis replaced."""
-def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: ArrayLike, *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
+def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """The operand with a block at dynamic start indices replaced."""
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: Any, axis: int, *, allow_negative_indices: bool = True) -> Array:
     """As `dynamic_update_slice` along one axis."""
@@ -224,7 +224,7 @@ def full(shape: Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = 
     """``fill_value`` (a scalar) repeated into ``shape``."""
 def full_like(x: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: Sequence[int] | None = None, sharding: Any = None) -> Array:
     """``fill_value`` in the shape and dtype of ``x``."""
-def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *, unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None, fill_value: ArrayLike | None = None) -> Array:
+def gather(operand: ArrayLike, start_indices: Any, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *, unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None, fill_value: ArrayLike | None = None) -> Array:
     """Slices of the operand at the index vectors in the last dimension of ``start_indices``."""
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """x >= y"""

@@ -4,7 +4,7 @@
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, Never, ParamSpec, TypeVar, overload
+from typing import Any, Literal, NamedTuple, Never, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from nxjax.nn.modules.normalization import LayerNorm as LayerNorm
 from nxjax.nn.modules.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from nxjax.nn.modules.pooling import AvgPool2d as AvgPool2d
 from nxjax.nn.modules.pooling import MaxPool2d as MaxPool2d
+from nxjax.nn.scaled import BlockScaleConfig
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -56,6 +57,8 @@ def fold_batch_norms(model: Module) -> Module:
     """The same network without the batch norms that follow a convolution or a `Linear` directly."""
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """x times the normal distribution function of x (Hendrycks and Gimpel, 2016)."""
+def get_scaled_dot_general_config(mode: Literal['nvfp4', 'mxfp8'], global_scale: Any = None) -> BlockScaleConfig:
+    """How `scaled_dot_general` quantizes an operand."""
 def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half."""
 def hard_sigmoid(x: ArrayLike) -> Array:
@@ -95,6 +98,10 @@ def relu6(x: ArrayLike) -> Array:
     """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float."""
 def rms_norm(x: ArrayLike, scale: ArrayLike | None = None, axis: int | Sequence[int] | None = -1, epsilon: float = 1e-06) -> Array:
     """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`."""
+def scaled_dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any, preferred_element_type: DTypeLike | None = ..., configs: Sequence[BlockScaleConfig] | None = None, implementation: Literal['cudnn'] | None = None) -> Array:
+    """`lax.dot_general` of operands that are quantized block by block; so are those of its gradients."""
+def scaled_matmul(lhs: ArrayLike, rhs: ArrayLike, lhs_scales: Any, rhs_scales: Any, preferred_element_type: DTypeLike | None = ...) -> Array:
+    """Batched products over the last dimension of both operands, each element times the scale of its block."""
 def seed(value: int = 0) -> None:
     """Restart the keys of layers that are made without ``key=``; the same layers made after it are equal."""
 def selu(x: ArrayLike) -> Array:

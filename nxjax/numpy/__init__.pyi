@@ -4,7 +4,7 @@
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, Never, ParamSpec, TypeVar, overload
+from typing import Any, Literal, NamedTuple, Never, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -367,8 +367,8 @@ def fromiter(*args: Any, dtype: DTypeLike | None = ..., **kwargs: Any) -> Array:
     """As `numpy.fromiter`, giving an array."""
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Any:
     """A ufunc made of a traceable Python function of scalars."""
-def fromstring(*args: Any, dtype: DTypeLike | None = ..., **kwargs: Any) -> Array:
-    """As `numpy.fromstring`, giving an array."""
+def fromstring(string: str, dtype: DTypeLike | None = ..., count: int = -1, *, sep: str) -> Array:
+    """The numbers of a text, between which ``sep`` stands."""
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """``fill_value``, which broadcasts, over ``shape``."""
 def full_like(a: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -417,7 +417,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_elemen
     """Sum of products over the last axis of both."""
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """``values`` put before the entries ``obj`` along ``axis``."""
-def interp(x: ArrayLike, xp: Any, fp: Any, left: ArrayLike | None = None, right: ArrayLike | None = None, period: Any = None) -> Array:
+def interp(x: ArrayLike, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
     """Values at ``x`` of the function through the points (xp, fp), straight between them."""
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, return_indices: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Any:
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each."""

@@ -4,7 +4,7 @@
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, Never, ParamSpec, TypeVar, overload
+from typing import Any, Literal, NamedTuple, Never, ParamSpec, TypeVar, overload
 
 import numpy as np
 

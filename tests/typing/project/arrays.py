@@ -39,6 +39,10 @@ more: list[Array] = [
 ]  # fmt: skip
 found: tuple[Array, ...] = x.nonzero()
 rows: Any = x.tolist()
+u, s, vt = jnp.linalg.svd(x)
+eigenvalues: Array = jnp.linalg.eigh(x @ x.T).eigenvalues + u[0] + s[0] + vt[0, 0]
+window: Array = lax.dynamic_update_slice(x, lax.dynamic_slice(x, (0, 1), (2, 2)), (1, x.argmax()))
+bent: Array = jnp.interp(x, x[0], x[0], left="extrapolate") + jnp.fft.rfft(x).real.sum() + jnp.linalg.cond(x, "fro")
 
 # functions
 pair: tuple[Array, Array] = jnp.frexp(x)
