@@ -27,7 +27,7 @@ from nxjax.transforms.primitive import Primitive
 from nxjax.transforms.vmap import BatchTrace
 
 __all__ = [
-    "ClosedJaxpr",
+    "DropVar", "ClosedJaxpr",
     "Effect",
     "Effects",
     "InconclusiveDimensionOperation",
@@ -238,3 +238,7 @@ def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
     []
     """
     return [bound[0] for bound in axes_in_scope()]
+
+
+class DropVar:
+    """JAX's variable for a result that nobody reads. Programs here have none: every variable is a `Var`."""

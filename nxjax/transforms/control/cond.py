@@ -374,7 +374,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     Args:
         pred: boolean scalar; a number means "is not zero".
         true_fun, false_fun: functions that give results of the same structure and types.
-        *operands: pytrees; ``operand=x`` is accepted for a single one.
+        *operands: pytrees; ``operand=x`` is accepted for a single one, and so is the former order
+            ``cond(pred, true_operand, true_fun, false_operand, false_fun)``.
 
     Raises:
         BranchTypeError: the two results differ in structure or type.
@@ -383,6 +384,11 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 1.0))
     2.0
     """
+    if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
+        # The former order: cond(pred, true_operand, true_fun, false_operand, false_fun).
+        yes, no = false_fun, operands[1]
+        pair = (true_fun, operands[0])
+        return cond(pred, lambda xs: yes(xs[0]), lambda xs: no(xs[1]), pair)
     if not (callable(true_fun) and callable(false_fun)):
         raise ParameterError(
             "cond: needs two functions",
