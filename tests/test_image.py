@@ -30,7 +30,7 @@ def test_derivative_of_the_translation():
         x = jnp.stack([X, X[::-1]], -1)
         return (nx.image.scale_and_translate(x, (5, 2), (-2,), jnp.array([0.6]), t, "cubic") ** 2).sum()
 
-    t = jnp.array([0.5])  # no sample lies at the edge, where the result jumps
+    t = jnp.array([0.4])  # no sample lies at the edge, where the result jumps
     slope = (float(f(t + 1e-2)) - float(f(t - 1e-2))) / 2e-2
     np.testing.assert_allclose(nx.grad(f)(t)[0], slope, rtol=1e-2)
 
