@@ -143,7 +143,7 @@ def solve(
     m, v = square("solve", a, b)
     if assume_a != "pos":
         return jnp.linalg.solve(m, v)
-    vector = m.ndim == v.ndim + 1
+    vector = _is_vector(m, v)
     columns = v[..., None] if vector else v
     factor = cho_factor(stop_gradient(m), lower)
     x = custom_linear_solve(

@@ -117,7 +117,10 @@ def correlate2d(
     """
     _two_dimensional("correlate2d", in1, in2, boundary, fillvalue)
     x, y = _operands("correlate2d", in1, jnp.flip(jnp.conj(in2)), mode)
-    return _part("correlate2d", _full(x, y, precision), x, y, mode, late=1)
+    found = _part("correlate2d", _full(x, y, precision), x, y, mode, late=1)
+    # SciPy's order of the operands where the second one is the larger.
+    swapped = mode == "valid" and x.shape != y.shape and all(a <= b for a, b in zip(x.shape, y.shape, strict=True))
+    return jnp.conj(found) if swapped else found
 
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Array:
