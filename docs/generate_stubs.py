@@ -133,7 +133,7 @@ def members() -> str:
         + TYPING.replace("import builtins\n", "")
         .replace("Callable, Iterator, Sequence", "Iterator, Sequence")
         .replace("Any, Literal, NamedTuple, Never, ParamSpec, TypeVar, overload", "Any, Never")
-        + "from nxjax.numpy.at import At\nfrom nxjax.trace.sharding import Sharding\n\n\nclass ArrayMembers:\n"
+        + "from nxjax.numpy.at import At\n\n\nclass ArrayMembers:\n"
         + body
         + "\n"
     )
@@ -144,7 +144,6 @@ PROPERTIES = {
     **dict.fromkeys(("itemsize", "nbytes"), "int"),
     **dict.fromkeys(("committed", "is_fully_addressable", "is_fully_replicated"), "bool"),
     "at": "At",
-    "sharding": "Sharding",
 }
 # Methods whose own signature says too little.
 METHODS = {
@@ -237,7 +236,9 @@ def stubs() -> dict[Path, str]:
     top = {**{n: "nxjax.numpy" for n in numpy_homes if n not in own and n not in nxjax._MODULES}, **own}
     submodules = ("nxjax.numpy.linalg", "nxjax.numpy.fft")
     return {
-        ROOT / "__init__.pyi": listing([f"nxjax.{m}" for m in nxjax._MODULES if m not in own], top, "The public names.")
+        ROOT / "__init__.pyi": listing(
+            [f"nxjax.{m}" for m in nxjax._MODULES if m not in own] + [*submodules], top, "The public names."
+        )
         + "\n__version__: str\n",
         ROOT / "numpy/__init__.pyi": typed(
             "nxjax.numpy",

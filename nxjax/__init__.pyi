@@ -29,6 +29,8 @@ from nxjax import lower as lower
 from nxjax import monitoring as monitoring
 from nxjax import nn as nn
 from nxjax import numpy as numpy
+from nxjax.numpy import fft as fft
+from nxjax.numpy import linalg as linalg
 from nxjax import ops as ops
 from nxjax import profiler as profiler
 from nxjax import quant as quant

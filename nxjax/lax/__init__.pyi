@@ -216,6 +216,8 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
 def floor(x: ArrayLike) -> Array:
     """Largest integer not above x"""
 @overload
+def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Array, Array], ArrayLike], init_val: float, *, unroll: int | bool | None = None) -> Array: ...
+@overload
 def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Array, C], C], init_val: C, *, unroll: int | bool | None = None) -> C: ...
 @overload
 def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, C], C], init_val: Any, *, unroll: int | bool | None = None) -> C:
@@ -368,6 +370,8 @@ def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
 def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: Any = None, rhs_scale: Any = None, dimension_numbers: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """`dot_general` of ``lhs * lhs_scale`` and ``rhs * rhs_scale``; a scale is shared by a block of elements."""
 @overload
+def scan(f: Callable[[Array, X], tuple[ArrayLike, Y]], init: float, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Array, Y]: ...
+@overload
 def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 @overload
 def scan(f: Callable[[C, X], tuple[C, Y]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]:
@@ -442,6 +446,8 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Result dimension i is operand dimension ``permutation[i]``."""
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """The elements along an axis, which they lack."""
+@overload
+def while_loop(cond_fun: Callable[[Array], ArrayLike], body_fun: Callable[[Array], ArrayLike], init_val: float) -> Array: ...
 @overload
 def while_loop(cond_fun: Callable[[C], ArrayLike], body_fun: Callable[[C], C], init_val: C) -> C: ...
 @overload

@@ -10,7 +10,6 @@ import numpy as np
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
 from nxjax.numpy.at import At
-from nxjax.trace.sharding import Sharding
 
 
 class ArrayMembers:
@@ -241,7 +240,7 @@ class ArrayMembers:
     def searchsorted(self, v: ArrayLike, side: str = 'left', sorter: Any = None, *, method: str = 'scan') -> Array:
         """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements."""
     @property
-    def sharding(self) -> Sharding:
+    def sharding(self) -> Any:
         """How the array lies on devices: `nx.sharding.Sharding`."""
     def sort(self, axis: int | None = -1, **options: Any) -> Array:
         """A sorted copy."""

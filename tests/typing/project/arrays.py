@@ -68,6 +68,10 @@ counted: Array = lax.fori_loop(0, 10, lambda i, c: c + i, x)
 halved: Array = lax.while_loop(lambda c: c.max() > 1, lambda c: c / 2, x)
 
 
+final, running = lax.scan(lambda c, y: (c + y, c), 0.0, x[0])
+lists: Any = final.tolist(), running.tolist(), lax.fori_loop(0, 3, lambda i, c: c * i, 1).tolist(), nx.fft.fft(x)
+
+
 def twice(y: Array) -> Array:
     return 2 * y
 
