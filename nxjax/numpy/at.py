@@ -17,6 +17,7 @@ from nxjax.numpy.indexing import _canonical, _mode, make_plan, read, stacked_sta
 from nxjax.numpy.promotion import broadcast_to_shape, convert, value
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 
 
@@ -91,18 +92,13 @@ class Place:
         """``x[index] /= values``."""
         from nxjax.numpy.elementwise import divide
 
-        x = self.array
-        return convert(divide(x, write(ones_of(x), self.index, values, "scatter_mul", **options)), x.dtype, x.type.weak)
+        return divide(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", **options))
 
     def power(self, values: Any, **options: Any) -> Array:
         """``x[index] **= values``."""
         from nxjax.numpy.floats import power
 
-        return convert(
-            power(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", **options)),
-            self.array.dtype,
-            self.array.type.weak,
-        )
+        return power(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", **options))
 
     def min(self, values: Any, **options: Any) -> Array:
         """``x[index] = minimum(x[index], values)``."""
@@ -120,11 +116,15 @@ class Place:
         return write(self.array, self.index, ufunc(old), "scatter", **options)
 
 
+# Of truths the sum is "or", the product "and".
+_OF_TRUTHS = {"scatter_add": "scatter_max", "scatter_mul": "scatter_min"}
+
+
 def ones_of(x: Array) -> Array:
     """Ones in the shape and dtype of ``x``."""
     from nxjax.ops.base import like
 
-    return like(x, 1)
+    return convert(like(x, 1), x.dtype, x.type.weak)
 
 
 def write(
@@ -142,10 +142,17 @@ def write(
     """``x`` with ``values``, which broadcast, scattered to ``index``."""
     v = value(values, "scatter")
     _check_cast(x, v)
-    v = convert(v, x.dtype)
+    own = x.type
+    dtype = x.dtype
+    if op != "scatter" and v.dtype != dtype:
+        # What combines is computed in the common dtype, as in JAX: 2 of int32 times 1.5 is 3.
+        dtype = dtypes.promote((dtype, own.weak), (v.dtype, v.type.weak))[0]
+    if dtype == dtypes.bool_:
+        op = _OF_TRUTHS.get(op, op)
+    x, v = convert(x, dtype), convert(v, dtype)
     plan = make_plan(x.shape, _canonical(index, x.ndim), wrap_negative_indices)
     if plan.empty:
-        return x
+        return convert(x, own.dtype, own.weak)
     # Axes of size 1 that the index does not have may lead, as in NumPy's assignment.
     while v.ndim > len(plan.final) and v.shape[0] == 1:
         v = ops.reshape(v, shape=v.shape[1:])
@@ -153,12 +160,10 @@ def write(
     v = v if v.shape == plan.shape else ops.reshape(v, shape=plan.shape)
     if plan.flips:
         v = ops.rev(v, dimensions=plan.flips)
-    x = x if not x.type.weak else convert(x, x.dtype)
-    if not plan.axes:
-        if plan.windows == x.shape:
-            return _whole(x, v, op)
-        if 0 in plan.windows:
-            return x
+    if not plan.axes and plan.windows == x.shape:
+        return convert(_whole(x, v, op), own.dtype, own.weak)
+    if not plan.axes and 0 in plan.windows:
+        return convert(x, own.dtype, own.weak)
     from nxjax.ops.indexing import GatherScatterMode
     from nxjax.ops.scatter import ScatterDimensionNumbers
 
@@ -166,8 +171,9 @@ def write(
     axes = plan.axes
     if not axes:
         # A window that starts at zero on every axis.
-        axes, starts = (0,), _zero_start()
-    return getattr(ops, op)(
+        batch = tuple(n for i, n in enumerate(plan.shape) if i not in plan.offsets)
+        axes, starts = (0,), wrap(np.zeros((*batch, 1), np.int32))
+    out = getattr(ops, op)(
         x,
         starts,
         v,
@@ -180,17 +186,13 @@ def write(
         unique_indices=unique_indices or plan.unique,
         mode=GatherScatterMode.from_any("fill" if mode is None else _mode(mode)),
     )
-
-
-def _zero_start() -> Array:
-    from nxjax.trace.array import wrap
-
-    return wrap(np.zeros((1,), np.int32))
+    return convert(out, own.dtype, own.weak)
 
 
 def _whole(x: Array, v: Array, op: str) -> Array:
     """The update of every element."""
-    v = broadcast_to_shape(v, x.shape)
+    # A true scalar mask leads with an axis of one element.
+    v = ops.reshape(v, shape=x.shape) if v.size == x.size else broadcast_to_shape(v, x.shape)
     combine = {"scatter_add": "add", "scatter_mul": "mul", "scatter_min": "min", "scatter_max": "max"}
     return v if op == "scatter" else getattr(ops, combine[op])(x, v)
 

@@ -552,6 +552,9 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     half = np.array((bias - 1) << mantissa_bits, unsigned)
     m = ops.bitcast_convert_type(ops.or_(ops.and_(bits, full_like(bits, keep)), full_like(bits, half)), dtype=v.dtype)
     special = ops.or_(ops.eq(v, zero), ops.not_(ops.is_finite(v)))
+    # The bits have no derivative: the mantissa moves as v / 2**e does.
+    scale = ops.exp2(convert(ops.neg(ops.max(e, full_like(e, info.minexp))), v.dtype))
+    m = ops.add(m, ops.mul(ops.sub(v, ops.stop_gradient(v)), scale))
     return ops.select_n(special, m, v), ops.select_n(special, e, full_like(e, 0))
 
 

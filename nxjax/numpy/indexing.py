@@ -53,6 +53,8 @@ def _canonical(index: Any, ndim: int) -> list[Any]:
         elif entry is None:
             out.append(None)
         else:
+            if isinstance(entry, (list, tuple)) and isinstance(index, tuple):
+                entry = np.asarray(entry) if len(entry) else np.zeros((0,), np.int32)
             for one in _entry(entry):
                 out.append(one)
                 used += not isinstance(one, _Truth)

@@ -46,7 +46,12 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
         raise ShapeError("Zero-dimensional arrays cannot be concatenated.")
     i = as_axis("concatenate", axis, xs[0].ndim)
     if any(x.ndim != xs[0].ndim for x in xs):
-        raise ShapeError("concatenate: operands differ in rank", got=", ".join(str(x.type) for x in xs))
+        raise ShapeError(
+            "concatenate: operands differ in rank",
+            got=", ".join(str(x.type) for x in xs),
+            expected="equal ranks",
+            fix="add the missing axis with x[None] or x[:, None], or use stack",
+        )
     return xs[0] if len(xs) == 1 else ops.concatenate(*xs, dimension=i)
 
 
@@ -187,7 +192,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """``values`` put before the entries ``obj`` along ``axis``."""
-    x, v = promote("insert", arr, values)
+    x = value(arr, "insert")
+    v = convert(value(values, "insert"), x.dtype)
     if axis is None:
         x, axis = ravel(x), 0
     i = as_axis("insert", axis, x.ndim)

@@ -124,7 +124,13 @@ def svd(
     """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a."""
     x = _matrix("svd", a, square=hermitian)
     if subset_by_index is not None:
-        raise NotImplementedError("svd: subset_by_index is not supported")
+        if full_matrices and compute_uv:
+            raise ValueError("svd: full_matrices and subset_by_index cannot both be set")
+        first, end = subset_by_index
+        out = svd(x, False, compute_uv, hermitian)
+        if not compute_uv:
+            return out[..., first:end]
+        return SVDResult(out.U[..., first:end], out.S[..., first:end], out.Vh[..., first:end, :])
     if hermitian:
         w, v = eigh(x)
         s = ops.abs(w)

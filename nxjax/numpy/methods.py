@@ -33,7 +33,7 @@ def _traced(error: type[ConcretizationTypeError], x: Tracer, what: str, fix: str
     return error(what, got=f"{x.type} {x.origin()}", expected="a concrete value", fix=fix)
 
 
-def _known(x: Any) -> Any:
+def known(x: Any) -> Any:
     """The concrete array behind tracers that carry one, as those of `grad` outside of `jit` do."""
     while isinstance(x, Tracer):
         inner = getattr(x, "primal", None)
@@ -44,7 +44,7 @@ def _known(x: Any) -> Any:
 
 
 def _bool(self: Any) -> bool:
-    self = _known(self)
+    self = known(self)
     if isinstance(self, Tracer):
         raise _traced(
             TracerBoolConversionError,
@@ -64,7 +64,7 @@ def _scalar(kind: Callable[[Any], Any]) -> Any:
     name = kind.__name__
 
     def method(self: Any) -> Any:
-        self = _known(self)
+        # A value that is being differentiated would lose its tangent, and the gradient be silently 0.
         if isinstance(self, Tracer):
             raise _traced(
                 ConcretizationTypeError,
@@ -80,7 +80,7 @@ def _scalar(kind: Callable[[Any], Any]) -> Any:
 
 
 def _index(self: Any) -> int:
-    self = _known(self)
+    self = known(self)
     if isinstance(self, Tracer):
         raise _traced(
             TracerIntegerConversionError,
@@ -94,7 +94,6 @@ def _index(self: Any) -> int:
 
 
 def _item(self: Any, *args: int) -> Any:
-    self = _known(self)
     if isinstance(self, Tracer):
         raise _traced(ConcretizationTypeError, self, "item() of a traced value", "return it from the function")
     return self.numpy().item(*args)
@@ -155,6 +154,10 @@ def _array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray
             "use the nx.numpy function in place of NumPy's, or call it through nx.pure_callback",
         )
     data = self.numpy()
+    if self.type.dtype == dtypes.key:
+        raise TypeError(
+            "an array of random keys cannot become a NumPy array; nx.random.key_data(keys) gives their words"
+        )
     if dtype is not None and np.dtype(dtype) != data.dtype:
         return data.astype(dtype)
     return data.copy() if copy else readonly(data)

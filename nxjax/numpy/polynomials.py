@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import broadcast_to_shape, concrete, convert, promote, promote_inexact, static_int, value
+from nxjax.numpy.promotion import broadcast_to_shape, concrete, convert, promote, promote_inexact, static_int
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -174,22 +174,18 @@ def polyfit(
 def poly(seq_of_zeros: Any) -> Array:
     """The coefficients of the polynomial with these roots (for a matrix: its eigenvalues)."""
     from nxjax.numpy import linalg
-    from nxjax.numpy.floats import real
 
     (z,) = promote_inexact("poly", seq_of_zeros)
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
         z = linalg.eigvals(z)
-        zeros_are_real = dtypes.real_part(z.dtype) if value(seq_of_zeros, "poly").dtype not in dtypes.COMPLEX else None
-    elif z.ndim == 1:
-        zeros_are_real = None
-    else:
+    elif z.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
     out = wrap(np.ones(1, z.dtype))
     for k in range(z.shape[0]):
         shifted = ops.pad(out, wrap(np.zeros((), z.dtype)), padding_config=((0, 1, 0),))
         moved = ops.pad(out, wrap(np.zeros((), z.dtype)), padding_config=((1, 0, 0),))
         out = shifted - z[k] * moved
-    return convert(real(out), zeros_are_real) if zeros_are_real is not None else out
+    return out
 
 
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:

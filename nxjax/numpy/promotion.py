@@ -16,6 +16,7 @@ import numpy as np
 from nxjax.config import config
 from nxjax.errors import ConcretizationTypeError, DtypeError, ParameterError, ShapeError, TracerIntegerConversionError
 from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.methods import known
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, use
@@ -206,7 +207,8 @@ def static_int(where: str, x: Any) -> int:
 
 
 def concrete(where: str, x: Any, why: str = "its value decides the shape of the result") -> np.ndarray[Any, Any]:
-    """The elements of ``x``, which must not be traced."""
+    """The elements of ``x``, which must not be traced; of `grad` outside of `jit` the values are known."""
+    x = known(x)
     if isinstance(x, Tracer):
         raise ConcretizationTypeError(
             f"{where}: a concrete value is needed, since {why}",

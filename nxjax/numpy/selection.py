@@ -11,6 +11,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import broadcast, concrete, convert, promote, promote_to, static_int, value
 from nxjax.numpy.promotion import result_type_of as _result_type_of
 from nxjax.trace import dtypes
@@ -164,6 +165,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     Under `jit` the number must be given as ``size``; what is missing is filled with ``fill_value`` (0).
     """
     x = value(a, "nonzero")
+    x = known(x)
     if x.ndim == 0:
         raise ValueError("nonzero: a 0-d array has no indices; fix: nonzero(nx.numpy.atleast_1d(x))")
     if not isinstance(x, Tracer):

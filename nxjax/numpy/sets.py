@@ -57,7 +57,7 @@ def unique(
     """
     x = value(ar, "unique")
     if size is None and isinstance(x, Tracer):
-        concrete("unique", x, "it decides the length of the result; or give size=")
+        x = wrap(concrete("unique", x, "it decides the length of the result; or give size="), x.type.weak)
     shape = x.shape
     if axis is None:
         flat = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x

@@ -183,7 +183,12 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     sizes = as_shape("broadcast_to", shape)
     fits = len(sizes) >= x.ndim and all(n in (1, m) for n, m in zip(x.shape, sizes[len(sizes) - x.ndim :], strict=True))
     if not fits:
-        raise ShapeError(f"broadcast_to: Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}")
+        raise ShapeError(
+            f"broadcast_to: Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}",
+            got=x.type,
+            expected="trailing sizes that are equal to those asked for, or 1",
+            fix="insert axes with x[:, None], or give a value of the shape that is written to",
+        )
     return broadcast_to_shape(x, sizes)
 
 
@@ -254,6 +259,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = [as_axis("roll", i, x.ndim) for i in (axis if isinstance(axis, (tuple, list)) else (axis,))]
     shifts = _shifts(shift, len(axes))
+    axes = axes * len(shifts) if len(axes) == 1 else axes
     for by, i in zip(shifts, axes, strict=True):
         x = _rolled(x, by, i)
     return x
@@ -268,7 +274,7 @@ def _shifts(shift: Any, n: int) -> list[Any]:
         shifts = shift.tolist()
     else:
         shifts = [shift]
-    if len(shifts) != n:
+    if len(shifts) != n and n != 1:
         if len(shifts) != 1:
             raise ShapeError("roll: shift and axis differ in number", got=f"{len(shifts)} and {n}")
         shifts = shifts * n

@@ -191,3 +191,30 @@ def test_refusals(check):
 def test_integer_vectors(check):
     check.values(lambda m, x: x[np.array([1, 2], np.uint8)], V)
     check.values(lambda m, x: x[np.array([1, -2], np.int8)], V)
+
+
+def test_updates_in_the_common_dtype():
+    x = jnp.array([2, 2])
+    np.testing.assert_array_equal(x.at[0].multiply(1.5), [3, 2])  # computed in float32, kept in int32
+    assert x.at[0].multiply(1.5).dtype == "int32" and x.at[0].divide(4).dtype == "float32"
+    np.testing.assert_array_equal(x.at[0].divide(4), [0.5, 2])
+    truths = jnp.array([False, True])
+    np.testing.assert_array_equal(truths.at[0].add(True), [True, True])
+    np.testing.assert_array_equal(truths.at[1].multiply(False), [False, False])
+    assert jnp.asarray(2.0).at[()].add(3).weak_type and jnp.asarray(2.0).at[()].power(3).weak_type
+    np.testing.assert_array_equal(jnp.ones((2, 3)).at[True].min(0), np.zeros((2, 3)))
+
+
+def test_lists_within_an_index():
+    a = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(jnp.array(a)[[0, 1], [0, 1]], a[[0, 1], [0, 1]])
+    np.testing.assert_array_equal(jnp.array(a)[:, [2, 0]], a[:, [2, 0]])
+    with pytest.raises(TypeError, match="non-tuple"):
+        jnp.array(a)[[0, 1]]
+
+
+def test_functions_whose_shape_depends_on_values_under_eager_grad():
+    x = jnp.array([3.0, 1.0, 3.0])
+    np.testing.assert_array_equal(nx.grad(lambda v: (jnp.nonzero(v)[0] * 1.0 * v[0]).sum())(x), [3, 0, 0])
+    np.testing.assert_array_equal(nx.grad(lambda v: jnp.unique(v).sum() + v[1])(x), [0, 1, 0])
+    np.testing.assert_array_equal(nx.grad(lambda v: jnp.frexp(v)[0].sum())(x), [0.25, 0.5, 0.25])
