@@ -1,5 +1,7 @@
 """`jax.ad_checkpoint`'s names."""
 
+from typing import NamedTuple
+
 from nxjax.transforms.checkpoint import (
     checkpoint,
     checkpoint_name,
@@ -9,7 +11,25 @@ from nxjax.transforms.checkpoint import (
     saved_residuals,
 )
 
+Saveable = True  # what a policy says of values that may be kept,
+Recompute = False  # and of those that are computed again
+
+
+class Offloadable(NamedTuple):
+    """What a policy says of values that may be kept in another memory. There is one memory here: they are kept.
+
+    >>> bool(Offloadable("device", "pinned_host"))
+    True
+    """
+
+    src: str
+    dst: str
+
+
 __all__ = [
+    "Offloadable",
+    "Recompute",
+    "Saveable",
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",

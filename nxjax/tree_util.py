@@ -95,6 +95,25 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     return optree.treespec_tuple(treedefs, namespace=_tree.NAMESPACE)
 
 
+class _Registry:
+    """The kinds of nodes that trees are made of, with the methods that JAX's registry has."""
+
+    def flatten(self, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
+        """The leaves of ``tree`` and its structure."""
+        return _names.flatten(tree, is_leaf)
+
+    def flatten_one_level(self, tree: Any) -> tuple[Iterable[Any], Any] | None:
+        """The children of a node and what else it holds; None for a leaf."""
+        return flatten_one_level(tree) if is_tree_node(tree) else None
+
+    def register_node(self, type: Any, to_iterable: Callable[..., Any], from_iterable: Callable[..., Any]) -> None:
+        """As `register_pytree_node`."""
+        register_pytree_node(type, to_iterable, from_iterable)
+
+
+default_registry = _Registry()
+
+
 def path_names(tree: Any, root: str = "") -> Sequence[str]:
     """A readable name for each leaf, such as ``['layers'][0].w``."""
     return _tree.path_names(tree, root)
@@ -102,7 +121,7 @@ def path_names(tree: Any, root: str = "") -> Sequence[str]:
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
-    "all_leaves", "flatten_one_level", "flatten_one_level_with_keys", "is_tree_node", "keystr", "path_names",
+    "all_leaves", "default_registry", "flatten_one_level", "flatten_one_level_with_keys", "is_tree_node", "keystr", "path_names",
     "register_dataclass", "register_pytree_node", "register_pytree_node_class", "register_pytree_with_keys",
     "register_pytree_with_keys_class", "register_static", "tree_all", "tree_broadcast", "tree_flatten",
     "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path", "tree_reduce",

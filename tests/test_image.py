@@ -27,10 +27,10 @@ def test_values():
 
 def test_derivative_of_the_translation():
     def f(t):
-        x = jnp.stack([X, X[::-1]], -1)
-        return (nx.image.scale_and_translate(x, (5, 2), (-2,), jnp.array([0.6]), t, "cubic") ** 2).sum()
+        y = nx.image.scale_and_translate(X, (5,), (-1,), jnp.array([0.6]), t, "cubic")
+        return (y[1:4] ** 2).sum()  # the ends jump where a sample leaves the image
 
-    t = jnp.array([0.4])  # no sample lies at the edge, where the result jumps
+    t = jnp.array([0.45])
     slope = (float(f(t + 1e-2)) - float(f(t - 1e-2))) / 2e-2
     np.testing.assert_allclose(nx.grad(f)(t)[0], slope, rtol=1e-2)
 

@@ -226,3 +226,10 @@ def test_every_name_of_jax_is_here():
     missing = [n for n in dir(jax.tree_util) if not n.startswith("_") and not hasattr(tree_util, n)]
     assert missing == ["default_registry"]
     assert tree_util.tree_map(lambda x: x + 1, {"a": [1, 2]}) == {"a": [2, 3]}
+
+
+def test_the_default_registry():
+    registry = tree_util.default_registry
+    leaves, treedef = registry.flatten({"a": 1, "b": None})
+    assert leaves == [1] and treedef == tree_util.tree_structure({"a": 1, "b": None})
+    assert list(registry.flatten_one_level((1, [2]))[0]) == [1, [2]] and registry.flatten_one_level(1) is None

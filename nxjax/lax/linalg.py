@@ -582,3 +582,12 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
             expected="three [..., n] and one [..., n, k]",
         )
     return solve(below, middle, above, rhs, bool(perturb_singular)) if rhs.size else rhs
+
+
+def __getattr__(name: str) -> Any:
+    """The primitives that JAX names here are ops of nxjax."""
+    if name.endswith("_p"):
+        from nxjax.lax import primitives
+
+        return primitives.find(name, "nxjax.lax.linalg")
+    raise AttributeError(f"module 'nxjax.lax.linalg' has no attribute {name!r}")

@@ -31,6 +31,8 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> _Any:
     file = _HOMES.get(name)
+    if name == "random_gamma_p":
+        return _importlib.import_module("nxjax.lax.primitives").find(name)
     if file is None:
         raise AttributeError(f"module 'nxjax.random' has no attribute {name!r}")
     found = globals()[name] = getattr(_importlib.import_module(f"nxjax.random.{file}"), name)
