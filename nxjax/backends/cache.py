@@ -1,8 +1,8 @@
 """The on-disk executable cache: bytes by content hash. Knows nothing of what the bytes mean.
 
 One file per key under ``config.cache_dir``, written atomically, so that processes share it without locks. A file that
-is cut short or altered is dropped: the payload's own hash stands in front of it. The least recently used files go when
-the folder outgrows its bound.
+is cut short, altered or renamed is dropped: a hash of its name and payload stands in front of it. The least recently
+used files go when the folder outgrows its bound.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def key_of(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
+def _digest(key: str, payload: bytes) -> bytes:
+    """Of the content under its own name: a file that was renamed, or copied over another, is not believed either."""
+    return hashlib.sha256(key.encode() + b"\0" + payload).digest()
+
+
 def _folder() -> Path | None:
     return Path(config.cache_dir) if config.cache_dir else None
 
@@ -47,7 +52,7 @@ def load(key: str) -> bytes | None:
     except OSError:
         return None
     digest, payload = data[:32], data[32:]
-    if hashlib.sha256(payload).digest() != digest:
+    if _digest(key, payload) != digest:
         discard(key)
         return None
     with contextlib.suppress(OSError):
@@ -67,7 +72,7 @@ def store(key: str, payload: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
         with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
+            file.write(_digest(key, payload) + payload)
         os.replace(temporary, folder / (key + _SUFFIX))
     except OSError:
         with contextlib.suppress(OSError):

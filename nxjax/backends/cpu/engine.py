@@ -26,6 +26,14 @@ def _emitters() -> str:
     return cache.key_of(*(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in files))
 
 
+def _is_object(data: bytes) -> bool:
+    """Whether ``data`` is an object file as long as it says itself: LLVM ends the process on others."""
+    if len(data) < 64 or data[:4] != b"\x7fELF":
+        return False
+    start, size, count = (int.from_bytes(data[a:b], "little") for a, b in ((40, 48), (58, 60), (60, 62)))
+    return start + size * count <= len(data)
+
+
 @final
 class Engine:
     """Compiles and holds the kernels of one instruction set.
@@ -93,7 +101,7 @@ class Engine:
         with COMPILING:
             key = cache.key_of("cpu-module", self._version, text)
             data = cache.load(key)
-            if data is None:
+            if data is None or not _is_object(data):
                 data = self._emitted(text)
                 cache.store(key, data)
             self._load(data, symbols)
@@ -101,16 +109,16 @@ class Engine:
 
     def _load_listed(self, listing: str) -> None:
         """Load the files that an earlier process found a program's kernels in, as far as they are still there."""
-        for key in (cache.load(listing) or b"").decode().split():
+        for key in (cache.load(listing) or b"").decode(errors="replace").split():
             data = cache.load(key)
-            if data is not None:
+            if data is not None and _is_object(data.partition(b"\n")[2]):
                 self._load_file((key, data))
 
     def _compiled(self, kernels: dict[str, Kernel]) -> tuple[str, bytes]:
         """A file of the cache with the code of ``kernels``: a line of symbols, then the object."""
         key = cache.key_of("cpu", self._version, *kernels)
         data = cache.load(key)
-        if data is None:
+        if data is None or not _is_object(data.partition(b"\n")[2]):
             head = " ".join(kernels).encode() + b"\n"
             data = head + self._emitted(self.texts(list(kernels.values())))
             cache.store(key, data)
