@@ -173,6 +173,12 @@ def test_spectra():
         for name, operands in (("welch", (x,)), ("csd", (x, x[::-1]))):
             for a, b in zip(getattr(signal, name)(*operands, **kw), getattr(peer, name)(*operands, **kw), strict=True):
                 close(a, b)
+    for window in ("hamming", "flattop", "bartlett", "cosine", "boxcar", ("kaiser", 3.0), ("gaussian", 2.0)):
+        for n in (1, 7, 8):
+            got, want = (f.stft(x, nperseg=n, noverlap=0, window=window)[2] for f in (signal, peer))
+            close(got, want)
+    with pytest.raises(ParameterError, match="window"):
+        signal.stft(x, nperseg=8, window="unknown")
     close(signal.istft(signal.stft(x, nperseg=8)[2])[1], x)
     with pytest.raises(ParameterError, match="noverlap"):
         signal.stft(x, nperseg=8, noverlap=8)
