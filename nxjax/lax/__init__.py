@@ -13,18 +13,8 @@ _MODULES = ("linalg",)
 # Primitives that JAX names in `jax.lax.linalg`.
 _LINALG = frozenset(
     f"{name}_p"
-    for name in [
-        "cholesky",
-        "eig",
-        "eigh",
-        "geqrf",
-        "householder_product",
-        "lu",
-        "lu_pivots_to_permutation",
-        "qr",
-        "svd",
-        "triangular_solve",
-    ]
+    for name in "cholesky cholesky_update eig eigh geqrf hessenberg householder_product lu lu_pivots_to_permutation "
+    "ormqr qr schur svd symmetric_product triangular_solve tridiagonal tridiagonal_solve".split()
 )
 
 

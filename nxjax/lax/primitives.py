@@ -46,6 +46,8 @@ _OPS: Final = {
     "ops.random": "random_bits random_fold_in random_seed random_split threefry2x32",
     "ops.linalg_triangular": "cholesky triangular_solve",
     "ops.linalg_eigen": "eig eigh",
+    "ops.linalg_hessenberg": "hessenberg tridiagonal",
+    "ops.linalg_schur": "schur",
     "ops.linalg_lu": "lu lu_pivots_to_permutation",
     "ops.linalg_qr": "geqrf householder_product",
     "ops.linalg_svd": "svd",
@@ -78,7 +80,8 @@ def _lax(name: str, **renamed: str) -> Callable[..., Any]:
 
     def function(*xs: Any, **params: Any) -> Any:
         given = {renamed.get(k, k): v for k, v in params.items() if renamed.get(k, k) and v is not None}
-        return getattr(importlib.import_module("nxjax.lax"), name)(*xs, **given)
+        home, _, own = f"nxjax.lax.{name}".rpartition(".")
+        return getattr(importlib.import_module(home), own)(*xs, **given)
 
     return function
 
@@ -121,6 +124,10 @@ def _random_gamma(key: Any, alpha: Any, *, log_space: bool = False, **_: Any) ->
 
 # JAX's name -> what it computes, and whether the result is a list.
 _SPELLED: Final[dict[str, tuple[Callable[..., Any], bool]]] = {
+    "cholesky_update": (_lax("linalg.cholesky_update"), False),
+    "ormqr": (_lax("linalg.ormqr"), False),
+    "symmetric_product": (_lax("linalg.symmetric_product"), False),
+    "tridiagonal_solve": (_lax("linalg.tridiagonal_solve"), False),
     "approx_top_k": (lambda x, **k: _approx_top_k(x, **k), True),
     "device_put": (_device_put, True),
     "eq_to": (_total_order("eq"), False),

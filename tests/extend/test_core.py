@@ -84,6 +84,8 @@ def test_primitives_are_the_ops_of_equations():
     assert order.tolist() == [True, True, False]
     for name in dir(primitives):
         assert getattr(primitives, name).bind is not None
+    q, r = lax.linalg.qr_p.bind(jnp.eye(2) * 2, full_matrices=False)
+    np.testing.assert_allclose(q @ r, 2 * np.eye(2), atol=1e-6)
     with pytest.raises(AttributeError):
         lax.no_such_p  # noqa: B018
 
