@@ -285,7 +285,6 @@ def checkpoint(
 ) -> Callable[P, R]: ...
 @overload
 def checkpoint(
-    fun: None = None,
     *,
     prevent_cse: bool = True,
     policy: Policy | None = None,

@@ -552,7 +552,6 @@ def jit(
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
-    fun: None = None,
     *,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
