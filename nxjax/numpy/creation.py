@@ -231,11 +231,20 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array that another library made, through DLPack."""
+    """An array that another library made, through DLPack.
+
+    The memory stays shared unless ``copy`` is True: what the other library writes there later is seen here.
+
+    >>> import numpy as np
+    >>> x = np.arange(3, dtype=np.float32)
+    >>> np.shares_memory(x, np.asarray(from_dlpack(x)))
+    True
+    """
     if isinstance(x, Array):
         return placed(x, device)
-    data = np.from_dlpack(x)
-    return placed(wrap(data.copy() if data.flags.writeable or copy else data), device)
+    data = np.from_dlpack(x).view()
+    data.flags.writeable = False
+    return placed(wrap(data.copy() if copy else data), device)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
