@@ -132,23 +132,41 @@ def near_c(x):
 
 
 TABLES = {
-    "ERFCX": ("(1 + 2 x) erfcx(x), x >= 0, t = (x - 3.75) / (x + 3.75)", [moebius(lambda x: (1 + 2 * x) * erfcx(x), mp.mpf(3.75))]),
-    "DAWSN_NEAR": ("(1 + 2 x^2) dawsn(x) / x, t = x^2 / 8 - 1", [linear(lambda y: (1 + 2 * y) * dawsn(mp.sqrt(y)) / mp.sqrt(y), 0, 16)]),
+    "ERFCX": (
+        "(1 + 2 x) erfcx(x), x >= 0, t = (x - 3.75) / (x + 3.75)",
+        [moebius(lambda x: (1 + 2 * x) * erfcx(x), mp.mpf(3.75))],
+    ),
+    "DAWSN_NEAR": (
+        "(1 + 2 x^2) dawsn(x) / x, t = x^2 / 8 - 1",
+        [linear(lambda y: (1 + 2 * y) * dawsn(mp.sqrt(y)) / mp.sqrt(y), 0, 16)],
+    ),
     "DAWSN_FAR": ("x dawsn(x), x >= 4, t = 32 / x^2 - 1", [inverse(lambda y: dawsn(mp.sqrt(y)) * mp.sqrt(y), 16)]),
     "SI_NEAR": ("Si(x) / x, t = x^2 / 8 - 1", [linear(lambda y: near_si(mp.sqrt(y)), 0, 16)]),
     "CIN_NEAR": ("(gamma + log x - Ci(x)) / x^2, t = x^2 / 8 - 1", [linear(lambda y: near_cin(mp.sqrt(y)), 0, 16)]),
     "SICI_F": ("x f(x), x >= 4, t = 32 / x^2 - 1", [inverse(lambda y: auxiliary_sici(mp.sqrt(y))[0] * mp.sqrt(y), 16)]),
     "SICI_G": ("x^2 g(x), x >= 4, t = 32 / x^2 - 1", [inverse(lambda y: auxiliary_sici(mp.sqrt(y))[1] * y, 16)]),
-    "FRESNEL_S": ("S(x) / x^3, t = x^4 / 3.28 - 1, x^2 <= 2.5612", [linear(lambda q: near_s(mp.root(q, 4)), 0, mp.mpf(6.56))]),
+    "FRESNEL_S": (
+        "S(x) / x^3, t = x^4 / 3.28 - 1, x^2 <= 2.5612",
+        [linear(lambda q: near_s(mp.root(q, 4)), 0, mp.mpf(6.56))],
+    ),
     "FRESNEL_C": ("C(x) / x, t as there", [linear(lambda q: near_c(mp.root(q, 4)), 0, mp.mpf(6.56))]),
-    "FRESNEL_F": ("pi x f(x), t = 13.12 / x^4 - 1", [inverse(lambda q: mp.pi * mp.root(q, 4) * auxiliary_fresnel(mp.root(q, 4))[0], mp.mpf(6.56))]),
-    "FRESNEL_G": ("pi^2 x^3 g(x), t as there", [inverse(lambda q: mp.pi**2 * mp.root(q, 4) ** 3 * auxiliary_fresnel(mp.root(q, 4))[1], mp.mpf(6.56))]),
+    "FRESNEL_F": (
+        "pi x f(x), t = 13.12 / x^4 - 1",
+        [inverse(lambda q: mp.pi * mp.root(q, 4) * auxiliary_fresnel(mp.root(q, 4))[0], mp.mpf(6.56))],
+    ),
+    "FRESNEL_G": (
+        "pi^2 x^3 g(x), t as there",
+        [inverse(lambda q: mp.pi**2 * mp.root(q, 4) ** 3 * auxiliary_fresnel(mp.root(q, 4))[1], mp.mpf(6.56))],
+    ),
     "EI_NEAR": ("(Ei(x) - log(x / r)) / (x - r), 0 < x <= 2, t = x - 1", [linear(ei_near, 0, 2)]),
-    "EI_FAR": ("x exp(-x) Ei(x), t linear in 1 / x, a row for each octave from 2 on, the last from 64", [inverse(ei_scaled, 2**k, 2 ** (k + 1)) for k in range(1, 6)] + [inverse(ei_scaled, 64)]),
+    "EI_FAR": (
+        "x exp(-x) Ei(x), t linear in 1 / x, a row for each octave from 2 on, the last from 64",
+        [inverse(ei_scaled, 2**k, 2 ** (k + 1)) for k in range(1, 6)] + [inverse(ei_scaled, 64)],
+    ),
     "EIN": ("(E1(x) + log x + gamma) / x, 0 < x <= 1, t = 2 x - 1", [linear(ein, 0, 1)]),
     "E1_FAR": ("x exp(x) E1(x), x >= 1, t = 2 / x - 1", [inverse(e1_scaled, 1)]),
     "SPENCE": ("spence(x) / (x - 1), 1/2 <= x <= 3/2, t = 2 (x - 1)", [linear(spence, mp.mpf(0.5), mp.mpf(1.5))]),
-}  # fmt: skip
+}
 
 
 HEAD = '''"""Chebyshev tables of special functions, lowest order first, written by `docs/generate_special.py`.

@@ -74,8 +74,11 @@ class _Fraction(Recurrence):
         dc = -1 + n / c - an * dc / (c * c)
         c = away(b + an / c, tiny)
         factor = c * d
-        df = df * factor + f * (dc * d + c * dd)
-        return b, c, d, f * factor, dc, dd, df, abs(factor - 1)
+        slope = df * factor + f * (dc * d + c * dd)
+        # At a whole a the fraction ends while its slope goes on.
+        moved = abs(slope - df) / (abs(slope) + abs(f))
+        change = abs(factor - 1)
+        return b, c, d, f * factor, dc, dd, slope, where(moved > change, moved, change)
 
     def unfinished(self, eps: float, state: Sequence[Any]) -> Any:
         return state[-1] > eps

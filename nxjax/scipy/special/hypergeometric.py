@@ -27,8 +27,7 @@ def _sum(ratio: Callable[[Array], Array], like: Array) -> Array:
     least = 0.01 * eps(like)
 
     def unfinished(state: Any) -> Array:
-        k, term, total, small = state
-        return (k < _TERMS) & jnp.any(small < 3)
+        return (state[0] < _TERMS) & jnp.any(state[-1] < 3)
 
     def step(state: Any) -> Any:
         k, term, total, small = state
@@ -172,7 +171,7 @@ def _logarithmic(a: Array, b: Array, m: Array, y: Array) -> Array:
     least = 0.01 * eps(y)
 
     def unfinished(state: Any) -> Array:
-        k, term, total, change = state
+        k, _, total, change = state
         return (k < _TERMS) & jnp.any(abs(change) > least * abs(total))
 
     def add(state: Any) -> Any:

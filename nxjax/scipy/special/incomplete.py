@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.numpy.promotion import inexact_operands
 from nxjax.ops.base import like
 from nxjax.ops.elementary import exp, log, log1p
+from nxjax.ops.incomplete import igamma, igamma_grad_a, igammac, regularized_incomplete_beta
 from nxjax.ops.special import digamma, lgamma
+from nxjax.scipy.special.entropies import xlog1py, xlogy
+from nxjax.scipy.special.gammas import betaln
+from nxjax.scipy.special.operands import differentiable, reals, slope_of
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
-from nxjax.transforms.custom_jvp import custom_jvp
-from nxjax.transforms.jvp import jvp_flat
 
 _STEPS = 2000
 
@@ -124,48 +125,59 @@ def gamma_sample_slope(a: Array, x: Array) -> Array:
     return jnp.where(small, by_series, by_fraction)
 
 
-def _log_density(a: Array, x: Array) -> Array:
-    return (a - 1) * log(x) - x - lgamma(a)
+def _density(a: Array, x: Array) -> Array:
+    return exp(xlogy(a - 1, x) - x - lgamma(a))
 
 
-@custom_jvp
-def _lower(a: Array, x: Array) -> Array:
-    return _gamma_parts(a, x)[0]
-
-
-@_lower.defjvp
-def _lower_jvp(primals: Any, tangents: Any) -> Any:
-    (a, x), (ta, tx) = primals, tangents
-    p, _, dp = _gamma_parts(a, x)
-    return p, ta * dp + tx * exp(_log_density(a, x))
-
-
-@custom_jvp
-def _upper(a: Array, x: Array) -> Array:
-    return _gamma_parts(a, x)[1]
-
-
-@_upper.defjvp
-def _upper_jvp(primals: Any, tangents: Any) -> Any:
-    (a, x), (ta, tx) = primals, tangents
-    _, q, dp = _gamma_parts(a, x)
-    return q, -(ta * dp + tx * exp(_log_density(a, x)))
-
-
-def _wide(x: Array) -> Array:
-    return x.astype(dtypes.float32) if x.dtype.itemsize < 4 else x
+# The values and first slopes are the ops'; higher ones in the parameter are carried through the recurrences.
+_slope_a = differentiable(
+    igamma_grad_a,
+    {
+        0: slope_of(lambda a, x: _gamma_parts(a, x)[2], 0),
+        1: differentiable(lambda a, x: _density(a, x) * (log(x) - digamma(a))),
+    },
+)
+_lower = differentiable(igamma, {0: _slope_a, 1: differentiable(_density)})
+_upper = differentiable(igammac, {0: lambda a, x: -_slope_a(a, x), 1: lambda a, x: -_lower_density(a, x)})
+_lower_density = differentiable(_density)
 
 
 def gammainc(a: Any, x: Any) -> Array:
-    """Regularized lower incomplete gamma function: the probability of a gamma(a) number below ``x``."""
-    a, x = inexact_operands("gammainc", a, x)
-    return _lower(_wide(a), _wide(x)).astype(a.dtype)
+    """Regularized lower incomplete gamma function P(a, x): a gamma(a) number's chance to be below x (DLMF 8.2.4).
+
+    Args:
+        a, x: real arrays >= 0, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype; NaN for negative operands. Derivatives of all orders in both.
+
+    Raises:
+        ParameterError: for complex operands.
+
+    >>> print(round(float(gammainc(2.0, 1.0)), 5))
+    0.26424
+    """
+    a, x = reals("gammainc", a, x)
+    return _lower(a, x)
 
 
 def gammaincc(a: Any, x: Any) -> Array:
-    """Regularized upper incomplete gamma function, 1 - `gammainc` without cancellation."""
-    a, x = inexact_operands("gammaincc", a, x)
-    return _upper(_wide(a), _wide(x)).astype(a.dtype)
+    """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4).
+
+    Args:
+        a, x: real arrays >= 0, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype; NaN for negative operands. Derivatives of all orders in both.
+
+    Raises:
+        ParameterError: for complex operands.
+
+    >>> print(round(float(gammaincc(2.0, 1.0)), 5))
+    0.73576
+    """
+    a, x = reals("gammaincc", a, x)
+    return _upper(a, x)
 
 
 # --- beta ---
@@ -207,32 +219,38 @@ def _beta_value(a: Array, b: Array, x: Array) -> Array:
     straight = x_ < (a_ + 1) / (a_ + b_ + 2)
     p, q = jnp.where(straight, a_, b_), jnp.where(straight, b_, a_)
     y = jnp.where(straight, x_, 1 - x_)
-    log_front = p * log(y) + q * log1p(-y) + lgamma(p + q) - lgamma(p) - lgamma(q)
+    log_front = p * log(y) + q * log1p(-y) - betaln(p, q)
     value = exp(log_front) * _beta_fraction(p, q, y) / p
     value = jnp.where(straight, value, 1 - value)
     bad = (x < 0) | (x > 1) | (a <= 0) | (b <= 0) | (x != x) | (a != a) | (b != b)
     return jnp.where(inside, value, jnp.where(bad, np.nan, jnp.where(x == 0, 0.0, 1.0)))
 
 
-@custom_jvp
-def _betainc(a: Array, b: Array, x: Array) -> Array:
-    return _beta_value(a, b, x)
+def _density_by_x(a: Array, b: Array, x: Array) -> Array:
+    return exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))
 
 
-@_betainc.defjvp
-def _betainc_jvp(primals: Any, tangents: Any) -> Any:
-    a, b, x = primals
-    ta, tb, tx = tangents
-    one, zero = like(x, 1), like(x, 0)
-    # The slopes are carried through the recurrence; only what multiplies the tangents is linear in them.
-    (_,), (by_a,) = jvp_flat(lambda *v: [_beta_value(*v)], primals, (one, zero, zero))
-    (_,), (by_b,) = jvp_flat(lambda *v: [_beta_value(*v)], primals, (zero, one, zero))
-    density = exp((a - 1) * log(x) + (b - 1) * log1p(-x) + lgamma(a + b) - lgamma(a) - lgamma(b))
-    assert by_a is not None and by_b is not None
-    return _betainc(a, b, x), ta * by_a + tb * by_b + tx * density
+# The value is the op's; slopes in the parameters are carried through the recurrence.
+_betainc = differentiable(
+    regularized_incomplete_beta,
+    {0: slope_of(_beta_value, 0), 1: slope_of(_beta_value, 1), 2: differentiable(_density_by_x)},
+)
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """Regularized incomplete beta function: the probability of a beta(a, b) number below ``x``."""
-    a, b, x = inexact_operands("betainc", a, b, x)
-    return _betainc(_wide(a), _wide(b), _wide(x)).astype(x.dtype)
+    """Regularized incomplete beta function I_x(a, b): a beta(a, b) number's chance to be below x (DLMF 8.17.2).
+
+    Args:
+        a, b: positive real arrays. x: real array in [0, 1]. They broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype; NaN outside the domain. Derivatives of all orders in all operands.
+
+    Raises:
+        ParameterError: for complex operands.
+
+    >>> print(round(float(betainc(2.0, 3.0, 0.5)), 5))
+    0.6875
+    """
+    a, b, x = reals("betainc", a, b, x)
+    return _betainc(a, b, x)

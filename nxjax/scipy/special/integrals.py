@@ -104,7 +104,7 @@ def _exp1(x: Array) -> Array:
     return widened(_one, x)
 
 
-_exp1.defjvps(lambda t, y, x: t * (-exp(-x) / x))
+_exp1.defjvps(lambda t, y, x: t * jnp.where(x < 0, np.nan, -exp(-x) / x))
 
 
 def _expn_value(n: Array, x: Array) -> Array:

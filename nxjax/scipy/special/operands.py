@@ -14,6 +14,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 from nxjax.transforms.jvp import jvp_flat
+from nxjax.transforms.symbolic_zero import SymbolicZero
 
 
 def reals(name: str, *xs: Any, error: type[NxError] = ParameterError) -> list[Array]:
@@ -71,12 +72,17 @@ def differentiable(
     def slope(i: int) -> Callable[..., Array]:
         return known[i] if i in known else slope_of(function, i)
 
-    @outer.defjvp
     def rule(primals: Any, tangents: Any) -> Any:
-        total: Any = 0
+        total: Any = None
         for i, t in enumerate(tangents):
-            total = total + t * slope(i)(*primals)
-        return outer(*primals), total
+            # An operand that is not differentiated costs nothing, and its slope may be infinite.
+            if not isinstance(t, SymbolicZero):
+                term = t * slope(i)(*primals)
+                total = term if total is None else total + term
+        y = outer(*primals)
+        return y, y * 0 if total is None else total
+
+    outer.defjvp(rule, symbolic_zeros=True)
 
     return outer
 
@@ -98,7 +104,7 @@ def chebyshev_rows(rows: tuple[tuple[float, ...], ...], row: Array, t: Array) ->
 
     columns = np.asarray(rows, t.dtype).T
     keep = [k for k, c in enumerate(columns) if np.max(np.abs(c)) > 0.1 * eps(t)][-1]
-    pick = lambda k: jnp.take(columns[k], row, axis=0)
+    pick = lambda k: jnp.take(jnp.asarray(columns[k], t.dtype), row, axis=0)
     twice = t + t
     last, one = pick(keep), t * 0
     for k in range(keep - 1, 0, -1):

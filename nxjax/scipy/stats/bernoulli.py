@@ -14,7 +14,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0."""
     k, p, loc = operands("bernoulli.logpmf", k, p, loc)
     x = k - loc
-    return inside((x == 0) | (x == 1), xlogy(x, p) + xlog1py(1 - x, -p))
+    return inside((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p))
 
 
 pmf = mass(logpmf)
@@ -23,11 +23,13 @@ pmf = mass(logpmf)
 def cdf(k: Any, p: Any) -> Array:
     """Probability of a number at most ``k``."""
     k, p = operands("bernoulli.cdf", k, p)
-    return jnp.where((p < 0) | (p > 1), float("nan"), jnp.where(k < 0, 0.0, jnp.where(k < 1, 1 - p, 1.0)))
+    return jnp.where(
+        (p < 0) | (p > 1) | jnp.isnan(k + p), float("nan"), jnp.where(k < 0, 0.0, jnp.where(k < 1, 1 - p, 1.0))
+    )
 
 
 def ppf(q: Any, p: Any) -> Array:
     """The smallest number with `cdf` at least ``q``; NaN outside [0, 1]."""
     q, p = operands("bernoulli.ppf", q, p)
     valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
-    return jnp.where(valid, jnp.where(q <= 1 - p, 0.0, 1.0), float("nan"))
+    return jnp.where(valid, jnp.where(q <= 1 - p, 0.0, 1.0), float("nan")).astype(q.dtype)

@@ -15,9 +15,10 @@ from nxjax.trace.core import Array
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density proportional to z^(a - 1) (1 - z)^(b - 1), z = (x - loc) / scale in [0, 1]."""
     x, a, b, loc, scale = operands("beta.logpdf", x, a, b, loc, scale)
-    within = (x >= loc) & (x <= loc + scale)
+    within = ~((x < loc) | (x > loc + scale))
     z = jnp.where(within, (x - loc) / scale, 0.5)
-    return inside(within, xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - log(scale))
+    value = inside(within, xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - log(scale))
+    return jnp.where((a <= 0) | (b <= 0) | (scale <= 0), float("nan"), value)
 
 
 pdf = density(logpdf)

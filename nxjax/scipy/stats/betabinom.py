@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nxjax import numpy as jnp
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.stats.family import inside, log, mass, operands
 from nxjax.trace.core import Array
@@ -12,9 +13,10 @@ from nxjax.trace.core import Array
 def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b)."""
     k, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
-    y = k - loc
+    y = jnp.floor(k) - loc
     value = betaln(y + a, n - y + b) - betaln(a, b) - log(n + 1) - betaln(n - y + 1, y + 1)
-    return inside((y >= 0) & (y <= n), value)
+    value = inside(~((y < 0) | (y > n)), value)
+    return jnp.where((n < 0) | (a <= 0) | (b <= 0), float("nan"), value)
 
 
 pmf = mass(logpmf)

@@ -15,7 +15,7 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     k, n, p, loc = operands("binom.logpmf", k, n, p, loc)
     y = k - loc
     ways = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
-    return inside((y >= 0) & (y <= n), ways + xlogy(y, p) + xlog1py(n - y, -p))
+    return inside((y >= 0) & (y < n + 1), ways + xlogy(y, p) + xlog1py(n - y, -p))
 
 
 pmf = mass(logpmf)

@@ -12,7 +12,7 @@ from nxjax.trace.core import Array
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc."""
     x, loc, scale = operands("expon.logpdf", x, loc, scale)
-    return inside(x >= loc, -(x - loc) / scale - log(scale))
+    return inside(~(x < loc), -(x - loc) / scale - log(scale))
 
 
 pdf = density(logpdf)
@@ -21,7 +21,7 @@ pdf = density(logpdf)
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     x, loc, scale = operands("expon.logsf", x, loc, scale)
-    return inside(x >= loc, -(x - loc) / scale, 0.0)
+    return inside(~(x < loc), -(x - loc) / scale, 0.0)
 
 
 sf = exponential(logsf, "sf")
@@ -30,13 +30,13 @@ sf = exponential(logsf, "sf")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("expon.cdf", x, loc, scale)
-    return inside(x >= loc, -jnp.expm1(-(x - loc) / scale), 0.0)
+    return inside(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`."""
     x, loc, scale = operands("expon.logcdf", x, loc, scale)
-    return inside(x >= loc, log1p(-exp(-(x - loc) / scale)))
+    return inside(~(x < loc), log1p(-exp(-(x - loc) / scale)))
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:

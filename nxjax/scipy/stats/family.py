@@ -53,7 +53,10 @@ def exponential(function: Callable[..., Array], name: str) -> Callable[..., Arra
 
 
 def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
-    """``value`` where ``condition``, which is where the distribution lives."""
+    """``value`` where ``condition``, which is where the distribution lives.
+
+    Conditions are written as the negation of being outside, so that NaN is inside and stays NaN.
+    """
     return jnp.where(condition, value, outside)
 
 

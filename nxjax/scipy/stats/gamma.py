@@ -15,7 +15,7 @@ from nxjax.trace.core import Array
 def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density z^(a - 1) exp(-z) / (gamma(a) scale), z = (x - loc) / scale."""
     x, a, loc, scale = operands("gamma.logpdf", x, a, loc, scale)
-    within = x >= loc
+    within = ~(x < loc)
     z = jnp.where(within, (x - loc) / scale, 1)
     return inside(within, xlogy(a - 1, z) - z - lgamma(a) - log(scale))
 

@@ -13,7 +13,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability that the first success is at toss ``k - loc``."""
     k, p, loc = operands("geom.logpmf", k, p, loc)
     x = k - loc
-    return inside(x > 0, xlog1py(x - 1, -p) + log(p))
+    return inside(~(x <= 0), xlog1py(x - 1, -p) + log(p))
 
 
 pmf = mass(logpmf)

@@ -11,6 +11,8 @@ from nxjax.trace.core import Array
 
 def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array]:
     x, loc, scale = operands(f"gumbel_r.{name}", x, loc, scale)
+    # A scale that is not positive makes everything NaN.
+    scale = jnp.where(scale > 0, scale, float("nan"))
     return (x - loc) / scale, scale
 
 
@@ -44,4 +46,4 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``p``; NaN outside [0, 1]."""
     p, loc, scale = operands("gumbel_r.ppf", p, loc, scale)
-    return inside((p >= 0) & (p <= 1), loc - scale * log(-log(p)), float("nan"))
+    return inside((p >= 0) & (p <= 1) & (scale > 0), loc - scale * log(-log(p)), float("nan"))

@@ -8,7 +8,7 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.promotion import promote_inexact
-from nxjax.scipy.stats.family import density, log
+from nxjax.scipy.stats.family import exp, log
 from nxjax.trace.core import Array
 
 
@@ -36,4 +36,6 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
     return -0.5 * jnp.einsum("...i,...i->...", y, y) - n / 2 * math.log(2 * math.pi) - logdet
 
 
-pdf = density(logpdf)
+def pdf(x: Any, mean: Any, cov: Any) -> Array:
+    """Density; arguments as `logpdf`."""
+    return exp(logpdf(x, mean, cov))

@@ -15,7 +15,7 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     k, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
     y = k - loc
     ways = lgamma(n + y) - lgamma(n) - lgamma(y + 1)
-    return inside(y >= 0, ways + xlogy(n, p) + xlog1py(y, -p))
+    return inside(~(y < 0), ways + xlogy(n, p) + xlog1py(y, -p))
 
 
 pmf = mass(logpmf)

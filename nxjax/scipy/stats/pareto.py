@@ -13,7 +13,7 @@ def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density b / (scale z^(b + 1)), z = (x - loc) / scale >= 1."""
     x, b, loc, scale = operands("pareto.logpdf", x, b, loc, scale)
     z = (x - loc) / scale
-    within = z >= 1
+    within = ~(z < 1)
     return inside(within, log(b / scale) - (b + 1) * log(jnp.where(within, z, 1)))
 
 
@@ -23,7 +23,8 @@ pdf = density(logpdf)
 def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     x, b, loc, scale = operands("pareto.logsf", x, b, loc, scale)
-    return -b * log(jnp.maximum((x - loc) / scale, 1))
+    z = (x - loc) / scale
+    return inside(~(z < 1), -b * log(jnp.where(z < 1, 1, z)), 0.0)
 
 
 sf = exponential(logsf, "sf")
@@ -31,7 +32,9 @@ sf = exponential(logsf, "sf")
 
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`."""
-    return log1p(-exp(logsf(x, b, loc, scale)))
+    x, b, loc, scale = operands("pareto.logcdf", x, b, loc, scale)
+    within = ~((x - loc) / scale < 1)
+    return inside(within, log1p(-exp(logsf(jnp.where(within, x, loc + 2 * scale), b, loc, scale))))
 
 
 def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammaincc
-from nxjax.scipy.stats.family import inside, mass, operands
+from nxjax.scipy.stats.family import exp, inside, log, mass, operands
 from nxjax.trace.core import Array
+from nxjax.transforms.control.while_loop import fori_loop
 
 
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` with mean ``mu``."""
     k, mu, loc = operands("poisson.logpmf", k, mu, loc)
     x = k - loc
-    whole = (x >= 0) & (x == jnp.floor(x))
+    whole = ~((x < 0) | (x != jnp.floor(x))) | jnp.isnan(x)
     return inside(whole, xlogy(x, mu) - lgamma(x + 1) - mu)
 
 
@@ -27,4 +29,36 @@ def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
     """Probability of a number at most ``k``."""
     k, mu, loc = operands("poisson.cdf", k, mu, loc)
     x = k - loc
-    return inside(x >= 0, gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0)
+    return inside(~(x < 0), gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0)
+
+
+def entropy(mu: Any, loc: Any = 0) -> Array:
+    """Shannon's entropy of the distribution with mean ``mu``; ``loc`` does not change it.
+
+    Args:
+        mu: real array; integers become float.
+        loc: real array, which broadcasts with ``mu``.
+
+    Returns:
+        Array of the common shape and float dtype; 0 at 0 and NaN for negative ``mu``. Up to 100 the sum of -p log p
+        over all k whose p counts, beyond the first terms of the expansion of Evans, Boersma, Blachman & Jagers, "The
+        entropy of a Poisson distribution", SIAM Review 30 (1988). Relative error below 1e-6, or 1e-5 in float32.
+
+    >>> print(round(float(entropy(5.0)), 5))
+    2.20439
+    """
+    mu, _ = operands("poisson.entropy", mu, loc)
+    valid = mu > 0
+    near = jnp.where(valid & (mu < 100), mu, 1)
+    # Up to mu + 10 sqrt(mu) + 20; the rows of a loop, not of an array of 250 times the size.
+    total = fori_loop(0, 220, lambda k, s: s + _information(k.astype(near.dtype), near), near * 0)
+    far = jnp.maximum(mu, 100)
+    r = 1 / far
+    asymptotic = 0.5 * log(2 * math.pi * math.e * far) - r * (1 / 12 + r * (1 / 24 + r * (19 / 360)))
+    value = jnp.where(mu < 100, total, asymptotic)
+    return jnp.where(valid, value, jnp.where(mu == 0, 0.0, float("nan")))
+
+
+def _information(k: Array, mu: Array) -> Array:
+    logp = k * log(mu) - lgamma(k + 1) - mu
+    return -exp(logp) * logp

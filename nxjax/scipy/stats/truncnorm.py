@@ -34,7 +34,7 @@ def _standard(name: str, x: Any, a: Any, b: Any, loc: Any, scale: Any) -> tuple[
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``."""
     z, a, b, scale = _standard("logpdf", x, a, b, loc, scale)
-    value = inside((z >= a) & (z <= b), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
+    value = inside(~((z < a) | (z > b)), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
     return jnp.where(a < b, value, float("nan"))
 
 

@@ -12,7 +12,7 @@ from nxjax.trace.core import Array
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density 1 / scale on [loc, loc + scale]."""
     x, loc, scale = operands("uniform.logpdf", x, loc, scale)
-    return inside((x >= loc) & (x <= loc + scale), -log(scale))
+    return inside(~((x < loc) | (x > loc + scale)), -log(scale))
 
 
 pdf = density(logpdf)

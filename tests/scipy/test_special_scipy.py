@@ -1,0 +1,151 @@
+"""Special functions beyond the elementary ones: values as SciPy's, derivatives as differences, edges and errors."""
+
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import nxjax as nx
+from nxjax.scipy import special as ours
+
+BOTH = (("float64", 4e-14), ("float32", 6e-6))
+
+
+def real(low, high, both=True):
+    x = np.geomspace(low, high, 60)
+    return np.concatenate([x, -x]) if both else x
+
+
+def near(got, want, tol):
+    got = np.asarray(got)
+    np.testing.assert_allclose(got, np.asarray(want).astype(got.dtype), rtol=tol, atol=tol * 1e-2)
+
+
+@pytest.mark.parametrize(("kind", "tol"), BOTH)
+def test_integrals_and_error_functions(kind, tol):
+    # expi is compared away from its zero, where SciPy's has no digits.
+    cases = {
+        "erfcx": np.concatenate([real(1e-6, 1e5, False), -real(1e-6, 4, False)]),
+        "dawsn": real(1e-6, 1e5),
+        "expi": np.concatenate([-real(1e-6, 60, False), real(1e-6, 0.3, False), real(0.45, 60, False)]),
+        "exp1": real(1e-6, 60, False),
+        "spence": real(1e-6, 1e6, False),
+    }
+    for name, x in cases.items():
+        x = x.astype(kind)
+        got = getattr(ours, name)(nx.asarray(x, kind))
+        assert got.dtype == kind
+        near(got, getattr(sp, name)(x.astype(float)), tol)
+    for name in ("sici", "fresnel"):
+        x = (real(1e-4, 60, False) if name == "sici" else real(1e-2, 60)).astype(kind)
+        for got, want in zip(getattr(ours, name)(nx.asarray(x, kind)), getattr(sp, name)(x.astype(float)), strict=True):
+            np.testing.assert_allclose(np.asarray(got), want, atol=tol, rtol=tol)
+    # The zero of Ei lies between these two floats.
+    x = np.array([0.3725074, 0.37250742], kind)
+    near(ours.expi(nx.asarray(x, kind)), np.expm1(0) + 3.89621573390716 * (x.astype(float) - 0.3725074107813666), 1e-4)
+
+
+@pytest.mark.parametrize(("kind", "tol"), BOTH)
+def test_functions_of_two_operands(kind, tol):
+    n, x = (v.ravel() for v in np.meshgrid([0, 1, 2, 5, 40, 6000], [1e-6, 0.3, 1, 1.2, 7, 60]))
+    near(ours.expn(n.astype(kind), nx.asarray(x, kind)), sp.expn(n, x.astype(kind).astype(float)), tol)
+    h, a = (v.ravel().astype(kind) for v in np.meshgrid([-3, 0, 0.2, 1, 5], [-7, -1, 0, 1e-3, 0.6, 1, 30]))
+    got = ours.owens_t(nx.asarray(h, kind), nx.asarray(a, kind))
+    near(got, sp.owens_t(h.astype(float), a.astype(float)), tol)
+    z = np.array([0, 0.1, -0.5, 1, 3, 20], kind)
+    got = ours.bessel_jn(nx.asarray(z, kind), v=4)
+    np.testing.assert_allclose(np.asarray(got), [sp.jv(k, z.astype(float)) for k in range(5)], atol=tol)
+
+
+@pytest.mark.parametrize(("kind", "tol"), [("complex128", 1e-13), ("complex64", 6e-6)])
+def test_functions_of_complex_numbers(kind, tol):
+    x, y = (v.ravel() for v in np.meshgrid([-7.3, -0.5, 0, 0.2, 2, 30], [0, 1e-3, 0.4, 3, 20]))
+    z = (x + 1j * y).astype(kind)
+    for name, points in (("wofz", z), ("gamma", z[x > -7]), ("loggamma", z)):
+        points = points[np.abs(points) > 0]
+        got, want = (
+            np.asarray(getattr(ours, name)(nx.asarray(points, kind))),
+            getattr(sp, name)(points.astype("complex128")),
+        )
+        assert got.dtype == kind
+        finite = np.isfinite(want) & (np.abs(want) < 1e30)
+        assert np.max((np.abs(got - want) / np.maximum(np.abs(want), name == "loggamma"))[finite]) < 20 * tol, name
+    lower = np.array([0.3 - 0.2j, 1 - 1j]).astype(kind)
+    np.testing.assert_allclose(np.asarray(ours.wofz(nx.asarray(lower, kind))), sp.wofz(lower), rtol=tol)
+    assert np.isnan(np.asarray(ours.gamma(np.array([-2 + 0j])))).all()
+
+
+def test_hypergeometric_functions_in_all_their_regions():
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-4, 6, 40), rng.uniform(0.2, 7, 40)
+    x = rng.normal(size=40) * np.exp(rng.uniform(-2, 4, 40))
+    double = lambda *vs: [nx.asarray(v, "float64") for v in vs]
+    near(ours.hyp1f1(*double(a, b, x)), sp.hyp1f1(a, b, x), 1e-10)
+    c = rng.uniform(0.5, 7, 40)
+    c[:10] = a[:10] + b[:10] + np.arange(10) % 4 + 0.0
+    z = np.concatenate([np.linspace(0.91, 0.999, 15), np.linspace(-8, 0.9, 25)])
+    fine = c > 0.1
+    got = np.asarray(ours.hyp2f1(*double(a, b, c, z)))
+    np.testing.assert_allclose(got[fine], sp.hyp2f1(a, b, c, z)[fine], rtol=1e-8)
+    edges = [(1, 2, 3, 1), (0, 2, 3, 0.5), (1, 1, 0, 0.5), (-2, 2, 3, 4.0), (1, 1, 2.5, 2.0)]
+    for case in edges:
+        near(ours.hyp2f1(*double(*case)), sp.hyp2f1(*case), 1e-12)
+
+
+def test_derivatives_are_differences():
+    h = 1e-6
+    double = lambda vs: [nx.asarray(float(v), "float64") for v in vs]
+    cases = [
+         ("hyp2f1", (1.3, 0.4, 2.1, 0.3)), ("owens_t", (0.8, 1.4)), ("zeta", (2.3, 1.7)),
+        ("gammainc", (2.5, 1.7)),  ("betainc", (2.0, 1.3, 0.7)), ("betaln", (3.0, 40.0)),
+        ("poch", (2.2, 1.4)), ("erfcx", (0.8,)), ("dawsn", (0.8,)), ("expi", (0.8,)), ("exp1", (0.8,)),
+        ("spence", (1.0,)),
+    ]  # fmt: skip
+    for name, args in cases:
+        f = getattr(ours, name)
+        got = nx.grad(f, tuple(range(len(args))))(*double(args))
+        for i, slope in enumerate(got):
+            low, high = ([v + s * h * (i == j) for j, v in enumerate(args)] for s in (-1, 1))
+            want = (float(f(*double(high))) - float(f(*double(low)))) / (2 * h)
+            np.testing.assert_allclose(float(slope), want, rtol=1e-6, err_msg=f"{name} {i}")
+    # Of second order, in reverse mode twice, where the values come from loops.
+    twice = nx.grad(nx.grad(ours.hyp2f1, 0), 2)(*double((1.3, 0.4, 2.1, 0.3)))
+    slope = lambda c: float(nx.grad(ours.hyp2f1, 0)(*double((1.3, 0.4, c, 0.3))))
+    np.testing.assert_allclose(float(twice), (slope(2.1 + h) - slope(2.1 - h)) / (2 * h), rtol=1e-5)
+    # An operand that is not differentiated has no part in the slope, however steep the function is in it.
+    assert float(nx.jvp(lambda a: ours.gammainc(a, 0.0), (0.5,), (1.0,))[1]) == 0
+
+
+def test_sequences_and_harmonics():
+    np.testing.assert_allclose(np.asarray(ours.bernoulli(20)), sp.bernoulli(20), rtol=1e-6)
+    assert [len(ours.bernoulli(k)) for k in range(4)] == [1, 2, 3, 4]
+    n, m = np.array([0, 1, 1, 2, 5, 9]), np.array([0, 0, -1, 2, -3, 9])
+    theta, phi = np.linspace(0, 3.1, 6), np.linspace(0, 6, 6)
+    got = ours.sph_harm_y(n, m, nx.asarray(theta, "float64"), nx.asarray(phi, "float64"))
+    np.testing.assert_allclose(np.asarray(got), sp.sph_harm_y(n, m, theta, phi), atol=1e-14)
+    traced = nx.jit(lambda k: ours.sph_harm_y(k, m, theta, phi, n_max=9))(n)
+    np.testing.assert_allclose(np.asarray(traced), sp.sph_harm_y(n, m, theta, phi), atol=1e-5)
+    with pytest.raises(nx.errors.ConcretizationTypeError, match="n_max"):
+        nx.jit(lambda k: ours.sph_harm_y(k, m, theta, phi))(n)
+
+
+def test_edges_narrow_floats_and_errors():
+    inf, nan = np.inf, np.nan
+    x = np.array([0.0, -1.0, inf, -inf, nan], np.float32)
+    for name in ("erfcx", "dawsn", "expi", "exp1"):
+        np.testing.assert_allclose(np.asarray(getattr(ours, name)(x)), getattr(sp, name)(x), rtol=1e-5, err_msg=name)
+    n, y = np.array([2, 1, 0, 2, -1, 2], np.float32), np.array([0, 0, 0, inf, 1, nan], np.float32)
+    np.testing.assert_array_equal(np.asarray(ours.expn(n, y)), [1, inf, inf, 0, nan, nan])
+    for name in ("erfcx", "dawsn", "expi", "exp1"):
+        got = getattr(ours, name)(nx.asarray([0.7], "bfloat16"))
+        assert got.dtype == "bfloat16"
+        np.testing.assert_allclose(np.asarray(got, np.float32), getattr(sp, name)([0.7]), rtol=1e-2)
+    for name in ("dawsn", "expi", "exp1", "sici"):
+        with pytest.raises(ValueError, match=name):
+            getattr(ours, name)(1j)
+    with pytest.raises(NotImplementedError, match="fresnel"):
+        ours.fresnel(1j)
+    with pytest.raises(nx.errors.DtypeError, match="spence"):
+        ours.spence(1)
+    with pytest.raises(ValueError, match="bernoulli"):
+        ours.bernoulli(-1)
+    np.testing.assert_allclose(np.asarray(nx.jit(nx.vmap(ours.erfcx))(x)), np.asarray(ours.erfcx(x)), rtol=1e-6)
