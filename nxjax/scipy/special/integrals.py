@@ -74,8 +74,8 @@ def expi(x: Any) -> Array:
         ParameterError: for complex ``x``.
 
     >>> import nxjax as nx
-    >>> print(expi(nx.array([-1.0, 0.5, 1.0])))
-    [-0.21938393  0.4542199   1.8951178 ]
+    >>> print(expi(nx.array([-1.0, 0.5, 1.0])).round(4))
+    [-0.2194  0.4542  1.8951]
     """
     return _expi(*reals("expi", x))
 
@@ -93,8 +93,8 @@ def exp1(x: Any) -> Array:
         ParameterError: for complex ``x``.
 
     >>> import nxjax as nx
-    >>> print(exp1(nx.array([0.1, 1.0, 10.0])))
-    [1.8229239e+00 2.1938393e-01 4.1569690e-06]
+    >>> print(exp1(nx.array([0.1, 1.0, 3.0])).round(4))
+    [1.8229 0.2194 0.013 ]
     """
     return _exp1(*reals("exp1", x))
 
@@ -178,8 +178,8 @@ def expn(n: Any, x: Any) -> Array:
         ParameterError: for complex operands.
 
     >>> import nxjax as nx
-    >>> print(expn(nx.array([1, 2, 3]), 1.0))
-    [0.21938393 0.1484955  0.10969197]
+    >>> print(expn(nx.array([1, 2, 3]), 1.0).round(4))
+    [0.2194 0.1485 0.1097]
     """
     n, x = reals("expn", n, x)
     return _expn(n, x)
@@ -330,7 +330,7 @@ def _spence_value(x: Array) -> Array:
     y = jnp.where(low, math.pi**2 / 6 - logz * log1p(-jnp.where(low, z, 0)) - y, y)
     y = jnp.where(high, -0.5 * logz * logz - y, y)
     edge = jnp.where(x == 0, math.pi**2 / 6, jnp.where(x == np.inf, -np.inf, np.nan))
-    return jnp.where(valid, y, edge)
+    return jnp.where(x == 1, 0, jnp.where(valid, y, edge))
 
 
 @custom_jvp
@@ -362,8 +362,8 @@ def spence(x: Any) -> Array:
         DtypeError: for another dtype.
 
     >>> import nxjax as nx
-    >>> print(spence(nx.array([0.0, 1.0, 2.0])))
-    [ 1.644934   0.        -0.8224671]
+    >>> print(spence(nx.array([0.0, 1.0, 2.0])).round(4))
+    [ 1.6449  0.     -0.8225]
     """
     v = jnp.asarray(x)
     if v.dtype not in (dtypes.float32, dtypes.float64):

@@ -41,7 +41,7 @@ class gaussian_kde:
     >>> import nxjax as nx
     >>> kde = gaussian_kde(nx.array([-1.0, 0.0, 1.0, 3.0]))
     >>> print(kde(nx.array([0.0, 2.0])).round(4))
-    [0.1978 0.1338]
+    [0.1967 0.1429]
     """
 
     __slots__ = ("covariance", "dataset", "inv_cov", "neff", "weights")
