@@ -13,7 +13,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.numpy.promotion import promote_inexact, value
 from nxjax.scipy.linalg.factors import rsf2csf, schur
-from nxjax.scipy.linalg.systems import adjoint, square
+from nxjax.scipy.linalg.systems import adjoint, solve_triangular, square
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
@@ -46,7 +46,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
 
     Args:
         A: ``[..., n, n]``.
-        upper_triangular: has no effect.
+        upper_triangular: A is upper triangular, and so are its tangents.
         max_squarings: Python int.
 
     >>> expm(jnp.zeros((2, 2))).tolist()
@@ -70,7 +70,8 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
         if j + 1 <= order:
             odd = odd + coefficients[j + 1] * power
     odd = jnp.matmul(scaled, odd)
-    result = jnp.linalg.solve(even - odd, jnp.broadcast_to(even + odd, a.shape))
+    numerator = jnp.broadcast_to(even + odd, a.shape)
+    result = (solve_triangular if upper_triangular else jnp.linalg.solve)(even - odd, numerator)
 
     def again(i: Any, r: Array) -> Array:
         return jnp.where((i < squarings)[..., None, None], jnp.matmul(r, r), r)
