@@ -12,10 +12,10 @@ _PARTS = ("elementwise", "structural", "algebra", "control", "sharding", "produc
 _MODULES = ("linalg",)
 # Primitives that JAX names in `jax.lax.linalg`.
 _LINALG = frozenset(
-    f"{name}_p"
-    for name in "cholesky cholesky_update eig eigh geqrf hessenberg householder_product lu lu_pivots_to_permutation "
-    "ormqr qr schur svd symmetric_product triangular_solve tridiagonal tridiagonal_solve".split()
-)
+    ("cholesky_p", "cholesky_update_p", "eig_p", "eigh_p", "geqrf_p", "hessenberg_p", "householder_product_p", "lu_p",
+     "lu_pivots_to_permutation_p", "ormqr_p", "qr_p", "schur_p", "svd_p", "symmetric_product_p", "triangular_solve_p",
+     "tridiagonal_p", "tridiagonal_solve_p")
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
