@@ -103,7 +103,16 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
 
     Args:
         x: array.
-        series_order: terms of the asymptotic series of the far lower tail, at most 30.
+        series_order: from 0 to 30; taken for JAX's sake, the number of terms is chosen by the dtype.
+
+    Returns:
+        Array of the shape and float dtype of ``x``.
+
+    Raises:
+        ParameterError: for another ``series_order``.
+
+    >>> print(round(float(log_ndtr(-30.0)), 3))
+    -454.321
     """
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ParameterError("log_ndtr: series_order", got=repr(series_order), expected="0 to 30")

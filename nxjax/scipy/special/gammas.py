@@ -160,7 +160,21 @@ def digamma(x: Any, /) -> Array:
 
 
 def polygamma(n: Any, x: Any) -> Array:
-    """The ``n``-th derivative of `digamma`; ``n`` is an integer array."""
+    """The ``n``-th derivative of `digamma` (DLMF 5.15.1).
+
+    Args:
+        n: array of integers >= 0, which has no derivative.
+        x: real array; broadcasts with ``n``.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    Raises:
+        DtypeError: for ``n`` of another dtype.
+
+    >>> print(round(float(polygamma(1, 2.0)), 4))
+    0.6449
+    """
     if value(n, "polygamma").dtype not in dtypes.INTEGER:
         raise DtypeError("polygamma: n is an integer", got=value(n, "polygamma").type)
     return ops.polygamma(*_refuses("polygamma", n, x))
@@ -315,7 +329,21 @@ def beta(a: Any, b: Any) -> Array:
 
 
 def factorial(n: Any, exact: bool = False) -> Array:
-    """n!, as a float; 0 for negative n."""
+    """n! = gamma(n + 1), as a float (DLMF 5.4.1).
+
+    Args:
+        n: real array of any shape; integers become float.
+        exact: only False is supported, since exact integers soon overflow.
+
+    Returns:
+        Array of the shape of ``n`` and float dtype; 0 for negative ``n``.
+
+    Raises:
+        NotImplementedError: for ``exact``.
+
+    >>> print(round(float(factorial(5)), 3))
+    120.0
+    """
     if exact:
         raise NotImplementedError("factorial with exact=True")
     (v,) = _refuses("factorial", n)
@@ -379,7 +407,21 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 
 
 def multigammaln(a: Any, d: Any) -> Array:
-    """The logarithm of the gamma function in ``d`` dimensions."""
+    """The logarithm of the gamma function of ``d`` dimensions (DLMF 35.3.1).
+
+    Args:
+        a: real array above (d - 1) / 2; integers become float.
+        d: static integer of at least 1.
+
+    Returns:
+        Array of the shape and float dtype of ``a``.
+
+    Raises:
+        ParameterError: for ``d`` below 1.
+
+    >>> print(round(float(multigammaln(3.5, 3)), 4))
+    3.8959
+    """
     (v,) = promote_inexact("multigammaln", a)
     n = static_int("multigammaln", d)
     if n < 1:

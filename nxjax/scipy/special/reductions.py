@@ -66,14 +66,38 @@ def _weighted(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, wher
 
 
 def softmax(x: Any, /, *, axis: Any = None) -> Array:
-    """exp(x) / sum(exp(x)) over ``axis``, all axes by default."""
+    """exp(x) / sum(exp(x)) over ``axis``, without overflow.
+
+    Args:
+        x: array; integers become float.
+        axis: an axis, a tuple of axes, or None for all, static.
+
+    Returns:
+        Array of the shape and float dtype of ``x``; NaN where an element is +inf.
+
+    >>> import nxjax as nx
+    >>> print(softmax(nx.array([0.0, 1.0])).round(4))
+    [0.2689 0.7311]
+    """
     from nxjax.nn.softmaxes import softmax as function
 
     return function(x, axis)
 
 
 def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
-    """log(softmax(x)) over ``axis``, all axes by default."""
+    """log(softmax(x)) over ``axis``, without underflow.
+
+    Args:
+        x: array; integers become float.
+        axis: an axis, a tuple of axes, or None for all, static.
+
+    Returns:
+        Array of the shape and float dtype of ``x``; NaN where an element is +inf.
+
+    >>> import nxjax as nx
+    >>> print(log_softmax(nx.array([0.0, 1.0])).round(4))
+    [-1.3133 -0.3133]
+    """
     from nxjax.nn.softmaxes import log_softmax as function
 
     return function(x, axis)

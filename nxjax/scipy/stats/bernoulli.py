@@ -11,7 +11,17 @@ from nxjax.trace.core import Array
 
 
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0."""
+    """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0.
+
+    Args:
+        k, p, loc: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpmf(1, 0.3)), 4))
+    -1.204
+    """
     k, p, loc = operands("bernoulli.logpmf", k, p, loc)
     x = k - loc
     return inside((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p))
@@ -21,7 +31,17 @@ pmf = mass(logpmf)
 
 
 def cdf(k: Any, p: Any) -> Array:
-    """Probability of a number at most ``k``."""
+    """Probability of a number at most ``k``.
+
+    Args:
+        k, p: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(1, 0.3)), 4))
+    1.0
+    """
     k, p = operands("bernoulli.cdf", k, p)
     return jnp.where(
         (p < 0) | (p > 1) | jnp.isnan(k + p), float("nan"), jnp.where(k < 0, 0.0, jnp.where(k < 1, 1 - p, 1.0))
@@ -29,7 +49,17 @@ def cdf(k: Any, p: Any) -> Array:
 
 
 def ppf(q: Any, p: Any) -> Array:
-    """The smallest number with `cdf` at least ``q``; NaN outside [0, 1]."""
+    """The smallest number with `cdf` at least ``q``; NaN outside [0, 1].
+
+    Args:
+        q, p: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(ppf(0.4, 0.3)), 4))
+    0.0
+    """
     q, p = operands("bernoulli.ppf", q, p)
     valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
     return jnp.where(valid, jnp.where(q <= 1 - p, 0.0, 1.0), float("nan")).astype(q.dtype)

@@ -13,7 +13,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density proportional to z^(a - 1) (1 - z)^(b - 1), z = (x - loc) / scale in [0, 1]."""
+    """Logarithm of the density proportional to z^(a - 1) (1 - z)^(b - 1), z = (x - loc) / scale in [0, 1].
+
+    Args:
+        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 2.3, 1.4)), 4))
+    0.4482
+    """
     x, a, b, loc, scale = operands("beta.logpdf", x, a, b, loc, scale)
     within = ~((x < loc) | (x > loc + scale))
     z = jnp.where(within, (x - loc) / scale, 0.5)
@@ -25,13 +35,33 @@ pdf = density(logpdf)
 
 
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(0.7, 2.3, 1.4)), 4))
+    0.5839
+    """
     x, a, b, loc, scale = operands("beta.cdf", x, a, b, loc, scale)
     return betainc(a, b, jnp.clip((x - loc) / scale, 0, 1))
 
 
 def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number above ``x``."""
+    """Probability of a number above ``x``.
+
+    Args:
+        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(sf(0.7, 2.3, 1.4)), 4))
+    0.4161
+    """
     x, a, b, loc, scale = operands("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - jnp.clip((x - loc) / scale, 0, 1))
 

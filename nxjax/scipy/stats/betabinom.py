@@ -11,7 +11,17 @@ from nxjax.trace.core import Array
 
 
 def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b)."""
+    """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b).
+
+    Args:
+        k, n, a, b, loc: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpmf(1, 5, 1.2, 2.3)), 4))
+    -1.4034
+    """
     k, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
     y = jnp.floor(k) - loc
     value = betaln(y + a, n - y + b) - betaln(a, b) - log(n + 1) - betaln(n - y + 1, y + 1)

@@ -10,7 +10,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density with ``df`` degrees of freedom."""
+    """Logarithm of the density with ``df`` degrees of freedom.
+
+    Args:
+        x, df, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 3.0)), 4))
+    -1.4473
+    """
     x, df, loc, scale = operands("chi2.logpdf", x, df, loc, scale)
     return _gamma.logpdf(x, df / 2, loc, 2 * scale)
 
@@ -19,13 +29,33 @@ pdf = density(logpdf)
 
 
 def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, df, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(0.7, 3.0)), 4))
+    0.1268
+    """
     x, df, loc, scale = operands("chi2.cdf", x, df, loc, scale)
     return _gamma.cdf(x, df / 2, loc, 2 * scale)
 
 
 def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number above ``x``."""
+    """Probability of a number above ``x``.
+
+    Args:
+        x, df, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(sf(0.7, 3.0)), 4))
+    0.8732
+    """
     x, df, loc, scale = operands("chi2.sf", x, df, loc, scale)
     return _gamma.sf(x, df / 2, loc, 2 * scale)
 

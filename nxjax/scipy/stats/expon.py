@@ -10,7 +10,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc."""
+    """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
+    -0.7659
+    """
     x, loc, scale = operands("expon.logpdf", x, loc, scale)
     return inside(~(x < loc), -(x - loc) / scale - log(scale))
 
@@ -19,7 +29,17 @@ pdf = density(logpdf)
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the probability of a number above ``x``."""
+    """Logarithm of the probability of a number above ``x``.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logsf(0.7, 0.3, 1.7)), 4))
+    -0.2353
+    """
     x, loc, scale = operands("expon.logsf", x, loc, scale)
     return inside(~(x < loc), -(x - loc) / scale, 0.0)
 
@@ -28,18 +48,48 @@ sf = exponential(logsf, "sf")
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(0.7, 0.3, 1.7)), 4))
+    0.2097
+    """
     x, loc, scale = operands("expon.cdf", x, loc, scale)
     return inside(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of `cdf`."""
+    """Logarithm of `cdf`.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logcdf(0.7, 0.3, 1.7)), 4))
+    -1.5623
+    """
     x, loc, scale = operands("expon.logcdf", x, loc, scale)
     return inside(~(x < loc), log1p(-exp(-(x - loc) / scale)))
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    """The number with `cdf` ``q``; NaN outside [0, 1].
+
+    Args:
+        q, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(ppf(0.4, 0.3, 1.7)), 4))
+    1.1684
+    """
     q, loc, scale = operands("expon.ppf", q, loc, scale)
     return inside((q >= 0) & (q <= 1), loc - scale * log1p(-q), float("nan"))

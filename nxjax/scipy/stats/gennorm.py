@@ -12,7 +12,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, beta: Any) -> Array:
-    """Logarithm of the density proportional to exp(-|x|^beta)."""
+    """Logarithm of the density proportional to exp(-|x|^beta).
+
+    Args:
+        x, beta: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 1.5)), 4))
+    -1.1765
+    """
     x, beta = operands("gennorm.logpdf", x, beta)
     return log(0.5 * beta) - lgamma(1 / beta) - abs(x) ** beta
 
@@ -21,6 +31,16 @@ pdf = density(logpdf)
 
 
 def cdf(x: Any, beta: Any) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, beta: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(0.7, 1.5)), 4))
+    0.8114
+    """
     x, beta = operands("gennorm.cdf", x, beta)
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, abs(x) ** beta))

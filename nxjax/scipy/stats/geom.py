@@ -10,7 +10,17 @@ from nxjax.trace.core import Array
 
 
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability that the first success is at toss ``k - loc``."""
+    """Logarithm of the probability that the first success is at toss ``k - loc``.
+
+    Args:
+        k, p, loc: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpmf(1, 0.3)), 4))
+    -1.204
+    """
     k, p, loc = operands("geom.logpmf", k, p, loc)
     x = k - loc
     return inside(~(x <= 0), xlog1py(x - 1, -p) + log(p))

@@ -10,7 +10,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density exp(-|x - loc| / scale) / (2 scale)."""
+    """Logarithm of the density exp(-|x - loc| / scale) / (2 scale).
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
+    -1.4591
+    """
     x, loc, scale = operands("laplace.logpdf", x, loc, scale)
     return -abs(x - loc) / scale - log(2 * scale)
 
@@ -19,7 +29,17 @@ pdf = density(logpdf)
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(0.7, 0.3, 1.7)), 4))
+    0.6048
+    """
     x, loc, scale = operands("laplace.cdf", x, loc, scale)
     z = (x - loc) / scale
     half = 0.5 * exp(-abs(z))

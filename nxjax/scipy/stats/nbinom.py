@@ -11,7 +11,17 @@ from nxjax.trace.core import Array
 
 
 def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc`` failures before the ``n``-th success."""
+    """Logarithm of the probability of ``k - loc`` failures before the ``n``-th success.
+
+    Args:
+        k, n, p, loc: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpmf(1, 5, 0.3)), 4))
+    -4.7671
+    """
     k, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
     y = k - loc
     ways = lgamma(n + y) - lgamma(n) - lgamma(y + 1)

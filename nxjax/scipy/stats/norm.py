@@ -11,7 +11,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density with mean ``loc`` and deviation ``scale``."""
+    """Logarithm of the density with mean ``loc`` and deviation ``scale``.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
+    -1.4772
+    """
     from nxjax.ops.elementary import log
 
     x, loc, scale = operands("norm.logpdf", x, loc, scale)
@@ -28,32 +38,92 @@ def _standard(name: str, x: Any, loc: Any, scale: Any) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(0.7, 0.3, 1.7)), 4))
+    0.593
+    """
     return ndtr(_standard("cdf", x, loc, scale))
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of `cdf`, accurate in the tail."""
+    """Logarithm of `cdf`, accurate in the tail.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logcdf(0.7, 0.3, 1.7)), 4))
+    -0.5225
+    """
     return log_ndtr(_standard("logcdf", x, loc, scale))
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number above ``x``."""
+    """Probability of a number above ``x``.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(sf(0.7, 0.3, 1.7)), 4))
+    0.407
+    """
     return ndtr(-_standard("sf", x, loc, scale))
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of `sf`, accurate in the tail."""
+    """Logarithm of `sf`, accurate in the tail.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logsf(0.7, 0.3, 1.7)), 4))
+    -0.899
+    """
     return log_ndtr(-_standard("logsf", x, loc, scale))
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `cdf` ``q``."""
+    """The number with `cdf` ``q``.
+
+    Args:
+        q, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(ppf(0.4, 0.3, 1.7)), 4))
+    -0.1307
+    """
     q, loc, scale = operands("norm.ppf", q, loc, scale)
     return ndtri(q) * scale + loc
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `sf` ``q``."""
+    """The number with `sf` ``q``.
+
+    Args:
+        q, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(isf(0.4, 0.3, 1.7)), 4))
+    0.7307
+    """
     q, loc, scale = operands("norm.isf", q, loc, scale)
     return -ndtri(q) * scale + loc

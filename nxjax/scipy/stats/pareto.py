@@ -10,7 +10,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density b / (scale z^(b + 1)), z = (x - loc) / scale >= 1."""
+    """Logarithm of the density b / (scale z^(b + 1)), z = (x - loc) / scale >= 1.
+
+    Args:
+        x, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(2.5, 1.5)), 4))
+    -1.8853
+    """
     x, b, loc, scale = operands("pareto.logpdf", x, b, loc, scale)
     z = (x - loc) / scale
     within = ~(z < 1)
@@ -21,7 +31,17 @@ pdf = density(logpdf)
 
 
 def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the probability of a number above ``x``."""
+    """Logarithm of the probability of a number above ``x``.
+
+    Args:
+        x, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logsf(2.5, 1.5)), 4))
+    -1.3744
+    """
     x, b, loc, scale = operands("pareto.logsf", x, b, loc, scale)
     z = (x - loc) / scale
     return inside(~(z < 1), -b * log(jnp.where(z < 1, 1, z)), 0.0)
@@ -31,18 +51,48 @@ sf = exponential(logsf, "sf")
 
 
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of `cdf`."""
+    """Logarithm of `cdf`.
+
+    Args:
+        x, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logcdf(2.5, 1.5)), 4))
+    -0.2917
+    """
     x, b, loc, scale = operands("pareto.logcdf", x, b, loc, scale)
     within = ~((x - loc) / scale < 1)
     return inside(within, log1p(-exp(logsf(jnp.where(within, x, loc + 2 * scale), b, loc, scale))))
 
 
 def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(2.5, 1.5)), 4))
+    0.747
+    """
     return -jnp.expm1(logsf(x, b, loc, scale))
 
 
 def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    """The number with `cdf` ``q``; NaN outside [0, 1].
+
+    Args:
+        q, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(ppf(0.4, 1.5)), 4))
+    1.4057
+    """
     q, b, loc, scale = operands("pareto.ppf", q, b, loc, scale)
     return inside((q >= 0) & (q <= 1), loc + scale * exp(-log1p(-q) / b), float("nan"))

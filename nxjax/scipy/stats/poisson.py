@@ -15,7 +15,17 @@ from nxjax.transforms.control.while_loop import fori_loop
 
 
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc`` with mean ``mu``."""
+    """Logarithm of the probability of ``k - loc`` with mean ``mu``.
+
+    Args:
+        k, mu, loc: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpmf(1, 2.3)), 4))
+    -1.4671
+    """
     k, mu, loc = operands("poisson.logpmf", k, mu, loc)
     x = k - loc
     whole = ~((x < 0) | (x != jnp.floor(x))) | jnp.isnan(x)
@@ -26,7 +36,17 @@ pmf = mass(logpmf)
 
 
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """Probability of a number at most ``k``."""
+    """Probability of a number at most ``k``.
+
+    Args:
+        k, mu, loc: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(1, 2.3)), 4))
+    0.3309
+    """
     k, mu, loc = operands("poisson.cdf", k, mu, loc)
     x = k - loc
     return inside(~(x < 0), gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0)

@@ -11,7 +11,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density with ``df`` degrees of freedom."""
+    """Logarithm of the density with ``df`` degrees of freedom.
+
+    Args:
+        x, df, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 3.0)), 4))
+    -1.3035
+    """
     x, df, loc, scale = operands("t.logpdf", x, df, loc, scale)
     z = (x - loc) / scale
     front = lgamma((df + 1) / 2) - lgamma(df / 2) - log(math.pi * df) / 2 - log(scale)

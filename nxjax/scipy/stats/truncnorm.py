@@ -32,7 +32,17 @@ def _standard(name: str, x: Any, a: Any, b: Any, loc: Any, scale: Any) -> tuple[
 
 
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``."""
+    """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``.
+
+    Args:
+        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, -1.0, 1.5)), 4))
+    -0.9084
+    """
     z, a, b, scale = _standard("logpdf", x, a, b, loc, scale)
     value = inside(~((z < a) | (z > b)), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
     return jnp.where(a < b, value, float("nan"))
@@ -42,7 +52,17 @@ pdf = density(logpdf)
 
 
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the probability of a number at most ``x``."""
+    """Logarithm of the probability of a number at most ``x``.
+
+    Args:
+        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logcdf(0.7, -1.0, 1.5)), 4))
+    -0.2564
+    """
     z, a, b, _ = _standard("logcdf", x, a, b, loc, scale)
     safe = jnp.clip(z, a, b)
     value = jnp.where(z <= a, -jnp.inf, jnp.where(z >= b, 0.0, _log_mass(a, safe) - _log_mass(a, b)))
@@ -50,7 +70,17 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the probability of a number above ``x``."""
+    """Logarithm of the probability of a number above ``x``.
+
+    Args:
+        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logsf(0.7, -1.0, 1.5)), 4))
+    -1.4866
+    """
     z, a, b, _ = _standard("logsf", x, a, b, loc, scale)
     return logcdf(-z, -b, -a)
 

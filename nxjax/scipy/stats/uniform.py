@@ -10,7 +10,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density 1 / scale on [loc, loc + scale]."""
+    """Logarithm of the density 1 / scale on [loc, loc + scale].
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
+    -0.5306
+    """
     x, loc, scale = operands("uniform.logpdf", x, loc, scale)
     return inside(~((x < loc) | (x > loc + scale)), -log(scale))
 
@@ -19,12 +29,32 @@ pdf = density(logpdf)
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``."""
+    """Probability of a number at most ``x``.
+
+    Args:
+        x, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(cdf(0.7, 0.3, 1.7)), 4))
+    0.2353
+    """
     x, loc, scale = operands("uniform.cdf", x, loc, scale)
     return jnp.clip((x - loc) / scale, 0.0, 1.0)
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    """The number with `cdf` ``q``; NaN outside [0, 1].
+
+    Args:
+        q, loc, scale: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(ppf(0.4, 0.3, 1.7)), 4))
+    0.98
+    """
     q, loc, scale = operands("uniform.ppf", q, loc, scale)
     return inside((q >= 0) & (q <= 1), q * scale + loc, float("nan"))

@@ -11,7 +11,17 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, kappa: Any) -> Array:
-    """Logarithm of the density exp(kappa cos x) / (2 pi i0(kappa)); NaN for kappa <= 0."""
+    """Logarithm of the density exp(kappa cos x) / (2 pi i0(kappa)); NaN for kappa <= 0.
+
+    Args:
+        x, kappa: real arrays, which broadcast; integers become float.
+
+    Returns:
+        Array of the common shape and float dtype.
+
+    >>> print(round(float(logpdf(0.7, 1.5)), 4))
+    -1.1894
+    """
     from nxjax import numpy as jnp
 
     x, kappa = operands("vonmises.logpdf", x, kappa)
