@@ -351,7 +351,9 @@ def factorial(n: Any, exact: bool = False) -> Array:
 
 
 def _poch_value(z: Array, m: Array) -> Array:
-    return jnp.where(m == 0, 1, gamma(z + m) / gamma(z))
+    # By logarithms: both gammas may overflow while their quotient does not.
+    size = exp(ops.lgamma(z + m) - ops.lgamma(z))
+    return jnp.where(m == 0, 1, gammasgn(z + m) * gammasgn(z) * size)
 
 
 @custom_jvp
