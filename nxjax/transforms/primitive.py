@@ -137,6 +137,9 @@ primitive_batchers: Final = Rules("batch", _builtin_batch)
 fancy_primitive_batchers: Final[dict[Any, Callable[..., Any]]] = {}
 
 
+_MADE: Final[dict[str, Primitive]] = {}  # the last of each name; text that holds one is not parsed
+
+
 class _Kind(ABCMeta):
     """Every op is an instance of `Primitive`: that is what JAX calls one."""
 
@@ -170,16 +173,20 @@ class Primitive(Op, metaclass=_Kind):
 
     def __init__(self, name: str) -> None:
         # Not `Op.__init__`: names may come again, and the class has no one instance.
-        before = OPS.get(name)
-        if _own(before):
-            before.name = f"{name}_{id(before):x}"  # compiled programs are found by text
-            the_compiler().clear()
-        self.name = name if before is None or _own(before) else f"{name}_"  # pyright: ignore[reportIncompatibleVariableOverride]
+        before = _MADE.get(name)
+        if before is not None:
+            before.name = f"{name}_{id(before):x}"  # pyright: ignore[reportIncompatibleVariableOverride]
+            the_compiler().clear()  # compiled programs are found by text
+        self.name = f"{name}_" if name in OPS else name  # pyright: ignore[reportIncompatibleVariableOverride]
         self.multi = False
         self.impl: Callable[..., Any] | None = None
         self.abstract_eval: Callable[..., Any] | None = None
         self.lowered: Callable[..., Any] | None = None
-        OPS[self.name] = self
+        _MADE[name] = self
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles are the primitive itself, found by its name in the same program."""
+        return _MADE.__getitem__, (self.name,)
 
     @property
     def multiple_results(self) -> bool:

@@ -1,5 +1,7 @@
 """Primitives of one's own: every rule is used, and a missing one is an error that says which."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.extend.core import Primitive
 from nxjax.interpreters import ad, batching, mlir
+from nxjax.trace.core import OPS
 
 
 def multiply_add():
@@ -98,6 +101,7 @@ def test_one_name_twice():
         p.def_impl(lambda x, k=k: x * k)
     assert float(nx.jit(first.bind)(1.0)) == 2 and float(nx.jit(second.bind)(1.0)) == 3 and second.name == "twin"
     nothing = Primitive("nothing")
+    assert "nothing" not in OPS and copy.deepcopy(nothing) is nothing
     with pytest.raises(NotImplementedError, match="not implemented"):
         nothing.bind(1.0)
     with pytest.raises(NotImplementedError, match="def_abstract_eval"):
