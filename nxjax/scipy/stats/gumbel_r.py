@@ -96,4 +96,4 @@ def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.4486
     """
     p, loc, scale = operands("gumbel_r.ppf", p, loc, scale)
-    return inside((p >= 0) & (p <= 1) & (scale > 0), loc - scale * log(-log(p)), float("nan"))
+    return inside((p >= 0) & (p <= 1), loc - scale * log(-log(p)), float("nan"))

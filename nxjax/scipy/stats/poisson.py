@@ -28,7 +28,7 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
     """
     k, mu, loc = operands("poisson.logpmf", k, mu, loc)
     x = k - loc
-    whole = ~((x < 0) | (x != jnp.floor(x))) | jnp.isnan(x)
+    whole = (x >= 0) & (x == jnp.floor(x))
     return inside(whole, xlogy(x, mu) - lgamma(x + 1) - mu)
 
 
