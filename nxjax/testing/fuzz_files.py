@@ -27,7 +27,8 @@ _WORDS: Final = (
     b"](", b"((((", b"True", b"None", b"shape=", b"dtype", b"\"", b"'", b"\\", b"\x00", b"\xff\xff\xff\xff", b"\x80",
     b"tensor<", b"x", b"->", b"func.func", b"i64", b"?", b"%arg0", b":", b",", b"__class__", b"eval(", b"\n", b" ",
 )  # fmt: skip
-_SLOW: Final = 20.0  # seconds
+# Seconds: more than a reader waits for a process of its own.
+_SLOW: Final = 45.0
 
 
 @final

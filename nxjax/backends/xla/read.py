@@ -21,7 +21,8 @@ from nxjax.lower.stablehlo.module import Block, Function, Kind, Module, Opaque, 
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
-SECONDS: Final = 300
+# To begin with, and per byte: MLIR does not come back from some damaged bytecode.
+SECONDS: Final = (30.0, 2e-5)
 _ELEMENTS: Final[dict[str, dtypes.DType]] = {
     "i1": dtypes.bool_,
     **{f"{sign}{n}": dtypes.as_dtype(f"int{n}") for n in (4, 8, 16, 32, 64) for sign in ("i", "si")},
@@ -92,14 +93,15 @@ def _what(data: bytes) -> str:
 
 def _checked(data: bytes) -> bytes:
     """``data`` as bytecode that a process of its own has written."""
+    limit = SECONDS[0] + SECONDS[1] * len(data)
     child = Path(__file__).with_name("read_child.py")
     try:
         done = subprocess.run(
-            [sys.executable, "-I", str(child)], input=data, capture_output=True, timeout=SECONDS, check=False
+            [sys.executable, "-I", str(child)], input=data, capture_output=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
         raise InvalidFileError(
-            "stablehlo: reading the module does not end", got=_what(data), expected=f"at most {SECONDS} s"
+            "stablehlo: reading the module does not end", got=_what(data), expected=f"at most {limit:.0f} s"
         ) from None
     if done.returncode == 0:
         return done.stdout
