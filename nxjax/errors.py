@@ -91,6 +91,16 @@ def user_source() -> Source | None:
     return None
 
 
+def described(x: object) -> str:
+    """What a message says was given in place of something else: never the name of a class of nxjax's own."""
+    kind = getattr(x, "type", None)
+    if hasattr(kind, "shape") and hasattr(kind, "dtype"):
+        return f"an array, {kind}"
+    if isinstance(x, (tuple, list)):
+        return f"a {type(x).__name__} of {len(x)}"  # pyright: ignore[reportUnknownArgumentType]
+    return type(x).__name__
+
+
 class NxError(Exception):
     """Base of every error nxjax raises on purpose.
 

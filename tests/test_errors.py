@@ -13,6 +13,10 @@ X = jnp.ones((2, 3))
 KEPT = []
 
 
+class Thing:
+    pass
+
+
 def leak(x):
     KEPT.append(x)
     return x
@@ -35,6 +39,31 @@ wrong_rule.defvjp(lambda x: (x, None), lambda _, ct: (ct, ct))
 
 # name -> (what a user writes, the class, what the message says)
 CASES = {
+    "float in grad": (lambda: nx.grad(lambda x: float(x) ** 2)(1.0), errors.ConcretizationTypeError, "float"),
+    "a string to jit": (lambda: nx.jit(lambda x, act: x)(1.0, "relu"), errors.DtypeError, "argument act"),
+    "an object to jit": (lambda: nx.jit(lambda x: x)(object.__new__(Thing)), errors.DtypeError, "register_dataclass"),
+    "a string from jit": (lambda: nx.jit(lambda x: "a")(1.0), errors.DtypeError, "give arrays"),
+    "an option of jit": (lambda: nx.jit(lambda x: x, static_args=1), errors.ParameterError, "static_argnums"),
+    "jit of a result": (lambda: nx.jit(X), errors.ParameterError, "not jit(f(x))"),
+    "vmap of a result": (lambda: nx.vmap(X), errors.ParameterError, "not vmap(f(x))"),
+    "ranks of concatenate": (lambda: jnp.concatenate([X, jnp.ones(3)]), errors.ShapeError, "x[None]"),
+    "einsum sizes": (lambda: jnp.einsum("ij,jk->ik", X, X), errors.ShapeError, "swap its letters"),
+    "einsum letters": (lambda: jnp.einsum("ij,jk-ik", X, X), errors.ParameterError, '"->"'),
+    "a scan without a pair": (lambda: nx.lax.scan(lambda c, x: c, 0.0, X), errors.TreeError, "an array, f32[]"),
+    "a tangent of an integer": (lambda: nx.jvp(jnp.sin, (1.0,), (1,)), errors.DtypeError, "i32"),
+    "has_aux without a pair": (
+        lambda: nx.value_and_grad(lambda x: x, has_aux=True)(1.0),
+        errors.GradientError,
+        "an array, f32[]",
+    ),
+    "a misspelt dtype": (lambda: jnp.zeros(3, "flot32"), errors.DtypeError, "perhaps 'float32'"),
+    "not linear": (
+        lambda: nx.linear_transpose(lambda x: x * x, jnp.ones(3))(jnp.ones(3)),
+        errors.GradientError,
+        "not linear",
+    ),
+    "the shape of a broadcast": (lambda: jnp.broadcast_to(X, (3, 3)), errors.ShapeError, "insert axes"),
+    "the axis of a scalar": (lambda: jnp.argsort(nx.random.key(0)), errors.AxisError, "scalar"),
     "shapes of an operator": (lambda: X + jnp.ones((2, 4)), errors.ShapeError, "shapes"),
     "shapes of matmul": (lambda: X @ X, errors.ShapeError, "contracting"),
     "shapes of concatenate": (lambda: jnp.concatenate([X, jnp.ones((3, 4))]), errors.ShapeError, "concatenate"),
@@ -214,3 +243,13 @@ def test_tracebacks_show_the_users_frames():
     assert len([f for f in shown if is_internal(f.filename)]) <= 4
     with config.using(traceback_filtering=False):
         assert len(frames()) > 2 * len(shown)
+
+
+def test_keys_and_donated_arrays_are_python_errors():
+    with pytest.raises(TypeError, match="key_data"):
+        np.asarray(nx.random.key(0))
+    f = nx.jit(lambda x: x + 1, donate_argnums=0)
+    x = jnp.arange(3.0) * 1
+    f(x)
+    with pytest.raises(RuntimeError, match=r"shape=f32\[3\].*donate_argnums"):
+        _ = x + 1

@@ -351,7 +351,12 @@ def _parsed(text: str, xs: list[Array]) -> tuple[list[str], str, list[Array]]:
     for t, x, w in zip(terms, xs, widths, strict=True):
         name = t.replace("...", dots[len(dots) - w :]) if w >= 0 else t
         if len(name) != x.ndim or "." in name:
-            raise ParameterError("einsum: subscripts do not fit the operand", got=f"{t!r} for {x.type}")
+            raise ParameterError(
+                "einsum: subscripts do not fit the operand",
+                got=f"{t!r} for {x.type}",
+                expected=f"{x.ndim} letters, and ... for any number of axes",
+                fix='write one letter per axis and "->" before the result, such as "ij,jk->ik"',
+            )
         full.append(name)
     if arrow:
         output = right.replace("...", dots)
@@ -365,7 +370,12 @@ def _parsed(text: str, xs: list[Array]) -> tuple[list[str], str, list[Array]]:
     for name, x in zip(full, xs, strict=True):
         for c, n in zip(name, x.shape, strict=True):
             if sizes.get(c, 1) not in (1, n) and n != 1:
-                raise ShapeError(f"einsum: index {c!r} has two sizes", got=f"{sizes[c]} and {n} in {text!r}")
+                raise ShapeError(
+                    f"einsum: index {c!r} has two sizes",
+                    got=f"{sizes[c]} and {n} in {text!r} of {', '.join(str(v.type) for v in xs)}",
+                    expected="one size per index",
+                    fix="transpose an operand, or swap its letters",
+                )
             sizes[c] = max(sizes.get(c, 1), n) if n != 0 else 0
     out_x: list[Array] = []
     for k, (name, x) in enumerate(zip(full, xs, strict=True)):

@@ -70,7 +70,8 @@ def all_weak(*types: ArrayType) -> bool:
 def check_axis(op: Op | str, axis: int, ndim: int) -> int:
     """``axis`` counted from the front."""
     if not -ndim <= axis < ndim:
-        raise AxisError(f"{op}: axis is out of range", got=axis, expected=f"{-ndim} <= axis < {ndim}")
+        wanted = f"{-ndim} <= axis < {ndim}" if ndim else "no axis, as the array is a scalar"
+        raise AxisError(f"{op}: axis is out of range", got=axis, expected=wanted)
     return axis + ndim if axis < 0 else axis
 
 

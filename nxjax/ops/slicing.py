@@ -202,6 +202,8 @@ class Concatenate(LinearOp):
             raise ShapeError(
                 "concatenate: operands differ outside the dimension",
                 got=f"{', '.join(map(repr, types))} along {dimension}",
+                expected="equal sizes in all other dimensions",
+                fix="join along another axis, or pad or slice one operand",
             )
         shape = (*first.shape[:dimension], sum(t.shape[dimension] for t in types), *first.shape[dimension + 1 :])
         return ArrayType(shape, first.dtype, all_weak(*types))

@@ -233,7 +233,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     typed, _ = as_key("bernoulli", key)
     chance = as_value(p, "random.bernoulli")
     if chance.dtype not in dtypes.FLOAT:
-        raise DtypeError("random.bernoulli: p must be a float", got=chance.type)
+        raise DtypeError("random.bernoulli: p must be a float", got=chance.type, expected="a probability, such as 0.5")
     full = checked_shape("bernoulli", shape, chance)
     return _bernoulli(typed, as_dtype_value("bernoulli", chance, chance.dtype), shape=full, mode=mode)
 

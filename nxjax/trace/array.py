@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol, final
 
 import numpy as np
 
-from nxjax.errors import DtypeError
+from nxjax.errors import DtypeError, GradientError
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Linear
 from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 
@@ -51,7 +51,10 @@ class DeviceArray(Array):
         data = self._data
         if data is None:
             if self.buffer is None:
-                raise RuntimeError("Array has been deleted: it was donated to a jitted call")
+                raise RuntimeError(
+                    f"Array has been deleted with shape={self.type}: it was donated to a jitted call; "
+                    "use what the call returned, or leave the argument out of donate_argnums"
+                )
             data = self._data = self.buffer.to_numpy()
         return data
 
@@ -134,17 +137,36 @@ def as_value(x: Any, where: str = "array") -> Array:
         return as_value(convert(), where)
     if hasattr(x, "__array__") and not isinstance(x, type):
         return from_numpy(np.asarray(x), where)
+    if isinstance(x, Linear):
+        raise GradientError(
+            f"{where}: both operands depend on a linear argument, so the function is not linear",
+            got=x.type,
+            fix="nx.linear_transpose takes functions that are linear in all their arguments: use nx.vjp",
+        )
     raise DtypeError(
         f"{where}: not an array",
         got=f"{type(x).__name__}: {str(x)[:60]}",
         expected="an array or a number",
-        fix=_instead(x),
+        fix=_RETURN if where.startswith("result of ") else _instead(x),
     )
 
 
+_RETURN: Final = "give arrays, numbers or None, or tuples, lists and dicts of them"
+
+
 def _instead(x: Any) -> str | None:
+    if x is None:
+        return "give a value: None stands for no array"
     if isinstance(x, (list, tuple)):
         return "convert lists and tuples with nx.array(...)"
+    if isinstance(x, str):
+        return "a string is no data: mark the argument as static (static_argnames of nx.jit), or close over it"
+    if isinstance(x, (set, frozenset)) or hasattr(x, "__next__"):
+        return "it has no order or no length: make a list or a tuple of it"
+    if callable(x):
+        return "a function is no data: mark the argument as static (static_argnames of nx.jit), or close over it"
+    if type(x).__module__ not in ("builtins", "numpy") and not hasattr(x, "dtype"):
+        return "make its class a pytree with nx.tree_util.register_dataclass, or mark the argument as static"
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return "this is a type: give a value of it, such as nx.numpy.zeros(x.shape, x.dtype)"
     return None

@@ -85,6 +85,13 @@ def canonical(dtype: DType) -> DType:
     return dtype if config.enable_x64 else _X32.get(dtype, dtype)
 
 
+def _meant(spec: Any) -> str | None:
+    import difflib
+
+    close = difflib.get_close_matches(str(spec), [d.name for d in NUMERIC], 2)
+    return f"perhaps {' or '.join(map(repr, close))}" if close else None
+
+
 def as_dtype(spec: Any) -> DType:
     """What a user's ``dtype=`` means. Python's `int`, `float`, `complex` are defaults; everything else is exact.
 
@@ -103,8 +110,10 @@ def as_dtype(spec: Any) -> DType:
         own = getattr(ml_dtypes, own, own)
     try:
         dtype = np.dtype(own)
-    except TypeError as error:
-        raise DtypeError("dtype: not understood", got=repr(spec), expected="a dtype such as nx.float32") from error
+    except TypeError:
+        raise DtypeError(
+            "dtype: not understood", got=repr(spec), expected="a dtype such as nx.float32", fix=_meant(spec)
+        ) from None
     if dtype in _SHORT and (dtype.isbuiltin or dtype.kind == "V"):
         return dtype
     native = dtype.newbyteorder("=")

@@ -116,7 +116,7 @@ def stage(
     names = arg_names or [""] * len(types)
     tracers = [trace.input(t, n) for t, n in zip(types, names, strict=True)]
     with use(trace):
-        outputs = [as_value(y, name or "result") for y in function(*tracers)]
+        outputs = [as_value(y, f"result of {name or 'the traced function'}") for y in function(*tracers)]
     program = trace.finish(outputs)
     if config.check_tracer_leaks:
         from nxjax.trace import leaks

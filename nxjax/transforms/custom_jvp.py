@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
 
-from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
+from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError, described
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.convert import convert_element_type
@@ -177,7 +177,7 @@ class _UserRule:
         if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]
             raise TreeError(
                 f"custom_jvp: the rule of {owner.__name__} must give a pair",
-                got=type(result).__name__,  # pyright: ignore[reportUnknownArgumentType]
+                got=described(result),  # pyright: ignore[reportUnknownArgumentType]
                 expected="(result, tangent)",
             )
         y, t = result  # pyright: ignore[reportUnknownVariableType]

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, final
 
-from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
+from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError, described
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.base import NDArray, like, move_batch
 from nxjax.ops.convert import convert_element_type
@@ -280,7 +280,7 @@ class _UserForward(Forward):
         if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]
             raise TreeError(
                 f"custom_vjp: fwd of {owner.__name__} must give a pair",
-                got=type(result).__name__,  # pyright: ignore[reportUnknownArgumentType]
+                got=described(result),  # pyright: ignore[reportUnknownArgumentType]
                 expected="(result, residuals)",
             )
         y, residuals = result  # pyright: ignore[reportUnknownVariableType]
@@ -314,7 +314,7 @@ class _UserPull:
         if not isinstance(found, tuple) or len(found) != len(arguments):  # pyright: ignore[reportUnknownArgumentType]
             raise TreeError(
                 f"{where} must give a tuple with one cotangent per argument",
-                got=f"{len(found)} entries" if isinstance(found, tuple) else type(found).__name__,  # pyright: ignore[reportUnknownArgumentType]
+                got=f"{len(found)} entries" if isinstance(found, tuple) else described(found),  # pyright: ignore[reportUnknownArgumentType]
                 expected=f"{len(arguments)} entries",
                 fix="write (ct,) for one argument, and None for a zero cotangent",
             )

@@ -8,7 +8,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from nxjax.errors import GradientError, ParameterError
+from nxjax.errors import GradientError, ParameterError, described
 from nxjax.ops.base import constant, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
@@ -97,7 +97,7 @@ def value_and_grad(
             if has_aux:
                 if not (isinstance(y, tuple) and len(y) == 2):  # pyright: ignore[reportUnknownArgumentType]
                     raise GradientError(
-                        "grad: with has_aux the function gives a pair", got=type(y).__name__, expected="(value, aux)"
+                        "grad: with has_aux the function gives a pair", got=described(y), expected="(value, aux)"
                     )
                 y, aux = y  # pyright: ignore[reportUnknownVariableType]
             else:
@@ -149,7 +149,7 @@ def _check_output(y: Any, holomorphic: bool) -> Array:
     if not isinstance(y, (Array, int, float, complex, np.ndarray, np.generic)):
         raise GradientError(
             "grad: the function must give one scalar",
-            got=f"{type(y).__name__}",
+            got=described(y),
             fix="use has_aux=True to give more, or nx.jacrev",
         )
     value = as_value(y, "grad")

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar, final, overload
 
 from nxjax.config import config
-from nxjax.errors import ParameterError, StaticArgumentError, TransformDisabledError, user_source
+from nxjax.errors import DtypeError, ParameterError, StaticArgumentError, TransformDisabledError, described, user_source
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, PlacedArray, as_value, type_of
@@ -37,6 +37,11 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
+# What `jit` takes.
+_OPTIONS: Final = (
+    "static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused", "device", "backend",
+    "inline", "in_shardings", "out_shardings",
+)  # fmt: skip
 # After how many calls of one program its executor is told of it: the second, then ever more seldom.
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
 
@@ -199,7 +204,10 @@ class Jitted(Generic[P, R]):
             return self.fun(*args, **kwargs)
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten((args, kwargs) if statics is None else self.dynamic(args, kwargs))
-        values = [x if isinstance(x, Array) else as_value(x, "jit") for x in leaves]
+        try:
+            values = [x if isinstance(x, Array) else as_value(x, "jit") for x in leaves]
+        except DtypeError as error:
+            raise self._no_array(error, args, kwargs, leaves) from None
         types = tuple([x.type for x in values])
         state = _state()
         key = (treedef, types, statics, state)
@@ -388,6 +396,23 @@ class Jitted(Generic[P, R]):
             and len(args) == len(leaves) == treedef.num_nodes - 3
         )
         return entry
+
+    def _no_array(
+        self, error: DtypeError, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
+    ) -> DtypeError:
+        """The error for an argument that is no array, with its name."""
+        names = self._leaf_names(args, kwargs)
+        for name, x in zip(names, leaves, strict=False):
+            try:
+                as_value(x, "jit")
+            except DtypeError:
+                return DtypeError(
+                    f"jit: argument {name} of {self._name()} is not an array",
+                    got=error.got,
+                    expected=error.expected,
+                    fix=error.fix,
+                )
+        return error
 
     def _ins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Sharding | None]:
         """What in_shardings says of each flat argument; empty where it was not given."""
@@ -578,7 +603,7 @@ def jit(
     inline: bool = False,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    **_: Any,
+    **unused: Any,
 ) -> Any:
     """``fun``, traced once per type of its arguments and compiled. Never changes a value, shape or dtype.
 
@@ -610,9 +635,14 @@ def jit(
             inline=inline,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
+            backend=backend,
+            **unused,
         )
     if not callable(fun):
-        raise ParameterError("jit: needs a function", got=type(fun).__name__)
+        raise ParameterError("jit: needs a function", got=described(fun), expected="jit(f)(x), not jit(f(x))")
+    unknown = unused.keys() - {"abstracted_axes", "compiler_options"}
+    if unknown:
+        raise ParameterError(f"jit() got an unexpected keyword argument {min(unknown)!r}", expected=", ".join(_OPTIONS))
     nums, names = _resolve(fun, static_argnums, static_argnames, "static")
     donated_nums, donated_names = _resolve(fun, donate_argnums, donate_argnames, "donate")
     place = device if device is not None else backend

@@ -207,7 +207,7 @@ def checked_tangent(x: Array, t: Any, name: str) -> Array | None:
     if value.shape != x.shape:
         raise ShapeError(f"jvp: tangent of {name}", got=value.type, expected=expected)
     if value.dtype != x.dtype:
-        if value.type.weak or value.dtype == x.dtype:
+        if value.type.weak and value.dtype in dtypes.INEXACT:
             from nxjax.ops.convert import convert_element_type
 
             return convert_element_type(value, dtype=x.dtype)

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, final
 from weakref import WeakKeyDictionary
 
 from nxjax.config import config
-from nxjax.errors import AxisSpecError, NonFiniteError, ShapeError
+from nxjax.errors import AxisSpecError, NonFiniteError, ParameterError, ShapeError, described
 from nxjax.ops.base import move_batch
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
@@ -238,6 +238,8 @@ def vmap(
         raise AxisSpecError(
             "vmap: in_axes", got=repr(in_axes), expected="int, None, or a tuple with one entry per argument"
         )
+    if not callable(fun):
+        raise ParameterError("vmap: needs a function", got=described(fun), expected="vmap(f)(x), not vmap(f(x))")
     called: Callable[..., Any] = fun
 
     @boundary
@@ -248,6 +250,7 @@ def vmap(
                 "vmap: in_axes needs one entry per positional argument",
                 got=f"{len(in_axes)} entries",
                 expected=f"{len(args)}",
+                fix="write None for an argument that is shared by all elements",
             )
         leaves, treedef = tree.flatten((args, kwargs))
         axes = _axes_leaves((in_axes, 0), (args, kwargs), "vmap: in_axes")
@@ -268,6 +271,11 @@ def vmap(
         return tree.unflatten(out_defs[0], [_placed(y, d, w, size) for y, d, w in zip(ys, found, wanted, strict=True)])
 
     return mapped
+
+
+def _names(args: Any) -> list[str]:
+    """What messages call the leaves of (args, kwargs)."""
+    return [*tree.path_names(args[0], "args"), *tree.path_names(args[1], "kwargs")]
 
 
 def _is_none(x: Any) -> bool:
@@ -297,7 +305,7 @@ def _checked_dim(x: Array, axis: int | None, index: int, args: Any) -> int | Non
     if axis is None:
         return None
     if not -x.ndim <= axis < x.ndim:
-        name = tree.path_names(args, "arguments")[index]
+        name = _names(args)[index]
         raise AxisSpecError(
             f"vmap: in_axes is out of range for {name}",
             got=f"axis {axis} of {x.type}",
@@ -315,9 +323,14 @@ def _common_size(xs: Sequence[Array], dims: Sequence[int | None], given: int | N
             "vmap: no argument is mapped", got="in_axes of None only", fix="give axis_size, or map an argument"
         )
     if len(set(sizes)) > 1:
-        names = tree.path_names(args, "arguments")
+        names = _names(args)
         rows = [f"{n}: axis {d} of {x.type}" for n, x, d in zip(names, xs, dims, strict=True) if d is not None]
-        raise ShapeError("vmap: mapped axes differ in size", got="; ".join(rows), expected="one size")
+        raise ShapeError(
+            "vmap: mapped axes differ in size",
+            got="; ".join(rows),
+            expected="one size",
+            fix="in_axes=None for what is shared, or another axis",
+        )
     return sizes[0]
 
 

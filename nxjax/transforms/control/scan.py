@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.config import config
-from nxjax.errors import CarryTypeError, ParameterError, ProgramError, ShapeError, TreeError
+from nxjax.errors import CarryTypeError, ParameterError, ProgramError, ShapeError, TreeError, described
 from nxjax.ops.base import NDArray, move_batch, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
@@ -439,7 +439,12 @@ def scan(
     def step(carry: Any, slice_leaves: Sequence[Array]) -> tuple[Any, list[Any]]:
         result = f(carry, tree.unflatten(x_def, slice_leaves))
         if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TreeError("scan: the function must give a pair", got=type(result).__name__, expected="(carry, y)")
+            raise TreeError(
+                "scan: the function must give a pair",
+                got=described(result),
+                expected="(carry, y)",
+                fix="return carry, None",
+            )
         ys, y_def = tree.flatten(result[1])
         y_defs[:] = [y_def]
         return result[0], ys
