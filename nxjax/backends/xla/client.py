@@ -245,7 +245,8 @@ def without_jax(client: Client) -> Generator[None]:
     Where the program has not imported jax itself, it finds ours instead. The import lock is held meanwhile, and what
     stands in jax's place passes everybody else on, so that another thread may import jax at any time.
     """
-    if "jax" in sys.modules:
+    before = sys.modules.get("jax")
+    if before is not None and before.__name__ == "jax":  # itself, and not what may stand in its place
         yield
         return
     core, shardings = ModuleType("jax.core"), ModuleType("jax._src.sharding_impls")
@@ -253,6 +254,7 @@ def without_jax(client: Client) -> Generator[None]:
     vars(shardings)["make_single_device_sharding"] = lambda device, memory_kind=None: client.single(device)
     ours = {"jax": _Stand("jax"), "jax.core": core, "jax._src.sharding_impls": shardings}
     _imp.acquire_lock()
+    others = {name: sys.modules[name] for name in ours if name in sys.modules}
     try:
         sys.modules.update(ours)
         yield
@@ -260,6 +262,7 @@ def without_jax(client: Client) -> Generator[None]:
         for name, module in ours.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
+                sys.modules.update({name: others[name]} if name in others else {})
         _imp.release_lock()
 
 
