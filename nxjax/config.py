@@ -111,10 +111,8 @@ class Config:
         log_compiles, explain_cache_misses: `jit` logs (logger ``nxjax``) what it traces and compiles, and why again.
         numpy_dtype_promotion: ``strict``: operands of different dtypes are errors.
         numpy_rank_promotion: ``warn`` or ``raise`` where operands of different ranks are broadcast.
-        default_matmul_precision: of products that are not given one. Products on CPUs are exact in any case.
         no_tracing, no_execution: tracing, or running anything, is an error.
-        enable_custom_prng: `nx.random.PRNGKey` makes typed keys.
-        legacy_prng_key: ``warn`` or ``error`` where raw keys are used.
+        default_matmul_precision, enable_custom_prng, legacy_prng_key: kept for JAX programs, without effect.
         mode: what of these is not at rest, as calls have to know; None: nothing. It follows from the others.
     """
 
