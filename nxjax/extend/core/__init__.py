@@ -27,7 +27,8 @@ from nxjax.transforms.primitive import Primitive
 from nxjax.transforms.vmap import BatchTrace
 
 __all__ = [
-    "DropVar", "ClosedJaxpr",
+    "ClosedJaxpr",
+    "DropVar",
     "Effect",
     "Effects",
     "InconclusiveDimensionOperation",
