@@ -260,12 +260,16 @@ def as_axis(where: str, axis: Any, ndim: int) -> int:
     return check_axis(where, static_int(where, axis), ndim)
 
 
-def named(name: str, doc: str) -> Callable[[Any], Any]:
-    """Decorator for functions that a factory makes: their public name and docstring."""
+def named(name: str, doc: str, args: str = "", shown: str = "") -> Callable[[Any], Any]:
+    """Decorator for functions that a factory makes: their public name, docstring, and a call with what it prints.
+
+    ``args`` is what stands between the parentheses of the call, ``shown`` the representation of its result.
+    """
 
     def mark(function: Any) -> Any:
         function.__name__ = function.__qualname__ = name
-        function.__doc__ = doc
+        example = f"\n\n>>> import nxjax.numpy as jnp\n>>> jnp.{name}({args})\n{shown}\n"
+        function.__doc__ = doc + example if shown else doc
         return function
 
     return mark

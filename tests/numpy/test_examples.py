@@ -1,0 +1,117 @@
+"""Public names of nxjax.numpy show what they do, by examples in their docstrings that tests/test_docs.py executes."""
+
+import doctest
+import functools
+import importlib
+import inspect
+from typing import Any
+
+import nxjax.numpy as jnp
+
+# Names that have none yet, file by file: this only shrinks.
+WITHOUT: dict[str, str] = {
+    "scalar_types": """
+        bfloat16 bool bool_ can_cast cdouble complex128 complex64 complex_ csingle double finfo float16 float32
+        float4_e2m1fn float64 float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz
+        float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float_ iinfo int1 int16 int2
+        int32 int4 int64 int8 int_ isdtype issubdtype promote_types result_type single uint uint1 uint16 uint2
+        uint32 uint4 uint64 uint8
+        """,
+    "creation": """
+        asarray astype copy empty empty_like eye frombuffer fromfile fromfunction fromiter full full_like
+        geomspace identity linspace logspace ones ones_like save savez tri vander zeros zeros_like
+        """,
+    "elementwise": """
+        abs absolute acos acosh add arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2
+        atanh bitwise_and bitwise_invert bitwise_not bitwise_or bitwise_xor cbrt ceil cos cosh divide equal exp
+        exp2 expm1 fabs floor greater greater_equal invert less less_equal log log1p logical_and logical_not
+        logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive sign sin sinh sqrt
+        square subtract tan tanh true_divide trunc
+        """,
+    "floats": """
+        allclose angle around array_equal array_equiv clip conj conjugate copysign deg2rad degrees divmod fix
+        float_power floor_divide fmax fmin fmod frexp heaviside hypot i0 imag isclose iscomplex iscomplexobj
+        isfinite isinf isnan isneginf isposinf isreal isrealobj isscalar ldexp log10 log2 logaddexp logaddexp2
+        mod modf nan_to_num pow power rad2deg radians real reciprocal remainder rint round signbit sinc spacing
+        """,
+    "shapes": """
+        atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_shapes broadcast_to expand_dims flip fliplr
+        flipud iterable matrix_transpose moveaxis ndim permute_dims ravel repeat reshape resize roll rollaxis
+        rot90 shape size squeeze swapaxes tile transpose unstack
+        """,
+    "joining": """
+        append array_split block column_stack concat concatenate delete dsplit dstack ediff1d hsplit hstack
+        insert split stack trim_zeros vsplit vstack
+        """,
+    "statistics": "corrcoef cov median nanmedian nanpercentile nanquantile percentile quantile unwrap",
+    "calculus": """
+        bartlett blackman convolve correlate diff gradient hamming hanning interp kaiser trapezoid
+        """,
+    "padding": "pad",
+    "polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
+    "functional": "apply_along_axis apply_over_axes frompyfunc",
+    "ufuncs": "ufunc",
+    "integers": """
+        bitwise_count bitwise_left_shift bitwise_right_shift gcd lcm left_shift packbits right_shift unpackbits
+        """,
+    "sorting": """
+        argpartition argsort bincount digitize histogram histogram2d histogram_bin_edges histogramdd lexsort
+        partition searchsorted sort sort_complex
+        """,
+    "sets": """
+        intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values
+        """,
+    "contractions": "cross dot einsum_path inner kron matmul matvec outer tensordot trace vdot vecdot vecmat",
+    "grids": """
+        c_ diag diag_indices diag_indices_from diagflat diagonal fill_diagonal indices ix_ mask_indices meshgrid
+        mgrid ogrid r_ tril tril_indices tril_indices_from triu triu_indices triu_indices_from
+        """,
+    "indexing": "place put put_along_axis ravel_multi_index take take_along_axis unravel_index",
+    "reductions": """
+        all amax amin any argmax argmin average count_nonzero cumprod cumsum cumulative_prod cumulative_sum max
+        mean min nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar
+        prod ptp std sum var
+        """,
+    "selection": "argwhere choose compress extract flatnonzero nonzero piecewise select",
+    "linalg": """
+        cholesky cond cross det diagonal eig eigh eigvals eigvalsh inv lstsq matmul matrix_norm matrix_power
+        matrix_rank matrix_transpose multi_dot norm outer pinv qr slogdet solve svd svdvals tensordot tensorinv
+        tensorsolve trace vecdot vector_norm
+        """,
+    "fft": """
+        fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft rfft2
+        rfftfreq rfftn
+        """,
+}
+
+
+def documented(x: Any) -> Any:
+    """What carries the docstring: a function or class itself; the class of a value such as `mgrid` or of a dtype."""
+    return x if inspect.isroutine(x) or type(x) is type else type(x)
+
+
+@functools.cache
+def executed(module: str) -> set[str]:
+    """The docstrings with examples that doctest finds in a module."""
+    found = doctest.DocTestFinder().find(importlib.import_module(module))
+    return {test.docstring for test in found if test.examples}
+
+
+def public() -> dict[str, dict[str, Any]]:
+    """File -> what its public names say; constants and NumPy's own classes are documented elsewhere."""
+    files = {file: {name: getattr(jnp, name) for name in names.split()} for file, names in jnp._FILES.items()}
+    for file in jnp._MODULES:
+        files[file] = {name: getattr(getattr(jnp, file), name) for name in getattr(jnp, file).__all__}
+    ours = {file: {name: documented(x) for name, x in names.items()} for file, names in files.items()}
+    return {f: {name: x for name, x in names.items() if x.__module__.startswith("nxjax")} for f, names in ours.items()}
+
+
+def missing() -> dict[str, set[str]]:
+    return {
+        f: {n for n, x in names.items() if x.__doc__ not in executed(x.__module__)} for f, names in public().items()
+    }
+
+
+def test_every_public_name_has_an_example_that_is_executed():
+    new = {file: sorted(names - set(WITHOUT.get(file, "").split())) for file, names in missing().items()}
+    assert not any(new.values()), {file: names for file, names in new.items() if names}
