@@ -54,7 +54,7 @@ _DOCS = {
     "enable_checks": "Inside, every program is checked after it is traced and after every pass.",
     "log_compiles": "Inside, `jit` logs what it traces and compiles, and how long that took (logger ``nxjax``).",
     "explain_cache_misses": "Inside, `jit` logs why it traces a function again: what `nx.explain_retrace` says.",
-    "default_matmul_precision": "Accepted for JAX programs, without effect: give products their own precision=; CPUs are exact.",
+    "default_matmul_precision": "Accepted for JAX programs, without effect: products take precision=; CPUs are exact.",
     "numpy_dtype_promotion": 'Inside ``"strict"``, operands of different dtypes are errors; ``"standard"``.',
     "numpy_rank_promotion": '``"raise"`` or ``"warn"`` where operands of different ranks are broadcast; ``"allow"``.',
     "no_tracing": "Inside, tracing a function is an error: what is called has to have been traced.",
