@@ -23,7 +23,7 @@ copyright = "the nxjax authors"
 version = release = nxjax.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["_build", "README.md"]
+exclude_patterns = ["_build", "README.md", "notebooks/data"]
 html_theme = "furo"
 html_title = "nxjax"
 html_static_path: list[str] = []
