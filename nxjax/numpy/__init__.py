@@ -24,8 +24,9 @@ _FILES: dict[str, str] = {
     "creation": """
         array asarray copy astype fromfile fromiter fromstring frombuffer from_dlpack fromfunction zeros ones empty
         full zeros_like ones_like empty_like full_like arange linspace logspace geomspace eye identity tri vander
-        load save savez array_repr array_str set_printoptions get_printoptions printoptions
+        array_repr array_str set_printoptions get_printoptions printoptions
         """,
+    "files": "load save savez",
     "elementwise": """
         sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh asin acos atan asinh acosh atanh exp
         exp2 expm1 log log1p sqrt cbrt arctan2 atan2 nextafter negative add subtract multiply maximum minimum divide

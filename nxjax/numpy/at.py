@@ -13,9 +13,9 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.indexing import _canonical, _mode, make_plan, read, stacked_starts
 from nxjax.numpy.promotion import broadcast_to_shape, convert, value
 from nxjax.numpy.shapes import broadcast_to
+from nxjax.numpy.subscripts import canonical, make_plan, mode_name, read, stacked_starts
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -150,7 +150,7 @@ def write(
     if dtype == dtypes.bool_:
         op = _OF_TRUTHS.get(op, op)
     x, v = convert(x, dtype), convert(v, dtype)
-    plan = make_plan(x.shape, _canonical(index, x.ndim), wrap_negative_indices)
+    plan = make_plan(x.shape, canonical(index, x.ndim), wrap_negative_indices)
     if plan.empty:
         return convert(x, own.dtype, own.weak)
     # Axes of size 1 that the index does not have may lead, as in NumPy's assignment.
@@ -184,7 +184,7 @@ def write(
         ),
         indices_are_sorted=indices_are_sorted or plan.unique,
         unique_indices=unique_indices or plan.unique,
-        mode=GatherScatterMode.from_any("fill" if mode is None else _mode(mode)),
+        mode=GatherScatterMode.from_any("fill" if mode is None else mode_name(mode)),
     )
     return convert(out, own.dtype, own.weak)
 

@@ -550,39 +550,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     return power(expand_dims(v, -1), convert(exponents, dtypes.int32))
 
 
-# --- files and printing: NumPy's own ---
-
-
-def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width.
-
-    A ``.npz`` file gives its members, as NumPy's arrays, when they are asked for.
-
-    Raises:
-        InvalidFileError: a damaged file, also when a member is asked for; it is a ValueError.
-        OSError: it cannot be opened.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")
-    >>> save(path, np.arange(3))
-    >>> load(path).shape
-    (3,)
-    """
-    from nxjax.numpy.files import loaded
-
-    out = loaded(file, *args, **kwargs)
-    return array(out) if isinstance(out, np.ndarray) else out
-
-
-def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
-    """Write one array in NumPy's ``.npy`` format."""
-    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
-
-
-def savez(file: Any, *args: Any, **kwds: Any) -> None:
-    """Write several arrays in NumPy's ``.npz`` format."""
-    np.savez(file, *(np.asarray(a) for a in args), **{k: np.asarray(v) for k, v in kwds.items()})
-
+# --- printing: NumPy's own ---
 
 array_repr, array_str = np.array_repr, np.array_str
 set_printoptions, get_printoptions, printoptions = np.set_printoptions, np.get_printoptions, np.printoptions

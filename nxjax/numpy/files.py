@@ -1,4 +1,4 @@
-"""NumPy's files: read by NumPy, with errors that say which is damaged. Nothing in one is executed, unless asked for.
+"""NumPy's files: written and read by NumPy, with errors that say which is damaged. None executes anything unasked.
 
 A header that promises more than the file holds takes no memory: NumPy asks the system for room that is never touched.
 """
@@ -50,14 +50,55 @@ class Archive(NpzFile):
         return _checked(lambda: super(Archive, self).__getitem__(key), f"{key} in an archive")
 
 
-def loaded(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """`numpy.load`.
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width.
+
+    A ``.npz`` file gives its members, as NumPy's arrays, when they are asked for.
 
     Raises:
-        InvalidFileError: damaged.
+        InvalidFileError: a damaged file, also when a member is asked for; it is a ValueError.
         OSError: it cannot be opened.
+
+    >>> import os, tempfile
+    >>> import nxjax.numpy as jnp
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")
+    >>> jnp.save(path, jnp.arange(3))
+    >>> jnp.load(path)
+    Array([0, 1, 2], dtype=int32)
     """
+    from nxjax.numpy.creation import array
+
     found = _checked(lambda: np.load(file, *args, **kwargs), _name(file))
     if type(found) is NpzFile:
         found.__class__ = Archive
-    return found
+    return array(found) if isinstance(found, np.ndarray) else found
+
+
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+    """Write one array in NumPy's ``.npy`` format.
+
+    A name without ``.npy`` gets that ending; ``file`` may be an open binary file.
+
+    >>> import io
+    >>> import nxjax.numpy as jnp
+    >>> file = io.BytesIO()
+    >>> jnp.save(file, jnp.eye(2))
+    >>> _ = file.seek(0)
+    >>> jnp.load(file).shape
+    (2, 2)
+    """
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+
+
+def savez(file: Any, *args: Any, **kwds: Any) -> None:
+    """Write several arrays in NumPy's ``.npz`` format, under their keywords, or ``arr_0``, ``arr_1``, ...
+
+    >>> import io
+    >>> import nxjax.numpy as jnp
+    >>> file = io.BytesIO()
+    >>> jnp.savez(file, jnp.arange(2), w=jnp.ones(3))
+    >>> _ = file.seek(0)
+    >>> jnp.load(file).files
+    ['w', 'arr_0']
+    """
+    np.savez(file, *(np.asarray(a) for a in args), **{k: np.asarray(v) for k, v in kwds.items()})

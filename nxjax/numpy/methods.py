@@ -244,7 +244,7 @@ def _format(self: Any, spec: str) -> str:
 
 
 def _getitem(self: Any, index: Any) -> Any:
-    from nxjax.numpy.indexing import getitem
+    from nxjax.numpy.subscripts import getitem
 
     return getitem(self, index)
 

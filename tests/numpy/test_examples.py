@@ -19,7 +19,7 @@ WITHOUT: dict[str, str] = {
         """,
     "creation": """
         asarray astype copy empty empty_like eye frombuffer fromfile fromfunction fromiter full full_like
-        geomspace identity linspace logspace ones ones_like save savez tri vander zeros zeros_like
+        geomspace identity linspace logspace ones ones_like tri vander zeros zeros_like
         """,
     "elementwise": """
         abs absolute acos acosh add arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2
