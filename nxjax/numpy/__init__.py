@@ -34,11 +34,14 @@ _FILES: dict[str, str] = {
         abs fabs floor ceil trunc equal not_equal less less_equal greater greater_equal logical_and logical_or
         logical_xor logical_not
         """,
-    "floats": """
+    "powers": """
         power pow float_power reciprocal log2 log10 logaddexp logaddexp2 hypot floor_divide remainder mod fmod divmod
-        modf round around rint fix isfinite isnan isinf isposinf isneginf isreal iscomplex iscomplexobj isrealobj
-        isscalar isclose allclose array_equal array_equiv real imag conjugate conj angle signbit copysign frexp ldexp
-        spacing nan_to_num rad2deg deg2rad degrees radians fmax fmin heaviside sinc i0 clip
+        modf round around rint fix
+        """,
+    "floats": """
+        isfinite isnan isinf isposinf isneginf isreal iscomplex iscomplexobj isrealobj isscalar isclose allclose
+        array_equal array_equiv real imag conjugate conj angle signbit copysign frexp ldexp spacing nan_to_num rad2deg
+        deg2rad degrees radians fmax fmin heaviside sinc i0 clip
         """,
     "shapes": """
         shape ndim size iterable reshape ravel transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis
@@ -76,9 +79,11 @@ _FILES: dict[str, str] = {
         """,
     "indexing": "take take_along_axis put_along_axis put place unravel_index ravel_multi_index",
     "reductions": """
-        sum prod max min amax amin all any count_nonzero ptp mean average var std argmax argmin nansum nanprod nanmax
-        nanmin nanmean nanvar nanstd nanargmax nanargmin cumsum cumprod nancumsum nancumprod cumulative_sum
-        cumulative_prod
+        sum prod max min amax amin all any count_nonzero ptp mean average var std argmax argmin cumsum cumprod
+        cumulative_sum cumulative_prod
+        """,
+    "nan_reductions": """
+        nansum nanprod nanmax nanmin nanmean nanvar nanstd nanargmax nanargmin nancumsum nancumprod
         """,
     "standard": "__array_namespace_info__",
     "selection": "where select piecewise choose extract compress nonzero flatnonzero argwhere",

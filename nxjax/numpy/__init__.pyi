@@ -249,7 +249,7 @@ def copy(a: Any, order: str | None = None) -> Array:
     """A copy; arrays are immutable, so it may share memory."""
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """|x1| with the sign of x2."""
-def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, *, dtype: DTypeLike | None = None) -> Array:
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, dtype: DTypeLike | None = None) -> Array:
     """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = 'valid', *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """The correlation of two vectors: the convolution with the second one reversed and conjugated."""
@@ -259,7 +259,7 @@ def cosh(x: ArrayLike, /) -> Array:
     """Hyperbolic cosine. Integers and booleans become float."""
 def count_nonzero(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: builtins.bool = False) -> Array:
     """The number of elements that are not zero."""
-def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, bias: builtins.bool = False, ddof: int | None = None, fweights: Any = None, aweights: Any = None, *, dtype: DTypeLike | None = None) -> Array:
+def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, bias: builtins.bool = False, ddof: int | None = None, fweights: Any = None, aweights: Any = None, dtype: DTypeLike | None = None) -> Array:
     """The covariance matrix of variables in rows (columns, if not ``rowvar``)."""
 def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
     """Vector product of vectors of two or three components."""
@@ -538,17 +538,17 @@ def nanmedian(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None =
     """As `median`, nan left out."""
 def nanmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """As `min`, nan left out; nan where nothing is left."""
-def nanpercentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False) -> Array:
+def nanpercentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
     """As `percentile`, nan left out."""
 def nanprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Product over ``axis``, nan as 1."""
-def nanquantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False) -> Array:
+def nanquantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
     """As `quantile`, nan left out."""
-def nanstd(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None) -> Array:
+def nanstd(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Standard deviation over ``axis`` of what is not nan."""
 def nansum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Sum over ``axis``, nan as 0."""
-def nanvar(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None) -> Array:
+def nanvar(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Variance over ``axis`` of what is not nan."""
 def ndim(a: Any) -> int:
     """The number of axes."""
@@ -572,7 +572,7 @@ def pad(array: Any, pad_width: Any, mode: Any = 'constant', **kwargs: Any) -> Ar
     """``array`` with ``pad_width`` elements before and after along every axis."""
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """A reordering in which the ``kth`` element is the one of the sorted array; here, the sorted array."""
-def percentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False) -> Array:
+def percentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None, out_sharding: Any = None) -> Array:
     """As `quantile`, with ``q`` in percent."""
 def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
     """Axes in the order ``axes``."""
@@ -614,7 +614,7 @@ def put(a: ArrayLike, ind: Any, v: ArrayLike, mode: str | None = None, *, inplac
     """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``."""
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: builtins.bool = True, *, mode: Any = None) -> Array:
     """``arr`` with ``values`` at the entries that ``indices`` names along ``axis``; needs ``inplace=False``."""
-def quantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False) -> Array:
+def quantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
     """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two."""
 def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees."""
@@ -655,7 +655,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
 def save(file: Any, arr: Any, allow_pickle: builtins.bool = True) -> None:
     """Write one array in NumPy's ``.npy`` format."""
 def savez(file: Any, *args: Any, **kwds: Any) -> None:
-    """Write several arrays in NumPy's ``.npz`` format."""
+    """Write several arrays in NumPy's ``.npz`` format, under their keywords, or ``arr_0``, ``arr_1``, ..."""
 def searchsorted(a: ArrayLike, v: ArrayLike, side: str = 'left', sorter: Any = None, *, method: str = 'scan') -> Array:
     """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements."""
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
@@ -694,7 +694,7 @@ def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Without axes of size 1: all of them, or those named."""
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike | None = None) -> Array:
     """Arrays of one shape along a new ``axis``."""
-def std(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, *, where: ArrayLike | None = None, correction: Any = None) -> Array:
+def std(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
     """Standard deviation over ``axis``: the square root of `var`."""
 def sum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: builtins.bool = True) -> Array:
     """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
@@ -763,7 +763,7 @@ def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 6.28
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it."""
 def vander(x: ArrayLike, N: int | None = None, increasing: builtins.bool = False) -> Array:
     """Powers of the elements of ``x`` in columns, falling unless ``increasing``."""
-def var(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, *, where: ArrayLike | None = None, correction: Any = None) -> Array:
+def var(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
     """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Sum of conj(a) * b over all elements."""

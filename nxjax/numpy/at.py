@@ -96,7 +96,7 @@ class Place:
 
     def power(self, values: Any, **options: Any) -> Array:
         """``x[index] **= values``."""
-        from nxjax.numpy.floats import power
+        from nxjax.numpy.powers import power
 
         return power(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", **options))
 

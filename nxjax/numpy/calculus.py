@@ -113,9 +113,10 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
     Outside: ``left`` and ``right`` (the end values by default, ``"extrapolate"`` for straight on).
     """
-    from nxjax.numpy.floats import clip, remainder
+    from nxjax.numpy.floats import clip
     from nxjax.numpy.indexing import take
     from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.powers import remainder
     from nxjax.numpy.sorting import argsort, searchsorted
 
     q, c, f = promote_inexact("interp", x, xp, fp)

@@ -463,7 +463,7 @@ def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Array:
     """``base ** linspace(start, stop)``."""
-    from nxjax.numpy.floats import power
+    from nxjax.numpy.powers import power
 
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     out = power(base, linspace(start, stop, num, endpoint, axis=axis))
@@ -473,7 +473,7 @@ def logspace(
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
     """``num`` values from ``start`` to ``stop`` in equal ratios."""
     from nxjax.numpy.elementwise import log, multiply, sign
-    from nxjax.numpy.floats import log10, power
+    from nxjax.numpy.powers import log10, power
     from nxjax.numpy.promotion import broadcast
     from nxjax.numpy.shapes import expand_dims, moveaxis
 
@@ -539,7 +539,7 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Powers of the elements of ``x`` in columns, falling unless ``increasing``."""
-    from nxjax.numpy.floats import power
+    from nxjax.numpy.powers import power
     from nxjax.numpy.shapes import expand_dims
 
     v = value(x, "vander")

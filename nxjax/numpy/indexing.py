@@ -45,7 +45,7 @@ def take(
     if n == 0 and index.size:
         raise IndexError("take: cannot do a non-empty take from an empty axis.")
     if mode == "wrap":
-        from nxjax.numpy.floats import remainder
+        from nxjax.numpy.powers import remainder
 
         index, mode = remainder(index, n), "clip"
     elif mode == "clip":
@@ -137,7 +137,8 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``."""
     if inplace:
         raise ValueError("put: arrays are immutable, so inplace=False is needed")
-    from nxjax.numpy.floats import clip, remainder
+    from nxjax.numpy.floats import clip
+    from nxjax.numpy.powers import remainder
     from nxjax.numpy.shapes import ravel, resize
 
     x, index = value(a, "put"), ravel(ind)
@@ -195,7 +196,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
 
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Array:
     """Flat indices of coordinates."""
-    from nxjax.numpy.floats import clip, remainder
+    from nxjax.numpy.floats import clip
+    from nxjax.numpy.powers import remainder
     from nxjax.numpy.promotion import as_shape, broadcast, concrete
 
     sizes = as_shape("ravel_multi_index", dims)

@@ -12,7 +12,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import contractions as _products
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.contractions import cross as _cross
-from nxjax.numpy.contractions import matmul, outer, tensordot, vecdot
+from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.promotion import (
@@ -351,14 +351,19 @@ def det(a: Any) -> Array:
 
 
 def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Array:
-    """The number of singular values above ``rtol`` times the largest (or above ``tol``)."""
+    """The number of singular values above ``rtol`` times the largest, or above ``tol``: only one may be given.
+
+    ``hermitian`` says that the matrix is, which is quicker.
+    """
     from nxjax.numpy.reductions import any, max, sum
 
+    if tol is not None and rtol is not None:
+        raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
     (x,) = promote_inexact("matrix_rank", M)
     if x.ndim < 2:
         return convert(any(x != 0), dtypes.int32)
     x = _matrix("matrix_rank", x, square=False)
-    s = svdvals(x)
+    s = svd(x, False, False, hermitian)
     if tol is None:
         if rtol is None:
             rtol = float(dtypes.float_info(x.dtype).eps) * np.max(x.shape[-2:])
@@ -457,6 +462,35 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """Sums of the diagonals of matrices in the last two axes."""
     return _products.trace(x, offset, -2, -1, dtype)
+
+
+def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
+    return _products.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def outer(x1: Any, x2: Any, /) -> Array:
+    """Products of all pairs of elements of two vectors."""
+    a, b = value(x1, "outer"), value(x2, "outer")
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError("linalg.outer: both inputs must have one axis", got=f"{a.type} and {b.type}")
+    return _products.outer(a, b)
+
+
+def tensordot(
+    x1: Any,
+    x2: Any,
+    /,
+    *,
+    axes: Any = 2,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
+    return _products.tensordot(
+        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
+    )
 
 
 def matrix_power(a: Any, n: int) -> Array:

@@ -18,7 +18,7 @@ from nxjax.errors import (
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
-from nxjax.numpy import placement
+from nxjax.numpy import array_functions, placement
 from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
@@ -272,22 +272,6 @@ def _face() -> Any:
     return face
 
 
-def _forward(name: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(_face(), name)(self, *args, **kwargs)
-
-    method.__name__ = name
-    method.__qualname__ = f"Array.{name}"
-    method.__doc__ = f"As `nx.numpy.{name}` of this array."
-    return method
-
-
-_FUNCTIONS = (
-    "all any argmax argmin argpartition argsort choose clip compress conj conjugate cumprod cumsum diagonal dot max "
-    "mean min nonzero prod ptp ravel repeat round searchsorted squeeze std sum swapaxes take trace var"
-)
-
-
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
     """By value in another dtype."""
     return _face().astype(self, dtype, copy=copy, device=device)
@@ -313,11 +297,6 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
 def _copy_method(self: Any) -> Any:
     """A copy."""
     return _face().copy(self)
-
-
-def _sort(self: Any, axis: int | None = -1, **options: Any) -> Any:
-    """A sorted copy."""
-    return _face().sort(self, axis, **options)
 
 
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
@@ -365,7 +344,7 @@ def attach() -> None:
     """Give `Array` its operators and methods."""
     members: dict[str, Any] = {
         **operators(),
-        **{name: _forward(name) for name in _FUNCTIONS.split()},
+        **array_functions.members(),
         "__bool__": _bool,
         "__int__": _scalar(int),
         "__float__": _scalar(float),
@@ -401,7 +380,6 @@ def attach() -> None:
         "transpose": _transpose,
         "flatten": _flatten,
         "copy": _copy_method,
-        "sort": _sort,
         "view": _view,
         "byteswap": _byteswap,
         "item": _item,

@@ -116,7 +116,7 @@ def _rdivmod(self: Any, other: Any) -> Any:
 
 
 def _pow(self: Any, other: Any) -> Any:
-    from nxjax.numpy.floats import power
+    from nxjax.numpy.powers import power
 
     if not _accepts(other):
         _refused("**", other)
@@ -125,7 +125,7 @@ def _pow(self: Any, other: Any) -> Any:
 
 
 def _rpow(self: Any, other: Any) -> Any:
-    from nxjax.numpy.floats import power
+    from nxjax.numpy.powers import power
 
     return power(other, self) if _accepts(other) else NotImplemented
 

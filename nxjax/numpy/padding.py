@@ -196,7 +196,7 @@ def _reflected(x: Array, axis: int, before: int, after: int, symmetric: bool, od
 
 
 def _statistic(x: Array, axis: int, before: int, after: int, mode: str, lengths: tuple[Any, Any]) -> Array:
-    from nxjax.numpy.floats import rint
+    from nxjax.numpy.powers import rint
     from nxjax.numpy.reductions import max, mean, min
     from nxjax.numpy.statistics import median
 

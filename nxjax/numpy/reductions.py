@@ -1,4 +1,4 @@
-"""Reductions and scans along axes: sums, extrema, tests, moments, arg-extrema, and their nan-ignoring relatives."""
+"""Reductions and scans along axes: sums, extrema, tests, moments, places of extrema, running sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from nxjax.numpy.promotion import (
     promote_to,
     value,
 )
-from nxjax.numpy.selection import where as _where
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -124,13 +123,13 @@ def prod(
     return _accumulate("prod", "reduce_prod", a, axis, dtype, keepdims, initial, where, 1, "mul", promote_integers)
 
 
-def _lowest(dtype: DType) -> Any:
+def lowest(dtype: DType) -> Any:
     if dtype == dtypes.bool_:
         return False
     return -np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).min
 
 
-def _highest(dtype: DType) -> Any:
+def highest(dtype: DType) -> Any:
     if dtype == dtypes.bool_:
         return True
     return np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).max
@@ -192,10 +191,10 @@ def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
 
 
 max = _extremum(
-    "max", np.maximum, "reduce_max", "max", _lowest, "The largest element over ``axis``; nan if there is one."
+    "max", np.maximum, "reduce_max", "max", lowest, "The largest element over ``axis``; nan if there is one."
 )
 min = _extremum(
-    "min", np.minimum, "reduce_min", "min", _highest, "The smallest element over ``axis``; nan if there is one."
+    "min", np.minimum, "reduce_min", "min", highest, "The smallest element over ``axis``; nan if there is one."
 )
 amax, amin = max, min
 
@@ -244,7 +243,7 @@ def _count(x: Array, axes: Axes, mask: Any, keepdims: bool, dtype: DType) -> Any
     return sum(convert(m, dtype), axes, keepdims=keepdims)
 
 
-def _float_for(x: Array, dtype: Any) -> DType:
+def float_for(x: Array, dtype: Any) -> DType:
     return dtypes.to_inexact(x.dtype) if dtype is None else dtypes.as_dtype(dtype)
 
 
@@ -258,13 +257,17 @@ def mean(
         if total is not None and total.size:
             return total / (a.size // total.size)
     x = value(a, "mean")
-    wanted = _float_for(x, dtype)
+    wanted = float_for(x, dtype)
     axes = as_axes("mean", axis, x.ndim)
     work = _wide(wanted)
     x = convert(x, work)
     total = sum(x, axes, keepdims=keepdims, where=where)
     y = total / _count(x, axes, where, keepdims, dtypes.real_part(work))
     return convert(y, wanted)
+
+
+# `var` and `std` have a parameter of that name.
+_mean = mean
 
 
 def _wide(dtype: DType) -> DType:
@@ -305,6 +308,7 @@ def var(
     keepdims: bool = False,
     *,
     where: Any = None,
+    mean: Any = None,
     correction: Any = None,
 ) -> Array:
     """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
@@ -316,11 +320,11 @@ def var(
     x = value(a, "var")
     if dtype is not None and x.dtype in dtypes.COMPLEX and dtypes.as_dtype(dtype) not in dtypes.COMPLEX:
         raise DtypeError("var: a complex input needs a complex dtype", got=x.type)
-    wanted = _float_for(x, dtype)
+    wanted = float_for(x, dtype)
     work = _wide(wanted)
     x = convert(x, work)
     axes = as_axes("var", axis, x.ndim)
-    centered = x - mean(x, axes, keepdims=True, where=where)
+    centered = x - (_mean(x, axes, keepdims=True, where=where) if mean is None else convert(value(mean, "var"), work))
     squared = (
         ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
         if work in dtypes.COMPLEX
@@ -342,11 +346,12 @@ def std(
     keepdims: bool = False,
     *,
     where: Any = None,
+    mean: Any = None,
     correction: Any = None,
 ) -> Array:
     """Standard deviation over ``axis``: the square root of `var`."""
     no_out("std", out)
-    return ops.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
+    return ops.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
 # --- places of extrema ---
@@ -383,155 +388,6 @@ argmax = _arg("argmax", "argmax", "Index of the largest element along ``axis``."
 argmin = _arg("argmin", "argmin", "Index of the smallest element along ``axis``.")
 
 
-# --- nan-ignoring ---
-
-
-def _nan_mask(x: Array) -> Array:
-    from nxjax.numpy.elementwise import logical_not
-    from nxjax.numpy.floats import isnan
-
-    return logical_not(isnan(x))
-
-
-def _both(mask: Array, where: Any) -> Array:
-    return mask if where is None else mask & boolean(where, "where")
-
-
-def nansum(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array:
-    """Sum over ``axis``, nan as 0."""
-    x = value(a, "nansum")
-    x = _where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x
-    return sum(x, axis, dtype, out, keepdims, initial, where)
-
-
-def nanprod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array:
-    """Product over ``axis``, nan as 1."""
-    from nxjax.ops.base import like
-
-    x = value(a, "nanprod")
-    x = _where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x
-    return prod(x, axis, dtype, out, keepdims, initial, where)
-
-
-def _zero_like(x: Array) -> Array:
-    from nxjax.ops.base import like
-
-    return like(x, 0)
-
-
-def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
-    @named(name, f"As `{name[3:]}`, nan left out; nan where nothing is left.")
-    def function(
-        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
-    ) -> Array:
-        from nxjax.ops.base import like
-
-        x = value(a, name)
-        if x.dtype not in dtypes.INEXACT:
-            return plain(x, axis, out, keepdims, initial, where)
-        kept = _nan_mask(x)
-        y = plain(_where(kept, x, like(x, identity(x.dtype))), axis, out, keepdims, initial, where)
-        nothing = all(boolean(x != x, name), axis, keepdims=keepdims)
-        return _where(nothing, like(y, math.nan), y) if initial is None else y
-
-    return function
-
-
-nanmax = _nan_extremum("nanmax", max, _lowest)
-nanmin = _nan_extremum("nanmin", min, _highest)
-
-
-def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
-) -> Array:
-    """Mean over ``axis`` of what is not nan."""
-    no_out("nanmean", out)
-    x = value(a, "nanmean")
-    if x.dtype not in dtypes.INEXACT:
-        return mean(x, axis, dtype, out, keepdims, where=where)
-    wanted = _float_for(x, dtype)
-    mask = _both(_nan_mask(x), where)
-    count = sum(convert(mask, dtypes.real_part(wanted)), axis, keepdims=keepdims)
-    return convert(nansum(x, axis, wanted, None, keepdims, where=where) / count, wanted)
-
-
-def nanvar(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    where: Any = None,
-) -> Array:
-    """Variance over ``axis`` of what is not nan."""
-    no_out("nanvar", out)
-    x = value(a, "nanvar")
-    if x.dtype not in dtypes.INEXACT:
-        return var(x, axis, dtype, out, ddof, keepdims, where=where)
-    wanted = _float_for(x, dtype)
-    x = convert(x, wanted)
-    mask = _both(_nan_mask(x), where)
-    centered = _where(mask, x - nanmean(x, axis, keepdims=True, where=where), _zero_like(x))
-    squared = (
-        ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
-        if wanted in dtypes.COMPLEX
-        else ops.square(centered)
-    )
-    n = sum(convert(mask, squared.dtype), axis, keepdims=keepdims) - ddof
-    y = sum(squared, axis, keepdims=keepdims) / n
-    return convert(_where(n <= 0, math.nan, y), squared.dtype)
-
-
-def nanstd(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    where: Any = None,
-) -> Array:
-    """Standard deviation over ``axis`` of what is not nan."""
-    return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where))
-
-
-def _nan_arg(name: str, plain: Any, fill: float) -> Any:
-    @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.")
-    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
-        from nxjax.ops.base import like
-
-        x = value(a, name)
-        if x.dtype not in dtypes.INEXACT:
-            return plain(x, axis, out, keepdims)
-        kept = _nan_mask(x)
-        y = plain(_where(kept, x, like(x, fill)), axis, out, keepdims)
-        nothing = all(boolean(x != x, name), axis, keepdims=bool(keepdims))
-        return _where(nothing, like(y, -1), y)
-
-    return function
-
-
-nanargmax = _nan_arg("nanargmax", argmax, -np.inf)
-nanargmin = _nan_arg("nanargmin", argmin, np.inf)
-
-
 # --- running ---
 
 
@@ -557,20 +413,6 @@ def _running(name: str, op: str, doc: str) -> Any:
 
 cumsum = _running("cumsum", "cumsum", "Running sum along ``axis``.")
 cumprod = _running("cumprod", "cumprod", "Running product along ``axis``.")
-
-
-def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running sum, nan as 0."""
-    x = value(a, "nancumsum")
-    return cumsum(_where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
-
-
-def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running product, nan as 1."""
-    from nxjax.ops.base import like
-
-    x = value(a, "nancumprod")
-    return cumprod(_where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
 
 
 def _cumulative(name: str, plain: Any, start: int, doc: str) -> Any:

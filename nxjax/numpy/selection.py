@@ -92,9 +92,9 @@ def _cast_like(y: Any, v: Array) -> Array:
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """``choices[a[i]][i]`` for every i; all broadcast together."""
-    from nxjax.numpy.floats import remainder
     from nxjax.numpy.indexing import take_along_axis
     from nxjax.numpy.joining import stack
+    from nxjax.numpy.powers import remainder
 
     index = value(a, "choose")
     if index.dtype not in dtypes.INTEGER:

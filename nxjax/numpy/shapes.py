@@ -291,7 +291,7 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
             return x
         return ops.concatenate(_part(x, axis, start, n), _part(x, axis, 0, start), dimension=axis)
     from nxjax.numpy.elementwise import negative
-    from nxjax.numpy.floats import remainder
+    from nxjax.numpy.powers import remainder
 
     twice = ops.concatenate(x, x, dimension=axis)
     zero = wrap(np.asarray(0, np.int32))

@@ -23,7 +23,7 @@ from nxjax.numpy.selection import where
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
 
-_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 
 def quantile(
@@ -34,9 +34,19 @@ def quantile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Array:
-    """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two."""
-    return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False)
+    """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two.
+
+    ``weights``, for every element or for the axes of ``axis``, need ``method="inverted_cdf"``.
+
+    >>> import nxjax.numpy as jnp
+    >>> x, w = jnp.arange(4.0), jnp.array([1.0, 1.0, 1.0, 9.0])
+    >>> print(jnp.quantile(x, 0.5), jnp.quantile(x, 0.5, weights=w, method="inverted_cdf"))
+    1.5 3.0
+    """
+    return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
 def nanquantile(
@@ -47,9 +57,11 @@ def nanquantile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Array:
     """As `quantile`, nan left out."""
-    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True)
+    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True, weights)
 
 
 def percentile(
@@ -60,10 +72,13 @@ def percentile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """As `quantile`, with ``q`` in percent."""
     (share,) = promote_inexact("percentile", q)
-    return _quantile("percentile", a, share / 100, axis, out, overwrite_input, method, keepdims, False)
+    return _quantile("percentile", a, share / 100, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
 def nanpercentile(
@@ -74,10 +89,12 @@ def nanpercentile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Array:
     """As `percentile`, nan left out."""
     (share,) = promote_inexact("nanpercentile", q)
-    return _quantile("nanpercentile", a, share / 100, axis, out, overwrite_input, method, keepdims, True)
+    return _quantile("nanpercentile", a, share / 100, axis, out, overwrite_input, method, keepdims, True, weights)
 
 
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
@@ -93,7 +110,16 @@ def nanmedian(
 
 
 def _quantile(
-    name: str, a: Any, q: Any, axis: Any, out: Any, overwrite: bool, method: str, keepdims: bool, skip_nan: bool
+    name: str,
+    a: Any,
+    q: Any,
+    axis: Any,
+    out: Any,
+    overwrite: bool,
+    method: str,
+    keepdims: bool,
+    skip_nan: bool,
+    weights: Any = None,
 ) -> Array:
     from nxjax.numpy.indexing import take_along_axis
     from nxjax.numpy.shapes import moveaxis
@@ -105,6 +131,13 @@ def _quantile(
     if method not in _METHODS:
         raise ValueError(f"method can only be {', '.join(map(repr, _METHODS))}")
     x, share = promote_inexact(name, a, q)
+    w = None if weights is None else value(weights, name)
+    if w is not None:
+        if w.dtype in dtypes.COMPLEX:
+            raise ValueError("Weights cannot be complex types.")
+        if method != "inverted_cdf":
+            raise NotImplementedError(f"{method} doesn't support weights. Only method 'inverted_cdf' supports weights.")
+        x, w = promote_inexact(name, x, w)
     if x.dtype in dtypes.COMPLEX:
         raise ValueError(f"{name} does not support complex input, as the operation is poorly defined.")
     if share.ndim > 1:
@@ -114,9 +147,20 @@ def _quantile(
     rest = [i for i in range(x.ndim) if i not in axes]
     n = math.prod(shape[i] for i in axes)
     lead = tuple(shape[i] for i in rest)
-    x = ops.reshape(moveaxis(x, tuple(rest), tuple(range(len(rest)))), shape=(*lead, n))
+
+    def rows(v: Array) -> Array:
+        return ops.reshape(moveaxis(v, tuple(rest), tuple(range(len(rest)))), shape=(*lead, n))
+
+    if w is not None and w.shape != shape:
+        w = _along_axes(w, shape, axis, axes)
+    x = rows(x)
     work = dtypes.float32 if x.dtype.itemsize < 4 else x.dtype
-    ordered = sort(x, -1)
+    if w is None:
+        ordered = sort(x, -1)
+    else:
+        # Every nan as the one that sorts last.
+        nan_last = ops.select_n(ops.ne(x, x), x, full_like(x, math.nan))
+        ordered, w = ops.sort(nan_last, rows(w), dimension=x.ndim - 1, is_stable=True, num_keys=1)
     nan_somewhere = ops.reduce_or(ops.ne(x, x), axes=(x.ndim - 1,))
     m = share.size
     points = ops.reshape(convert(share, work), shape=(1,) * len(lead) + (m,))
@@ -136,7 +180,9 @@ def _quantile(
     x_low = convert(take_along_axis(ordered, convert(low, index), -1, mode="clip"), work)
     x_high = convert(take_along_axis(ordered, convert(high, index), -1, mode="clip"), work)
     half = full_like(weight, 0.5)
-    if method == "linear":
+    if method == "inverted_cdf":
+        y = _inverted_cdf(ordered, w, points, count, work)
+    elif method == "linear":
         y = ops.add(ops.mul(x_low, ops.sub(full_like(weight, 1), weight)), ops.mul(x_high, weight))
     elif method == "lower":
         y = x_low
@@ -161,6 +207,35 @@ def _quantile(
     return ops.reshape(y, shape=y.shape[1:]) if share.ndim == 0 else y
 
 
+def _along_axes(w: Array, shape: tuple[int, ...], axis: Any, axes: tuple[int, ...]) -> Array:
+    """Weights of the reduced axes, for the whole shape."""
+    if axis is None:
+        raise ValueError("Weights shape must match 'a' shape when axis is None.")
+    if w.shape != tuple(shape[i] for i in axes):
+        raise ValueError(f"Weights shape {w.shape} must match reduction axes {tuple(shape[i] for i in axes)}")
+    return ops.broadcast_in_dim(w, shape=shape, broadcast_dimensions=axes)
+
+
+def _inverted_cdf(ordered: Array, w: Array | None, points: Array, count: Array, work: dtypes.DType) -> Array:
+    """The first sorted element where the running weight reaches the share ``points``; nan for a bad weight."""
+    from nxjax.numpy.indexing import take_along_axis
+    from nxjax.numpy.reductions import cumsum
+
+    last = ordered.ndim - 1
+    w = full_like(convert(ordered, work), 1) if w is None else convert(w, work)
+    zero = full_like(w, 0)
+    bad = ops.or_(ops.lt(w, zero), ops.ne(w, w))
+    running = cumsum(ops.select_n(ops.or_(bad, ops.ne(ordered, ordered)), w, zero), -1)
+    target = ops.mul(points, broadcast_to_shape(running[..., -1:], points.shape))
+    index = dtypes.as_dtype(int)
+    at = convert(running[..., None, :] < target[..., None], index).sum(-1)
+    top = convert(count, index) - 1
+    at = ops.max(full_like(at, 0), ops.min(at, top))
+    y = convert(take_along_axis(ordered, at, -1, mode="clip"), work)
+    spoilt = ops.reshape(ops.reduce_or(bad, axes=(last,)), shape=(*ordered.shape[:-1], 1))
+    return ops.select_n(broadcast_to_shape(spoilt, y.shape), y, full_like(y, math.nan))
+
+
 def cov(
     m: Any,
     y: Any = None,
@@ -169,7 +244,6 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
-    *,
     dtype: Any = None,
 ) -> Array:
     """The covariance matrix of variables in rows (columns, if not ``rowvar``)."""
@@ -231,7 +305,7 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
     return w
 
 
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
     from nxjax.numpy.floats import clip, imag, real
     from nxjax.numpy.grids import diagonal
@@ -249,8 +323,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it."""
     from nxjax.numpy.calculus import diff
-    from nxjax.numpy.floats import floor_divide, remainder
     from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.powers import floor_divide, remainder
     from nxjax.numpy.reductions import cumsum
 
     x = value(p, "unwrap")

@@ -243,10 +243,10 @@ class ArrayMembers:
     def sharding(self) -> Any:
         """How the array lies on devices: `nx.sharding.Sharding`."""
     def sort(self, axis: int | None = -1, **options: Any) -> Array:
-        """A sorted copy."""
+        """As `nx.numpy.sort` of this array."""
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Array:
         """Without axes of size 1: all of them, or those named."""
-    def std(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, correction: Any = None) -> Array:
+    def std(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
         """Standard deviation over ``axis``: the square root of `var`."""
     def sum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: bool = True) -> Array:
         """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
@@ -262,7 +262,7 @@ class ArrayMembers:
         """Sum of a diagonal."""
     def transpose(self, *args: int | Sequence[int] | None) -> Array:
         """Axes reversed, or in the order given."""
-    def var(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, correction: Any = None) -> Array:
+    def var(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
         """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
     def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array:
         """The same bits in another dtype; the last axis grows or shrinks with the width."""

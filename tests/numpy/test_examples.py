@@ -28,11 +28,14 @@ WITHOUT: dict[str, str] = {
         logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive sign sin sinh sqrt
         square subtract tan tanh true_divide trunc
         """,
+    "powers": """
+        around divmod fix float_power floor_divide fmod hypot log10 log2 logaddexp logaddexp2 mod modf pow power
+        reciprocal remainder rint round
+        """,
     "floats": """
-        allclose angle around array_equal array_equiv clip conj conjugate copysign deg2rad degrees divmod fix
-        float_power floor_divide fmax fmin fmod frexp heaviside hypot i0 imag isclose iscomplex iscomplexobj
-        isfinite isinf isnan isneginf isposinf isreal isrealobj isscalar ldexp log10 log2 logaddexp logaddexp2
-        mod modf nan_to_num pow power rad2deg radians real reciprocal remainder rint round signbit sinc spacing
+        allclose angle array_equal array_equiv clip conj conjugate copysign deg2rad degrees fmax fmin frexp
+        heaviside i0 imag isclose iscomplex iscomplexobj isfinite isinf isnan isneginf isposinf isreal isrealobj
+        isscalar ldexp nan_to_num rad2deg radians real signbit sinc spacing
         """,
     "shapes": """
         atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_shapes broadcast_to expand_dims flip fliplr
@@ -69,8 +72,10 @@ WITHOUT: dict[str, str] = {
     "indexing": "place put put_along_axis ravel_multi_index take take_along_axis unravel_index",
     "reductions": """
         all amax amin any argmax argmin average count_nonzero cumprod cumsum cumulative_prod cumulative_sum max
-        mean min nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar
-        prod ptp std sum var
+        mean min prod ptp std sum var
+        """,
+    "nan_reductions": """
+        nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar
         """,
     "selection": "argwhere choose compress extract flatnonzero nonzero piecewise select",
     "linalg": """

@@ -1,0 +1,201 @@
+"""Reductions and scans that leave out nan, by those of `reductions` on what a mask keeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.elementwise import boolean
+from nxjax.numpy.promotion import (
+    convert,
+    named,
+    no_out,
+    value,
+)
+from nxjax.numpy.reductions import (
+    all,
+    argmax,
+    argmin,
+    cumprod,
+    cumsum,
+    float_for,
+    highest,
+    lowest,
+    max,
+    mean,
+    min,
+    prod,
+    sum,
+    var,
+)
+from nxjax.numpy.selection import where as _where
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+
+
+def _nan_mask(x: Array) -> Array:
+    from nxjax.numpy.elementwise import logical_not
+    from nxjax.numpy.floats import isnan
+
+    return logical_not(isnan(x))
+
+
+def _both(mask: Array, where: Any) -> Array:
+    return mask if where is None else mask & boolean(where, "where")
+
+
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Sum over ``axis``, nan as 0."""
+    x = value(a, "nansum")
+    x = _where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x
+    return sum(x, axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Product over ``axis``, nan as 1."""
+    from nxjax.ops.base import like
+
+    x = value(a, "nanprod")
+    x = _where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x
+    return prod(x, axis, dtype, out, keepdims, initial, where)
+
+
+def _zero_like(x: Array) -> Array:
+    from nxjax.ops.base import like
+
+    return like(x, 0)
+
+
+def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
+    @named(name, f"As `{name[3:]}`, nan left out; nan where nothing is left.")
+    def function(
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Array:
+        from nxjax.ops.base import like
+
+        x = value(a, name)
+        if x.dtype not in dtypes.INEXACT:
+            return plain(x, axis, out, keepdims, initial, where)
+        kept = _nan_mask(x)
+        y = plain(_where(kept, x, like(x, identity(x.dtype))), axis, out, keepdims, initial, where)
+        nothing = all(boolean(x != x, name), axis, keepdims=keepdims)
+        return _where(nothing, like(y, math.nan), y) if initial is None else y
+
+    return function
+
+
+nanmax = _nan_extremum("nanmax", max, lowest)
+nanmin = _nan_extremum("nanmin", min, highest)
+
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+) -> Array:
+    """Mean over ``axis`` of what is not nan."""
+    no_out("nanmean", out)
+    x = value(a, "nanmean")
+    if x.dtype not in dtypes.INEXACT:
+        return mean(x, axis, dtype, out, keepdims, where=where)
+    wanted = float_for(x, dtype)
+    mask = _both(_nan_mask(x), where)
+    count = sum(convert(mask, dtypes.real_part(wanted)), axis, keepdims=keepdims)
+    return convert(nansum(x, axis, wanted, None, keepdims, where=where) / count, wanted)
+
+
+def nanvar(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
+    """Variance over ``axis`` of what is not nan."""
+    no_out("nanvar", out)
+    x = value(a, "nanvar")
+    if x.dtype not in dtypes.INEXACT:
+        return var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
+    wanted = float_for(x, dtype)
+    x = convert(x, wanted)
+    mask = _both(_nan_mask(x), where)
+    center = nanmean(x, axis, keepdims=True, where=where) if mean is None else convert(value(mean, "nanvar"), wanted)
+    centered = _where(mask, x - center, _zero_like(x))
+    squared = (
+        ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
+        if wanted in dtypes.COMPLEX
+        else ops.square(centered)
+    )
+    n = sum(convert(mask, squared.dtype), axis, keepdims=keepdims) - ddof
+    y = sum(squared, axis, keepdims=keepdims) / n
+    return convert(_where(n <= 0, math.nan, y), squared.dtype)
+
+
+def nanstd(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
+    """Standard deviation over ``axis`` of what is not nan."""
+    return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
+
+
+def _nan_arg(name: str, plain: Any, fill: float) -> Any:
+    @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.")
+    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
+        from nxjax.ops.base import like
+
+        x = value(a, name)
+        if x.dtype not in dtypes.INEXACT:
+            return plain(x, axis, out, keepdims)
+        kept = _nan_mask(x)
+        y = plain(_where(kept, x, like(x, fill)), axis, out, keepdims)
+        nothing = all(boolean(x != x, name), axis, keepdims=bool(keepdims))
+        return _where(nothing, like(y, -1), y)
+
+    return function
+
+
+nanargmax = _nan_arg("nanargmax", argmax, -np.inf)
+nanargmin = _nan_arg("nanargmin", argmin, np.inf)
+
+
+def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+    """Running sum, nan as 0."""
+    x = value(a, "nancumsum")
+    return cumsum(_where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+    """Running product, nan as 1."""
+    from nxjax.ops.base import like
+
+    x = value(a, "nancumprod")
+    return cumprod(_where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)

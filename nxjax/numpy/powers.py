@@ -1,0 +1,336 @@
+"""Powers, logarithms, quotients, remainders and rounding: elementwise functions that are more than one op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.elementwise import exp, log1p
+from nxjax.numpy.floats import copysign, isposinf
+from nxjax.numpy.promotion import (
+    broadcast,
+    convert,
+    dtype_of,
+    full_like,
+    inexact_operands,
+    operands,
+    promote_inexact,
+    promote_to,
+    result_type_of,
+    value,
+)
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray
+from nxjax.trace.core import Array
+
+_TO_EVEN = 1  # RoundingMethod.TO_NEAREST_EVEN
+
+# --- powers ---
+
+
+def power(x: Any, y: Any, /) -> Array:
+    """x to the power y. A Python or concrete integer exponent of float x is exact repeated multiplication.
+
+    Raises:
+        DtypeError: an integer to a negative integer power.
+    """
+    if isinstance(y, (bool, np.bool_)):
+        y = int(y)
+    fixed = _fixed_integer(y)
+    if fixed is not None:
+        v = value(x, "power")
+        if v.dtype == dtypes.bool_:
+            v = convert(v, dtypes.as_dtype(int))
+        if fixed < 0 and v.dtype in dtypes.INTEGER:
+            raise DtypeError(
+                "power: Integers cannot be raised to negative powers",
+                got=f"{v.type} ** {fixed}",
+                fix="make the base a float: x.astype(float)",
+            )
+        return ops.integer_pow(v, y=fixed)
+    if (
+        isinstance(y, float)
+        and y.is_integer()
+        and dtype_of(x, "power")[0] in dtypes.INEXACT
+        and abs_float(y) < 2**31
+        and not isinstance(x, (float, complex))
+    ):
+        return ops.integer_pow(value(x, "power"), y=int(y)) if y in (2.0, 3.0) else _general_power(x, y)
+    return _general_power(x, y)
+
+
+def abs_float(x: float) -> float:
+    return x if x >= 0 else -x
+
+
+def _fixed_integer(y: Any) -> int | None:
+    """The exponent as a Python integer, when it is one or is a weak concrete one."""
+    if type(y) is int:
+        return y
+    if isinstance(y, DeviceArray) and y.type.weak and not y.type.shape and y.dtype in dtypes.INTEGER:
+        return int(y.numpy())
+    return None
+
+
+def _general_power(x: Any, y: Any) -> Array:
+    dtype, weak = result_type_of((x, y), "power")
+    if dtype in dtypes.BITS:
+        if dtype == dtypes.bool_:
+            dtype = dtypes.int32
+        a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
+        return convert(_integer_power(a, b), dtype, weak)
+    a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
+    # Unlike elsewhere, an integer exponent that is not weak makes the result strong.
+    own, own_weak = dtype_of(y, "power")
+    out = ops.pow(a, b)
+    return convert(out, dtype) if own in dtypes.INTEGER and not own_weak else out
+
+
+def _integer_power(x: Array, y: Array) -> Array:
+    """Square and multiply, over the bits of the exponent; what is negative gives 0, or 1 / x for x = 1 and -1."""
+    one, zero = full_like(x, 1), full_like(x, 0)
+    result, base, rest = one, x, y
+    for _ in range(6 if dtypes.bit_width(x.dtype) > 8 else 4):
+        odd = ops.ne(ops.and_(rest, one), zero)
+        result = ops.select_n(odd, result, ops.mul(result, base))
+        base = ops.mul(base, base)
+        rest = ops.shift_right_logical(rest, one)
+    return result
+
+
+def pow(x: Any, y: Any, /) -> Array:
+    """x to the power y; see `power`."""
+    return power(x, y)
+
+
+def float_power(x: Any, y: Any, /) -> Array:
+    """x to the power y in float or complex arithmetic."""
+    return ops.pow(*inexact_operands("float_power", x, y))
+
+
+def reciprocal(x: Any, /) -> Array:
+    """1 / x."""
+    (v,) = promote_inexact("reciprocal", x)
+    return ops.integer_pow(v, y=-1)
+
+
+def log2(x: Any, /) -> Array:
+    """Logarithm to the base 2."""
+    return _log_base("log2", x, 2.0)
+
+
+def log10(x: Any, /) -> Array:
+    """Logarithm to the base 10."""
+    return _log_base("log10", x, 10.0)
+
+
+def _log_base(name: str, x: Any, base: float) -> Array:
+    (v,) = promote_inexact(name, x)
+    return ops.div(ops.log(v), full_like(v, np.log(base)))
+
+
+def logaddexp(x1: Any, x2: Any, /) -> Array:
+    """log(exp(x1) + exp(x2)) without overflow."""
+    a, b = inexact_operands("logaddexp", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        from nxjax.numpy.elementwise import maximum
+
+        m = maximum(a, b)
+        s = ops.sub(ops.add(a, b), ops.add(m, m))
+        return ops.add(m, log1p(exp(s)))
+    from nxjax.transforms.custom_jvp import custom_jvp
+
+    return _logaddexp(custom_jvp)(a, b)
+
+
+_made: dict[str, Any] = {}
+
+
+def _logaddexp(custom_jvp: Any) -> Any:
+    """The function with its own derivative, whose weights are the softmax of (x1, x2), finite at infinities."""
+    if "logaddexp" not in _made:
+
+        def function(a: Array, b: Array) -> Array:
+            m = ops.max(a, b)
+            d = ops.sub(a, b)
+            # a - b is nan where both are the same infinity, or either is nan: then the sum says it.
+            safe = ops.add(m, log1p(exp(ops.neg(ops.abs(d)))))
+            return ops.select_n(ops.ne(d, d), safe, ops.add(a, b))
+
+        rule = custom_jvp(function)
+
+        def push(primals: Any, tangents: Any) -> Any:
+            a, b = primals
+            ta, tb = tangents
+            y = rule(a, b)
+
+            def weight(x: Array) -> Array:
+                # inf - inf: the weight of an operand that is the infinite maximum is one.
+                difference = ops.select_n(ops.eq(x, y), ops.sub(x, y), full_like(x, 0))
+                return exp(difference)
+
+            return y, ops.add(ops.mul(ta, weight(a)), ops.mul(tb, weight(b)))
+
+        rule.defjvp(push)
+        _made["logaddexp"] = rule
+    return _made["logaddexp"]
+
+
+def logaddexp2(x1: Any, x2: Any, /) -> Array:
+    """log2(2**x1 + 2**x2) without overflow."""
+    a, b = inexact_operands("logaddexp2", x1, x2)
+    ln2 = full_like(a, np.log(2.0))
+    return ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2)
+
+
+def hypot(x1: Any, x2: Any, /) -> Array:
+    """sqrt(x1**2 + x2**2) without overflow."""
+    a, b = inexact_operands("hypot", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("hypot: does not take complex input", got=a.type)
+    a, b = ops.abs(a), ops.abs(b)
+    infinite = ops.or_(isposinf(a), isposinf(b))
+    big, small = ops.max(a, b), ops.min(a, b)
+    zero = ops.eq(big, full_like(big, 0))
+    ratio = ops.div(small, ops.select_n(zero, big, full_like(big, 1)))
+    y = ops.mul(big, ops.sqrt(ops.add(full_like(big, 1), ops.mul(ratio, ratio))))
+    y = ops.select_n(zero, y, big)
+    return ops.select_n(infinite, y, full_like(y, np.inf))
+
+
+# --- quotients and remainders ---
+
+
+def floor_divide(x1: Any, x2: Any, /) -> Array:
+    """The quotient rounded down."""
+    a, b = operands("floor_divide", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("floor_divide: does not take complex input", got=a.type)
+    if a.dtype == dtypes.bool_:
+        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+    q = ops.div(a, b)
+    if a.dtype in dtypes.UNSIGNED:
+        return q
+    if a.dtype in dtypes.SIGNED:
+        # The op rounds toward zero: one too many where the signs differ and something is left.
+        left = ops.and_(ops.ne(ops.sign(a), ops.sign(b)), ops.ne(ops.rem(a, b), full_like(a, 0)))
+        return ops.select_n(left, q, ops.sub(q, full_like(q, 1)))
+    return _float_divmod(a, b)[0]
+
+
+def remainder(x1: Any, x2: Any, /) -> Array:
+    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
+    a, b = operands("remainder", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        raise DtypeError("remainder: does not take complex input", got=a.type)
+    if a.dtype == dtypes.bool_:
+        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+    zero = full_like(a, 0)
+    if a.dtype in dtypes.INTEGER:
+        b = ops.select_n(ops.eq(b, zero), b, full_like(b, 1))  # nothing is left of a division by zero
+    r = ops.rem(a, b)
+    if a.dtype in dtypes.UNSIGNED:
+        return r
+    wrong = ops.and_(ops.ne(ops.lt(r, zero), ops.lt(b, zero)), ops.ne(r, zero))
+    r = ops.select_n(wrong, r, ops.add(r, b))
+    return _zero_signed_as(b, r) if a.dtype in dtypes.FLOAT else r
+
+
+def _zero_signed_as(b: Array, r: Array) -> Array:
+    """``r``, its zeros with the sign of ``b``, as NumPy and the Array API standard have it; ``r``'s derivative."""
+    zero = ops.sub(r, ops.stop_gradient(r))  # positive, where r is finite
+    signed = ops.select_n(ops.lt(b, full_like(b, 0)), zero, ops.neg(ops.sub(ops.stop_gradient(r), r)))
+    return ops.select_n(ops.eq(r, full_like(r, 0)), r, signed)
+
+
+mod = remainder
+
+
+def fmod(x1: Any, x2: Any, /) -> Array:
+    """The remainder with the sign of x1."""
+    a, b = operands("fmod", x1, x2)
+    if a.dtype == dtypes.bool_:
+        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+    return ops.rem(a, b)
+
+
+def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
+    r = ops.rem(a, b)
+    q = ops.div(ops.sub(a, r), b)
+    zero = full_like(a, 0)
+    wrong = ops.and_(ops.ne(r, zero), ops.ne(ops.sign(b), ops.sign(r)))
+    r = ops.select_n(wrong, r, ops.add(r, b))
+    q = ops.select_n(wrong, q, ops.sub(q, full_like(q, 1)))
+    q = ops.round(q, rounding_method=_TO_EVEN)
+    # A zero has the sign of the quotient.
+    q = ops.select_n(ops.eq(q, zero), q, copysign(zero, ops.mul(ops.sign(b), copysign(full_like(a, 1), a))))
+    q = ops.select_n(ops.eq(b, zero), q, ops.div(a, b))
+    return ops.stop_gradient(q), _zero_signed_as(b, r)  # whole numbers do not move
+
+
+def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+    """``(x1 // x2, x1 % x2)``."""
+    a, b = operands("divmod", x1, x2)
+    if a.dtype in dtypes.FLOAT:
+        return _float_divmod(a, b)
+    return floor_divide(a, b), remainder(a, b)
+
+
+def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
+    """The fraction and the whole part, both with the sign of x."""
+    from nxjax.numpy.elementwise import trunc
+
+    (v,) = promote_inexact("modf", x)
+    whole = trunc(v)
+    return ops.sub(v, whole), whole
+
+
+# --- rounding ---
+
+
+def round(a: Any, decimals: int = 0, out: None = None) -> Array:
+    """Rounded to ``decimals`` places, halves to even."""
+    from nxjax.numpy.promotion import no_out, static_int
+
+    no_out("round", out)
+    v = value(a, "round")
+    places = static_int("round", decimals)
+    if v.dtype == dtypes.bool_:
+        v = convert(v, dtypes.as_dtype(int))
+    if v.dtype in dtypes.INTEGER:
+        if places >= 0:
+            return v
+        factor = 10 ** (-places)
+        return convert(ops.mul(rint(ops.div(convert(v, dtypes.float64), float(factor))), float(factor)), v.dtype)
+    if v.dtype in dtypes.COMPLEX:
+        return ops.complex(round(ops.real(v), places), round(ops.imag(v), places))
+    if places == 0:
+        return ops.round(v, rounding_method=_TO_EVEN)
+    wide = convert(v, dtypes.float32) if v.dtype.itemsize < 4 else v
+    factor = full_like(wide, 10.0 ** abs_float(places))
+    up, down = (ops.mul, ops.div) if places > 0 else (ops.div, ops.mul)
+    y = down(ops.round(up(wide, factor), rounding_method=_TO_EVEN), factor)
+    return y if y.dtype == v.dtype else convert(y, v.dtype)
+
+
+around = round
+
+
+def rint(x: Any, /) -> Array:
+    """Rounded to an integer, halves to even; integers become float."""
+    v = value(x, "rint")
+    if v.dtype in dtypes.BITS:
+        return convert(v, dtypes.as_dtype(float))
+    if v.dtype in dtypes.COMPLEX:
+        return ops.complex(rint(ops.real(v)), rint(ops.imag(v)))
+    return ops.round(v, rounding_method=_TO_EVEN)
+
+
+def fix(x: Any, out: None = None) -> Array:
+    """Rounded toward zero."""
+    from nxjax.numpy.elementwise import trunc
+
+    return trunc(x)
