@@ -53,9 +53,15 @@ def all_leaves(iterable: Iterable[Any], is_leaf: Callable[[Any], bool] | None = 
     return all(treedef_is_leaf(_tree.structure(x, is_leaf)) for x in iterable)
 
 
-def is_tree_node(x: Any) -> bool:
-    """True for what `tree_flatten` opens: containers and registered nodes, None included."""
-    return not treedef_is_leaf(_tree.structure(x))
+def is_tree_node(typ: Any) -> bool:
+    """True for a type whose values `tree_flatten` opens: containers and registered nodes, ``NoneType`` included.
+
+    >>> is_tree_node(list), is_tree_node(int)
+    (True, False)
+    """
+    if not isinstance(typ, type):
+        return False
+    return optree.register_pytree_node.get(typ, namespace=_tree.NAMESPACE) is not None or _tree.known_to_jax(typ)
 
 
 def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
@@ -73,7 +79,7 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     """As `flatten_one_level`, each child with its key."""
-    if not is_tree_node(tree):
+    if treedef_is_leaf(_tree.structure(tree)):
         raise TreeError("flatten_one_level: not a node", got=type(tree).__name__, expected="a container")
     keyed = _tree.leaves_with_path(tree, is_leaf=lambda x: x is not tree)
     aux = optree.tree_flatten_one_level(tree, namespace=_tree.NAMESPACE).metadata
@@ -104,7 +110,7 @@ class _Registry:
 
     def flatten_one_level(self, tree: Any) -> tuple[Iterable[Any], Any] | None:
         """The children of a node and what else it holds; None for a leaf."""
-        return flatten_one_level(tree) if is_tree_node(tree) else None
+        return None if treedef_is_leaf(_tree.structure(tree)) else flatten_one_level(tree)
 
     def register_node(self, type: Any, to_iterable: Callable[..., Any], from_iterable: Callable[..., Any]) -> None:
         """As `register_pytree_node`."""

@@ -187,7 +187,7 @@ def test_one_level():
     assert aux == "t"
     with pytest.raises(TreeError, match="not a node"):
         tree_util.flatten_one_level(3)
-    assert tree_util.is_tree_node(None) and not tree_util.is_tree_node(1)
+    assert tree_util.is_tree_node(type(None)) and tree_util.is_tree_node(Pair) and not tree_util.is_tree_node(int)
     assert tree_util.all_leaves([1, 2]) and not tree_util.all_leaves([1, None])
     treedef = tree_util.treedef_tuple([nx.tree.structure(1), nx.tree.structure([1, 2])])
     assert treedef == nx.tree.structure((0, [0, 0]))
@@ -233,3 +233,20 @@ def test_the_default_registry():
     leaves, treedef = registry.flatten({"a": 1, "b": None})
     assert leaves == [1] and treedef == tree_util.tree_structure({"a": 1, "b": None})
     assert list(registry.flatten_one_level((1, [2]))[0]) == [1, [2]] and registry.flatten_one_level(1) is None
+
+
+def test_leaves_by_path():
+    tree = {"a": [1, (2, None)], "b": {"c": (3, [4])}}
+
+    def whole(path, _):
+        return tree_util.keystr(path) in ("['a'][1]", "['b']['c']")
+
+    want = [("['a'][0]", 1), ("['a'][1]", (2, None)), ("['b']['c']", (3, [4]))]
+    flat, treedef = tree_util.tree_flatten_with_path(tree, whole, is_leaf_takes_path=True)
+    assert [(tree_util.keystr(p), x) for p, x in flat] == want
+    assert nx.tree.unflatten(treedef, [x for _, x in flat]) == tree
+    assert nx.tree.leaves_with_path(tree, whole, True) == flat
+    named = nx.tree.map_with_path(lambda p, x: tree_util.keystr(p), tree, is_leaf=whole, is_leaf_takes_path=True)
+    assert named == {"a": ["['a'][0]", "['a'][1]"], "b": {"c": "['b']['c']"}}
+    assert nx.tree.reduce(function=lambda a, b: a + b, tree=[1, 2]) == 3
+    assert nx.tree.reduce_associative(lambda a, b: a + b, [], identity=7) == 7

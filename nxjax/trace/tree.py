@@ -114,22 +114,26 @@ def _entry_keys(treedef: TreeDef, entries: Sequence[Any]) -> list[Any]:
 
 
 def reduce(
-    f: Callable[[Any, Any], Any],
+    function: Callable[[Any, Any], Any],
     tree: Any,
     initializer: Any = _NOTHING,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """``f(...f(f(initializer, a), b)...)`` of the leaves, from left to right; without an initializer, from the first.
+    """``function(...function(function(initializer, a), b)...)`` of the leaves, from left to right; without an initializer, from the first.
 
     >>> reduce(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, initializer=10)
     16
     """
     first = () if initializer is _NOTHING else (initializer,)
-    return functools.reduce(f, leaves(tree, is_leaf), *first)
+    return functools.reduce(function, leaves(tree, is_leaf), *first)
 
 
 def reduce_associative(
-    operation: Callable[[Any, Any], Any], tree: Any, *, is_leaf: Callable[[Any], bool] | None = None, **identity: Any
+    operation: Callable[[Any, Any], Any],
+    tree: Any,
+    *,
+    identity: Any = _NOTHING,
+    is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
     """As `reduce` for an associative operation, in a tree of logarithmic depth.
 
@@ -141,8 +145,8 @@ def reduce_associative(
     """
     items = leaves(tree, is_leaf)
     if not items:
-        if "identity" in identity:
-            return identity["identity"]
+        if identity is not _NOTHING:
+            return identity
         raise TreeError("tree.reduce_associative: no leaves", got=structure(tree), fix="give identity=...")
     while len(items) > 1:
         pairs = [operation(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
@@ -155,9 +159,13 @@ def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
     return not [x for x in leaves(tree, is_leaf) if not x]
 
 
-def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, tree: Any) -> Any:
-    """A tree of trees, inside out."""
-    columns = [flatten(t) for t in flatten_up_to(outer_treedef, tree, "tree.transpose")]
+def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_transpose: Any) -> Any:
+    """A tree of trees, inside out.
+
+    >>> transpose(structure([0, 0]), structure({"a": 0}), [{"a": 1}, {"a": 2}])
+    {'a': [1, 2]}
+    """
+    columns = [flatten(t) for t in flatten_up_to(outer_treedef, pytree_to_transpose, "tree.transpose")]
     inner = inner_treedef if inner_treedef is not None else columns[0][1]
     flat = [leaf for column, _ in columns for leaf in column]
     width, height = inner.num_leaves, outer_treedef.num_leaves
@@ -166,9 +174,14 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, tree: Any) 
     return unflatten(inner, [unflatten(outer_treedef, flat[i::width]) for i in range(width)])
 
 
-def broadcast(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """``prefix`` with each leaf repeated over the subtree of ``tree`` that stands in its place."""
-    return unflatten(structure(tree, is_leaf), broadcast_leaves(prefix, tree, "tree.broadcast", is_leaf))
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """``prefix_tree`` with each leaf repeated over the subtree of ``full_tree`` that stands in its place.
+
+    >>> broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0})
+    {'a': [1, 1], 'b': 2}
+    """
+    found = broadcast_leaves(prefix_tree, full_tree, "tree.broadcast", is_leaf)
+    return unflatten(structure(full_tree, is_leaf), found)
 
 
 def broadcast_leaves(prefix: Any, tree: Any, where: str, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
@@ -247,35 +260,78 @@ def _from_raw(raw: Any) -> Any:
 
 
 def flatten_with_path(
-    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], TreeDef]:
-    """As `flatten`, each leaf with its path of `DictKey`, `SequenceKey`, `GetAttrKey` entries."""
-    flatten(tree, is_leaf)  # adopts what JAX knows
+    """As `flatten`, each leaf with its path of `DictKey`, `SequenceKey`, `GetAttrKey` entries.
+
+    Args:
+        is_leaf: which nodes are leaves.
+        is_leaf_takes_path: ``is_leaf`` is called with a node's path and the node, not with the node alone.
+
+    >>> [(keystr(path), x) for path, x in flatten_with_path({"a": [1, 2]})[0]]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
+    if is_leaf is not None and is_leaf_takes_path:
+        is_leaf = _without_paths(tree, is_leaf)
+    else:
+        flatten(tree, is_leaf)  # adopts what JAX knows
     accessors, flat, spec = optree.tree_flatten_with_accessor(tree, is_leaf, namespace=NAMESPACE)
     return [(tuple(_key(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], spec
 
 
-def leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[KeyPath, Any]]:
-    return flatten_with_path(tree, is_leaf)[0]
+def _without_paths(tree: Any, is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
+    """``is_leaf`` of paths and nodes as one of nodes, for a single walk over ``tree``: what it says of each, in order."""
+    said: list[bool] = []
+
+    def walk(path: KeyPath, x: Any) -> None:
+        said.append(bool(is_leaf(path, x)))
+        if not said[-1]:
+            for (key,), child in (row for row in flatten_with_path(x, lambda v: v is not x)[0] if row[0]):
+                walk((*path, key), child)
+
+    walk((), tree)
+    answers = iter(said)
+    return lambda _: next(answers)
 
 
-def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """As `map`; ``f`` also gets the key path, first."""
-    flat, treedef = flatten_with_path(tree, is_leaf)
+def leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Any]]:
+    """As `leaves`, each with its path; ``is_leaf_takes_path`` as in `flatten_with_path`.
+
+    >>> leaves_with_path({"a": 1})
+    [((DictKey(key='a'),), 1)]
+    """
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
+
+
+def map_with_path(
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> Any:
+    """As `map`; ``f`` also gets the key path, first. ``is_leaf_takes_path`` as in `flatten_with_path`.
+
+    >>> map_with_path(lambda path, x: keystr(path), {"a": 1})
+    {'a': "['a']"}
+    """
+    flat, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     columns = [flatten_up_to(treedef, other, "tree.map_with_path") for other in rest]
     return unflatten(treedef, [f(path, x, *xs) for (path, x), *xs in zip(flat, *columns, strict=True)])
 
 
-def keystr(path: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
+def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
     """``['layers'][0].weight`` for a key path.
 
     >>> keystr((DictKey("a"), SequenceKey(0)))
     "['a'][0]"
     """
     if simple:
-        parts = [getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path]
+        parts = [getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in keys]
         return separator.join(str(p) for p in parts)
-    return separator.join(str(k) for k in path)
+    return separator.join(str(k) for k in keys)
 
 
 def path_names(tree: Any, root: str) -> list[str]:
@@ -431,6 +487,15 @@ def _adopt_from_jax(candidates: Sequence[Any], is_leaf: Callable[[Any], bool] | 
             _register_jax_node(kind, registry, jax.tree_util)
             adopted = True
     return adopted
+
+
+def known_to_jax(kind: type) -> bool:
+    """True when JAX, if it is imported, opens values of this type."""
+    if "jax._src.tree_util" not in sys.modules:
+        return False
+    import jax
+
+    return bool(jax.tree_util.default_registry.is_node(kind))  # pyright: ignore
 
 
 def _register_jax_node(kind: type, registry: Any, jax_tree: Any) -> None:
