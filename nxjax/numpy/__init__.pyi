@@ -111,9 +111,9 @@ uint8: ScalarType
 def __array_namespace_info__() -> ArrayNamespaceInfo:
     """The namespace's answers to the Array API standard's questions."""
 def abs(x: ArrayLike, /) -> Array:
-    """|x|; real for complex x. Unsigned integers and booleans are themselves."""
+    """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
 def absolute(x: ArrayLike, /) -> Array:
-    """|x|; real for complex x. Unsigned integers and booleans are themselves."""
+    """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
 def acos(x: ArrayLike, /) -> Array:
     """Inverse cosine. Integers and booleans become float."""
 def acosh(x: ArrayLike, /) -> Array:
@@ -131,9 +131,9 @@ def angle(z: Any, deg: builtins.bool = False) -> Array:
 def any(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
     """Whether any element over ``axis`` is true."""
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """``values`` after ``arr`` along ``axis``; None flattens both."""
+    """``values`` after ``arr`` along ``axis``, as a new array; None flattens both."""
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
-    """``func1d`` of every row along ``axis``; what it gives replaces that axis."""
+    """``func1d`` of every row along ``axis``; what it gives replaces that axis. It is traced once, by `vmap`."""
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
     """``func(x, axis)`` for one axis after the other, the axis kept with size 1."""
 def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -171,7 +171,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: builtins.bool = False) -> Array:
 def array_equiv(a1: Any, a2: Any) -> Array:
     """Same elements after broadcasting."""
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """As `split`, but the sizes may differ by one."""
+    """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
 def asarray(a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: builtins.bool | None = None, device: Any = None, out_sharding: Any = None) -> Array:
     """``a`` as an array; itself if it is one of that dtype."""
 def asin(x: ArrayLike, /) -> Array:
@@ -204,11 +204,11 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
 def bitwise_count(x: ArrayLike, /) -> Array:
     """The number of ones among the bits of |x|, as uint8."""
 def bitwise_invert(x: ArrayLike, /) -> Array:
-    """~x, bit by bit. Keeps the dtype."""
+    """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def bitwise_left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x * 2**y by moving bits."""
 def bitwise_not(x: ArrayLike, /) -> Array:
-    """~x, bit by bit. Keeps the dtype."""
+    """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def bitwise_right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x divided by 2**y, rounded down, by moving bits; the sign stays."""
 def blackman(M: int) -> Array:
@@ -236,9 +236,9 @@ def column_stack(tup: Any) -> Array:
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
     """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along ``axis``."""
+    """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API."""
 def concatenate(arrays: Any, axis: Any = 0, dtype: DTypeLike | None = None) -> Array:
-    """Arrays one after the other along ``axis``; None flattens them first."""
+    """Arrays one after the other along ``axis``, in their common dtype or ``dtype``; None flattens them first."""
 def conj(x: ArrayLike, /) -> Array:
     """The complex conjugate."""
 def conjugate(x: ArrayLike, /) -> Array:
@@ -276,7 +276,7 @@ def deg2rad(x: ArrayLike, /) -> Array:
 def degrees(x: ArrayLike, /) -> Array:
     """Radians to degrees."""
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: builtins.bool = False) -> Array:
-    """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``."""
+    """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``; None flattens first."""
 def diag(v: ArrayLike, k: int = 0) -> Array:
     """The ``k``-th diagonal of a matrix, or the matrix with a vector there."""
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
@@ -298,7 +298,7 @@ def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
 def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
     """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``."""
 def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 2."""
+    """Parts along axis 2, as `split`."""
 def dstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Behind each other: along axis 2."""
 def ediff1d(ary: ArrayLike, to_end: Any = None, to_begin: Any = None) -> Array:
@@ -326,7 +326,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fi
 def eye(N: ArrayLike, M: Any = None, k: Any = 0, dtype: DTypeLike | None = None, *, device: Any = None) -> Array:
     """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere."""
 def fabs(x: ArrayLike, /) -> Array:
-    """|x| as a float."""
+    """The absolute value as a float."""
 def fill_diagonal(a: ArrayLike, val: Any, wrap: builtins.bool = False, *, inplace: builtins.bool = True) -> Array:
     """``a`` with ``val``, repeated, on its main diagonal; needs ``inplace=False``."""
 def finfo(dtype: DTypeLike | None) -> np.finfo[Any]:
@@ -338,9 +338,9 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike 
 def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Reversed along ``axis``, axes, or all."""
 def fliplr(m: ArrayLike) -> Array:
-    """Reversed along axis 1."""
+    """Reversed along axis 1: columns from right to left."""
 def flipud(m: ArrayLike) -> Array:
-    """Reversed along axis 0."""
+    """Reversed along axis 0: rows from the last to the first."""
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x to the power y in float or complex arithmetic."""
 def floor(x: ArrayLike, /) -> Array:
@@ -398,7 +398,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, list[Array]]:
     """Counts over a grid of as many variables as ``sample`` has columns, and the edges along each."""
 def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 1, or 0 for vectors."""
+    """Parts along axis 1, or 0 for vectors, as `split`."""
 def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Side by side: along axis 1, or 0 for vectors."""
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -416,13 +416,13 @@ def indices(dimensions: Any, dtype: DTypeLike | None = None, sparse: builtins.bo
 def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Sum of products over the last axis of both."""
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
-    """``values`` put before the entries ``obj`` along ``axis``."""
+    """``values`` put before the entries ``obj`` along ``axis``, in the dtype of ``arr``; None flattens first."""
 def interp(x: ArrayLike, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
     """Values at ``x`` of the function through the points (xp, fp), straight between them."""
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, return_indices: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Any:
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each."""
 def invert(x: ArrayLike, /) -> Array:
-    """~x, bit by bit. Keeps the dtype."""
+    """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def isclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
     """|a - b| <= atol + rtol * |b|, element by element."""
 def iscomplex(x: ArrayLike) -> Array:
@@ -493,7 +493,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log2(2**x1 + 2**x2) without overflow."""
 def logical_not(x: ArrayLike, /) -> Array:
-    """not x."""
+    """Whether x is zero, as booleans."""
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, base: Any = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
     """``base ** linspace(start, stop)``."""
 def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
@@ -575,7 +575,7 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 def percentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None, out_sharding: Any = None) -> Array:
     """As `quantile`, with ``q`` in percent."""
 def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
-    """Axes in the order ``axes``."""
+    """Axes in the order ``axes``; `transpose` of the Array API, which always names them."""
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0)."""
 def place(arr: ArrayLike, mask: Any, vals: Any, *, inplace: builtins.bool = True) -> Array:
@@ -599,7 +599,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The value at ``x``, by Horner's rule."""
 def positive(x: ArrayLike, /) -> Array:
-    """x itself."""
+    """x itself, of any numeric dtype."""
 def pow(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x to the power y; see `power`."""
 def power(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -621,7 +621,7 @@ def rad2deg(x: ArrayLike, /) -> Array:
 def radians(x: ArrayLike, /) -> Array:
     """Degrees to radians."""
 def ravel(a: ArrayLike, order: str = 'C', *, out_sharding: Any = None) -> Array:
-    """One-dimensional."""
+    """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = 'raise', order: str = 'C') -> Array:
     """Flat indices of coordinates."""
 def real(x: ArrayLike, /) -> Array:
@@ -635,7 +635,7 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | Sequence[int] | None = None, 
 def reshape(a: ArrayLike, shape: int | Sequence[int], order: str = 'C', *, copy: builtins.bool | None = None, out_sharding: Any = None) -> Array:
     """The same elements in another shape; one size may be -1. ``order=\"F\"`` counts columns first."""
 def resize(a: ArrayLike, new_shape: Any) -> Array:
-    """``new_shape`` filled with the elements of ``a`` in order, again and again."""
+    """``new_shape`` filled with the elements of ``a`` in order, again and again; zeros where ``a`` has none."""
 def result_type(*args: Any) -> np.dtype[Any]:
     """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
 def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -645,7 +645,7 @@ def rint(x: ArrayLike, /) -> Array:
 def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
     """Elements moved along ``axis`` by ``shift``, around the end; without an axis, in row-major order."""
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
-    """Axis ``axis`` put before ``start``."""
+    """Axis ``axis`` put before ``start``; `moveaxis` says the same more clearly."""
 def roots(p: ArrayLike, *, strip_zeros: builtins.bool = True) -> Array:
     """The roots, as eigenvalues of the companion matrix; under `jit` give ``strip_zeros=False``."""
 def rot90(m: ArrayLike, k: int = 1, axes: Any = ...) -> Array:
@@ -665,9 +665,9 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = Fal
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The sorted elements that are in exactly one of both."""
 def shape(a: Any) -> tuple[int, ...]:
-    """The sizes along all axes."""
+    """The sizes along all axes, as a tuple of ints; known while tracing too."""
 def sign(x: ArrayLike, /) -> Array:
-    """-1, 0 or 1; x / |x| for complex x."""
+    """-1, 0 or 1 in the dtype of x; nan for nan, x / abs(x) for complex x."""
 def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign is minus, for -0.0 too."""
 def sin(x: ArrayLike, /) -> Array:
@@ -727,7 +727,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the lower triangle of ``arr``."""
 def trim_zeros(filt: Any, trim: str = 'fb', axis: int | Sequence[int] | None = None) -> Array:
-    """Without leading (``f``) and trailing (``b``) zeros."""
+    """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes."""
 def triu(m: ArrayLike, k: int = 0) -> Array:
     """Zeros below the ``k``-th diagonal."""
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
@@ -758,7 +758,7 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: Any = None, bitorde
 def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:
     """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array."""
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices along ``axis``."""
+    """The slices along ``axis``, as a tuple: the inverse of `stack`."""
 def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 6.283185307179586) -> Array:
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it."""
 def vander(x: ArrayLike, N: int | None = None, increasing: builtins.bool = False) -> Array:
@@ -774,9 +774,9 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = ..., signature: str | None = None) -> Callable[..., Any]:
     """``pyfunc`` of scalars (or of the core arrays that ``signature`` names) as a function that broadcasts, by `vmap`."""
 def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 0."""
+    """Parts along axis 0, as `split`."""
 def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
-    """Rows under each other."""
+    """Rows under each other: `concatenate` along axis 0, of vectors as rows."""
 @overload
 def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> Array: ...
 @overload

@@ -20,6 +20,58 @@ from nxjax.trace.core import Array
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
 
+# What stands between the parentheses of a function's example, and what the call prints.
+_EXAMPLES: dict[str, tuple[str, str]] = {
+    "sin": ("jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"),
+    "cos": ("0", "Array(1., dtype=float32, weak_type=True)"),
+    "tan": ("jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"),
+    "arcsin": ("jnp.array([0.0, 2.0])", "Array([ 0., nan], dtype=float32)"),
+    "arccos": ("jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"),
+    "arctan": ("jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"),
+    "sinh": ("jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
+    "cosh": ("jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"),
+    "tanh": ("jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"),
+    "arcsinh": ("jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
+    "arccosh": ("jnp.array([1.0, 0.5])", "Array([ 0., nan], dtype=float32)"),
+    "arctanh": ("jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"),
+    "exp": ("jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"),
+    "exp2": ("jnp.array([3, -1])", "Array([8. , 0.5], dtype=float32)"),
+    "expm1": ("jnp.array([0.0, 1e-10])", "Array([0.e+00, 1.e-10], dtype=float32)"),
+    "log": ("jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)"),
+    "log1p": ("jnp.array([1e-10, -1.0])", "Array([1.e-10,   -inf], dtype=float32)"),
+    "sqrt": ("jnp.array([4, -1])", "Array([ 2., nan], dtype=float32)"),
+    "cbrt": ("jnp.array([8.0, -1.0])", "Array([ 2., -1.], dtype=float32)"),
+    "arctan2": ("jnp.array([0.0, -0.0]), -1", "Array([ 3.1415927, -3.1415927], dtype=float32)"),
+    "nextafter": ("1.0, 2.0", "Array(1.0000001, dtype=float32, weak_type=True)"),
+    "negative": ("jnp.array([1, 0], jnp.uint8)", "Array([255,   0], dtype=uint8)"),
+    "add": ("jnp.array([1, 2], jnp.int8), 1.5", "Array([2.5, 3.5], dtype=float32, weak_type=True)"),
+    "subtract": ("jnp.array([1, 2], jnp.uint8), 2", "Array([255,   0], dtype=uint8)"),
+    "multiply": ("jnp.array([True, False]), 2.5", "Array([2.5, 0. ], dtype=float32, weak_type=True)"),
+    "maximum": ("jnp.array([1.0, jnp.nan]), 3", "Array([ 3., nan], dtype=float32)"),
+    "minimum": ("jnp.array([1, 5]), 3", "Array([1, 3], dtype=int32)"),
+    "divide": ("jnp.array([1, 0, -1]), 0", "Array([ inf,  nan, -inf], dtype=float32)"),
+    "bitwise_and": ("jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"),
+    "bitwise_or": ("jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"),
+    "bitwise_xor": ("jnp.array([12, 5]), 10", "Array([ 6, 15], dtype=int32)"),
+    "bitwise_not": ("jnp.array([0, 7])", "Array([-1, -8], dtype=int32)"),
+    "floor": ("jnp.array([-1.5, 1.5])", "Array([-2.,  1.], dtype=float32)"),
+    "ceil": ("jnp.array([-1.5, 0.5])", "Array([-1.,  1.], dtype=float32)"),
+    "equal": ("jnp.array([1.0, jnp.nan]), jnp.nan", "Array([False, False], dtype=bool)"),
+    "not_equal": ("jnp.array([1.0, jnp.nan]), jnp.nan", "Array([ True,  True], dtype=bool)"),
+    "less": ("jnp.array([1, 2, 3]), 2.5", "Array([ True,  True, False], dtype=bool)"),
+    "less_equal": ("jnp.array([1 + 2j, 1 + 3j]), 1 + 2j", "Array([ True, False], dtype=bool)"),
+    "greater": ("jnp.array([jnp.nan, jnp.inf]), 0", "Array([False,  True], dtype=bool)"),
+    "greater_equal": ("jnp.array([1, 2, 3]), 2", "Array([False,  True,  True], dtype=bool)"),
+    "logical_and": ("jnp.array([0.0, 2.0]), 3", "Array([False,  True], dtype=bool)"),
+    "logical_or": ("jnp.array([0, 2]), False", "Array([False,  True], dtype=bool)"),
+    "logical_xor": ("jnp.array([1, 0]), jnp.array([5, 5])", "Array([False,  True], dtype=bool)"),
+}
+_BROADCASTS = """
+
+Raises:
+    ShapeError: the shapes do not broadcast.
+"""
+
 
 def plain_ufunc(op: Any) -> Any:
     """The NumPy function that is all of the op's `eval` in single and double precision, or None."""
@@ -33,7 +85,7 @@ def plain_ufunc(op: Any) -> Any:
 def _inexact(name: str, op: str, doc: str) -> Unary:
     ufuncs: list[Any] = []
 
-    @named(name, doc + " Integers and booleans become float.")
+    @named(name, doc + " Integers and booleans become float.", *_EXAMPLES[name])
     def function(x: Any, /) -> Array:
         if type(x) is DeviceArray:
             if not ufuncs:
@@ -49,7 +101,7 @@ def _inexact(name: str, op: str, doc: str) -> Unary:
 
 
 def _inexact2(name: str, op: str, doc: str) -> Binary:
-    @named(name, doc + " Broadcasts; integers and booleans become float.")
+    @named(name, doc + " Broadcasts; integers and booleans become float." + _BROADCASTS, *_EXAMPLES[name])
     def function(x: Any, y: Any, /) -> Array:
         return getattr(ops, op)(*inexact_operands(name, x, y))
 
@@ -57,7 +109,7 @@ def _inexact2(name: str, op: str, doc: str) -> Binary:
 
 
 def _plain(name: str, op: str, doc: str) -> Unary:
-    @named(name, doc + " Keeps the dtype.")
+    @named(name, doc + " Keeps the dtype.", *_EXAMPLES[name])
     def function(x: Any, /) -> Array:
         return getattr(ops, op)(value(x, name))
 
@@ -65,7 +117,7 @@ def _plain(name: str, op: str, doc: str) -> Unary:
 
 
 def _plain2(name: str, op: str, doc: str, ufunc: Any = None) -> Binary:
-    @named(name, doc + " Broadcasts and promotes.")
+    @named(name, doc + " Broadcasts and promotes." + _BROADCASTS, *_EXAMPLES[name])
     def function(x: Any, y: Any, /) -> Array:
         if ufunc is not None and type(x) is DeviceArray:
             out = eager.binary(x, y, ufunc, eager.NUMBERS, False)
@@ -133,31 +185,51 @@ maximum = _ufunc(None)(_plain2("maximum", "max", "The larger of x and y; nan if 
 minimum = _ufunc(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
 divide = _inexact2("divide", "div", "x / y, always inexact.")
 true_divide = divide
-bitwise_and = _ufunc(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit."))
-bitwise_or = _ufunc(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit."))
-bitwise_xor = _ufunc(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit."))
-bitwise_not = _plain("bitwise_not", "not_", "~x, bit by bit.")
+bitwise_and = _ufunc(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans."))
+bitwise_or = _ufunc(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans."))
+bitwise_xor = _ufunc(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans."))
+bitwise_not = _plain("bitwise_not", "not_", "~x, bit by bit, of integers or booleans.")
 bitwise_invert = invert = bitwise_not
 
 
 def positive(x: Any, /) -> Array:
-    """x itself."""
+    """x itself, of any numeric dtype.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.positive(jnp.array([-1, 2], jnp.int8))
+    Array([-1,  2], dtype=int8)
+    """
     return value(x, "positive")
 
 
 def square(x: Any, /) -> Array:
-    """x * x. Keeps the dtype."""
+    """x * x. Keeps the dtype.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.square(jnp.array([12, 20], jnp.uint8))
+    Array([144, 144], dtype=uint8)
+    """
     v = value(x, "square")
     return ops.mul(v, v) if v.dtype == dtypes.bool_ else ops.square(v)
 
 
 def sign(x: Any, /) -> Array:
-    """-1, 0 or 1; x / |x| for complex x."""
+    """-1, 0 or 1 in the dtype of x; nan for nan, x / abs(x) for complex x.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.sign(jnp.array([-2.5, 0.0, jnp.nan]))
+    Array([-1.,  0., nan], dtype=float32)
+    """
     return ops.sign(value(x, "sign"))
 
 
 def absolute(x: Any, /) -> Array:
-    """|x|; real for complex x. Unsigned integers and booleans are themselves."""
+    """The absolute value. Real for complex x; unsigned integers and booleans are themselves.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.absolute(jnp.array([3 + 4j, -1]))
+    Array([5., 1.], dtype=float32)
+    """
     v = value(x, "absolute")
     return v if v.dtype == dtypes.bool_ or v.dtype in dtypes.UNSIGNED else ops.abs(v)
 
@@ -166,12 +238,17 @@ abs = absolute
 
 
 def fabs(x: Any, /) -> Array:
-    """|x| as a float."""
+    """The absolute value as a float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fabs(jnp.array([-1, 2]))
+    Array([1., 2.], dtype=float32)
+    """
     return ops.abs(*promote_inexact("fabs", x))
 
 
 def _rounding(name: str, op: str, doc: str) -> Unary:
-    @named(name, doc + " Integers and booleans are themselves.")
+    @named(name, doc + " Integers and booleans are themselves.", *_EXAMPLES[name])
     def function(x: Any, /) -> Array:
         v = value(x, name)
         if v.dtype in dtypes.BITS:
@@ -186,7 +263,12 @@ ceil = _rounding("ceil", "ceil", "The smallest integer not below x.")
 
 
 def trunc(x: Any, /) -> Array:
-    """x without its fraction. Integers and booleans are themselves."""
+    """x without its fraction. Integers and booleans are themselves.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.trunc(jnp.array([-1.7, 1.7]))
+    Array([-1.,  1.], dtype=float32)
+    """
     from nxjax.numpy.selection import where
 
     v = value(x, "trunc")
@@ -199,7 +281,7 @@ def trunc(x: Any, /) -> Array:
 
 
 def _comparison(name: str, op: str, doc: str) -> Binary:
-    @named(name, doc + " Broadcasts and promotes; the result is boolean.")
+    @named(name, doc + " Broadcasts and promotes; the result is boolean." + _BROADCASTS, *_EXAMPLES[name])
     def function(x: Any, y: Any, /) -> Array:
         return getattr(ops, op)(*operands(name, x, y))
 
@@ -211,7 +293,9 @@ not_equal = _comparison("not_equal", "ne", "x != y.")
 
 
 def _ordering(name: str, op: str, doc: str) -> Binary:
-    @named(name, doc + " Complex numbers are ordered by real part, then imaginary part.")
+    @named(
+        name, doc + " Complex numbers are ordered by real part, then imaginary part." + _BROADCASTS, *_EXAMPLES[name]
+    )
     def function(x: Any, y: Any, /) -> Array:
         a, b = operands(name, x, y)
         if a.dtype not in dtypes.COMPLEX:
@@ -237,7 +321,7 @@ def boolean(x: Any, where: str) -> Array:
 
 
 def _logical(name: str, op: str, doc: str) -> Binary:
-    @named(name, doc + " Numbers count as true unless zero.")
+    @named(name, doc + " Numbers count as true unless zero." + _BROADCASTS, *_EXAMPLES[name])
     def function(x: Any, y: Any, /) -> Array:
         return getattr(ops, op)(*operands(name, boolean(x, name), boolean(y, name)))
 
@@ -250,5 +334,10 @@ logical_xor = _ufunc(False)(_logical("logical_xor", "xor", "Either x or y."))
 
 
 def logical_not(x: Any, /) -> Array:
-    """not x."""
+    """Whether x is zero, as booleans.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.logical_not(jnp.array([0.0, -2.0, jnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
     return ops.not_(boolean(x, "logical_not"))

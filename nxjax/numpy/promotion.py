@@ -269,7 +269,7 @@ def named(name: str, doc: str, args: str = "", shown: str = "") -> Callable[[Any
     def mark(function: Any) -> Any:
         function.__name__ = function.__qualname__ = name
         example = f"\n\n>>> import nxjax.numpy as jnp\n>>> jnp.{name}({args})\n{shown}\n"
-        function.__doc__ = doc + example if shown else doc
+        function.__doc__ = doc.rstrip() + example if shown else doc
         return function
 
     return mark
