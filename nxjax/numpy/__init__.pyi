@@ -121,13 +121,13 @@ def acosh(x: ArrayLike, /) -> Array:
 def all(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
     """Whether all elements over ``axis`` are true."""
 def allclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
-    """Whether `isclose` holds everywhere."""
+    """Whether `isclose` holds everywhere, as a 0-d boolean array."""
 def amax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """The largest element over ``axis``; nan if there is one."""
 def amin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """The smallest element over ``axis``; nan if there is one."""
 def angle(z: Any, deg: builtins.bool = False) -> Array:
-    """The argument of a complex number."""
+    """The argument of a complex number, from -pi to pi, or in degrees with ``deg``."""
 def any(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
     """Whether any element over ``axis`` is true."""
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
@@ -163,13 +163,13 @@ def argsort(a: ArrayLike, axis: int | Sequence[int] | None = -1, *, kind: Any = 
 def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Indices of nonzero elements, one row per element."""
 def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """Rounded to ``decimals`` places, halves to even."""
+    """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
 def array(object: Any, dtype: DTypeLike | None = None, copy: builtins.bool = True, order: str | None = None, ndmin: int = 0, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of what ``object`` holds: a number, a nested list, a NumPy array or anything with ``__array__``."""
 def array_equal(a1: Any, a2: Any, equal_nan: builtins.bool = False) -> Array:
-    """Same shape and same elements."""
+    """Whether both have the same shape and the same elements, as a 0-d boolean array."""
 def array_equiv(a1: Any, a2: Any) -> Array:
-    """Same elements after broadcasting."""
+    """Whether both have the same elements after broadcasting; false where they do not broadcast."""
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
 def asarray(a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: builtins.bool | None = None, device: Any = None, out_sharding: Any = None) -> Array:
@@ -206,11 +206,11 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 def bitwise_invert(x: ArrayLike, /) -> Array:
     """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def bitwise_left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x * 2**y by moving bits."""
+    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes."""
 def bitwise_not(x: ArrayLike, /) -> Array:
     """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def bitwise_right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x divided by 2**y, rounded down, by moving bits; the sign stays."""
+    """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
 def blackman(M: int) -> Array:
     """The Blackman window: three terms of cosines."""
 def block(arrays: Any) -> Array:
@@ -230,7 +230,7 @@ def ceil(x: ArrayLike, /) -> Array:
 def choose(a: Any, choices: Any, out: None = None, mode: str = 'raise') -> Array:
     """``choices[a[i]][i]`` for every i; all broadcast together."""
 def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a: ArrayLike | None = None, a_min: Any = None, a_max: Any = None) -> Array:
-    """``arr`` kept between ``min`` and ``max``, either of which may be None."""
+    """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote."""
 def column_stack(tup: Any) -> Array:
     """Vectors as columns, matrices as they are, side by side."""
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
@@ -240,15 +240,15 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
 def concatenate(arrays: Any, axis: Any = 0, dtype: DTypeLike | None = None) -> Array:
     """Arrays one after the other along ``axis``, in their common dtype or ``dtype``; None flattens them first."""
 def conj(x: ArrayLike, /) -> Array:
-    """The complex conjugate."""
+    """The complex conjugate; real x is itself."""
 def conjugate(x: ArrayLike, /) -> Array:
-    """The complex conjugate."""
+    """The complex conjugate; real x is itself."""
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = 'full', *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """The convolution of two vectors."""
 def copy(a: Any, order: str | None = None) -> Array:
     """A copy; arrays are immutable, so it may share memory."""
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """|x1| with the sign of x2."""
+    """|x1| with the sign of x2. Broadcasts; integers become float."""
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, dtype: DTypeLike | None = None) -> Array:
     """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = 'valid', *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
@@ -272,9 +272,9 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: builtins.bool = False) -> Array:
     """Running sum; ``include_initial`` puts a 0 before it."""
 def deg2rad(x: ArrayLike, /) -> Array:
-    """Degrees to radians."""
+    """Degrees to radians; integers become float."""
 def degrees(x: ArrayLike, /) -> Array:
-    """Radians to degrees."""
+    """Radians to degrees; integers become float."""
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: builtins.bool = False) -> Array:
     """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``; None flattens first."""
 def diag(v: ArrayLike, k: int = 0) -> Array:
@@ -294,7 +294,7 @@ def digitize(x: ArrayLike, bins: Any, right: builtins.bool = False, *, method: s
 def divide(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x / y, always inexact. Broadcasts; integers and booleans become float."""
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """``(x1 // x2, x1 % x2)``."""
+    """``(x1 // x2, x1 % x2)``. Broadcasts and promotes."""
 def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
     """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``."""
 def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
@@ -332,7 +332,7 @@ def fill_diagonal(a: ArrayLike, val: Any, wrap: builtins.bool = False, *, inplac
 def finfo(dtype: DTypeLike | None) -> np.finfo[Any]:
     """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ..."""
 def fix(x: ArrayLike, out: None = None) -> Array:
-    """Rounded toward zero."""
+    """Rounded toward zero, as `trunc`."""
 def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Indices of nonzero elements in the flattened array."""
 def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
@@ -342,19 +342,19 @@ def fliplr(m: ArrayLike) -> Array:
 def flipud(m: ArrayLike) -> Array:
     """Reversed along axis 0: rows from the last to the first."""
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x to the power y in float or complex arithmetic."""
+    """x to the power y in float or complex arithmetic, so that integers may have negative exponents. Broadcasts."""
 def floor(x: ArrayLike, /) -> Array:
     """The largest integer not above x. Integers and booleans are themselves."""
 def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The quotient rounded down."""
+    """The quotient rounded down, toward minus infinity. Broadcasts and keeps integers."""
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The larger of x1 and x2; the other one if one is nan."""
+    """The larger of x1 and x2; the other one if one is nan. Broadcasts and promotes."""
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The smaller of x1 and x2; the other one if one is nan."""
+    """The smaller of x1 and x2; the other one if one is nan. Broadcasts and promotes."""
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The remainder with the sign of x1."""
+    """The remainder with the sign of x1, as in C. Broadcasts and promotes."""
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
-    """Mantissa in [0.5, 1) and exponent: x = mantissa * 2**exponent."""
+    """Mantissa in [0.5, 1) and exponent (int32): x = mantissa * 2**exponent; zeros, nan and infinities have exponent 0."""
 def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = None) -> Array:
     """An array that another library made, through DLPack."""
 def frombuffer(buffer: Any, dtype: DTypeLike | None = ..., count: int = -1, offset: int = 0) -> Array:
@@ -374,7 +374,7 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | N
 def full_like(a: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """``fill_value`` in the shape and dtype of ``a``."""
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Greatest common divisor, by Euclid's algorithm."""
+    """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes."""
 def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
     """``num`` values from ``start`` to ``stop`` in equal ratios."""
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int | None = None) -> Any:
@@ -388,7 +388,7 @@ def hamming(M: int) -> Array:
 def hanning(M: int) -> Array:
     """The von Hann window: 0.5 - 0.5 cos."""
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """0 for negative x1, x2 for zero, 1 for positive."""
+    """0 for negative x1, x2 for zero, 1 for positive; nan for nan. Broadcasts; integers become float."""
 def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, Array]:
     """Counts (or sums of ``weights``) in each bin, and the edges."""
 def histogram2d(x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, Array, Array]:
@@ -402,15 +402,15 @@ def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
 def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Side by side: along axis 1, or 0 for vectors."""
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """sqrt(x1**2 + x2**2) without overflow."""
+    """sqrt(x1**2 + x2**2) without overflow. Broadcasts; integers become float."""
 def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind and order zero."""
+    """The modified Bessel function of the first kind and order zero (DLMF 10.25.2), even in x."""
 def identity(n: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """The n by n identity matrix."""
 def iinfo(dtype: DTypeLike | None) -> np.iinfo[Any]:
     """Limits of an integer dtype: ``min``, ``max``, ``bits``."""
 def imag(x: ArrayLike, /) -> Array:
-    """The imaginary part; zeros for real x."""
+    """The imaginary part; zeros of the dtype for real x."""
 def indices(dimensions: Any, dtype: DTypeLike | None = None, sparse: builtins.bool = False) -> Any:
     """The index along each axis of an array of this shape, stacked; or as an open grid."""
 def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
@@ -424,29 +424,29 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = F
 def invert(x: ArrayLike, /) -> Array:
     """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def isclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
-    """|a - b| <= atol + rtol * |b|, element by element."""
+    """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``."""
 def iscomplex(x: ArrayLike) -> Array:
-    """The imaginary part is not zero."""
+    """Whether the imaginary part is not zero, element by element."""
 def iscomplexobj(x: ArrayLike) -> builtins.bool:
-    """Whether the dtype is complex."""
+    """Whether the dtype is complex, whatever the values; a Python bool."""
 def isdtype(dtype: DTypeLike | None, kind: Any) -> builtins.bool:
     """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them."""
 def isfinite(x: ArrayLike, /) -> Array:
-    """Neither infinite nor nan."""
+    """Whether x is neither infinite nor nan; true of all integers."""
 def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: builtins.bool = False, invert: builtins.bool = False, *, method: str = 'auto') -> Array:
     """Whether each element is among ``test_elements``."""
 def isinf(x: ArrayLike, /) -> Array:
-    """Positive or negative infinity."""
+    """Whether x is positive or negative infinity; a complex number where either part is."""
 def isnan(x: ArrayLike, /) -> Array:
-    """Not a number."""
+    """Whether x is not a number; a complex number where either part is."""
 def isneginf(x: ArrayLike, /, out: None = None) -> Array:
-    """Negative infinity."""
+    """Whether x is negative infinity."""
 def isposinf(x: ArrayLike, /, out: None = None) -> Array:
-    """Positive infinity."""
+    """Whether x is positive infinity."""
 def isreal(x: ArrayLike) -> Array:
-    """The imaginary part is zero."""
+    """Whether the imaginary part is zero, element by element."""
 def isrealobj(x: ArrayLike) -> builtins.bool:
-    """Whether the dtype is not complex."""
+    """Whether the dtype is not complex; a Python bool."""
 def isscalar(element: Any) -> builtins.bool:
     """Whether ``element`` is a number or a 0-d array."""
 def issubdtype(arg1: Any, arg2: Any) -> builtins.bool:
@@ -460,11 +460,11 @@ def kaiser(M: int, beta: Any) -> Array:
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Kronecker product: a block of ``b`` for every element of ``a``."""
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Least common multiple."""
+    """Least common multiple; never negative, 0 where either is. Broadcasts and promotes."""
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 * 2**x2."""
+    """x1 * 2**x2, without overflow on the way. Broadcasts."""
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x * 2**y by moving bits."""
+    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes."""
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x < y. Complex numbers are ordered by real part, then imaginary part."""
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -483,15 +483,15 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
 def log(x: ArrayLike, /) -> Array:
     """Natural logarithm. Integers and booleans become float."""
 def log10(x: ArrayLike, /) -> Array:
-    """Logarithm to the base 10."""
+    """Logarithm to the base 10; integers and booleans become float."""
 def log1p(x: ArrayLike, /) -> Array:
     """log(1 + x), exact for small x. Integers and booleans become float."""
 def log2(x: ArrayLike, /) -> Array:
-    """Logarithm to the base 2."""
+    """Logarithm to the base 2; integers and booleans become float."""
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """log(exp(x1) + exp(x2)) without overflow."""
+    """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float."""
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """log2(2**x1 + 2**x2) without overflow."""
+    """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float."""
 def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero, as booleans."""
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, base: Any = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
@@ -515,13 +515,13 @@ def meshgrid(*xi: Any, copy: builtins.bool = True, sparse: builtins.bool = False
 def min(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """The smallest element over ``axis``; nan if there is one."""
 def mod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
+    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes."""
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
-    """The fraction and the whole part, both with the sign of x."""
+    """The fraction and the whole part, both with the sign of x; integers become float."""
 def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     """Axes ``source`` put at ``destination``; the others keep their order."""
 def nan_to_num(x: ArrayLike, copy: builtins.bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """nan and infinities replaced by finite numbers."""
+    """nan and infinities replaced by finite numbers: by default 0, the largest and the lowest of the dtype."""
 def nanargmax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool | None = None) -> Array:
     """As `argmax`, nan left out; -1 where nothing is left."""
 def nanargmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool | None = None) -> Array:
@@ -567,7 +567,7 @@ def ones_like(a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, devi
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Products of all pairs of elements of the flattened operands."""
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = 'big') -> Array:
-    """Eight booleans into each byte, zeros at the end."""
+    """Eight truths into each byte along ``axis`` (of the flattened array without one), zeros at the end."""
 def pad(array: Any, pad_width: Any, mode: Any = 'constant', **kwargs: Any) -> Array:
     """``array`` with ``pad_width`` elements before and after along every axis."""
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
@@ -617,19 +617,19 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
 def quantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
     """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two."""
 def rad2deg(x: ArrayLike, /) -> Array:
-    """Radians to degrees."""
+    """Radians to degrees; integers become float."""
 def radians(x: ArrayLike, /) -> Array:
-    """Degrees to radians."""
+    """Degrees to radians; integers become float."""
 def ravel(a: ArrayLike, order: str = 'C', *, out_sharding: Any = None) -> Array:
     """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = 'raise', order: str = 'C') -> Array:
-    """Flat indices of coordinates."""
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = 'raise', order: str = 'C', *, dtype: DTypeLike | None = None) -> Array:
+    """Flat indices of coordinates in an array of shape ``dims``, as ``dtype`` or the default integer."""
 def real(x: ArrayLike, /) -> Array:
-    """The real part."""
+    """The real part; real x is itself."""
 def reciprocal(x: ArrayLike, /) -> Array:
-    """1 / x."""
+    """1 / x; integers and booleans become float."""
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
+    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes."""
 def repeat(a: ArrayLike, repeats: Any, axis: int | Sequence[int] | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None) -> Array:
     """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``."""
 def reshape(a: ArrayLike, shape: int | Sequence[int], order: str = 'C', *, copy: builtins.bool | None = None, out_sharding: Any = None) -> Array:
@@ -639,7 +639,7 @@ def resize(a: ArrayLike, new_shape: Any) -> Array:
 def result_type(*args: Any) -> np.dtype[Any]:
     """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
 def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x divided by 2**y, rounded down, by moving bits; the sign stays."""
+    """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
 def rint(x: ArrayLike, /) -> Array:
     """Rounded to an integer, halves to even; integers become float."""
 def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
@@ -651,7 +651,7 @@ def roots(p: ArrayLike, *, strip_zeros: builtins.bool = True) -> Array:
 def rot90(m: ArrayLike, k: int = 1, axes: Any = ...) -> Array:
     """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second."""
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """Rounded to ``decimals`` places, halves to even."""
+    """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
 def save(file: Any, arr: Any, allow_pickle: builtins.bool = True) -> None:
     """Write one array in NumPy's ``.npy`` format."""
 def savez(file: Any, *args: Any, **kwds: Any) -> None:
@@ -673,7 +673,7 @@ def signbit(x: ArrayLike, /) -> Array:
 def sin(x: ArrayLike, /) -> Array:
     """Sine of x, in radians. Integers and booleans become float."""
 def sinc(x: ArrayLike, /) -> Array:
-    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there."""
+    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there; integers become float."""
 def sinh(x: ArrayLike, /) -> Array:
     """Hyperbolic sine. Integers and booleans become float."""
 def size(a: Any, axis: Any = None) -> int:
@@ -683,7 +683,7 @@ def sort(a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable
 def sort_complex(a: ArrayLike) -> Array:
     """Sorted by real part, then imaginary part, as complex numbers."""
 def spacing(x: ArrayLike, /) -> Array:
-    """The distance to the next float away from zero."""
+    """The distance to the next float away from zero, negative for negative x."""
 def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Parts of equal size along ``axis``, or cut at the given indices."""
 def sqrt(x: ArrayLike, /) -> Array:
@@ -702,7 +702,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two axes exchanged."""
 def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str | None = None, unique_indices: builtins.bool = False, indices_are_sorted: builtins.bool = False, fill_value: ArrayLike | None = None) -> Array:
     """The slices of ``a`` at ``indices`` along ``axis``; indices out of range give nan (``mode=\"fill\"``)."""
-def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: Any = None, fill_value: ArrayLike | None = None, *, wrap_negative_indices: builtins.bool = True) -> Array:
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: Any = None, fill_value: ArrayLike | None = None, *, wrap_negative_indices: builtins.bool | None = None) -> Array:
     """``arr`` with, along ``axis``, the entries that ``indices`` names; the other axes broadcast together."""
 def tan(x: ArrayLike, /) -> Array:
     """Tangent of x, in radians. Integers and booleans become float."""
@@ -754,7 +754,7 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: Arra
 def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Distinct elements."""
 def unpackbits(a: ArrayLike, axis: int | None = None, count: Any = None, bitorder: str = 'big') -> Array:
-    """Each byte into its eight bits."""
+    """Each byte into its eight bits along ``axis``, as uint8 zeros and ones; the first ``count`` of them."""
 def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:
     """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array."""
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:

@@ -132,7 +132,14 @@ def _checked(core: Callable[..., Any], outputs: list[tuple[str, ...]], sizes: di
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
-    """``func1d`` of every row along ``axis``; what it gives replaces that axis."""
+    """``func1d`` of every row along ``axis``; what it gives replaces that axis. It is traced once, by `vmap`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.apply_along_axis(lambda row: row[-1] - row[0], 1, jnp.array([[1, 3], [10, 40]]))
+    Array([ 2, 30], dtype=int32)
+    >>> jnp.apply_along_axis(jnp.diag, 0, jnp.ones((2, 3))).shape
+    (2, 2, 3)
+    """
     from nxjax.trace import tree
     from nxjax.transforms.vmap import vmap
 
@@ -153,7 +160,15 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
-    """``func(x, axis)`` for one axis after the other, the axis kept with size 1."""
+    """``func(x, axis)`` for one axis after the other, the axis kept with size 1.
+
+    Raises:
+        ShapeError: the function neither keeps nor drops the axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 3, 4)), [0, 2]).tolist()
+    [[[8.0], [8.0], [8.0]]]
+    """
     x = value(a, "apply_over_axes")
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         y = func(x, axis)
@@ -166,7 +181,19 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Any:
-    """A ufunc made of a traceable Python function of scalars."""
+    """A ufunc made of a traceable Python function of scalars.
+
+    Args:
+        func: traceable function of ``nin`` scalars that gives ``nout`` of them.
+        identity: the value that changes nothing, for `reduce` of nothing.
+
+    >>> import nxjax.numpy as jnp
+    >>> larger = jnp.frompyfunc(lambda x, y: jnp.where(x > y, x, y), 2, 1)
+    >>> larger(jnp.array([1, 5]), 3)
+    Array([3, 5], dtype=int32)
+    >>> larger.reduce(jnp.array([1, 5, 2]))
+    Array(5, dtype=int32)
+    """
     from nxjax.numpy.ufuncs import ufunc
 
     return ufunc(func, nin, nout, identity=identity)

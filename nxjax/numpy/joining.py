@@ -35,7 +35,19 @@ def _typed(where: str, arrays: Sequence[Any], dtype: Any) -> list[Array]:
 
 
 def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
-    """Arrays one after the other along ``axis``; None flattens them first."""
+    """Arrays one after the other along ``axis``, in their common dtype or ``dtype``; None flattens them first.
+
+    Raises:
+        ShapeError: ranks differ, or sizes on the other axes; or there are no axes.
+        ValueError: no array.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.concatenate([jnp.array([1, 2]), jnp.array([0.5])])
+    Array([1. , 2. , 0.5], dtype=float32)
+    >>> jnp.concatenate([jnp.array([[1], [2]]), jnp.array([[3], [4]])], axis=1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     if isinstance(arrays, (Array, np.ndarray)) and np.ndim(arrays) >= 2 and axis == 0 and dtype is None:
         x = value(arrays, "concatenate")
         return ops.reshape(x, shape=(x.shape[0] * x.shape[1], *x.shape[2:]))
@@ -56,12 +68,29 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
 
 
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along ``axis``."""
+    """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.concat([jnp.array([[1, 2]]), jnp.array([[3]])], axis=None)
+    Array([1, 2, 3], dtype=int32)
+    """
     return concatenate(arrays, axis)
 
 
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
-    """Arrays of one shape along a new ``axis``."""
+    """Arrays of one shape along a new ``axis``.
+
+    Raises:
+        ShapeError: shapes differ.
+        ValueError: no array.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])], axis=1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    >>> jnp.stack([jnp.int32(1), jnp.float32(2.5)])
+    Array([1. , 2.5], dtype=float32)
+    """
     no_out("stack", out)
     xs = _typed("stack", _items("stack", arrays), dtype)
     if any(x.shape != xs[0].shape for x in xs):
@@ -71,29 +100,67 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
 
 
 def vstack(tup: Any, dtype: Any = None) -> Array:
-    """Rows under each other."""
+    """Rows under each other: `concatenate` along axis 0, of vectors as rows.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.vstack([jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])])
+    Array([[1, 2],
+           [3, 4],
+           [5, 6]], dtype=int32)
+    """
     return concatenate([atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
 
 
 def hstack(tup: Any, dtype: Any = None) -> Array:
-    """Side by side: along axis 1, or 0 for vectors."""
+    """Side by side: along axis 1, or 0 for vectors.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.hstack([jnp.array([1, 2]), jnp.array([3])])
+    Array([1, 2, 3], dtype=int32)
+    >>> jnp.hstack([jnp.array([[1], [2]]), jnp.array([[3], [4]])])
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     xs = [atleast_1d(x) for x in _items("hstack", tup)]
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
 
 
 def dstack(tup: Any, dtype: Any = None) -> Array:
-    """Behind each other: along axis 2."""
+    """Behind each other: along axis 2.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.dstack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[[1, 3],
+            [2, 4]]], dtype=int32)
+    """
     return concatenate([atleast_3d(x) for x in _items("dstack", tup)], 2, dtype)
 
 
 def column_stack(tup: Any) -> Array:
-    """Vectors as columns, matrices as they are, side by side."""
+    """Vectors as columns, matrices as they are, side by side.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])])
+    Array([[1, 3, 4],
+           [2, 5, 6]], dtype=int32)
+    """
     xs = [value(x, "column_stack") for x in _items("column_stack", tup)]
     return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
 
 
 def block(arrays: Any) -> Array:
-    """An array from nested lists of blocks; the innermost lists join along the last axis."""
+    """An array from nested lists of blocks; the innermost lists join along the last axis.
+
+    Raises:
+        ValueError: tuples, empty lists, or lists nested to different depths.
+        ShapeError: neighbours do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.block([[jnp.eye(2), jnp.zeros((2, 1))], [jnp.ones((1, 3))]])
+    Array([[1., 0., 0.],
+           [0., 1., 0.],
+           [1., 1., 1.]], dtype=float32)
+    """
     return _block(arrays)[0]
 
 
@@ -133,39 +200,95 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Parts of equal size along ``axis``, or cut at the given indices."""
+    """Parts of equal size along ``axis``, or cut at the given indices.
+
+    Raises:
+        ValueError: the axis does not divide into that many equal parts.
+        ParameterError: less than one part.
+        ConcretizationTypeError: traced indices.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.split(jnp.arange(4), 2)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
+    >>> jnp.split(jnp.arange(4), [1, 3])
+    [Array([0], dtype=int32), Array([1, 2], dtype=int32), Array([3], dtype=int32)]
+    """
     return _split("split", ary, indices_or_sections, axis, False)
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """As `split`, but the sizes may differ by one."""
+    """As `split`, but the sizes may differ by one: the first parts are the larger ones.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array_split(jnp.arange(5), 3)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4], dtype=int32)]
+    """
     return _split("array_split", ary, indices_or_sections, axis, True)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 0."""
+    """Parts along axis 0, as `split`.
+
+    >>> import nxjax.numpy as jnp
+    >>> [x.shape for x in jnp.vsplit(jnp.zeros((4, 3)), 2)]
+    [(2, 3), (2, 3)]
+    """
     return split(ary, indices_or_sections, 0)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 1, or 0 for vectors."""
+    """Parts along axis 1, or 0 for vectors, as `split`.
+
+    >>> import nxjax.numpy as jnp
+    >>> [x.shape for x in jnp.hsplit(jnp.zeros((4, 3)), [1])]
+    [(4, 1), (4, 2)]
+    """
     return split(ary, indices_or_sections, 0 if np.ndim(ary) == 1 else 1)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 2."""
+    """Parts along axis 2, as `split`.
+
+    >>> import nxjax.numpy as jnp
+    >>> [x.shape for x in jnp.dsplit(jnp.zeros((4, 3, 2)), 2)]
+    [(4, 3, 1), (4, 3, 1)]
+    """
     return split(ary, indices_or_sections, 2)
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """``values`` after ``arr`` along ``axis``; None flattens both."""
+    """``values`` after ``arr`` along ``axis``, as a new array; None flattens both.
+
+    Raises:
+        ShapeError: with an axis, ranks or the other sizes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.append(jnp.array([[1, 2]]), 3)
+    Array([1, 2, 3], dtype=int32)
+    >>> jnp.append(jnp.array([[1, 2]]), jnp.array([[3, 4]]), axis=0)
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     if axis is None:
         return concatenate([ravel(arr), ravel(values)])
     return concatenate([arr, values], axis)
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
-    """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``."""
+    """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``; None flattens first.
+
+    Raises:
+        IndexError: an index out of range.
+        ShapeError: a mask of another length.
+        ConcretizationTypeError: ``obj`` is traced.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.delete(jnp.arange(5), jnp.array([0, -1]))
+    Array([1, 2, 3], dtype=int32)
+    >>> jnp.delete(jnp.array([[1, 2], [3, 4]]), 1, axis=1)
+    Array([[1],
+           [3]], dtype=int32)
+    """
     x = value(arr, "delete")
     if axis is None:
         x, axis = ravel(x), 0
@@ -191,7 +314,20 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """``values`` put before the entries ``obj`` along ``axis``."""
+    """``values`` put before the entries ``obj`` along ``axis``, in the dtype of ``arr``; None flattens first.
+
+    Raises:
+        IndexError: an index out of range.
+        ShapeError: the values do not broadcast to the rest of ``arr``.
+        ConcretizationTypeError: ``obj`` is traced.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.insert(jnp.array([1, 2, 3]), 1, 9)
+    Array([1, 9, 2, 3], dtype=int32)
+    >>> jnp.insert(jnp.array([[1, 2], [3, 4]]), 2, 0, axis=1)
+    Array([[1, 2, 0],
+           [3, 4, 0]], dtype=int32)
+    """
     x = value(arr, "insert")
     v = convert(value(values, "insert"), x.dtype)
     if axis is None:
@@ -236,7 +372,17 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
-    """Without leading (``f``) and trailing (``b``) zeros."""
+    """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes.
+
+    Raises:
+        ConcretizationTypeError: ``filt`` is traced, for its values decide the length.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.trim_zeros(jnp.array([0, 0, 1, 0, 2, 0]))
+    Array([1, 0, 2], dtype=int32)
+    >>> jnp.trim_zeros(jnp.array([0, 0, 1, 0, 2, 0]), "b")
+    Array([0, 0, 1, 0, 2], dtype=int32)
+    """
     x = value(filt, "trim_zeros")
     nonzero = np.argwhere(concrete("trim_zeros", x) != 0)
     axes = range(x.ndim) if axis is None else [as_axis("trim_zeros", a, x.ndim) for a in np.atleast_1d(axis)]
@@ -248,7 +394,12 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """Differences of neighbours in the flattened array, with values put before and after."""
+    """Differences of neighbours in the flattened array, with values put before and after.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_end=0)
+    Array([3, 5, 0], dtype=int32)
+    """
     x = ravel(ary)
     parts = [ops.sub(x[1:], x[:-1])] if x.size else [x]
     if to_begin is not None:

@@ -40,22 +40,22 @@ def inv(a: ArrayLike) -> Array:
     """The inverse of square matrices."""
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
     """The x of least norm that minimizes |a x - b|; residuals, rank and singular values of ``a``."""
-def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
+def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = 'fro') -> Array:
     """A norm of matrices in the last two axes."""
 def matrix_power(a: ArrayLike, n: int) -> Array:
     """``a`` times itself ``n`` times, by squaring; negative powers by the inverse."""
-def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Array:
-    """The number of singular values above ``rtol`` times the largest (or above ``tol``)."""
+def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
+    """The number of singular values above ``rtol`` times the largest, or above ``tol``: only one may be given."""
 def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two axes swapped."""
 def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
     """The product of several matrices, in the cheapest order; the first and last may be vectors."""
 def norm(x: ArrayLike, ord: Any = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default."""
-def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
-    """Products of all pairs of elements of the flattened operands."""
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Products of all pairs of elements of two vectors."""
 def pinv(a: ArrayLike, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero."""
 def qr(a: ArrayLike, mode: str = 'reduced') -> Any:
@@ -68,7 +68,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
     """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a."""
 def svdvals(x: ArrayLike, /) -> Array:
     """Singular values in falling order."""
-def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
+def tensordot(x1: ArrayLike, x2: ArrayLike, /, *, axes: Any = 2, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
     """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
 def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """The inverse in the sense of `tensordot(x, y, ind)`."""

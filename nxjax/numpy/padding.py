@@ -63,6 +63,17 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
         pad_width: a number, a pair, one pair per axis, or a dict from axis to number or pair.
         mode: constant, edge, linear_ramp, maximum, mean, median, minimum, reflect, symmetric, wrap, empty, or a
             function ``f(row, widths, axis, kwargs)`` giving the finished row.
+
+    Raises:
+        ValueError: widths or options that do not fit the mode, a negative width but in ``constant``, or an empty axis.
+        TypeError: a width that is no integer.
+        NotImplementedError: another mode.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.pad(jnp.array([1, 2, 3]), (1, 2), mode="reflect")
+    Array([2, 1, 2, 3, 2, 1], dtype=int32)
+    >>> jnp.pad(jnp.array([1, 2, 3]), (-1, 1), constant_values=9)
+    Array([2, 3, 9], dtype=int32)
     """
     x = value(array, "pad")
     if isinstance(pad_width, dict):

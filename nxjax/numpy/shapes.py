@@ -17,6 +17,7 @@ from nxjax.numpy.promotion import (
     broadcast_to_shape,
     concrete,
     convert,
+    named,
     static_int,
     value,
 )
@@ -27,23 +28,46 @@ from nxjax.trace.types import Shape
 
 
 def shape(a: Any) -> Shape:
-    """The sizes along all axes."""
+    """The sizes along all axes, as a tuple of ints; known while tracing too.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.shape(jnp.zeros((2, 0))), jnp.shape(5)
+    ((2, 0), ())
+    """
     return tuple(a.shape) if hasattr(a, "shape") else value(a, "shape").shape
 
 
 def ndim(a: Any) -> int:
-    """The number of axes."""
+    """The number of axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ndim(jnp.zeros((2, 0))), jnp.ndim(5)
+    (2, 0)
+    """
     return len(shape(a))
 
 
 def size(a: Any, axis: Any = None) -> int:
-    """The number of elements, or the size along ``axis`` or axes."""
+    """The number of elements, or the size along ``axis`` or axes.
+
+    Raises:
+        AxisError: ``axis`` is none of ``a``'s, or is named twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1)
+    (6, 3)
+    """
     sizes = shape(a)
     return math.prod(sizes[i] for i in as_axes("size", axis, len(sizes)))
 
 
 def iterable(y: Any) -> bool:
-    """Whether ``iter(y)`` works."""
+    """Whether ``iter(y)`` works.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.iterable([1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2)
+    (True, True, False)
+    """
     try:
         iter(y)
     except TypeError:
@@ -52,7 +76,23 @@ def iterable(y: Any) -> bool:
 
 
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
-    """The same elements in another shape; one size may be -1. ``order="F"`` counts columns first."""
+    """The same elements in another shape; one size may be -1. ``order="F"`` counts columns first.
+
+    Raises:
+        ShapeError: the sizes do not multiply to the number of elements, or more than one is -1.
+        ValueError: another ``order``.
+        ConcretizationTypeError: a traced size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.reshape(jnp.arange(6), (3, -1))
+    Array([[0, 1],
+           [2, 3],
+           [4, 5]], dtype=int32)
+    >>> jnp.reshape(jnp.arange(6), (3, 2), order="F")
+    Array([[0, 3],
+           [1, 4],
+           [2, 5]], dtype=int32)
+    """
     x = value(a, "reshape")
     if order not in ("C", "F"):
         raise ValueError(f"reshape: Unexpected value for 'order' argument: {order}.")
@@ -89,14 +129,33 @@ def _resolved(x: Array, shape: Any) -> Shape:
 
 
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """One-dimensional."""
+    """One-dimensional: rows one after the other, or columns with ``order="F"``.
+
+    Raises:
+        NotImplementedError: ``order="K"``, since arrays have no other order in memory.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ravel(jnp.array([[1, 2], [3, 4]]), order="F")
+    Array([1, 3, 2, 4], dtype=int32)
+    """
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
     return reshape(a, -1 if size(a) else (0,), order)
 
 
 def transpose(a: Any, axes: Any = None) -> Array:
-    """Axes in the order ``axes``; reversed by default."""
+    """Axes in the order ``axes``; reversed by default.
+
+    Raises:
+        AxisError: an axis that ``a`` does not have.
+        ParameterError: not every axis once.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.transpose(jnp.zeros((2, 3, 4))).shape
+    (4, 3, 2)
+    >>> jnp.transpose(jnp.zeros((2, 3, 4)), (0, -1, 1)).shape
+    (2, 4, 3)
+    """
     x = value(a, "transpose")
     if axes is None:
         order = tuple(range(x.ndim - 1, -1, -1))
@@ -108,12 +167,25 @@ def transpose(a: Any, axes: Any = None) -> Array:
 
 
 def permute_dims(a: Any, /, axes: Any) -> Array:
-    """Axes in the order ``axes``."""
+    """Axes in the order ``axes``; `transpose` of the Array API, which always names them.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.permute_dims(jnp.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     return transpose(a, axes)
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two axes swapped."""
+    """The last two axes swapped.
+
+    Raises:
+        ShapeError: fewer than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.matrix_transpose(jnp.zeros((5, 2, 3))).shape
+    (5, 3, 2)
+    """
     v = value(x, "matrix_transpose")
     if v.ndim < 2:
         raise ShapeError("matrix_transpose: x must be at least two-dimensional", got=v.type)
@@ -121,7 +193,15 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    """Two axes exchanged."""
+    """Two axes exchanged.
+
+    Raises:
+        AxisError: an axis that ``a`` does not have.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, -1).shape
+    (4, 3, 2)
+    """
     x = value(a, "swapaxes")
     i, j = as_axis("swapaxes", axis1, x.ndim), as_axis("swapaxes", axis2, x.ndim)
     order = list(range(x.ndim))
@@ -130,7 +210,18 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
-    """Axes ``source`` put at ``destination``; the others keep their order."""
+    """Axes ``source`` put at ``destination``; the others keep their order.
+
+    Raises:
+        AxisError: an axis that ``a`` does not have, or one named twice.
+        ParameterError: ``source`` and ``destination`` differ in number.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), (0, 1), (-1, -2)).shape
+    (4, 3, 2)
+    """
     x = value(a, "moveaxis")
     src, dst = as_axes("moveaxis", source, x.ndim), as_axes("moveaxis", destination, x.ndim)
     if len(src) != len(dst):
@@ -142,7 +233,17 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
-    """Axis ``axis`` put before ``start``."""
+    """Axis ``axis`` put before ``start``; `moveaxis` says the same more clearly.
+
+    Raises:
+        AxisError: an axis that ``a`` does not have, or ``start`` beyond its axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 0, 3).shape
+    (3, 4, 2)
+    """
     n = ndim(a)
     i = as_axis("rollaxis", axis, n)
     if not -n <= start <= n:
@@ -152,7 +253,15 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 
 def expand_dims(a: Any, axis: Any) -> Array:
-    """New axes of size 1 at these positions of the result."""
+    """New axes of size 1 at these positions of the result.
+
+    Raises:
+        AxisError: a position beyond the axes of the result, or one named twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.expand_dims(jnp.zeros((2, 3)), (0, -1)).shape
+    (1, 2, 3, 1)
+    """
     x = value(a, "expand_dims")
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     new = as_axes("expand_dims", axes, x.ndim + len(axes))
@@ -161,7 +270,18 @@ def expand_dims(a: Any, axis: Any) -> Array:
 
 
 def squeeze(a: Any, axis: Any = None) -> Array:
-    """Without axes of size 1: all of them, or those named."""
+    """Without axes of size 1: all of them, or those named.
+
+    Raises:
+        ShapeError: an axis that is named is not of size 1.
+        AxisError: an axis that ``a`` does not have.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
+    (3,)
+    >>> jnp.squeeze(jnp.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
     x = value(a, "squeeze")
     axes = tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else as_axes("squeeze", axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
@@ -173,12 +293,29 @@ def squeeze(a: Any, axis: Any = None) -> Array:
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
-    """The shape that operands of these shapes are repeated into."""
+    """The shape that operands of these shapes are repeated into.
+
+    Raises:
+        ShapeError: sizes on one axis differ, and none of them is 1.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.broadcast_shapes((5, 1), (3,), ())
+    (5, 3)
+    """
     return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
 
 
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
-    """``array`` repeated into ``shape`` by the rules of broadcasting."""
+    """``array`` repeated into ``shape`` by the rules of broadcasting.
+
+    Raises:
+        ShapeError: a size is neither 1 nor the one asked for.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.broadcast_to(jnp.array([1, 2]), (2, 2))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x = value(array, "broadcast_to")
     sizes = as_shape("broadcast_to", shape)
     fits = len(sizes) >= x.ndim and all(n in (1, m) for n, m in zip(x.shape, sizes[len(sizes) - x.ndim :], strict=True))
@@ -193,19 +330,30 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
 
 
 def broadcast_arrays(*args: Any) -> list[Array]:
-    """Operands repeated into their common shape; dtypes stay."""
+    """Operands repeated into their common shape; dtypes stay.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    >>> import nxjax.numpy as jnp
+    >>> rows, columns = jnp.broadcast_arrays(jnp.array([[1], [2]]), jnp.array([0.5, 1.5]))
+    >>> rows
+    Array([[1, 1],
+           [2, 2]], dtype=int32)
+    >>> columns.dtype, columns.shape
+    (dtype('float32'), (2, 2))
+    """
     xs = [value(x, "broadcast_arrays") for x in args]
     sizes = broadcast_shape("broadcast_arrays", *(x.shape for x in xs))
     return [broadcast_to_shape(x, sizes) for x in xs]
 
 
-def _atleast(name: str, rank: int) -> Any:
+def _atleast(name: str, rank: int, args: str, shown: str) -> Any:
+    @named(name, f"Arrays with at least {rank} axes; one array gives an array, several a list.", args, shown)
     def function(*arys: Any) -> Any:
         out = [_padded(value(a, name), rank) for a in arys]
         return out[0] if len(out) == 1 else out
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Arrays with at least {rank} axes; one array gives an array, several a list."
     return function
 
 
@@ -217,31 +365,75 @@ def _padded(x: Array, rank: int) -> Array:
     return ops.reshape(x, shape=(1,) * (rank - x.ndim) + x.shape)
 
 
-atleast_1d, atleast_2d, atleast_3d = _atleast("atleast_1d", 1), _atleast("atleast_2d", 2), _atleast("atleast_3d", 3)
+atleast_1d = _atleast("atleast_1d", 1, "5.0", "Array([5.], dtype=float32, weak_type=True)")
+atleast_2d = _atleast("atleast_2d", 2, "jnp.arange(3)", "Array([[0, 1, 2]], dtype=int32)")
+atleast_3d = _atleast("atleast_3d", 3, "jnp.array([1, 2])", "Array([[[1],\n        [2]]], dtype=int32)")
 
 
 # --- order along axes ---
 
 
 def flip(m: Any, axis: Any = None) -> Array:
-    """Reversed along ``axis``, axes, or all."""
+    """Reversed along ``axis``, axes, or all.
+
+    Raises:
+        AxisError: an axis that ``m`` does not have, or one named twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]))
+    Array([[4, 3],
+           [2, 1]], dtype=int32)
+    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([[3, 4],
+           [1, 2]], dtype=int32)
+    """
     x = value(m, "flip")
     axes = as_axes("flip", axis, x.ndim)
     return ops.rev(x, dimensions=axes) if axes else x
 
 
 def fliplr(m: Any) -> Array:
-    """Reversed along axis 1."""
+    """Reversed along axis 1: columns from right to left.
+
+    Raises:
+        AxisError: fewer than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fliplr(jnp.array([[1, 2], [3, 4]]))
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     return flip(m, 1)
 
 
 def flipud(m: Any) -> Array:
-    """Reversed along axis 0."""
+    """Reversed along axis 0: rows from the last to the first.
+
+    Raises:
+        AxisError: no axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.flipud(jnp.array([[1, 2], [3, 4]]))
+    Array([[3, 4],
+           [1, 2]], dtype=int32)
+    """
     return flip(m, 0)
 
 
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
-    """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second."""
+    """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second.
+
+    Raises:
+        AxisError: an axis that ``m`` does not have, or one axis twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int32)
+    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]), k=-1)
+    Array([[3, 1],
+           [4, 2]], dtype=int32)
+    """
     x = value(m, "rot90")
     i, j = as_axes("rot90", tuple(axes), x.ndim)
     turns = static_int("rot90", k) % 4
@@ -253,7 +445,21 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """Elements moved along ``axis`` by ``shift``, around the end; without an axis, in row-major order."""
+    """Elements moved along ``axis`` by ``shift``, around the end; without an axis, in row-major order.
+
+    ``shift`` may be traced, and a tuple for several axes; a negative one moves to the front.
+
+    Raises:
+        AxisError: an axis that ``a`` does not have.
+        ShapeError: ``shift`` and ``axis`` differ in number.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.roll(jnp.arange(5), 2)
+    Array([3, 4, 0, 1, 2], dtype=int32)
+    >>> jnp.roll(jnp.array([[1, 2], [3, 4]]), -1, axis=1)
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     x = value(a, "roll")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
@@ -317,7 +523,18 @@ part = _part
 
 
 def tile(A: Any, reps: Any) -> Array:
-    """``A`` side by side, ``reps`` times along each axis."""
+    """``A`` side by side, ``reps`` times along each axis.
+
+    Raises:
+        ShapeError: a negative count.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.tile(jnp.array([1, 2]), 2)
+    Array([1, 2, 1, 2], dtype=int32)
+    >>> jnp.tile(jnp.array([1, 2]), (2, 1))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x = value(A, "tile")
     counts = as_shape("tile", reps)
     rank = max(len(counts), x.ndim)
@@ -333,7 +550,20 @@ def tile(A: Any, reps: Any) -> Array:
 def repeat(
     a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``."""
+    """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``.
+
+    Raises:
+        ShapeError: neither one count nor one per element.
+        ValueError: a negative count.
+        ConcretizationTypeError: traced counts, without ``total_repeat_length``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.repeat(jnp.array([7, 8, 9]), jnp.array([2, 0, 1]))
+    Array([7, 7, 9], dtype=int32)
+    >>> jnp.repeat(jnp.array([[1, 2]]), 2, axis=0)
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x = value(a, "repeat")
     if axis is None:
         x, axis = ravel(x), 0
@@ -383,7 +613,16 @@ def _repeated(x: Array, count: int, axis: int) -> Array:
 
 
 def resize(a: Any, new_shape: Any) -> Array:
-    """``new_shape`` filled with the elements of ``a`` in order, again and again."""
+    """``new_shape`` filled with the elements of ``a`` in order, again and again; zeros where ``a`` has none.
+
+    Raises:
+        ShapeError: a negative size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.resize(jnp.array([1, 2, 3]), (2, 4))
+    Array([[1, 2, 3, 1],
+           [2, 3, 1, 2]], dtype=int32)
+    """
     sizes = as_shape("resize", new_shape)
     x = ravel(a)
     total = math.prod(sizes)
@@ -395,7 +634,16 @@ def resize(a: Any, new_shape: Any) -> Array:
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices along ``axis``."""
+    """The slices along ``axis``, as a tuple: the inverse of `stack`.
+
+    Raises:
+        ShapeError: no axis.
+        AxisError: an axis that ``x`` does not have.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unstack(jnp.array([[1, 2], [3, 4]]), axis=1)
+    (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
+    """
     v = value(x, "unstack")
     if v.ndim == 0:
         raise ShapeError("unstack: needs an axis to take apart", got=v.type)

@@ -155,16 +155,16 @@ class ArrayMembers:
     def choose(self, choices: Any, out: None = None, mode: str = 'raise') -> Array:
         """``choices[a[i]][i]`` for every i; all broadcast together."""
     def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a: ArrayLike | None = None, a_min: Any = None, a_max: Any = None) -> Array:
-        """``arr`` kept between ``min`` and ``max``, either of which may be None."""
+        """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote."""
     @property
     def committed(self) -> bool:
         """Whether the array was put where it is, so that computations with it take place there."""
     def compress(self, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
         """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
     def conj(self) -> Array:
-        """The complex conjugate."""
+        """The complex conjugate; real x is itself."""
     def conjugate(self) -> Array:
-        """The complex conjugate."""
+        """The complex conjugate; real x is itself."""
     def copy(self) -> Array:
         """A copy."""
     def copy_to_host_async(self) -> None:
@@ -227,7 +227,7 @@ class ArrayMembers:
     def ptp(self, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False) -> Array:
         """Largest minus smallest."""
     def ravel(self, order: str = 'C', *, out_sharding: Any = None) -> Array:
-        """One-dimensional."""
+        """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
     @property
     def real(self) -> Array:
         """The real part."""
@@ -236,7 +236,7 @@ class ArrayMembers:
     def reshape(self, *args: int | Sequence[int], order: str = 'C', copy: bool | None = None, out_sharding: Any = None) -> Array:
         """The same elements in another shape: ``x.reshape(2, -1)`` or ``x.reshape((2, -1))``."""
     def round(self, decimals: int = 0, out: None = None) -> Array:
-        """Rounded to ``decimals`` places, halves to even."""
+        """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
     def searchsorted(self, v: ArrayLike, side: str = 'left', sorter: Any = None, *, method: str = 'scan') -> Array:
         """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements."""
     @property

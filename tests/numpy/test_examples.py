@@ -21,22 +21,10 @@ WITHOUT: dict[str, str] = {
         asarray astype copy empty empty_like eye frombuffer fromfile fromfunction fromiter full full_like
         geomspace identity linspace logspace ones ones_like tri vander zeros zeros_like
         """,
-    "powers": """
-        around divmod fix float_power floor_divide fmod hypot log10 log2 logaddexp logaddexp2 mod modf pow power
-        reciprocal remainder rint round
-        """,
-    "floats": """
-        allclose angle array_equal array_equiv clip conj conjugate copysign deg2rad degrees fmax fmin frexp
-        heaviside i0 imag isclose iscomplex iscomplexobj isfinite isinf isnan isneginf isposinf isreal isrealobj
-        isscalar ldexp nan_to_num rad2deg radians real signbit sinc spacing
-        """,
     "statistics": "corrcoef cov median nanmedian nanpercentile nanquantile percentile unwrap",
     "calculus": "bartlett blackman convolve correlate diff gradient hamming hanning interp kaiser trapezoid",
     "polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
     "ufuncs": "ufunc",
-    "integers": """
-        bitwise_count bitwise_left_shift bitwise_right_shift gcd lcm left_shift packbits right_shift unpackbits
-        """,
     "sorting": """
         argpartition argsort bincount digitize histogram histogram2d histogram_bin_edges histogramdd lexsort
         partition searchsorted sort sort_complex
