@@ -31,7 +31,12 @@ from nxjax.trace.dtypes import DType
 
 
 def isfinite(x: Any, /) -> Array:
-    """Neither infinite nor nan."""
+    """Whether x is neither infinite nor nan; true of all integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isfinite(jnp.array([1.0, jnp.inf, jnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
     v = value(x, "isfinite")
     if v.dtype in dtypes.FLOAT:
         return ops.is_finite(v)
@@ -41,13 +46,23 @@ def isfinite(x: Any, /) -> Array:
 
 
 def isnan(x: Any, /) -> Array:
-    """Not a number."""
+    """Whether x is not a number; a complex number where either part is.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isnan(jnp.array([1.0, jnp.inf, jnp.nan]))
+    Array([False, False,  True], dtype=bool)
+    """
     v = value(x, "isnan")
     return ops.ne(v, v) if v.dtype in dtypes.INEXACT else _constant(v, False)
 
 
 def isinf(x: Any, /) -> Array:
-    """Positive or negative infinity."""
+    """Whether x is positive or negative infinity; a complex number where either part is.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isinf(jnp.array([-jnp.inf, 1.0, jnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
     v = value(x, "isinf")
     if v.dtype in dtypes.COMPLEX:
         return ops.or_(isinf(ops.real(v)), isinf(ops.imag(v)))
@@ -62,12 +77,28 @@ def _infinity(name: str, x: Any, sign: float) -> Array:
 
 
 def isposinf(x: Any, /, out: None = None) -> Array:
-    """Positive infinity."""
+    """Whether x is positive infinity.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isposinf(jnp.array([-jnp.inf, jnp.inf]))
+    Array([False,  True], dtype=bool)
+    """
     return _infinity("isposinf", x, 1.0)
 
 
 def isneginf(x: Any, /, out: None = None) -> Array:
-    """Negative infinity."""
+    """Whether x is negative infinity.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isneginf(jnp.array([-jnp.inf, jnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
     return _infinity("isneginf", x, -1.0)
 
 
@@ -78,7 +109,12 @@ def _constant(v: Array, truth: bool) -> Array:
 
 
 def isreal(x: Any) -> Array:
-    """The imaginary part is zero."""
+    """Whether the imaginary part is zero, element by element.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isreal(jnp.array([1 + 0j, 1j]))
+    Array([ True, False], dtype=bool)
+    """
     v = value(x, "isreal")
     if v.dtype not in dtypes.COMPLEX:
         return _constant(v, True)
@@ -87,14 +123,24 @@ def isreal(x: Any) -> Array:
 
 
 def iscomplex(x: Any) -> Array:
-    """The imaginary part is not zero."""
+    """Whether the imaginary part is not zero, element by element.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.iscomplex(jnp.array([1 + 0j, 1j]))
+    Array([False,  True], dtype=bool)
+    """
     from nxjax.numpy.elementwise import logical_not
 
     return logical_not(isreal(x))
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex."""
+    """Whether the dtype is complex, whatever the values; a Python bool.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.iscomplexobj(jnp.array([1 + 0j]))
+    True
+    """
     if x is None:
         return False
     dtype: DType = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
@@ -102,17 +148,32 @@ def iscomplexobj(x: Any) -> bool:
 
 
 def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not complex."""
+    """Whether the dtype is not complex; a Python bool.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isrealobj(jnp.array([1 + 0j]))
+    False
+    """
     return not iscomplexobj(x)
 
 
 def isscalar(element: Any) -> bool:
-    """Whether ``element`` is a number or a 0-d array."""
+    """Whether ``element`` is a number or a 0-d array.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isscalar(3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0]))
+    (True, True, False)
+    """
     return element.ndim == 0 if isinstance(element, Array) else bool(np.isscalar(element))
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """|a - b| <= atol + rtol * |b|, element by element."""
+    """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isclose(jnp.array([1.0, jnp.inf, jnp.nan]), jnp.array([1.000001, jnp.inf, jnp.nan]))
+    Array([ True,  True, False], dtype=bool)
+    """
     x, y = operands("isclose", a, b)
     if x.dtype in dtypes.BITS:
         x, y = (convert(v, dtypes.as_dtype(float)) for v in (x, y))
@@ -127,14 +188,29 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Whether `isclose` holds everywhere."""
+    """Whether `isclose` holds everywhere, as a 0-d boolean array.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.allclose(jnp.array([1.0, 1e-9]), jnp.array([1.0, 0.0]))
+    Array(True, dtype=bool)
+    """
     from nxjax.numpy.reductions import all
 
     return all(isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
-    """Same shape and same elements."""
+    """Whether both have the same shape and the same elements, as a 0-d boolean array.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array_equal(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]))
+    Array(False, dtype=bool)
+    >>> jnp.array_equal(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]), equal_nan=True)
+    Array(True, dtype=bool)
+    """
     from nxjax.numpy.reductions import all
 
     x, y = value(a1, "array_equal"), value(a2, "array_equal")
@@ -146,7 +222,12 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: Any, a2: Any) -> Array:
-    """Same elements after broadcasting."""
+    """Whether both have the same elements after broadcasting; false where they do not broadcast.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array_equiv(jnp.array([2, 2]), 2)
+    Array(True, dtype=bool)
+    """
     from nxjax.errors import ShapeError
     from nxjax.numpy.reductions import all
 
@@ -161,19 +242,34 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 
 def real(x: Any, /) -> Array:
-    """The real part."""
+    """The real part; real x is itself.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.real(jnp.array([3 + 4j]))
+    Array([3.], dtype=float32)
+    """
     v = value(x, "real")
     return ops.real(v) if v.dtype in dtypes.COMPLEX else v
 
 
 def imag(x: Any, /) -> Array:
-    """The imaginary part; zeros for real x."""
+    """The imaginary part; zeros of the dtype for real x.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.imag(jnp.array([3, 4]))
+    Array([0, 0], dtype=int32)
+    """
     v = value(x, "imag")
     return ops.imag(v) if v.dtype in dtypes.COMPLEX else full_like(v, 0)
 
 
 def conjugate(x: Any, /) -> Array:
-    """The complex conjugate."""
+    """The complex conjugate; real x is itself.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.conjugate(jnp.array([3 + 4j, 2]))
+    Array([3.-4.j, 2.-0.j], dtype=complex64)
+    """
     v = value(x, "conjugate")
     return ops.complex(ops.real(v), ops.neg(ops.imag(v))) if v.dtype in dtypes.COMPLEX else v
 
@@ -182,7 +278,12 @@ conj = conjugate
 
 
 def angle(z: Any, deg: bool = False) -> Array:
-    """The argument of a complex number."""
+    """The argument of a complex number, from -pi to pi, or in degrees with ``deg``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.angle(jnp.array([1j, -1.0]), deg=True)
+    Array([ 90., 180.], dtype=float32)
+    """
     (v,) = promote_inexact("angle", z)
     out = ops.atan2(imag(v), real(v))
     return rad2deg(out) if deg else out
@@ -197,7 +298,15 @@ def _bits_of(v: Array) -> tuple[Array, DType, Any]:
 
 
 def signbit(x: Any, /) -> Array:
-    """Whether the sign is minus, for -0.0 too."""
+    """Whether the sign is minus, for -0.0 too.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.signbit(jnp.array([-0.0, 0.0, -jnp.inf]))
+    Array([ True, False,  True], dtype=bool)
+    """
     v = value(x, "signbit")
     if v.dtype in dtypes.UNSIGNED or v.dtype == dtypes.bool_:
         return _constant(v, False)
@@ -211,7 +320,15 @@ def signbit(x: Any, /) -> Array:
 
 
 def copysign(x1: Any, x2: Any, /) -> Array:
-    """|x1| with the sign of x2."""
+    """|x1| with the sign of x2. Broadcasts; integers become float.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.copysign(jnp.array([1, 2]), jnp.array([-0.0, 3.0]))
+    Array([-1.,  2.], dtype=float32)
+    """
     a, b = inexact_operands("copysign", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("copysign: does not take complex input", got=a.type)
@@ -220,7 +337,15 @@ def copysign(x1: Any, x2: Any, /) -> Array:
 
 
 def frexp(x: Any, /) -> tuple[Array, Array]:
-    """Mantissa in [0.5, 1) and exponent: x = mantissa * 2**exponent."""
+    """Mantissa in [0.5, 1) and exponent (int32): x = mantissa * 2**exponent; zeros, nan and infinities have exponent 0.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.frexp(jnp.array([6.0, -0.25, 0.0]))
+    (Array([ 0.75, -0.5 ,  0.  ], dtype=float32), Array([ 3, -1,  0], dtype=int32))
+    """
     (v,) = promote_inexact("frexp", x)
     if v.dtype in dtypes.COMPLEX:
         raise DtypeError("frexp: does not take complex input", got=v.type)
@@ -254,7 +379,15 @@ def _int32(like: Array, n: int) -> Array:
 
 
 def ldexp(x1: Any, x2: Any, /) -> Array:
-    """x1 * 2**x2."""
+    """x1 * 2**x2, without overflow on the way. Broadcasts.
+
+    Raises:
+        ValueError: ``x2`` is not of integers, or ``x1`` is complex.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ldexp(jnp.array([0.75, 1.0]), jnp.array([3, -1]))
+    Array([6. , 0.5], dtype=float32)
+    """
     own, _ = dtype_of(x2, "ldexp")
     if own not in dtypes.BITS:
         raise ValueError(f"ldexp: x2 must have an integer dtype, got {own.name}")
@@ -270,7 +403,12 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 def spacing(x: Any, /) -> Array:
-    """The distance to the next float away from zero."""
+    """The distance to the next float away from zero, negative for negative x.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.spacing(jnp.array([1.0, -1.0, jnp.inf]))
+    Array([ 1.1920929e-07, -1.1920929e-07,            nan], dtype=float32)
+    """
     (v,) = promote_inexact("spacing", x)
     away = copysign(full_like(v, np.inf), v)
     step = ops.sub(ops.nextafter(v, away), v)
@@ -278,7 +416,12 @@ def spacing(x: Any, /) -> Array:
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """nan and infinities replaced by finite numbers."""
+    """nan and infinities replaced by finite numbers: by default 0, the largest and the lowest of the dtype.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nan_to_num(jnp.array([jnp.nan, jnp.inf, 1.0]), posinf=9.0)
+    Array([0., 9., 1.], dtype=float32)
+    """
     v = value(x, "nan_to_num")
     if v.dtype in dtypes.BITS:
         return v
@@ -301,13 +444,23 @@ def _kept(old: Array, new: Array) -> Array:
 
 
 def rad2deg(x: Any, /) -> Array:
-    """Radians to degrees."""
+    """Radians to degrees; integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.rad2deg(jnp.array([0.0, jnp.pi]))
+    Array([  0., 180.], dtype=float32)
+    """
     (v,) = promote_inexact("rad2deg", x)
     return ops.mul(v, full_like(v, 180.0 / np.pi))
 
 
 def deg2rad(x: Any, /) -> Array:
-    """Degrees to radians."""
+    """Degrees to radians; integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.deg2rad(jnp.array([0, 180]))
+    Array([0.       , 3.1415927], dtype=float32)
+    """
     (v,) = promote_inexact("deg2rad", x)
     return ops.mul(v, full_like(v, np.pi / 180.0))
 
@@ -316,13 +469,23 @@ degrees, radians = rad2deg, deg2rad
 
 
 def fmax(x1: Any, x2: Any) -> Array:
-    """The larger of x1 and x2; the other one if one is nan."""
+    """The larger of x1 and x2; the other one if one is nan. Broadcasts and promotes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fmax(jnp.array([1.0, jnp.nan]), jnp.array([3.0, 2.0]))
+    Array([3., 2.], dtype=float32)
+    """
     a, b = operands("fmax", x1, x2)
     return where(logical_or_nan(ops.gt(a, b), b), a, b)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
-    """The smaller of x1 and x2; the other one if one is nan."""
+    """The smaller of x1 and x2; the other one if one is nan. Broadcasts and promotes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fmin(jnp.array([1.0, jnp.nan]), jnp.array([3.0, 2.0]))
+    Array([1., 2.], dtype=float32)
+    """
     a, b = operands("fmin", x1, x2)
     return where(logical_or_nan(ops.lt(a, b), b), a, b)
 
@@ -332,7 +495,15 @@ def logical_or_nan(condition: Array, v: Array) -> Array:
 
 
 def heaviside(x1: Any, x2: Any, /) -> Array:
-    """0 for negative x1, x2 for zero, 1 for positive."""
+    """0 for negative x1, x2 for zero, 1 for positive; nan for nan. Broadcasts; integers become float.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.heaviside(jnp.array([-2.0, 0.0, 3.0]), 0.5)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     a, b = inexact_operands("heaviside", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("heaviside: does not take complex input", got=a.type)
@@ -342,7 +513,12 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 def sinc(x: Any, /) -> Array:
-    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there."""
+    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there; integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.sinc(jnp.array([0.0, 0.5]))
+    Array([1.        , 0.63661975], dtype=float32)
+    """
     (v,) = promote_inexact("sinc", x)
     zero = ops.eq(v, full_like(v, 0))
     safe = ops.mul(ops.select_n(zero, v, full_like(v, 1)), full_like(v, np.pi))
@@ -356,7 +532,15 @@ def sinc(x: Any, /) -> Array:
 
 
 def i0(x: Any) -> Array:
-    """The modified Bessel function of the first kind and order zero."""
+    """The modified Bessel function of the first kind and order zero (DLMF 10.25.2), even in x.
+
+    Raises:
+        ValueError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.i0(jnp.array([0.0, 1.0, -1.0]))
+    Array([1.      , 1.266066, 1.266066], dtype=float32)
+    """
     (v,) = promote_inexact("i0", x)
     if v.dtype not in dtypes.FLOAT:
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {v.dtype.name}")
@@ -367,7 +551,17 @@ def i0(x: Any) -> Array:
 def clip(
     arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
 ) -> Array:
-    """``arr`` kept between ``min`` and ``max``, either of which may be None."""
+    """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote.
+
+    Raises:
+        ValueError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.clip(jnp.array([-3, 0, 9]), 0, 5)
+    Array([0, 0, 5], dtype=int32)
+    >>> jnp.clip(jnp.array([1.0, jnp.nan]), max=0.5)
+    Array([0.5, nan], dtype=float32)
+    """
     from nxjax.numpy.elementwise import maximum, minimum
 
     arr = a if arr is None else arr

@@ -22,12 +22,28 @@ def _integers(where: str, *xs: Any) -> list[Array]:
 
 
 def left_shift(x: Any, y: Any, /) -> Array:
-    """x * 2**y by moving bits."""
+    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes.
+
+    Raises:
+        DtypeError: not integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.left_shift(jnp.array([1, 127], jnp.int8), 1)
+    Array([ 2, -2], dtype=int8)
+    """
     return ops.shift_left(*_integers("left_shift", x, y))
 
 
 def right_shift(x: Any, y: Any, /) -> Array:
-    """x divided by 2**y, rounded down, by moving bits; the sign stays."""
+    """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes.
+
+    Raises:
+        DtypeError: not integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.right_shift(jnp.array([7, -7]), 1)
+    Array([ 3, -4], dtype=int32)
+    """
     a, b = _integers("right_shift", x, y)
     return (ops.shift_right_logical if a.dtype in dtypes.UNSIGNED else ops.shift_right_arithmetic)(a, b)
 
@@ -36,7 +52,15 @@ bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
 
 def bitwise_count(x: Any, /) -> Array:
-    """The number of ones among the bits of |x|, as uint8."""
+    """The number of ones among the bits of |x|, as uint8.
+
+    Raises:
+        DtypeError: neither integers nor booleans.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.bitwise_count(jnp.array([7, -7, 8]))
+    Array([3, 3, 1], dtype=uint8)
+    """
     v = value(x, "bitwise_count")
     if v.dtype == dtypes.bool_:
         return convert(v, dtypes.uint8)
@@ -46,7 +70,15 @@ def bitwise_count(x: Any, /) -> Array:
 
 
 def gcd(x1: Any, x2: Any) -> Array:
-    """Greatest common divisor, by Euclid's algorithm."""
+    """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes.
+
+    Raises:
+        DtypeError: not integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.gcd(jnp.array([12, -12, 0]), 18)
+    Array([ 6,  6, 18], dtype=int32)
+    """
     from nxjax.lax.control import while_loop
 
     a, b = _integers("gcd", x1, x2)
@@ -72,7 +104,15 @@ def gcd(x1: Any, x2: Any) -> Array:
 
 
 def lcm(x1: Any, x2: Any) -> Array:
-    """Least common multiple."""
+    """Least common multiple; never negative, 0 where either is. Broadcasts and promotes.
+
+    Raises:
+        DtypeError: not integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.lcm(jnp.array([4, -4, 0]), 6)
+    Array([12, 12,  0], dtype=int32)
+    """
     a, b = _integers("lcm", x1, x2)
     if a.dtype in dtypes.SIGNED:
         a, b = ops.abs(a), ops.abs(b)
@@ -83,7 +123,23 @@ def lcm(x1: Any, x2: Any) -> Array:
 
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Eight booleans into each byte, zeros at the end."""
+    """Eight truths into each byte along ``axis`` (of the flattened array without one), zeros at the end.
+
+    Args:
+        a: integers or booleans; what is not zero is true.
+        axis: static integer or None.
+        bitorder: ``"big"`` puts the first truth into the highest bit, ``"little"`` into the lowest.
+
+    Raises:
+        TypeError: neither integers nor booleans.
+        ValueError: another ``bitorder``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.packbits(jnp.array([True, False, True]))
+    Array([160], dtype=uint8)
+    >>> jnp.packbits(jnp.array([True, False, True]), bitorder="little")
+    Array([5], dtype=uint8)
+    """
     from nxjax.numpy.shapes import moveaxis
 
     x = value(a, "packbits")
@@ -104,7 +160,16 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
 
 
 def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str = "big") -> Array:
-    """Each byte into its eight bits."""
+    """Each byte into its eight bits along ``axis``, as uint8 zeros and ones; the first ``count`` of them.
+
+    Raises:
+        TypeError: not uint8.
+        ValueError: another ``bitorder`` than ``"big"`` and ``"little"``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unpackbits(jnp.array([160], jnp.uint8), count=4)
+    Array([1, 0, 1, 0], dtype=uint8)
+    """
     from nxjax.numpy.shapes import moveaxis
 
     x = value(a, "unpackbits")

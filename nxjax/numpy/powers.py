@@ -34,8 +34,19 @@ _TO_EVEN = 1  # RoundingMethod.TO_NEAREST_EVEN
 def power(x: Any, y: Any, /) -> Array:
     """x to the power y. A Python or concrete integer exponent of float x is exact repeated multiplication.
 
+    Args:
+        x: base of any numeric dtype.
+        y: exponent that broadcasts against ``x``; a Python integer keeps the dtype of ``x``.
+
     Raises:
-        DtypeError: an integer to a negative integer power.
+        DtypeError: an integer to a fixed negative integer power.
+        ShapeError: the shapes do not broadcast.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.power(jnp.array([2, 3]), 2)
+    Array([4, 9], dtype=int32)
+    >>> jnp.power(jnp.array([-8.0, 0.0]), 0.5)
+    Array([nan,  0.], dtype=float32)
     """
     if isinstance(y, (bool, np.bool_)):
         y = int(y)
@@ -102,28 +113,53 @@ def _integer_power(x: Array, y: Array) -> Array:
 
 
 def pow(x: Any, y: Any, /) -> Array:
-    """x to the power y; see `power`."""
+    """x to the power y; see `power`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.pow(jnp.array([4.0, 9.0]), 0.5)
+    Array([2., 3.], dtype=float32)
+    """
     return power(x, y)
 
 
 def float_power(x: Any, y: Any, /) -> Array:
-    """x to the power y in float or complex arithmetic."""
+    """x to the power y in float or complex arithmetic, so that integers may have negative exponents. Broadcasts.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.float_power(2, jnp.array([-1, 3]))
+    Array([0.5, 8. ], dtype=float32)
+    """
     return ops.pow(*inexact_operands("float_power", x, y))
 
 
 def reciprocal(x: Any, /) -> Array:
-    """1 / x."""
+    """1 / x; integers and booleans become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.reciprocal(jnp.array([4, 0]))
+    Array([0.25,  inf], dtype=float32)
+    """
     (v,) = promote_inexact("reciprocal", x)
     return ops.integer_pow(v, y=-1)
 
 
 def log2(x: Any, /) -> Array:
-    """Logarithm to the base 2."""
+    """Logarithm to the base 2; integers and booleans become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.log2(jnp.array([8, 1, 0]))
+    Array([  3.,   0., -inf], dtype=float32)
+    """
     return _log_base("log2", x, 2.0)
 
 
 def log10(x: Any, /) -> Array:
-    """Logarithm to the base 10."""
+    """Logarithm to the base 10; integers and booleans become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.log10(jnp.array([1.0, 0.0, -1.0]))
+    Array([  0., -inf,  nan], dtype=float32)
+    """
     return _log_base("log10", x, 10.0)
 
 
@@ -133,7 +169,12 @@ def _log_base(name: str, x: Any, base: float) -> Array:
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Array:
-    """log(exp(x1) + exp(x2)) without overflow."""
+    """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), jnp.array([-1000.0, -jnp.inf]))
+    Array([1000.,  -inf], dtype=float32)
+    """
     a, b = inexact_operands("logaddexp", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         from nxjax.numpy.elementwise import maximum
@@ -180,14 +221,27 @@ def _logaddexp(custom_jvp: Any) -> Any:
 
 
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
-    """log2(2**x1 + 2**x2) without overflow."""
+    """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.logaddexp2(jnp.array([3.0, 0.0]), jnp.array([3.0, -jnp.inf]))
+    Array([4., 0.], dtype=float32)
+    """
     a, b = inexact_operands("logaddexp2", x1, x2)
     ln2 = full_like(a, np.log(2.0))
     return ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2)
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:
-    """sqrt(x1**2 + x2**2) without overflow."""
+    """sqrt(x1**2 + x2**2) without overflow. Broadcasts; integers become float.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.hypot(jnp.array([3.0, 3e30]), jnp.array([4.0, 4e30]))
+    Array([5.e+00, 5.e+30], dtype=float32)
+    """
     a, b = inexact_operands("hypot", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("hypot: does not take complex input", got=a.type)
@@ -205,7 +259,15 @@ def hypot(x1: Any, x2: Any, /) -> Array:
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient rounded down."""
+    """The quotient rounded down, toward minus infinity. Broadcasts and keeps integers.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.floor_divide(jnp.array([7, -7]), 2)
+    Array([ 3, -4], dtype=int32)
+    """
     a, b = operands("floor_divide", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("floor_divide: does not take complex input", got=a.type)
@@ -222,7 +284,17 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
 
 
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
+    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.remainder(jnp.array([7, -7]), 3)
+    Array([1, 2], dtype=int32)
+    >>> jnp.remainder(7.5, jnp.array([-2.0, 0.0]))
+    Array([-0.5,  nan], dtype=float32)
+    """
     a, b = operands("remainder", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("remainder: does not take complex input", got=a.type)
@@ -250,7 +322,12 @@ mod = remainder
 
 
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """The remainder with the sign of x1."""
+    """The remainder with the sign of x1, as in C. Broadcasts and promotes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fmod(jnp.array([7, -7]), 3)
+    Array([ 1, -1], dtype=int32)
+    """
     a, b = operands("fmod", x1, x2)
     if a.dtype == dtypes.bool_:
         a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
@@ -272,7 +349,15 @@ def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
-    """``(x1 // x2, x1 % x2)``."""
+    """``(x1 // x2, x1 % x2)``. Broadcasts and promotes.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.divmod(jnp.array([7, -7]), 3)
+    (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
+    """
     a, b = operands("divmod", x1, x2)
     if a.dtype in dtypes.FLOAT:
         return _float_divmod(a, b)
@@ -280,7 +365,12 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
 
 
 def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
-    """The fraction and the whole part, both with the sign of x."""
+    """The fraction and the whole part, both with the sign of x; integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.modf(jnp.array([1.5, -2.25]))
+    (Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))
+    """
     from nxjax.numpy.elementwise import trunc
 
     (v,) = promote_inexact("modf", x)
@@ -292,7 +382,21 @@ def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
 
 
 def round(a: Any, decimals: int = 0, out: None = None) -> Array:
-    """Rounded to ``decimals`` places, halves to even."""
+    """Rounded to ``decimals`` places, halves to even; keeps the dtype.
+
+    Args:
+        a: array of any shape; integers are rounded where ``decimals`` is negative.
+        decimals: static integer.
+
+    Raises:
+        NotImplementedError: ``out`` is given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.round(jnp.array([0.5, 1.5, -2.5]))
+    Array([ 0.,  2., -2.], dtype=float32)
+    >>> jnp.round(jnp.array([1250, 1350]), -2)
+    Array([1200, 1400], dtype=int32)
+    """
     from nxjax.numpy.promotion import no_out, static_int
 
     no_out("round", out)
@@ -320,7 +424,12 @@ around = round
 
 
 def rint(x: Any, /) -> Array:
-    """Rounded to an integer, halves to even; integers become float."""
+    """Rounded to an integer, halves to even; integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.rint(jnp.array([0.5, 1.5, 2.6]))
+    Array([0., 2., 3.], dtype=float32)
+    """
     v = value(x, "rint")
     if v.dtype in dtypes.BITS:
         return convert(v, dtypes.as_dtype(float))
@@ -330,7 +439,12 @@ def rint(x: Any, /) -> Array:
 
 
 def fix(x: Any, out: None = None) -> Array:
-    """Rounded toward zero."""
+    """Rounded toward zero, as `trunc`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fix(jnp.array([-1.7, 1.7]))
+    Array([-1.,  1.], dtype=float32)
+    """
     from nxjax.numpy.elementwise import trunc
 
     return trunc(x)
