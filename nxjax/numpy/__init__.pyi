@@ -161,7 +161,7 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 def argsort(a: ArrayLike, axis: int | Sequence[int] | None = -1, *, kind: Any = None, order: None = None, stable: builtins.bool = True, descending: builtins.bool = False, dtype: DTypeLike | None = None) -> Array:
     """Indices that sort ``a`` along ``axis``; equal elements keep their order."""
 def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """Indices of nonzero elements, one row per element."""
+    """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
 def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
 def array(object: Any, dtype: DTypeLike | None = None, copy: builtins.bool = True, order: str | None = None, ndmin: int = 0, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -198,7 +198,7 @@ def average(a: ArrayLike, axis: int | Sequence[int] | None = None, weights: Arra
 def average(a: ArrayLike, axis: int | Sequence[int] | None = None, weights: ArrayLike | None = None, *, returned: Literal[True], keepdims: builtins.bool = False) -> tuple[Array, Array]:
     """Mean over ``axis``, weighted by ``weights``; with ``returned``, also the sum of the weights."""
 def bartlett(M: int) -> Array:
-    """The triangular window that is zero at both ends."""
+    """The triangular window of ``M`` points that is zero at both ends."""
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None) -> Array:
     """How often each of 0, 1, ... occurs in ``x``, or the sum of its ``weights``; under `jit`, ``length`` is needed."""
 def bitwise_count(x: ArrayLike, /) -> Array:
@@ -212,7 +212,7 @@ def bitwise_not(x: ArrayLike, /) -> Array:
 def bitwise_right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
 def blackman(M: int) -> Array:
-    """The Blackman window: three terms of cosines."""
+    """The Blackman window of ``M`` points: three terms of cosines."""
 def block(arrays: Any) -> Array:
     """An array from nested lists of blocks; the innermost lists join along the last axis."""
 def broadcast_arrays(*args: Any) -> list[Array]:
@@ -244,7 +244,7 @@ def conj(x: ArrayLike, /) -> Array:
 def conjugate(x: ArrayLike, /) -> Array:
     """The complex conjugate; real x is itself."""
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = 'full', *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """The convolution of two vectors."""
+    """The convolution of two vectors, in float or complex."""
 def copy(a: Any, order: str | None = None) -> Array:
     """A copy; arrays are immutable, so it may share memory."""
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -322,7 +322,7 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int] | None) -> Array:
 def expm1(x: ArrayLike, /) -> Array:
     """exp(x) - 1, exact for small x. Integers and booleans become float."""
 def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
-    """The elements of ``arr`` where ``condition`` holds, flattened."""
+    """The elements of ``arr`` where ``condition`` holds, flattened; under `jit` their number must be given as ``size``."""
 def eye(N: ArrayLike, M: Any = None, k: Any = 0, dtype: DTypeLike | None = None, *, device: Any = None) -> Array:
     """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere."""
 def fabs(x: ArrayLike, /) -> Array:
@@ -334,7 +334,7 @@ def finfo(dtype: DTypeLike | None) -> np.finfo[Any]:
 def fix(x: ArrayLike, out: None = None) -> Array:
     """Rounded toward zero, as `trunc`."""
 def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """Indices of nonzero elements in the flattened array."""
+    """Indices of nonzero elements in the flattened array; ``size`` and ``fill_value`` as in `nonzero`."""
 def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Reversed along ``axis``, axes, or all."""
 def fliplr(m: ArrayLike) -> Array:
@@ -384,9 +384,9 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x >= y. Complex numbers are ordered by real part, then imaginary part."""
 def hamming(M: int) -> Array:
-    """The Hamming window: 0.54 - 0.46 cos."""
+    """The Hamming window of ``M`` points: 0.54 - 0.46 cos."""
 def hanning(M: int) -> Array:
-    """The von Hann window: 0.5 - 0.5 cos."""
+    """The von Hann window of ``M`` points: 0.5 - 0.5 cos."""
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 for negative x1, x2 for zero, 1 for positive; nan for nan. Broadcasts; integers become float."""
 def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, Array]:
@@ -456,7 +456,7 @@ def iterable(y: Any) -> builtins.bool:
 def ix_(*args: Any) -> tuple[Array, ...]:
     """Vectors as an open grid for indexing; masks become the indices of their true elements."""
 def kaiser(M: int, beta: Any) -> Array:
-    """The Kaiser window: a ratio of Bessel functions of shape ``beta``."""
+    """The Kaiser window of ``M`` points: a ratio of Bessel functions of shape ``beta``, which may be traced."""
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Kronecker product: a block of ``b`` for every element of ``a``."""
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
@@ -581,21 +581,21 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
 def place(arr: ArrayLike, mask: Any, vals: Any, *, inplace: builtins.bool = True) -> Array:
     """``arr`` with ``vals``, repeated in order, where ``mask`` holds; needs ``inplace=False``."""
 def poly(seq_of_zeros: Any) -> Array:
-    """The coefficients of the polynomial with these roots (for a matrix: its eigenvalues)."""
+    """The coefficients of the polynomial with these roots (for a square matrix: its eigenvalues)."""
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The sum."""
+    """The sum of two polynomials; the shorter vector gets leading zeros."""
 def polyder(p: ArrayLike, m: int = 1) -> Array:
-    """The ``m``-th derivative."""
+    """The ``m``-th derivative, in float or complex."""
 def polydiv(u: Any, v: ArrayLike, *, trim_leading_zeros: builtins.bool = False) -> tuple[Array, Array]:
-    """Quotient and remainder."""
+    """Quotient and remainder of ``u / v``, in float or complex; ``trim_leading_zeros`` needs concrete input."""
 def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: builtins.bool = False, w: Any = None, cov: Any = False) -> Any:
     """Coefficients of the polynomial of degree ``deg`` nearest to the points in the least squares sense."""
 def polyint(p: ArrayLike, m: int = 1, k: Any = None) -> Array:
-    """The ``m``-th integral, with the constants ``k``."""
+    """The ``m``-th integral, with the constants ``k`` (a number, or ``m`` of them; zeros by default)."""
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: builtins.bool = False) -> Array:
-    """The product; ``trim_leading_zeros`` needs concrete input."""
+    """The product of two polynomials, in float or complex; ``trim_leading_zeros`` needs concrete input."""
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The difference."""
+    """The difference of two polynomials; leading zeros stay."""
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The value at ``x``, by Horner's rule."""
 def positive(x: ArrayLike, /) -> Array:
@@ -647,7 +647,7 @@ def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> A
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """Axis ``axis`` put before ``start``; `moveaxis` says the same more clearly."""
 def roots(p: ArrayLike, *, strip_zeros: builtins.bool = True) -> Array:
-    """The roots, as eigenvalues of the companion matrix; under `jit` give ``strip_zeros=False``."""
+    """The roots, as eigenvalues of the companion matrix, in no order; under `jit` give ``strip_zeros=False``."""
 def rot90(m: ArrayLike, k: int = 1, axes: Any = ...) -> Array:
     """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second."""
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
@@ -717,7 +717,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: 
 def transpose(a: ArrayLike, axes: Any = None) -> Array:
     """Axes in the order ``axes``; reversed by default."""
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
-    """The integral of samples by the trapezoidal rule."""
+    """The integral of samples along ``axis`` by the trapezoidal rule."""
 def tri(N: ArrayLike, M: Any = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Ones at and below the ``k``-th diagonal, zeros above."""
 def tril(m: ArrayLike, k: int = 0) -> Array:

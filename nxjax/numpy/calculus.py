@@ -20,7 +20,24 @@ def _cut(x: Array, axis: int, start: int | None, stop: int | None, step: int | N
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """Differences of neighbours along ``axis``, ``n`` times over."""
+    """Differences of neighbours along ``axis``, ``n`` times over.
+
+    Args:
+        a: array of at least one axis; of booleans, the difference is whether they differ.
+        n: static integer.
+        axis: static integer.
+        prepend: array (or number) put before ``a`` along ``axis``.
+        append: array (or number) put after it.
+
+    Raises:
+        ValueError: ``n`` is negative, or ``a`` has no axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.diff(jnp.array([1, 4, 9, 16]), n=2)
+    Array([2, 2], dtype=int32)
+    >>> jnp.diff(jnp.array([3, 5]), prepend=0)
+    Array([3, 2], dtype=int32)
+    """
     from nxjax.numpy.elementwise import not_equal, subtract
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.shapes import broadcast_to
@@ -52,6 +69,20 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     """Central differences inside, one-sided ones at the edges; one array per axis.
 
     ``varargs`` are the distances of the samples: one for all axes, or one (or coordinates) per axis.
+
+    Returns:
+        Float or complex array of the shape of ``f`` for one axis, else a list of them.
+
+    Raises:
+        ValueError: an axis has fewer than two elements, or coordinates do not fit it.
+        TypeError: the number of spacings does not fit the axes.
+        NotImplementedError: ``edge_order`` is given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.gradient(jnp.array([0, 1, 4, 9]))
+    Array([1., 2., 4., 5.], dtype=float32)
+    >>> jnp.gradient(jnp.array([0.0, 2.0, 8.0]), 2.0)
+    Array([1., 2., 3.], dtype=float32)
     """
     from nxjax.numpy.joining import concatenate
 
@@ -94,7 +125,16 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
-    """The integral of samples by the trapezoidal rule."""
+    """The integral of samples along ``axis`` by the trapezoidal rule.
+
+    Args:
+        y: samples; integers become float.
+        x: their places, a vector or of the shape of ``y``; without it they are ``dx`` apart.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.trapezoid(jnp.array([0, 1, 4]), x=jnp.array([0, 1, 2]))
+    Array(3., dtype=float32)
+    """
     from nxjax.numpy.reductions import sum
     from nxjax.numpy.shapes import moveaxis
 
@@ -111,7 +151,18 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
     """Values at ``x`` of the function through the points (xp, fp), straight between them.
 
-    Outside: ``left`` and ``right`` (the end values by default, ``"extrapolate"`` for straight on).
+    Outside: ``left`` and ``right`` (the end values by default, ``"extrapolate"`` for straight on). With ``period``, the
+    points repeat.
+
+    Raises:
+        ShapeError: ``xp`` and ``fp`` are not vectors of equal length.
+        ValueError: they are empty, ``xp`` is complex, or ``left`` or ``right`` is another text.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.interp(jnp.array([-1.0, 0.5, 9.0]), jnp.array([0.0, 1.0]), jnp.array([10.0, 20.0]))
+    Array([10., 15., 20.], dtype=float32)
+    >>> jnp.interp(2.0, jnp.array([0.0, 1.0]), jnp.array([10.0, 20.0]), right="extrapolate")
+    Array(30., dtype=float32)
     """
     from nxjax.numpy.floats import clip
     from nxjax.numpy.indexing import take
@@ -158,7 +209,25 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """The convolution of two vectors."""
+    """The convolution of two vectors, in float or complex.
+
+    Args:
+        a: vector.
+        v: vector.
+        mode: ``"full"`` for every overlap, ``"same"`` for the longer one's length, ``"valid"`` for whole overlaps.
+        precision: of the products, as for `dot`.
+        preferred_element_type: dtype of the result.
+
+    Raises:
+        ShapeError: not vectors.
+        ValueError: one is empty, or another ``mode``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]))
+    Array([ 1., 12., 23., 30.], dtype=float32)
+    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]), mode="valid")
+    Array([12., 23.], dtype=float32)
+    """
     x, y = _vectors("convolve", a, v)
     return _convolution(x, y, mode, precision, preferred_element_type, min(x.size, y.size) // 2)
 
@@ -187,7 +256,16 @@ def _convolution(x: Array, y: Array, mode: str, precision: Any, preferred: Any, 
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """The correlation of two vectors: the convolution with the second one reversed and conjugated."""
+    """The correlation of two vectors: the convolution with the second one reversed and conjugated.
+
+    Raises:
+        ShapeError: not vectors.
+        ValueError: one is empty, or ``mode`` is not ``"full"``, ``"same"`` or ``"valid"``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([1, 10]))
+    Array([21., 32.], dtype=float32)
+    """
     from nxjax.numpy.floats import conjugate
 
     x, y = _vectors("correlate", a, v)
@@ -230,27 +308,52 @@ def _finished(x: np.ndarray[Any, Any]) -> Array:
 
 
 def bartlett(M: int) -> Array:
-    """The triangular window that is zero at both ends."""
+    """The triangular window of ``M`` points that is zero at both ends.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.bartlett(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
     return _finished(np.bartlett(_window("bartlett", M)))
 
 
 def blackman(M: int) -> Array:
-    """The Blackman window: three terms of cosines."""
+    """The Blackman window of ``M`` points: three terms of cosines.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.round(jnp.blackman(5), 2)
+    Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)
+    """
     return _finished(np.blackman(_window("blackman", M)))
 
 
 def hamming(M: int) -> Array:
-    """The Hamming window: 0.54 - 0.46 cos."""
+    """The Hamming window of ``M`` points: 0.54 - 0.46 cos.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.hamming(3)
+    Array([0.08, 1.  , 0.08], dtype=float32)
+    """
     return _finished(np.hamming(_window("hamming", M)))
 
 
 def hanning(M: int) -> Array:
-    """The von Hann window: 0.5 - 0.5 cos."""
+    """The von Hann window of ``M`` points: 0.5 - 0.5 cos.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.hanning(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
     return _finished(np.hanning(_window("hanning", M)))
 
 
 def kaiser(M: int, beta: Any) -> Array:
-    """The Kaiser window: a ratio of Bessel functions of shape ``beta``."""
+    """The Kaiser window of ``M`` points: a ratio of Bessel functions of shape ``beta``, which may be traced.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.kaiser(3, 0.0)
+    Array([1., 1., 1.], dtype=float32)
+    """
     from nxjax.numpy.floats import i0
 
     n = _window("kaiser", M)

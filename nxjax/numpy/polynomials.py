@@ -16,7 +16,20 @@ from nxjax.trace.core import Array
 
 
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
-    """The value at ``x``, by Horner's rule."""
+    """The value at ``x``, by Horner's rule.
+
+    Args:
+        p: vector of coefficients, the highest power first.
+        x: points of any shape, which the result has.
+        unroll: has no effect here.
+
+    Raises:
+        ShapeError: ``p`` is not one-dimensional.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.polyval(jnp.array([1, 0, -2]), jnp.array([2, 3]))
+    Array([2, 7], dtype=int32)
+    """
     from nxjax.numpy.creation import filled
 
     c, v = promote("polyval", p, x)
@@ -38,7 +51,12 @@ def _padded(x: Array, n: int) -> Array:
 
 
 def polyadd(a1: Any, a2: Any) -> Array:
-    """The sum."""
+    """The sum of two polynomials; the shorter vector gets leading zeros.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.polyadd(jnp.array([1, 2, 3]), jnp.array([10]))
+    Array([ 1,  2, 13], dtype=int32)
+    """
     from nxjax.numpy.shapes import ravel
 
     x, y = promote("polyadd", a1, a2)
@@ -48,13 +66,23 @@ def polyadd(a1: Any, a2: Any) -> Array:
 
 
 def polysub(a1: Any, a2: Any) -> Array:
-    """The difference."""
+    """The difference of two polynomials; leading zeros stay.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.polysub(jnp.array([1, 2, 3]), jnp.array([1, 2]))
+    Array([1, 1, 1], dtype=int32)
+    """
     x, y = promote("polysub", a1, a2)
     return polyadd(x, ops.neg(y))
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """The product; ``trim_leading_zeros`` needs concrete input."""
+    """The product of two polynomials, in float or complex; ``trim_leading_zeros`` needs concrete input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
+    Array([ 1.,  0., -1.], dtype=float32)
+    """
     from nxjax.numpy.calculus import convolve
     from nxjax.numpy.joining import trim_zeros
 
@@ -66,7 +94,12 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
 
 
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
-    """Quotient and remainder."""
+    """Quotient and remainder of ``u / v``, in float or complex; ``trim_leading_zeros`` needs concrete input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.polydiv(jnp.array([1.0, 0.0, 1.0]), jnp.array([1.0, -1.0]))
+    (Array([1., 1.], dtype=float32), Array([0., 0., 2.], dtype=float32))
+    """
     from nxjax.numpy.joining import trim_zeros
 
     x, y = promote_inexact("polydiv", u, v)
@@ -82,7 +115,17 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
 
 
 def polyder(p: Any, m: int = 1) -> Array:
-    """The ``m``-th derivative."""
+    """The ``m``-th derivative, in float or complex.
+
+    Raises:
+        ValueError: ``m`` is negative.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.polyder(jnp.array([1, 2, 3]))
+    Array([2., 2.], dtype=float32)
+    >>> jnp.polyder(jnp.array([1, 2, 3]), m=2)
+    Array([2.], dtype=float32)
+    """
     (c,) = promote_inexact("polyder", p)
     m = static_int("polyder", m)
     if m < 0:
@@ -97,7 +140,15 @@ def polyder(p: Any, m: int = 1) -> Array:
 
 
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
-    """The ``m``-th integral, with the constants ``k``."""
+    """The ``m``-th integral, with the constants ``k`` (a number, or ``m`` of them; zeros by default).
+
+    Raises:
+        ValueError: ``m`` is negative, or ``k`` has another length.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.polyint(jnp.array([3, 2]), k=7)
+    Array([1.5, 2. , 7. ], dtype=float32)
+    """
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.shapes import atleast_1d
 
@@ -125,7 +176,23 @@ def polyfit(
 ) -> Any:
     """Coefficients of the polynomial of degree ``deg`` nearest to the points in the least squares sense.
 
-    With ``full``, also residuals, rank, singular values and ``rcond``; with ``cov``, also the covariance.
+    Args:
+        x: vector of places.
+        y: vector of values, or one column of them per polynomial.
+        deg: static degree.
+        rcond: singular values below this share of the largest count as zero.
+        full: also return residuals, rank, singular values and ``rcond``.
+        w: vector of weights of the residuals.
+        cov: also return the covariance of the coefficients; ``"unscaled"`` without the factor of the residuals.
+
+    Raises:
+        ValueError: ``deg`` is negative, or there are too few points for ``cov``.
+        TypeError: ``x``, ``y`` or ``w`` has the wrong shape.
+
+    >>> import nxjax.numpy as jnp
+    >>> c = jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1)
+    >>> bool(jnp.allclose(c, jnp.array([2.0, 1.0]), atol=1e-5))
+    True
     """
     from nxjax.numpy import linalg
     from nxjax.numpy.contractions import dot, outer
@@ -172,7 +239,15 @@ def polyfit(
 
 
 def poly(seq_of_zeros: Any) -> Array:
-    """The coefficients of the polynomial with these roots (for a matrix: its eigenvalues)."""
+    """The coefficients of the polynomial with these roots (for a square matrix: its eigenvalues).
+
+    Raises:
+        ValueError: neither a vector nor a square matrix.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.poly(jnp.array([1.0, -2.0]))
+    Array([ 1.,  1., -2.], dtype=float32)
+    """
     from nxjax.numpy import linalg
 
     (z,) = promote_inexact("poly", seq_of_zeros)
@@ -189,7 +264,21 @@ def poly(seq_of_zeros: Any) -> Array:
 
 
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:
-    """The roots, as eigenvalues of the companion matrix; under `jit` give ``strip_zeros=False``."""
+    """The roots, as eigenvalues of the companion matrix, in no order; under `jit` give ``strip_zeros=False``.
+
+    Returns:
+        Complex vector; leading zeros of ``p`` give no roots (nan, with ``strip_zeros=False``).
+
+    Raises:
+        ValueError: ``p`` is not a vector.
+        ConcretizationTypeError: ``p`` is traced and ``strip_zeros`` is true.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.round(jnp.sort(jnp.roots(jnp.array([1.0, -3.0, 2.0])).real), 3)
+    Array([1., 2.], dtype=float32)
+    >>> jnp.roots(jnp.array([0.0, 0.0, 5.0])).shape
+    (0,)
+    """
     from nxjax.numpy import linalg
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.shapes import atleast_1d

@@ -47,7 +47,21 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """From each choice where its condition is the first to hold; ``default`` where none does."""
+    """From each choice where its condition is the first to hold; ``default`` where none does.
+
+    Args:
+        condlist: boolean arrays.
+        choicelist: as many arrays; all broadcast together and promote with ``default``.
+
+    Raises:
+        ValueError: the lists differ in length, or are empty.
+        DtypeError: a condition is not boolean.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.arange(5)
+    >>> jnp.select([x < 2, x < 4], [x, 10 * x], default=-1)
+    Array([ 0,  1, 20, 30, -1], dtype=int32)
+    """
     if len(condlist) != len(choicelist):
         raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
     if not condlist:
@@ -63,7 +77,17 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
-    """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0)."""
+    """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0).
+
+    Every function sees the whole of ``x``; the result has its dtype. Numbers stand for constant functions.
+
+    Raises:
+        ValueError: the lists do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.piecewise(jnp.array([-2.0, 0.0, 3.0]), [jnp.array([True, False, False])], [lambda x: -x, 7])
+    Array([2., 7., 7.], dtype=float32)
+    """
     v = value(x, "piecewise")
     if isinstance(condlist, (Array, np.ndarray)):
         conditions = [condlist] if np.ndim(condlist) == 0 or np.ndim(condlist) == v.ndim else list(condlist)
@@ -91,7 +115,22 @@ def _cast_like(y: Any, v: Array) -> Array:
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
-    """``choices[a[i]][i]`` for every i; all broadcast together."""
+    """``choices[a[i]][i]`` for every i; all broadcast together.
+
+    Args:
+        a: integers, the number of the choice.
+        choices: sequence of arrays.
+        mode: what becomes of numbers out of range: ``"raise"`` (which needs concrete ``a``), ``"wrap"`` or ``"clip"``.
+
+    Raises:
+        DtypeError: ``a`` is not of integers.
+        ValueError: a number out of range under ``"raise"``, or another ``mode``.
+        ConcretizationTypeError: ``a`` is traced under ``"raise"``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.choose(jnp.array([0, 1, 5]), [jnp.array([1, 2, 3]), 10], mode="clip")
+    Array([ 1, 10, 10], dtype=int32)
+    """
     from nxjax.numpy.indexing import take_along_axis
     from nxjax.numpy.joining import stack
     from nxjax.numpy.powers import remainder
@@ -119,7 +158,14 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
 
 
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """The elements of ``arr`` where ``condition`` holds, flattened."""
+    """The elements of ``arr`` where ``condition`` holds, flattened; under `jit` their number must be given as ``size``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
+    Array([1, 3], dtype=int32)
+    >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3]), size=4, fill_value=-1)
+    Array([ 1,  3, -1, -1], dtype=int32)
+    """
     return compress(
         value(condition, "extract").ravel(), value(arr, "extract").ravel(), size=size, fill_value=fill_value
     )  # type: ignore[attr-defined]
@@ -134,7 +180,19 @@ def compress(
     fill_value: Any = 0,
     out: None = None,
 ) -> Array:
-    """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
+    """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many.
+
+    Without an axis, of the flattened array. What is missing of ``size`` is ``fill_value``.
+
+    Raises:
+        ShapeError: ``condition`` is not one-dimensional.
+        ValueError: it holds past the end of the axis.
+        ConcretizationTypeError: it is traced and ``size`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.compress(jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([[3, 4]], dtype=int32)
+    """
     from nxjax.numpy.creation import full_like
     from nxjax.numpy.indexing import take
     from nxjax.numpy.promotion import as_axis
@@ -163,6 +221,16 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     """Indices of the elements that are not zero, one array per axis.
 
     Under `jit` the number must be given as ``size``; what is missing is filled with ``fill_value`` (0).
+
+    Raises:
+        ValueError: ``a`` has no axis.
+        ConcretizationTypeError: ``a`` is traced and ``size`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nonzero(jnp.array([[0, 7], [8, 0]]))
+    (Array([0, 1], dtype=int32), Array([1, 0], dtype=int32))
+    >>> jnp.nonzero(jnp.array([0, 7]), size=3, fill_value=-1)
+    (Array([ 1, -1, -1], dtype=int32),)
     """
     x = value(a, "nonzero")
     x = known(x)
@@ -219,14 +287,25 @@ def _sized(index: np.ndarray[Any, Any], size: int, fill: Any) -> np.ndarray[Any,
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Indices of nonzero elements in the flattened array."""
+    """Indices of nonzero elements in the flattened array; ``size`` and ``fill_value`` as in `nonzero`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.flatnonzero(jnp.array([[0, 7], [8, 0]]))
+    Array([1, 2], dtype=int32)
+    """
     from nxjax.numpy.shapes import ravel
 
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Indices of nonzero elements, one row per element."""
+    """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.argwhere(jnp.array([[0, 7], [8, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
     from nxjax.numpy.creation import zeros
     from nxjax.numpy.joining import stack
     from nxjax.numpy.shapes import ravel
