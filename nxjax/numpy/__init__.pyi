@@ -157,9 +157,9 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bu
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: builtins.bool | None = None) -> Array:
     """Index of the smallest element along ``axis``. The first one where several are equal; of a nan, if there is one."""
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Indices of a `partition`."""
+    """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it."""
 def argsort(a: ArrayLike, axis: int | Sequence[int] | None = -1, *, kind: Any = None, order: None = None, stable: builtins.bool = True, descending: builtins.bool = False, dtype: DTypeLike | None = None) -> Array:
-    """Indices that sort ``a`` along ``axis``; equal elements keep their order."""
+    """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
 def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
 def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
@@ -173,7 +173,7 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
 def asarray(a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: builtins.bool | None = None, device: Any = None, out_sharding: Any = None) -> Array:
-    """``a`` as an array; itself if it is one of that dtype."""
+    """``a`` as an array of ``dtype``, or of its own; an array that has it already is given back as it is."""
 def asin(x: ArrayLike, /) -> Array:
     """Inverse sine. Integers and booleans become float."""
 def asinh(x: ArrayLike, /) -> Array:
@@ -262,7 +262,7 @@ def count_nonzero(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdim
 def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, bias: builtins.bool = False, ddof: int | None = None, fweights: Any = None, aweights: Any = None, dtype: DTypeLike | None = None) -> Array:
     """The covariance matrix of variables in rows (columns, if not ``rowvar``)."""
 def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """Vector product of vectors of two or three components."""
+    """Vector product of vectors of two or three components; of two vectors of two, the third component alone."""
 def cumprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
     """Running product along ``axis``. Without an axis, of the flattened array."""
 def cumsum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
@@ -310,7 +310,7 @@ def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = 'auto') -> A
 def empty(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros: there is no uninitialized memory."""
 def empty_like(prototype: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros in the shape and dtype of ``prototype``."""
+    """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory."""
 def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x == y. Broadcasts and promotes; the result is boolean."""
 def exp(x: ArrayLike, /) -> Array:
@@ -360,23 +360,23 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = N
 def frombuffer(buffer: Any, dtype: DTypeLike | None = ..., count: int = -1, offset: int = 0) -> Array:
     """The bytes of ``buffer`` read as ``dtype``."""
 def fromfile(*args: Any, dtype: DTypeLike | None = ..., **kwargs: Any) -> Array:
-    """As `numpy.fromfile`, giving an array."""
+    """As `numpy.fromfile`, giving an array; float32 unless another dtype is given."""
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: DTypeLike | None = ..., **kwargs: Any) -> Any:
-    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time."""
+    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
 def fromiter(*args: Any, dtype: DTypeLike | None = ..., **kwargs: Any) -> Array:
-    """As `numpy.fromiter`, giving an array."""
+    """As `numpy.fromiter`, giving an array; float32 unless another dtype is given."""
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Any:
     """A ufunc made of a traceable Python function of scalars."""
 def fromstring(string: str, dtype: DTypeLike | None = ..., count: int = -1, *, sep: str) -> Array:
     """The numbers of a text, between which ``sep`` stands."""
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """``fill_value``, which broadcasts, over ``shape``."""
+    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given."""
 def full_like(a: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """``fill_value`` in the shape and dtype of ``a``."""
+    """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes."""
 def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """``num`` values from ``start`` to ``stop`` in equal ratios."""
+    """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign, or complex."""
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int | None = None) -> Any:
     """Central differences inside, one-sided ones at the edges; one array per axis."""
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -390,7 +390,7 @@ def hanning(M: int) -> Array:
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 for negative x1, x2 for zero, 1 for positive; nan for nan. Broadcasts; integers become float."""
 def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, Array]:
-    """Counts (or sums of ``weights``) in each bin, and the edges."""
+    """Counts (or sums of ``weights``) in each bin, and the edges; the last bin includes its right edge."""
 def histogram2d(x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, Array, Array]:
     """Counts over a grid of two variables, and the edges along each."""
 def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None) -> Array:
@@ -414,7 +414,7 @@ def imag(x: ArrayLike, /) -> Array:
 def indices(dimensions: Any, dtype: DTypeLike | None = None, sparse: builtins.bool = False) -> Any:
     """The index along each axis of an array of this shape, stacked; or as an open grid."""
 def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """Sum of products over the last axis of both."""
+    """Sum of products over the last axis of both; without conjugation."""
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """``values`` put before the entries ``obj`` along ``axis``, in the dtype of ``arr``; None flattens first."""
 def interp(x: ArrayLike, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
@@ -495,21 +495,21 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero, as booleans."""
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, base: Any = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """``base ** linspace(start, stop)``."""
+    """``base ** linspace(start, stop)``: powers with evenly spaced exponents."""
 def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
-    """Where ``mask_func(ones((n, n)), k)`` is not zero."""
+    """Where ``mask_func(ones((n, n)), k)`` is not zero: rows and columns."""
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
 def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two axes swapped."""
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Matrices times vectors; leading axes broadcast."""
+    """Matrices ``x1`` (..., m, n) times vectors ``x2`` (..., n); leading axes broadcast."""
 def max(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """The largest element over ``axis``; nan if there is one."""
 def mean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
     """Arithmetic mean over ``axis``. Half precision is averaged in single."""
 def median(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
-    """The middle element, or the mean of the middle two."""
+    """The middle element, or the mean of the middle two; nan where there is one. Integers become float."""
 def meshgrid(*xi: Any, copy: builtins.bool = True, sparse: builtins.bool = False, indexing: str = 'xy') -> list[Array]:
     """Coordinate arrays from coordinate vectors; ``xy`` swaps the first two axes."""
 def min(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -535,15 +535,15 @@ def nanmax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = No
 def nanmean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, where: ArrayLike | None = None) -> Array:
     """Mean over ``axis`` of what is not nan."""
 def nanmedian(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
-    """As `median`, nan left out."""
+    """As `median`, nan left out; nan where nothing is left."""
 def nanmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """As `min`, nan left out; nan where nothing is left."""
 def nanpercentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """As `percentile`, nan left out."""
+    """As `percentile`, nan left out; nan where nothing is left."""
 def nanprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Product over ``axis``, nan as 1."""
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """As `quantile`, nan left out."""
+    """As `quantile`, nan left out; nan where nothing is left."""
 def nanstd(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Standard deviation over ``axis`` of what is not nan."""
 def nansum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -561,9 +561,9 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | No
 def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x != y. Broadcasts and promotes; the result is boolean."""
 def ones(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones of ``shape``."""
+    """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`."""
 def ones_like(a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones in the shape and dtype of ``a``."""
+    """Ones in the shape and dtype of ``a``, unless others are given."""
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Products of all pairs of elements of the flattened operands."""
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = 'big') -> Array:
@@ -571,7 +571,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = 'big') -> Ar
 def pad(array: Any, pad_width: Any, mode: Any = 'constant', **kwargs: Any) -> Array:
     """``array`` with ``pad_width`` elements before and after along every axis."""
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """A reordering in which the ``kth`` element is the one of the sorted array; here, the sorted array."""
+    """A reordering in which the ``kth`` element is the one of the sorted array, no larger one before it."""
 def percentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None, out_sharding: Any = None) -> Array:
     """As `quantile`, with ``q`` in percent."""
 def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
@@ -607,7 +607,7 @@ def power(x: ArrayLike, y: ArrayLike, /) -> Array:
 def prod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: builtins.bool = True) -> Array:
     """Product over ``axis``."""
 def promote_types(a: Any, b: Any) -> np.dtype[Any]:
-    """The dtype that operands of dtypes ``a`` and ``b`` are brought to."""
+    """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407."""
 def ptp(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False) -> Array:
     """Largest minus smallest."""
 def put(a: ArrayLike, ind: Any, v: ArrayLike, mode: str | None = None, *, inplace: builtins.bool = True) -> Array:
@@ -713,7 +713,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = Non
 def tile(A: Any, reps: Any) -> Array:
     """``A`` side by side, ``reps`` times along each axis."""
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Sum of a diagonal."""
+    """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one."""
 def transpose(a: ArrayLike, axes: Any = None) -> Array:
     """Axes in the order ``axes``; reversed by default."""
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
@@ -766,11 +766,11 @@ def vander(x: ArrayLike, N: int | None = None, increasing: builtins.bool = False
 def var(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
     """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """Sum of conj(a) * b over all elements."""
+    """Sum of conj(a) * b over all elements of the flattened operands."""
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast."""
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Conjugated vectors times matrices; leading axes broadcast."""
+    """Conjugated vectors ``x1`` (..., m) times matrices ``x2`` (..., m, n); leading axes broadcast."""
 def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = ..., signature: str | None = None) -> Callable[..., Any]:
     """``pyfunc`` of scalars (or of the core arrays that ``signature`` names) as a function that broadcasts, by `vmap`."""
 def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
@@ -783,8 +783,8 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | No
 def where(condition: ArrayLike, x: None = None, y: None = None, /, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """``x`` where ``condition`` holds, else ``y``; with the condition alone, `nonzero`."""
 def zeros(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros of ``shape``."""
+    """Zeros of ``shape`` in ``dtype``, float32 unless another is given."""
 def zeros_like(a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros in the shape and dtype of ``a``."""
+    """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
 
 from nxjax.trace.core import Array as ndarray

@@ -94,7 +94,24 @@ def _product(x: Array, y: Array, preferred: DType | None) -> Array:
 def dot(
     a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
-    """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``."""
+    """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``.
+
+    Args:
+        a: array; a scalar multiplies.
+        b: array; both promote to one numeric dtype.
+        precision: None, ``"default"``, ``"high"``, ``"highest"``, or a pair of them.
+        preferred_element_type: dtype of sums and result.
+        out_sharding: has no effect here.
+
+    Raises:
+        ShapeError: the contracted axes differ in size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array(11, dtype=int32)
+    >>> jnp.dot(jnp.array([100, 100], jnp.int8), jnp.array([100, 100], jnp.int8), preferred_element_type=jnp.int32)
+    Array(20000, dtype=int32)
+    """
     preferred = _preferred(preferred_element_type)
     x, y = _operands("dot", a, b, preferred)
     if not x.ndim or not y.ndim:
@@ -105,7 +122,19 @@ def dot(
 def matmul(
     a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
-    """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
+    """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column.
+
+    ``precision`` and ``preferred_element_type`` are as for `dot`.
+
+    Raises:
+        ShapeError: a scalar, contracted axes of different sizes, or leading axes that do not broadcast.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
+    Array([12, 34], dtype=int32)
+    >>> jnp.matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 2))).shape
+    (5, 4, 2, 2)
+    """
     quick = product(a, b) if precision is None and preferred_element_type is None else None
     if quick is not None:
         return quick
@@ -136,7 +165,16 @@ def matmul(
 
 
 def matvec(x1: Any, x2: Any, /) -> Array:
-    """Matrices times vectors; leading axes broadcast."""
+    """Matrices ``x1`` (..., m, n) times vectors ``x2`` (..., n); leading axes broadcast.
+
+    Raises:
+        ShapeError: too few axes, or sizes that do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [0, 1]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     x, y = _operands("matvec", x1, x2, None)
     if x.ndim < 2 or y.ndim < 1:
         raise ShapeError("matvec: needs a matrix and a vector", got=f"{x.type} and {y.type}")
@@ -145,7 +183,15 @@ def matvec(x1: Any, x2: Any, /) -> Array:
 
 
 def vecmat(x1: Any, x2: Any, /) -> Array:
-    """Conjugated vectors times matrices; leading axes broadcast."""
+    """Conjugated vectors ``x1`` (..., m) times matrices ``x2`` (..., m, n); leading axes broadcast.
+
+    Raises:
+        ShapeError: too few axes, or sizes that do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.vecmat(jnp.array([1j, 1]), jnp.array([[1, 2], [3, 4]]))
+    Array([3.-1.j, 4.-2.j], dtype=complex64)
+    """
     from nxjax.numpy.floats import conjugate
 
     x, y = _operands("vecmat", x1, x2, None)
@@ -156,7 +202,15 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
 
 
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Sum of conj(a) * b over all elements."""
+    """Sum of conj(a) * b over all elements of the flattened operands.
+
+    Raises:
+        ShapeError: they differ in size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.vdot(jnp.array([1j, 2]), jnp.array([1j, 3]))
+    Array(7.+0.j, dtype=complex64)
+    """
     from nxjax.numpy.floats import conjugate
     from nxjax.numpy.shapes import ravel
 
@@ -164,7 +218,15 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast."""
+    """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast.
+
+    Raises:
+        ShapeError: the axis differs in size, or the others do not broadcast.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
+    Array([12, 34], dtype=int32)
+    """
     from nxjax.numpy.floats import conjugate
     from nxjax.numpy.shapes import moveaxis
 
@@ -182,7 +244,15 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
 
 
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Sum of products over the last axis of both."""
+    """Sum of products over the last axis of both; without conjugation.
+
+    Raises:
+        ShapeError: the last axes differ in size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.inner(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
+    Array([12, 34], dtype=int32)
+    """
     preferred = _preferred(preferred_element_type)
     x, y = _operands("inner", a, b, preferred)
     if not x.ndim or not y.ndim:
@@ -191,7 +261,13 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
 
 
 def outer(a: Any, b: Any, out: None = None) -> Array:
-    """Products of all pairs of elements of the flattened operands."""
+    """Products of all pairs of elements of the flattened operands.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4, 5]))
+    Array([[ 3,  4,  5],
+           [ 6,  8, 10]], dtype=int32)
+    """
     from nxjax.numpy.elementwise import multiply
     from nxjax.numpy.shapes import ravel
 
@@ -209,7 +285,19 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
+    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand.
+
+    Raises:
+        TypeError: ``axes`` does not fit the operands.
+        ShapeError: the contracted axes differ in size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
+    (2, 5)
+    >>> jnp.tensordot(jnp.array([1, 2]), jnp.array([3, 4]), axes=0)
+    Array([[3, 4],
+           [6, 8]], dtype=int32)
+    """
     x, y = _operands("tensordot", a, b, None)
     if isinstance(axes, (tuple, list)) or np.ndim(axes):
         if len(axes) != 2:
@@ -228,7 +316,12 @@ def tensordot(
 
 
 def kron(a: Any, b: Any) -> Array:
-    """Kronecker product: a block of ``b`` for every element of ``a``."""
+    """Kronecker product: a block of ``b`` for every element of ``a``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2, 3]))
+    Array([ 1,  2,  3, 10, 20, 30], dtype=int32)
+    """
     from nxjax.numpy.elementwise import multiply
 
     x, y = promote("kron", a, b)
@@ -241,7 +334,12 @@ def kron(a: Any, b: Any) -> Array:
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
-    """Sum of a diagonal."""
+    """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.trace(jnp.array([[1, 2], [3, 4]])), jnp.trace(jnp.array([[1, 2], [3, 4]]), offset=1)
+    (Array(5, dtype=int32), Array(2, dtype=int32))
+    """
     from nxjax.numpy.grids import diagonal
     from nxjax.numpy.reductions import sum
 
@@ -250,7 +348,23 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """Vector product of vectors of two or three components."""
+    """Vector product of vectors of two or three components; of two vectors of two, the third component alone.
+
+    Args:
+        a: array whose ``axisa`` has the components.
+        b: array whose ``axisb`` has them; the other axes broadcast.
+        axisc: where the components of the result are.
+        axis: all three at once.
+
+    Raises:
+        ShapeError: vectors of other lengths.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    >>> jnp.cross(jnp.array([1, 0]), jnp.array([0, 1]))
+    Array(1, dtype=int32)
+    """
     from nxjax.numpy.joining import stack
     from nxjax.numpy.shapes import moveaxis
 
@@ -274,7 +388,16 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> Any:
-    """The order of contractions and a report of its cost, by opt_einsum."""
+    """The order of contractions and a report of its cost, by opt_einsum.
+
+    Returns:
+        A list of tuples, which operands to contract next (the result comes last), and a printable report.
+
+    >>> import nxjax.numpy as jnp
+    >>> path, report = jnp.einsum_path("ij,jk,k->i", jnp.ones((9, 9)), jnp.ones((9, 9)), jnp.ones(9))
+    >>> path
+    [(1, 2), (0, 1)]
+    """
     import opt_einsum
 
     optimize = "optimal" if optimize is True else "greedy" if optimize is False else optimize
@@ -298,11 +421,18 @@ def einsum(
 ) -> Array:
     """Einstein's summation: indices named in ``subscripts`` that the result lacks are summed over.
 
-    Several operands are contracted two by two in the order that opt_einsum finds (``optimize``).
+    Several operands are contracted two by two in the order that opt_einsum finds (``optimize``). A repeated index takes
+    a diagonal, ``...`` stands for axes that broadcast; ``precision`` and ``preferred_element_type`` are as for `dot`.
+
+    Raises:
+        ParameterError: subscripts that do not fit the operands.
+        ShapeError: an index with two sizes.
 
     >>> import nxjax.numpy as jnp
-    >>> einsum("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4))).shape
+    >>> jnp.einsum("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4))).shape
     (2, 4)
+    >>> jnp.einsum("ii->i", jnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
     """
     no_out("einsum", out)
     import opt_einsum

@@ -42,7 +42,25 @@ def _along(where: str, a: Any, axis: Any) -> tuple[Array, int]:
 def sort(
     a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False
 ) -> Array:
-    """Sorted along ``axis``; nan last. None flattens first."""
+    """Sorted along ``axis``; nan last. None flattens first.
+
+    Args:
+        a: array of any dtype; complex numbers are ordered by real part, then imaginary part.
+        axis: static integer or None.
+        kind: a name of NumPy's, without effect.
+        order: must be None.
+        stable: whether equal elements keep their order.
+        descending: the largest (or nan) first.
+
+    Raises:
+        ValueError: another ``kind``, or an ``order``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.sort(jnp.array([3.0, jnp.nan, 1.0]))
+    Array([ 1.,  3., nan], dtype=float32)
+    >>> jnp.sort(jnp.array([3, 1, 2]), descending=True)
+    Array([3, 2, 1], dtype=int32)
+    """
     _checked("sort", kind, order)
     x, i = _along("sort", a, axis)
     (y,) = ops.sort(x, dimension=i, is_stable=stable, num_keys=1)
@@ -59,7 +77,17 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """Indices that sort ``a`` along ``axis``; equal elements keep their order."""
+    """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first.
+
+    Raises:
+        ValueError: another ``kind`` than NumPy's, or an ``order``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.argsort(jnp.array([2, 1, 2, 1]))
+    Array([1, 3, 0, 2], dtype=int32)
+    >>> jnp.argsort(jnp.array([2, 1, 2, 1]), descending=True)
+    Array([0, 2, 1, 3], dtype=int32)
+    """
     _checked("argsort", kind, order)
     x, i = _along("argsort", a, axis)
     wanted = dtypes.as_dtype(int if dtype is None else dtype)
@@ -80,7 +108,21 @@ def _places(x: Array, axis: int, dtype: Any) -> Array:
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """Indices that sort by the last key, ties by the one before it, and so on."""
+    """Indices that sort by the last key, ties by the one before it, and so on.
+
+    Args:
+        keys: sequence of arrays of one shape, or an array whose rows they are.
+        axis: static integer, along which each key is sorted.
+
+    Raises:
+        TypeError: no keys.
+        ValueError: keys of different shapes.
+
+    >>> import nxjax.numpy as jnp
+    >>> first, last = jnp.array([2, 1, 3]), jnp.array([1, 1, 0])
+    >>> jnp.lexsort((first, last))
+    Array([2, 1, 0], dtype=int32)
+    """
     xs = [value(k, "lexsort") for k in keys]
     if not xs:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
@@ -94,20 +136,41 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
 
 
 def sort_complex(a: Any) -> Array:
-    """Sorted by real part, then imaginary part, as complex numbers."""
+    """Sorted by real part, then imaginary part, as complex numbers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.sort_complex(jnp.array([2, 1 + 1j, 1 - 1j]))
+    Array([1.-1.j, 1.+1.j, 2.+0.j], dtype=complex64)
+    """
     x = sort(value(a, "sort_complex"))
     return x if x.dtype in dtypes.COMPLEX else convert(x, dtypes.complex_of(dtypes.to_inexact(x.dtype)))
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
-    """A reordering in which the ``kth`` element is the one of the sorted array; here, the sorted array."""
+    """A reordering in which the ``kth`` element is the one of the sorted array, no larger one before it.
+
+    Here, the sorted array.
+
+    Raises:
+        AxisError: ``kth`` is out of range.
+
+    >>> import nxjax.numpy as jnp
+    >>> int(jnp.partition(jnp.array([5, 1, 4, 2]), 1)[1])
+    2
+    """
     x, i = _along("partition", a, axis)
     as_axis("partition", kth, x.shape[i])
     return sort(x, i)
 
 
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
-    """Indices of a `partition`."""
+    """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.array([5, 1, 4, 2])
+    >>> jnp.sort(x[jnp.argpartition(x, 2)[:2]])
+    Array([1, 2], dtype=int32)
+    """
     x, i = _along("argpartition", a, axis)
     as_axis("argpartition", kth, x.shape[i])
     return argsort(x, i)
@@ -118,6 +181,19 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 
     Every ``method`` of JAX (``scan``, ``scan_unrolled``, ``sort``, ``compare_all``) gives the same result; here they
     are all one halving search.
+
+    Returns:
+        Indices of the shape of ``v``; nan goes to the end.
+
+    Raises:
+        ValueError: another ``side`` or ``method``.
+        ShapeError: ``a`` is not one-dimensional.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.searchsorted(jnp.array([1, 2, 2, 3]), jnp.array([2, 9]))
+    Array([1, 4], dtype=int32)
+    >>> jnp.searchsorted(jnp.array([1, 2, 2, 3]), 2, side="right")
+    Array(3, dtype=int32)
     """
     if side not in ("left", "right"):
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of ['left', 'right'].")
@@ -164,7 +240,17 @@ def _precedes(x: Array, y: Array) -> Array:
 
 
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
-    """The bin of each element: ``bins[i - 1] <= x < bins[i]``; ``bins`` rises or falls."""
+    """The bin of each element: ``bins[i - 1] <= x < bins[i]``; ``bins`` rises or falls.
+
+    With ``right``, bins include their right edge instead of the left. 0 is below the first edge.
+
+    Raises:
+        ShapeError: ``bins`` is not one-dimensional.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.digitize(jnp.array([-1.0, 1.0, 5.0]), jnp.array([0.0, 1.0, 2.0]))
+    Array([0, 2, 3], dtype=int32)
+    """
     from nxjax.numpy.selection import where
 
     v, edges = value(x, "digitize"), value(bins, "digitize")
@@ -190,7 +276,25 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """How often each of 0, 1, ... occurs in ``x``, or the sum of its ``weights``; under `jit`, ``length`` is needed."""
+    """How often each of 0, 1, ... occurs in ``x``, or the sum of its ``weights``; under `jit`, ``length`` is needed.
+
+    Args:
+        x: vector of integers; negative ones count as 0.
+        weights: vector of the same length, whose dtype the result has.
+        minlength: the result has at least so many elements.
+        length: the result has exactly so many; larger elements are left out.
+
+    Raises:
+        TypeError: ``x`` is not of integers.
+        ShapeError: ``x`` is not a vector, or ``weights`` has another shape.
+        ConcretizationTypeError: ``x`` is traced and ``length`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.bincount(jnp.array([1, 1, 3]))
+    Array([0, 2, 0, 1], dtype=int32)
+    >>> jnp.bincount(jnp.array([1, 1, 3]), weights=jnp.array([0.5, 0.25, 9.0]), length=2)
+    Array([0.  , 0.75], dtype=float32)
+    """
     v = value(x, "bincount")
     if v.dtype not in dtypes.BITS:
         raise TypeError(f"x argument to bincount must have an integer type; got {v.dtype.name}")
@@ -217,7 +321,18 @@ def bincount(
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
-    """The edges of ``bins`` equal bins over ``range`` (the data's own by default); given edges are handed back."""
+    """The edges of ``bins`` equal bins over ``range`` (the data's own by default); given edges are handed back.
+
+    Raises:
+        NotImplementedError: ``bins`` is the name of a rule.
+        ValueError: ``range`` is not a pair.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.histogram_bin_edges(jnp.array([0, 1, 4]), bins=2)
+    Array([0., 2., 4.], dtype=float32)
+    >>> jnp.histogram_bin_edges(jnp.array([7, 7]), bins=2)
+    Array([6.5, 7. , 7.5], dtype=float32)
+    """
     from nxjax.numpy.creation import linspace
     from nxjax.numpy.reductions import max, min
     from nxjax.numpy.selection import where
@@ -247,7 +362,20 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array]:
-    """Counts (or sums of ``weights``) in each bin, and the edges."""
+    """Counts (or sums of ``weights``) in each bin, and the edges; the last bin includes its right edge.
+
+    With ``density``, the counts are scaled to an integral of one.
+
+    Returns:
+        Float vector of counts and the vector of edges, one longer.
+
+    Raises:
+        ValueError: ``weights`` has another shape than ``a``, or ``range`` is not a pair.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.histogram(jnp.array([0, 1, 1, 4]), bins=2)
+    (Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))
+    """
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.reductions import sum
     from nxjax.numpy.selection import where
@@ -275,7 +403,14 @@ def histogram(
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array, Array]:
-    """Counts over a grid of two variables, and the edges along each."""
+    """Counts over a grid of two variables, and the edges along each.
+
+    >>> import nxjax.numpy as jnp
+    >>> counts, ex, ey = jnp.histogram2d(jnp.array([0, 1, 1]), jnp.array([0, 0, 1]), bins=2)
+    >>> counts
+    Array([[1, 0],
+           [1, 1]], dtype=int32)
+    """
     from nxjax.numpy.joining import stack
 
     # One vector of edges serves both axes; a pair is one specification each.
@@ -288,7 +423,18 @@ def histogram2d(
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, list[Array]]:
-    """Counts over a grid of as many variables as ``sample`` has columns, and the edges along each."""
+    """Counts over a grid of as many variables as ``sample`` has columns, and the edges along each.
+
+    Raises:
+        ShapeError: ``sample`` is not two-dimensional.
+        ValueError: ``bins`` or ``range`` does not fit the columns.
+
+    >>> import nxjax.numpy as jnp
+    >>> counts, edges = jnp.histogramdd(jnp.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]), bins=2)
+    >>> counts
+    Array([[1, 0],
+           [1, 1]], dtype=int32)
+    """
     from nxjax.numpy.reductions import sum
     from nxjax.numpy.selection import where
 

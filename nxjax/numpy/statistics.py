@@ -41,6 +41,16 @@ def quantile(
 
     ``weights``, for every element or for the axes of ``axis``, need ``method="inverted_cdf"``.
 
+    Args:
+        a: array; integers become float. A nan makes the result nan.
+        q: share from 0 to 1, or a vector of them, which becomes the first axis of the result.
+        axis: static integer, tuple of them, or None for all.
+        method: ``"linear"``, ``"lower"``, ``"higher"``, ``"midpoint"``, ``"nearest"`` or ``"inverted_cdf"``.
+
+    Raises:
+        ValueError: another ``method``, complex input, or ``overwrite_input``.
+        ShapeError: ``q`` has more than one axis.
+
     >>> import nxjax.numpy as jnp
     >>> x, w = jnp.arange(4.0), jnp.array([1.0, 1.0, 1.0, 9.0])
     >>> print(jnp.quantile(x, 0.5), jnp.quantile(x, 0.5, weights=w, method="inverted_cdf"))
@@ -60,7 +70,12 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """As `quantile`, nan left out."""
+    """As `quantile`, nan left out; nan where nothing is left.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), jnp.array([0.0, 0.5]))
+    Array([1., 2.], dtype=float32)
+    """
     return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True, weights)
 
 
@@ -76,7 +91,12 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """As `quantile`, with ``q`` in percent."""
+    """As `quantile`, with ``q`` in percent.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.percentile(jnp.array([1, 2, 3, 4]), 50, method="higher")
+    Array(3., dtype=float32)
+    """
     (share,) = promote_inexact("percentile", q)
     return _quantile("percentile", a, share / 100, axis, out, overwrite_input, method, keepdims, False, weights)
 
@@ -92,20 +112,40 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """As `percentile`, nan left out."""
+    """As `percentile`, nan left out; nan where nothing is left.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nanpercentile(jnp.array([1.0, jnp.nan, 3.0]), 50)
+    Array(2., dtype=float32)
+    """
     (share,) = promote_inexact("nanpercentile", q)
     return _quantile("nanpercentile", a, share / 100, axis, out, overwrite_input, method, keepdims, True, weights)
 
 
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """The middle element, or the mean of the middle two."""
+    """The middle element, or the mean of the middle two; nan where there is one. Integers become float.
+
+    Raises:
+        ValueError: complex input, or ``overwrite_input``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.median(jnp.array([[7, 1, 2], [4, 3, 9]]), axis=1)
+    Array([2., 4.], dtype=float32)
+    >>> jnp.median(jnp.array([1, 2, 3, 10]))
+    Array(2.5, dtype=float32)
+    """
     return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, False)
 
 
 def nanmedian(
     a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """As `median`, nan left out."""
+    """As `median`, nan left out; nan where nothing is left.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, True)
 
 
@@ -246,7 +286,27 @@ def cov(
     aweights: Any = None,
     dtype: Any = None,
 ) -> Array:
-    """The covariance matrix of variables in rows (columns, if not ``rowvar``)."""
+    """The covariance matrix of variables in rows (columns, if not ``rowvar``).
+
+    Args:
+        m: vector or matrix of samples; integers become float.
+        y: more variables, in the same form.
+        bias: divide by n instead of n - 1.
+        ddof: divide by n - ddof, whatever ``bias``.
+        fweights: integer vector, how often each sample counts.
+        aweights: vector of weights of the samples.
+        dtype: of the result.
+
+    Raises:
+        ShapeError: more than two axes.
+        TypeError: ``fweights`` is not of integers.
+        RuntimeError: weights do not fit the samples.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.cov(jnp.array([[1, 2, 3], [6, 4, 2]]))
+    Array([[ 1., -2.],
+           [-2.,  4.]], dtype=float32)
+    """
     from nxjax.numpy.contractions import dot
     from nxjax.numpy.floats import conjugate
     from nxjax.numpy.joining import concatenate
@@ -306,7 +366,13 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
-    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
+    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.corrcoef(jnp.array([1.0, 2.0]), jnp.array([5.0, 3.0]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
     from nxjax.numpy.floats import clip, imag, real
     from nxjax.numpy.grids import diagonal
 
@@ -321,7 +387,17 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
-    """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it."""
+    """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it.
+
+    ``discont`` is the smallest difference that counts as a jump; integers with an integer ``period`` stay integers.
+
+    Raises:
+        DtypeError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unwrap(jnp.array([0, 3, 2, 5]), period=4)
+    Array([ 0, -1, -2, -3], dtype=int32)
+    """
     from nxjax.numpy.calculus import diff
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.powers import floor_divide, remainder
