@@ -35,6 +35,7 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.export": ("nxjax.export", "Functions as files."),
     "nxjax.checkpoints": ("nxjax.checkpoints", "Training state as files."),
     "nxjax.custom_derivatives": ("nxjax.custom_derivatives", "Derivative rules of one's own."),
+    "nxjax.experimental.ode": ("nxjax.experimental.ode", "Initial value problems."),
     "nxjax.flatten_util": ("nxjax.flatten_util", "A tree as one vector."),
     "nxjax.interop": ("nxjax.interop", "JAX functions and StableHLO as ours."),
     "nxjax.testing": ("nxjax.testing", "The laws an op keeps, as functions."),

@@ -26,6 +26,8 @@ from nxjax.trace.stage import StageTracer, stage
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_NUMBERS = (bool, int, float, complex)
+
 
 @final
 class BatchTracer(Tracer):
@@ -260,7 +262,9 @@ def vmap(
         out_defs: list[tree.TreeDef] = []
 
         def flat(*values: Array) -> Sequence[Any]:
-            a, k = tree.unflatten(treedef, values)
+            # A shared Python number stays one, as in JAX: it may be a length, also under `jit`.
+            given = [x if type(x) in _NUMBERS else v for x, v in zip(leaves, values, strict=True)]
+            a, k = tree.unflatten(treedef, given)
             ys, out_def = tree.flatten(called(*a, **k))
             out_defs.append(out_def)
             return ys

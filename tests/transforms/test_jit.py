@@ -119,6 +119,14 @@ def test_closing_over_values_of_enclosing_transforms() -> None:
     assert float(nx.jvp(lambda x: nx.jvp(outer, (x,), (x,))[1], (2.0,), (1.0,))[1]) == 5.0
 
 
+def test_a_static_number_stays_one_under_vmap() -> None:
+    def row(x: Any, n: int) -> Any:
+        return x * nx.arange(n - 1)
+
+    for f in (nx.vmap(row, in_axes=(0, None)), nx.jit(nx.vmap(row, in_axes=(0, None)), static_argnums=1)):
+        assert f(X, 3).tolist() == [[0, 0], [0, 1], [0, 2]]
+
+
 def test_a_function_is_traced_anew_for_another_enclosing_trace() -> None:
     cell: list[Any] = []
     f = nx.jit(lambda y: y * cell[0])
