@@ -6,8 +6,9 @@ than once, `set` leaves one of the values, and `add`, `multiply`, `min`, `max` c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -15,10 +16,19 @@ from nxjax.errors import DtypeError
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import broadcast_to_shape, convert, value
 from nxjax.numpy.shapes import broadcast_to
-from nxjax.numpy.subscripts import canonical, make_plan, mode_name, read, stacked_starts
+from nxjax.numpy.subscripts import canonical, make_plan, mode_name, read, refuse_absent, stacked_starts
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tracer
+
+
+class Options(NamedTuple):
+    """What every update takes: two promises that a faster kernel may use, and how odd indices count."""
+
+    indices_are_sorted: bool
+    unique_indices: bool
+    mode: Any
+    wrap_negative_indices: bool
 
 
 @final
@@ -67,54 +77,194 @@ class Place:
         """``x[index]``; ``mode="fill"`` gives ``fill_value`` (nan) out of range."""
         return read(self.array, self.index, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
 
-    def set(self, values: Any, **options: Any) -> Array:
+    def set(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] = values``."""
-        return write(self.array, self.index, values, "scatter", **options)
+        return write(
+            self.array,
+            self.index,
+            values,
+            "scatter",
+            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+        )
 
-    def add(self, values: Any, **options: Any) -> Array:
+    def add(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] += values``."""
-        return write(self.array, self.index, values, "scatter_add", **options)
+        return write(
+            self.array,
+            self.index,
+            values,
+            "scatter_add",
+            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+        )
 
-    def subtract(self, values: Any, **options: Any) -> Array:
+    def subtract(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] -= values``."""
         from nxjax.numpy.elementwise import negative
 
-        return write(self.array, self.index, negative(values), "scatter_add", **options)
+        return write(
+            self.array,
+            self.index,
+            negative(values),
+            "scatter_add",
+            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+        )
 
-    def multiply(self, values: Any, **options: Any) -> Array:
+    def multiply(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] *= values``."""
-        return write(self.array, self.index, values, "scatter_mul", **options)
+        return write(
+            self.array,
+            self.index,
+            values,
+            "scatter_mul",
+            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+        )
 
     mul = multiply
     sub = subtract
 
-    def divide(self, values: Any, **options: Any) -> Array:
+    def divide(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] /= values``."""
         from nxjax.numpy.elementwise import divide
 
-        return divide(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", **options))
+        ones = ones_of(self.array)
+        return divide(
+            self.array,
+            write(
+                ones,
+                self.index,
+                values,
+                "scatter_mul",
+                Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+            ),
+        )
 
-    def power(self, values: Any, **options: Any) -> Array:
+    def power(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] **= values``."""
         from nxjax.numpy.powers import power
 
-        return power(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", **options))
+        ones = ones_of(self.array)
+        return power(
+            self.array,
+            write(
+                ones,
+                self.index,
+                values,
+                "scatter_mul",
+                Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+            ),
+        )
 
-    def min(self, values: Any, **options: Any) -> Array:
+    def min(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] = minimum(x[index], values)``."""
-        return write(self.array, self.index, values, "scatter_min", **options)
+        return write(
+            self.array,
+            self.index,
+            values,
+            "scatter_min",
+            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+        )
 
-    def max(self, values: Any, **options: Any) -> Array:
+    def max(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
         """``x[index] = maximum(x[index], values)``."""
-        return write(self.array, self.index, values, "scatter_max", **options)
+        return write(
+            self.array,
+            self.index,
+            values,
+            "scatter_max",
+            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
+        )
 
-    def apply(self, ufunc: Callable[[Any], Any], **options: Any) -> Array:
-        """``x[index] = ufunc(x[index])``, once per place."""
-        options.pop("out_sharding", None)
-        reading = {k: v for k, v in options.items() if k != "mode"}
-        old = read(self.array, self.index, options.get("mode"), **reading)
-        return write(self.array, self.index, ufunc(old), "scatter", **options)
+    def apply(
+        self,
+        func: Callable[[Any], Any],
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """``x[index] = func(x[index])``, as often as ``index`` names the element."""
+        options = Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices)
+        x, index = self.array, self.index
+        old = read(x, index, mode, None, indices_are_sorted, unique_indices, wrap_negative_indices)
+        once = write(x, index, func(old), "scatter", options)
+        return once if unique_indices or old.size < 2 else _again(x, index, func, once, options)
 
+
+# How often a function is applied again without a loop.
+_UNROLLED = 8
 
 # Of truths the sum is "or", the product "and".
 _OF_TRUTHS = {"scatter_add": "scatter_max", "scatter_mul": "scatter_min"}
@@ -127,18 +277,30 @@ def ones_of(x: Array) -> Array:
     return convert(like(x, 1), x.dtype, x.type.weak)
 
 
-def write(
-    x: Array,
-    index: Any,
-    values: Any,
-    op: str,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-    wrap_negative_indices: bool = True,
-    out_sharding: Any = None,
-) -> Array:
+def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, options: Options) -> Array:
+    """``once``, and ``func`` applied again where an element is named more than once."""
+    from nxjax.lax import while_loop
+    from nxjax.numpy.selection import where
+    from nxjax.runtime import ensure_compile_time_eval
+
+    traced = any(isinstance(i, Tracer) for i in (index if isinstance(index, tuple) else (index,)))
+    # What is known while tracing decides how often, and leaves no loop in the program.
+    with contextlib.nullcontext() if traced else ensure_compile_time_eval():
+        times = write(wrap(np.zeros(x.shape, np.int32)), index, 1, "scatter_add", options)
+        most = ops.reduce_max(times, axes=tuple(range(x.ndim)))
+
+    def more(k: Any, y: Array) -> Array:
+        return where(k < times, convert(value(func(y), "apply"), y.dtype, y.type.weak), y)
+
+    if traced or int(most) > _UNROLLED:
+        start = wrap(np.asarray(1, np.int32))
+        return while_loop(lambda s: s[0] < most, lambda s: (s[0] + 1, more(*s)), (start, once))[1]
+    for k in range(1, int(most)):
+        once = more(k, once)
+    return once
+
+
+def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array:
     """``x`` with ``values``, which broadcast, scattered to ``index``."""
     v = value(values, "scatter")
     _check_cast(x, v)
@@ -150,7 +312,11 @@ def write(
     if dtype == dtypes.bool_:
         op = _OF_TRUTHS.get(op, op)
     x, v = convert(x, dtype), convert(v, dtype)
-    plan = make_plan(x.shape, canonical(index, x.ndim), wrap_negative_indices)
+    if op in ("scatter_min", "scatter_max") and dtype in dtypes.COMPLEX:
+        return convert(_complex_extremum(x, index, v, op, options), own.dtype, own.weak)
+    entries = canonical(index, x.ndim)
+    refuse_absent(x.shape, entries)
+    plan = make_plan(x.shape, entries, options.wrap_negative_indices)
     if plan.empty:
         return convert(x, own.dtype, own.weak)
     # Axes of size 1 that the index does not have may lead, as in NumPy's assignment.
@@ -160,6 +326,8 @@ def write(
     v = v if v.shape == plan.shape else ops.reshape(v, shape=plan.shape)
     if plan.flips:
         v = ops.rev(v, dimensions=plan.flips)
+    if 0 in plan.final:
+        return convert(x, own.dtype, own.weak)
     if not plan.axes and plan.windows == x.shape:
         return convert(_whole(x, v, op), own.dtype, own.weak)
     if not plan.axes and 0 in plan.windows:
@@ -182,11 +350,30 @@ def write(
             inserted_window_dims=plan.collapsed,
             scatter_dims_to_operand_dims=axes,
         ),
-        indices_are_sorted=indices_are_sorted or plan.unique,
-        unique_indices=unique_indices or plan.unique,
-        mode=GatherScatterMode.from_any("fill" if mode is None else mode_name(mode)),
+        indices_are_sorted=options.indices_are_sorted or plan.unique,
+        unique_indices=options.unique_indices or plan.unique,
+        mode=GatherScatterMode.from_any("fill" if options.mode is None else mode_name(options.mode)),
     )
     return convert(out, own.dtype, own.weak)
+
+
+def _complex_extremum(x: Array, index: Any, v: Array, op: str, options: Options) -> Array:
+    """By real part, then imaginary part; nan wins: the extremum of places in the order of all values."""
+    from nxjax.numpy.floats import isnan
+    from nxjax.numpy.joining import concatenate
+    from nxjax.numpy.selection import where
+    from nxjax.numpy.shapes import ravel
+    from nxjax.numpy.sorting import argsort
+
+    values = concatenate([ravel(x), ravel(v)])
+    order = argsort(values)
+    place = argsort(order)
+    if op == "scatter_min":
+        # The same places, counted from the end: below all others.
+        place = where(isnan(values), place - values.size, place)
+    at = ops.reshape(place[: x.size], shape=x.shape)
+    best = write(at, index, ops.reshape(place[x.size :], shape=v.shape), op, options)
+    return read(values, read(order, best))
 
 
 def _whole(x: Array, v: Array, op: str) -> Array:

@@ -70,7 +70,7 @@ def take_along_axis(
     mode: Any = None,
     fill_value: Any = None,
     *,
-    wrap_negative_indices: bool = True,
+    wrap_negative_indices: bool | None = None,
 ) -> Array:
     """``arr`` with, along ``axis``, the entries that ``indices`` names; the other axes broadcast together."""
     x, index = value(arr, "take_along_axis"), value(indices, "take_along_axis")
@@ -99,7 +99,7 @@ def take_along_axis(
         tuple(entries),
         mode="fill" if mode is None else mode,
         fill_value=fill_value,
-        wrap_negative_indices=wrap_negative_indices,
+        wrap_negative_indices=mode != "promise_in_bounds" if wrap_negative_indices is None else wrap_negative_indices,
     )
 
 
@@ -194,16 +194,31 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     return tuple(reversed(out))
 
 
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Array:
-    """Flat indices of coordinates."""
+def ravel_multi_index(
+    multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None
+) -> Array:
+    """Flat indices of coordinates in an array of shape ``dims``, as ``dtype`` or the default integer.
+
+    Modes: ``raise`` for coordinates outside, which needs concrete ones, ``clip``, ``wrap`` and ``ignore``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([2, 1])), (2, 3))
+    Array([2, 4], dtype=int32)
+    """
     from nxjax.numpy.floats import clip
     from nxjax.numpy.powers import remainder
     from nxjax.numpy.promotion import as_shape, broadcast, concrete
+    from nxjax.numpy.scalar_types import result_type
 
     sizes = as_shape("ravel_multi_index", dims)
     if len(multi_index) != len(sizes):
-        raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(sizes)}")
+        raise AssertionError(f"len(multi_index)={len(multi_index)} != len(dims)={len(sizes)}")
     columns = [value(i, "ravel_multi_index") for i in multi_index]
+    wanted = dtypes.as_dtype(result_type(int, *columns) if dtype is None else dtype)
+    if wanted not in dtypes.INTEGER:
+        raise ValueError(f"dtype={wanted} is not an integer type.")
+    if math.prod(sizes) - 1 > dtypes.integer_info(wanted).max:
+        raise ValueError(f"ravel_multi_index: dtype={wanted} not large enough to hold flattened index for dims={sizes}")
     for c in columns:
         if c.dtype not in dtypes.INTEGER:
             raise TypeError("only int indices permitted")
@@ -216,14 +231,13 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
         columns = [clip(c, 0, n - 1) for c, n in zip(columns, sizes, strict=True)]
     elif mode == "wrap":
         columns = [remainder(c, n) for c, n in zip(columns, sizes, strict=True)]
-    else:
-        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    elif mode != "ignore":
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip', or 'ignore'.")
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
     pairs = list(zip(broadcast("ravel_multi_index", *columns), sizes, strict=True))
-    stride, total = 1, None
+    stride, total = 1, wrap(np.zeros((), wanted))
     for c, n in reversed(pairs) if order == "C" else pairs:
-        part = c * stride
-        total = part if total is None else total + part
+        total = total + convert(c, wanted) * stride
         stride *= n
     return total

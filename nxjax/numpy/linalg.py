@@ -350,7 +350,7 @@ def det(a: Any) -> Array:
     return _lu_sign(lu, pivots) * prod(_diagonal(lu, 0, -2, -1), -1)
 
 
-def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Array:
+def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
     """The number of singular values above ``rtol`` times the largest, or above ``tol``: only one may be given.
 
     ``hermitian`` says that the matrix is, which is quicker.

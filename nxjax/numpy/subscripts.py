@@ -369,6 +369,7 @@ def read(
         simple = _sliced(x, entries)
         if simple is not None:
             return simple
+    refuse_absent(x.shape, entries)
     plan = make_plan(x.shape, entries, wrap_negative_indices)
     out = x
     if plan.empty or 0 in plan.final:
@@ -397,7 +398,8 @@ def read(
 
 
 _MODES = {
-    None: "clip",
+    # As XLA: out of range a read is clamped, and its gradient dropped.
+    None: "promise_in_bounds",
     "clip": "clip",
     "fill": "fill",
     "drop": "fill",
@@ -424,6 +426,17 @@ def _fill(x: Array, mode: Any, fill_value: Any) -> Any:
     return fill_value
 
 
+def refuse_absent(shape: Shape, entries: Sequence[Any]) -> None:
+    """An error where single elements of an axis without elements are meant; arrays of indices may be empty, too."""
+    if 0 not in shape or any(isinstance(e, _Mask) or (isinstance(e, Array) and e.shape) for e in entries):
+        return
+    axis = 0
+    for e in entries:
+        if isinstance(e, (int, Array)) and shape[axis] == 0:
+            raise IndexError(f"index is out of bounds for axis {axis} with size 0")
+        axis += e is not None and not isinstance(e, _Truth)
+
+
 def _sliced(x: Array, entries: Sequence[Any]) -> Array | None:
     """The result when integers and slices are all there is: slice, or dynamic_slice when an integer is traced."""
     starts: list[Any] = []
@@ -441,9 +454,7 @@ def _sliced(x: Array, entries: Sequence[Any]) -> Array | None:
             return None
         n = x.shape[axis]
         if isinstance(e, int):
-            if n == 0:
-                raise IndexError(f"index is out of bounds for axis {axis} with size 0")
-            i = min(max(e + n if e < 0 else e, 0), n - 1)
+            i = min(max(e + n if e < 0 else e, 0), max(n - 1, 0))
             starts.append(i)
             stops.append(i + 1)
             steps.append(1)
@@ -457,8 +468,6 @@ def _sliced(x: Array, entries: Sequence[Any]) -> Array | None:
             steps.append(step if count else 1)
             final.append(count)
         elif isinstance(e, Array) and not e.shape:
-            if n == 0:
-                raise IndexError(f"index is out of bounds for axis {axis} with size 0")
             starts.append(wrapped(e, n))
             stops.append(-1)
             steps.append(1)
@@ -466,6 +475,7 @@ def _sliced(x: Array, entries: Sequence[Any]) -> Array | None:
         else:
             return None
         axis += 1
+    refuse_absent(x.shape, entries)
     sizes = [1 if stop == -1 else stop - start for start, stop in zip(starts, stops, strict=True)]
     if traced:
         if any(s != 1 for s in steps):
