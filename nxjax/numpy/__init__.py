@@ -22,10 +22,11 @@ _FILES: dict[str, str] = {
         ComplexWarning can_cast finfo iinfo e pi inf nan euler_gamma newaxis
         """,
     "creation": """
-        array asarray copy astype fromfile fromiter fromstring frombuffer from_dlpack fromfunction zeros ones empty
-        full zeros_like ones_like empty_like full_like arange linspace logspace geomspace eye identity tri vander
-        array_repr array_str set_printoptions get_printoptions printoptions
+        array asarray copy astype fromfunction zeros ones empty full zeros_like ones_like empty_like full_like arange
+        linspace logspace geomspace eye identity tri vander array_repr array_str set_printoptions get_printoptions
+        printoptions
         """,
+    "buffers": "fromfile fromiter fromstring frombuffer from_dlpack",
     "files": "load save savez",
     "elementwise": """
         sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh asin acos atan asinh acosh atanh exp

@@ -73,7 +73,7 @@ def _from_object(x: Any, wanted: DType | None) -> Array:
     if type(x) in _PYTHON_SCALARS:
         return scalar(x) if wanted is None else wrap(_numpy_as(x, wanted))
     if isinstance(x, (np.ndarray, np.generic)):
-        return _from_numpy(x, wanted)
+        return from_data(x, wanted)
     if hasattr(x, "__nx_array__") or hasattr(x, "__jax_array__"):
         return as_value(x, "array")
     if isinstance(x, (list, tuple)):
@@ -81,17 +81,18 @@ def _from_object(x: Any, wanted: DType | None) -> Array:
     if x is None:
         raise ParameterError("array: None is not a valid value for array creation")
     if hasattr(x, "__array__") and not isinstance(x, type):
-        return _from_numpy(np.asarray(x), wanted)
+        return from_data(np.asarray(x), wanted)
     try:
         data = np.asarray(memoryview(x))
     except TypeError:
         if isinstance(x, (set, dict, str)) or not hasattr(x, "__len__") or not hasattr(x, "__getitem__"):
             raise DtypeError(f"array: cannot hold a value of type {type(x)}", got=repr(x)[:60]) from None
         return _from_sequence(list(x), wanted)
-    return _from_numpy(data, wanted)
+    return from_data(data, wanted)
 
 
-def _from_numpy(x: Any, wanted: DType | None) -> Array:
+def from_data(x: Any, wanted: DType | None) -> Array:
+    """NumPy's data as an array of the dtype that is wanted, or the default one."""
     data = np.asarray(x)
     if wanted is not None and data.dtype != wanted and data.dtype in dtypes.NUMERIC:
         return wrap(_numpy_as(data, wanted))
@@ -173,19 +174,50 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """``a`` as an array; itself if it is one of that dtype."""
+    """``a`` as an array of ``dtype``, or of its own; an array that has it already is given back as it is.
+
+    Python scalars and 64-bit NumPy data take 32-bit defaults unless ``dtype`` says otherwise.
+
+    Raises:
+        ValueError: ``copy=False`` for data that is no array, since host data is always copied.
+        DtypeError, ShapeError: as `array`.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.asarray([1.5, 2.5])
+    >>> jnp.asarray(x) is x
+    True
+    >>> jnp.asarray(x, dtype=int)
+    Array([1, 2], dtype=int32)
+    """
     if copy is False and not isinstance(a, Array):
         raise ValueError("asarray: copy=False is impossible here, since host data is always copied")
     return array(a, dtype, bool(copy), order, device=device)
 
 
 def copy(a: Any, order: str | None = None) -> Array:
-    """A copy; arrays are immutable, so it may share memory."""
+    """A copy; arrays are immutable, so it may share memory.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.copy([1, 2])
+    Array([1, 2], dtype=int32)
+    """
     return array(a, copy=True, order=order)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """``x`` by value in ``dtype``; None is the default float."""
+    """``x`` by value in ``dtype``; None is the default float.
+
+    Floats become integers without their fraction, and complex numbers real ones without their imaginary part.
+
+    Raises:
+        DtypeError: a dtype that no array holds.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.astype(jnp.array([-1.7, 1.7]), jnp.int8)
+    Array([-1,  1], dtype=int8)
+    >>> jnp.astype(jnp.array([0, 2]), bool)
+    Array([False,  True], dtype=bool)
+    """
     v = value(x, "astype")
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if v.dtype in dtypes.COMPLEX and wanted in dtypes.FLOAT | dtypes.INTEGER:
@@ -193,62 +225,14 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     return placed(convert(v, wanted), device)
 
 
-def _numpy_source(name: str) -> Callable[..., Array]:
-    def function(*args: Any, dtype: Any = float, **kwargs: Any) -> Array:
-        return _from_numpy(getattr(np, name)(*args, dtype=dtypes.as_dtype(dtype), **kwargs), dtypes.as_dtype(dtype))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"As `numpy.{name}`, giving an array."
-    return function
-
-
-fromfile = _numpy_source("fromfile")
-fromiter = _numpy_source("fromiter")
-
-
-def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    """The numbers of a text, between which ``sep`` stands.
-
-    Raises:
-        ParameterError: something that is no number, or fewer than ``count``; it is a ValueError.
-
-    >>> fromstring("1 2 3", sep=" ").tolist()
-    [1.0, 2.0, 3.0]
-    """
-    wanted = dtypes.as_dtype(dtype)
-    try:
-        return _from_numpy(np.fromstring(string, dtype=wanted, count=count, sep=sep), wanted)
-    except ValueError as error:
-        raise ParameterError(
-            f"fromstring: {error}", got=repr(string)[:80], expected=f"numbers with {sep!r} between"
-        ) from None
-
-
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    """The bytes of ``buffer`` read as ``dtype``."""
-    wanted = dtypes.as_dtype(dtype)
-    return _from_numpy(np.frombuffer(buffer, dtype=wanted, count=count, offset=offset), wanted)
-
-
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array that another library made, through DLPack.
-
-    The memory stays shared unless ``copy`` is True: what the other library writes there later is seen here.
-
-    >>> import numpy as np
-    >>> x = np.arange(3, dtype=np.float32)
-    >>> np.shares_memory(x, np.asarray(from_dlpack(x)))
-    True
-    """
-    if isinstance(x, Array):
-        return placed(x, device)
-    data = np.from_dlpack(x).view()
-    data.flags.writeable = False
-    return placed(wrap(data.copy() if copy else data), device)
-
-
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time."""
+    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fromfunction(lambda row, column: 10 * row + column, (2, 3), dtype=int)
+    Array([[ 0,  1,  2],
+           [10, 11, 12]], dtype=int32)
+    """
     from nxjax.transforms.vmap import vmap
 
     sizes = as_shape("fromfunction", shape)
@@ -276,22 +260,55 @@ def filled(shape: Shape, fill: Any, dtype: DType, weak: bool = False) -> Array:
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros of ``shape``."""
+    """Zeros of ``shape`` in ``dtype``, float32 unless another is given.
+
+    Raises:
+        ShapeError: a negative size.
+        ConcretizationTypeError: a traced size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.zeros((2, 1))
+    Array([[0.],
+           [0.]], dtype=float32)
+    >>> jnp.zeros(2, dtype=complex)
+    Array([0.+0.j, 0.+0.j], dtype=complex64)
+    """
     return placed(filled(as_shape("zeros", shape), 0, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones of ``shape``."""
+    """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ones(2, dtype=bool)
+    Array([ True,  True], dtype=bool)
+    """
     return placed(filled(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory."""
+    """Zeros: there is no uninitialized memory.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.empty((0, 3)).shape
+    (0, 3)
+    """
     return zeros(shape, dtype, device=device)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """``fill_value``, which broadcasts, over ``shape``."""
+    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given.
+
+    Raises:
+        ShapeError: ``fill_value`` does not broadcast to ``shape``, or a negative size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.full((2, 2), jnp.array([1, 2]))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    >>> jnp.full(2, 1.5, dtype=int)
+    Array([1, 1], dtype=int32)
+    """
     from nxjax.numpy.shapes import broadcast_to
 
     sizes = as_shape("full", shape)
@@ -324,13 +341,23 @@ def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros in the shape and dtype of ``a``."""
+    """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.zeros_like(jnp.arange(3))
+    Array([0, 0, 0], dtype=int32)
+    """
     sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
     return placed(filled(sizes, 0, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones in the shape and dtype of ``a``."""
+    """Ones in the shape and dtype of ``a``, unless others are given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ones_like(jnp.arange(3), shape=(1, 2))
+    Array([[1, 1]], dtype=int32)
+    """
     sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
     return placed(filled(sizes, 1, wanted, weak), _beside(a, sizes, device, out_sharding))
 
@@ -338,14 +365,29 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 def empty_like(
     prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """Zeros in the shape and dtype of ``prototype``."""
+    """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.empty_like(jnp.arange(3), dtype=float)
+    Array([0., 0., 0.], dtype=float32)
+    """
     return zeros_like(prototype, dtype, shape, device=device)
 
 
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """``fill_value`` in the shape and dtype of ``a``."""
+    """``fill_value`` in the shape and dtype of ``a``, unless others are given.
+
+    Raises:
+        ShapeError: ``fill_value`` does not broadcast to the shape.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.full_like(jnp.arange(3), 2.5)
+    Array([2, 2, 2], dtype=int32)
+    >>> jnp.full_like(jnp.arange(3), 2.5, dtype=float)
+    Array([2.5, 2.5, 2.5], dtype=float32)
+    """
     from nxjax.numpy.shapes import broadcast_to
 
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
@@ -416,7 +458,18 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """``num`` values from ``start`` to ``stop``, evenly spaced along a new ``axis``; with ``retstep``, the step too."""
+    """``num`` values from ``start`` to ``stop``, evenly spaced along a new ``axis``; with ``retstep``, the step too.
+
+    Raises:
+        ParameterError: ``num`` is negative.
+        ConcretizationTypeError: ``num`` is traced; ``start`` and ``stop`` may be.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    >>> jnp.linspace(0, 1, 4, endpoint=False, retstep=True)
+    (Array([0.  , 0.25, 0.5 , 0.75], dtype=float32), Array(0.25, dtype=float32))
+    """
     from nxjax.numpy.elementwise import floor
     from nxjax.numpy.promotion import broadcast
     from nxjax.numpy.shapes import moveaxis
@@ -462,7 +515,12 @@ def linspace(
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Array:
-    """``base ** linspace(start, stop)``."""
+    """``base ** linspace(start, stop)``: powers with evenly spaced exponents.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.logspace(0, 3, 4).round(2)
+    Array([   1.,   10.,  100., 1000.], dtype=float32)
+    """
     from nxjax.numpy.powers import power
 
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
@@ -471,7 +529,14 @@ def logspace(
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """``num`` values from ``start`` to ``stop`` in equal ratios."""
+    """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign, or complex.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.geomspace(1, 1000, 4).round(2)
+    Array([   1.,   10.,  100., 1000.], dtype=float32)
+    >>> jnp.geomspace(-16, -1, 3).round(2)
+    Array([-16.,  -4.,  -1.], dtype=float32)
+    """
     from nxjax.numpy.elementwise import log, multiply, sign
     from nxjax.numpy.powers import log10, power
     from nxjax.numpy.promotion import broadcast
@@ -511,7 +576,16 @@ def _rows_minus_columns(n: int, m: int) -> Array:
 
 
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere."""
+    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere.
+
+    Raises:
+        ShapeError: a negative size.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     n, m = as_shape("eye", (N, N if M is None else M))
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if current_trace() is EVAL and not isinstance(k, Tracer):
@@ -522,12 +596,24 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = N
 
 
 def identity(n: Any, dtype: Any = None) -> Array:
-    """The n by n identity matrix."""
+    """The n by n identity matrix.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.identity(2, dtype=int)
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
+    """
     return eye(n, dtype=dtype)
 
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones at and below the ``k``-th diagonal, zeros above."""
+    """Ones at and below the ``k``-th diagonal, zeros above.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.tri(2, 3)
+    Array([[1., 0., 0.],
+           [1., 1., 0.]], dtype=float32)
+    """
     n, m = as_shape("tri", (N, N if M is None else M))
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if current_trace() is EVAL:
@@ -538,7 +624,19 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of the elements of ``x`` in columns, falling unless ``increasing``."""
+    """Powers of the elements of ``x`` in columns, falling unless ``increasing``.
+
+    Raises:
+        ShapeError: ``x`` is not one-dimensional.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.vander(jnp.array([2, 3]), 4)
+    Array([[ 8,  4,  2,  1],
+           [27,  9,  3,  1]], dtype=int32)
+    >>> jnp.vander(jnp.array([2, 3]), increasing=True)
+    Array([[1, 2],
+           [1, 3]], dtype=int32)
+    """
     from nxjax.numpy.powers import power
     from nxjax.numpy.shapes import expand_dims
 

@@ -113,42 +113,102 @@ def _one(name: str, kind: str, a: Any, n: int | None, axis: int, norm: str | Non
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The discrete Fourier transform along ``axis``."""
+    """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts it or fills it with zeros.
+
+    ``norm`` divides by the length in the inverse (``backward``, the default), here (``forward``), or by its root in
+    both (``ortho``).
+
+    Raises:
+        ParameterError: no elements along the axis, or an ``n`` that is not positive.
+        ValueError: another ``norm``, or several axes.
+        AxisError: an axis that ``a`` does not have.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _one("fft", "FFT", a, n, axis, norm)
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `fft`."""
+    """The inverse of `fft`, with its arguments and errors; complex.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.ifft(jnp.array([4.0, 0.0, 0.0, 0.0])).real
+    Array([1., 1., 1., 1.], dtype=float32)
+    """
     return _one("ifft", "IFFT", a, n, axis, norm)
 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """`fft` of real input: the frequencies that are not mirrored."""
+    """`fft` of real input: the ``n // 2 + 1`` frequencies that are not mirrored; raises as `fft`.
+
+    Raises:
+        ValueError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
+    Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
+    """
     return _one("rfft", "RFFT", a, n, axis, norm)
 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `rfft`."""
+    """The inverse of `rfft`, real; ``n`` is the length of the result, by default the even one.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3).round(4)
+    Array([1., 2., 3.], dtype=float32)
+    """
     return _one("irfft", "IRFFT", a, n, axis, norm)
 
 
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The discrete Fourier transform along several axes."""
+    """The discrete Fourier transform along several axes, all by default, or the last ones if sizes ``s`` are given.
+
+    Raises:
+        ParameterError: an axis without elements, a size that is not positive, or not one size per axis.
+        ValueError: another ``norm``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.fftn(jnp.ones((2, 2))).real
+    Array([[4., 0.],
+           [0., 0.]], dtype=float32)
+    """
     return _transform("fftn", "FFT", a, s, axes, norm)
 
 
 def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The inverse of `fftn`."""
+    """The inverse of `fftn`, with its arguments and errors.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.ifftn(jnp.fft.fftn(jnp.eye(2))).real
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return _transform("ifftn", "IFFT", a, s, axes, norm)
 
 
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """`fftn` of real input."""
+    """`fftn` of real input; the last axis is halved as by `rfft`.
+
+    Raises:
+        ValueError: complex input.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.rfftn(jnp.ones((4, 4))).shape
+    (4, 3)
+    """
     return _transform("rfftn", "RFFT", a, s, axes, norm)
 
 
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The inverse of `rfftn`."""
+    """The inverse of `rfftn`, real; ``s`` is the shape of the result.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.irfftn(jnp.fft.rfftn(jnp.ones((3, 3))), s=(3, 3)).shape
+    (3, 3)
+    """
     return _transform("irfftn", "IRFFT", a, s, axes, norm)
 
 
@@ -159,22 +219,47 @@ def _two(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> A
 
 
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`fftn` over two axes."""
+    """`fftn` over two axes, by default the last ones.
+
+    Raises:
+        ValueError: another number of axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.fft2(jnp.ones((5, 2, 2))).shape
+    (5, 2, 2)
+    """
     return _two("fft2", "FFT", a, s, axes, norm)
 
 
 def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`ifftn` over two axes."""
+    """`ifftn` over two axes, by default the last ones.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.ifft2(jnp.fft.fft2(jnp.eye(2))).real
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return _two("ifft2", "IFFT", a, s, axes, norm)
 
 
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`rfftn` over two axes."""
+    """`rfftn` over two axes, by default the last ones.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.rfft2(jnp.ones((2, 4))).real
+    Array([[8., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    """
     return _two("rfft2", "RFFT", a, s, axes, norm)
 
 
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`irfftn` over two axes."""
+    """`irfftn` over two axes, by default the last ones.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.irfft2(jnp.fft.rfft2(jnp.ones((2, 4)))).shape
+    (2, 4)
+    """
     return _two("irfft2", "IRFFT", a, s, axes, norm)
 
 
@@ -182,7 +267,12 @@ _OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward", "or
 
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of a signal with Hermitian symmetry: real."""
+    """The transform of a signal with Hermitian symmetry, of which the first half is given: real.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.hfft(jnp.array([1.0, 2.0, 1.0]))
+    Array([ 6.,  0., -2.,  0.], dtype=float32)
+    """
     from nxjax.numpy.floats import conjugate
 
     x = value(a, "hfft")
@@ -191,19 +281,39 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `hfft`."""
+    """The inverse of `hfft`: of a real signal, half of one with Hermitian symmetry.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.ihfft(jnp.array([6.0, 0.0, -2.0, 0.0])).real
+    Array([1., 2., 1.], dtype=float32)
+    """
     from nxjax.numpy.floats import conjugate
 
     return conjugate(rfft(a, n, axis, _OTHER_WAY.get(norm, norm)))
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `fft`'s results, for samples ``d`` apart."""
+    """The frequencies of `fft`'s results, for samples ``d`` apart.
+
+    Raises:
+        ValueError: ``n`` or ``d`` is no number.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.fftfreq(4)
+    Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
+    >>> jnp.fft.fftfreq(5, d=0.5)
+    Array([ 0. ,  0.4,  0.8, -0.8, -0.4], dtype=float32)
+    """
     return _frequencies("fftfreq", n, d, dtype, device, np.fft.fftfreq)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `rfft`'s results."""
+    """The frequencies of `rfft`'s results, for samples ``d`` apart; none is negative.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.rfftfreq(4)
+    Array([0.  , 0.25, 0.5 ], dtype=float32)
+    """
     return _frequencies("rfftfreq", n, d, dtype, device, np.fft.rfftfreq)
 
 
@@ -219,12 +329,22 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any)
 
 
 def fftshift(x: Any, axes: Any = None) -> Array:
-    """The zero frequency moved to the middle."""
+    """The zero frequency moved to the middle, along ``axes`` or all.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.fftshift(jnp.fft.fftfreq(4))
+    Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)
+    """
     return _shifted("fftshift", x, axes, lambda n: n // 2)
 
 
 def ifftshift(x: Any, axes: Any = None) -> Array:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`; not itself where a size is odd.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fft.ifftshift(jnp.fft.fftshift(jnp.arange(5)))
+    Array([0, 1, 2, 3, 4], dtype=int32)
+    """
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
 
 

@@ -19,38 +19,38 @@ P = ParamSpec("P")
 
 
 def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The discrete Fourier transform along ``axis``."""
+    """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts it or fills it with zeros."""
 def fft2(a: ArrayLike, s: Any = None, axes: Any = ..., norm: str | None = None) -> Array:
-    """`fftn` over two axes."""
+    """`fftn` over two axes, by default the last ones."""
 def fftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
     """The frequencies of `fft`'s results, for samples ``d`` apart."""
 def fftn(a: ArrayLike, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The discrete Fourier transform along several axes."""
+    """The discrete Fourier transform along several axes, all by default, or the last ones if sizes ``s`` are given."""
 def fftshift(x: ArrayLike, axes: Any = None) -> Array:
-    """The zero frequency moved to the middle."""
+    """The zero frequency moved to the middle, along ``axes`` or all."""
 def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of a signal with Hermitian symmetry: real."""
+    """The transform of a signal with Hermitian symmetry, of which the first half is given: real."""
 def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `fft`."""
+    """The inverse of `fft`, with its arguments and errors; complex."""
 def ifft2(a: ArrayLike, s: Any = None, axes: Any = ..., norm: str | None = None) -> Array:
-    """`ifftn` over two axes."""
+    """`ifftn` over two axes, by default the last ones."""
 def ifftn(a: ArrayLike, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The inverse of `fftn`."""
+    """The inverse of `fftn`, with its arguments and errors."""
 def ifftshift(x: ArrayLike, axes: Any = None) -> Array:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`; not itself where a size is odd."""
 def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `hfft`."""
+    """The inverse of `hfft`: of a real signal, half of one with Hermitian symmetry."""
 def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `rfft`."""
+    """The inverse of `rfft`, real; ``n`` is the length of the result, by default the even one."""
 def irfft2(a: ArrayLike, s: Any = None, axes: Any = ..., norm: str | None = None) -> Array:
-    """`irfftn` over two axes."""
+    """`irfftn` over two axes, by default the last ones."""
 def irfftn(a: ArrayLike, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The inverse of `rfftn`."""
+    """The inverse of `rfftn`, real; ``s`` is the shape of the result."""
 def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """`fft` of real input: the frequencies that are not mirrored."""
+    """`fft` of real input: the ``n // 2 + 1`` frequencies that are not mirrored; raises as `fft`."""
 def rfft2(a: ArrayLike, s: Any = None, axes: Any = ..., norm: str | None = None) -> Array:
-    """`rfftn` over two axes."""
+    """`rfftn` over two axes, by default the last ones."""
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
-    """The frequencies of `rfft`'s results."""
+    """The frequencies of `rfft`'s results, for samples ``d`` apart; none is negative."""
 def rfftn(a: ArrayLike, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """`fftn` of real input."""
+    """`fftn` of real input; the last axis is halved as by `rfft`."""

@@ -15,7 +15,16 @@ from nxjax.trace.core import Array
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The elements with equal indices along two axes (``offset`` apart), in a last axis."""
+    """The elements with equal indices along two axes (``offset`` apart), in a last axis.
+
+    Raises:
+        ShapeError: fewer than two axes.
+        AxisError: an axis that ``a`` does not have, or one axis twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.diagonal(jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1)
+    Array([2, 6], dtype=int32)
+    """
     from nxjax.numpy.shapes import moveaxis
 
     x = value(a, "diagonal")
@@ -31,7 +40,19 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
 
 
 def diag(v: Any, k: int = 0) -> Array:
-    """The ``k``-th diagonal of a matrix, or the matrix with a vector there."""
+    """The ``k``-th diagonal of a matrix, or the matrix with a vector there.
+
+    Raises:
+        ShapeError: neither one axis nor two.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.diag(jnp.array([1, 2]), k=1)
+    Array([[0, 1, 0],
+           [0, 0, 2],
+           [0, 0, 0]], dtype=int32)
+    >>> jnp.diag(jnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
     x = value(v, "diag")
     k = static_int("diag", k)
     if x.ndim == 2:
@@ -53,7 +74,13 @@ def _on_diagonal(n: int, k: int) -> Array:
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
-    """The matrix with the flattened input on its ``k``-th diagonal."""
+    """The matrix with the flattened input on its ``k``-th diagonal.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.diagflat(jnp.array([[1, 2]]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    """
     from nxjax.numpy.shapes import ravel
 
     return diag(ravel(v), k)
@@ -73,12 +100,30 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
 
 
 def tril(m: Any, k: int = 0) -> Array:
-    """Zeros above the ``k``-th diagonal."""
+    """Zeros above the ``k``-th diagonal.
+
+    Raises:
+        ShapeError: fewer than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.tril(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 0],
+           [3, 4]], dtype=int32)
+    """
     return _triangle("tril", m, k, True)
 
 
 def triu(m: Any, k: int = 0) -> Array:
-    """Zeros below the ``k``-th diagonal."""
+    """Zeros below the ``k``-th diagonal.
+
+    Raises:
+        ShapeError: fewer than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.triu(jnp.array([[1, 2], [3, 4]]), k=1)
+    Array([[0, 2],
+           [0, 0]], dtype=int32)
+    """
     return _triangle("triu", m, k, False)
 
 
@@ -88,23 +133,51 @@ def _pair(rows: Any, columns: Any) -> tuple[Array, Array]:
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Rows and columns of the lower triangle of an n by m matrix."""
+    """Rows and columns of the lower triangle of an n by m matrix.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.tril_indices(2)
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
     return _pair(*np.tril_indices(static_int("tril_indices", n), k, m))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Rows and columns of the upper triangle of an n by m matrix."""
+    """Rows and columns of the upper triangle of an n by m matrix.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([[1, 2, 3], [4, 5, 6]])[jnp.triu_indices(2, k=1, m=3)]
+    Array([2, 3, 6], dtype=int32)
+    """
     return _pair(*np.triu_indices(static_int("triu_indices", n), k, m))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """Rows and columns of the lower triangle of ``arr``."""
+    """Rows and columns of the lower triangle of ``arr``.
+
+    Raises:
+        ShapeError: not two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> x[jnp.tril_indices_from(x)]
+    Array([1, 3, 4], dtype=int32)
+    """
     n, m = _matrix_shape(arr)
     return tril_indices(n, k, m)
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """Rows and columns of the upper triangle of ``arr``."""
+    """Rows and columns of the upper triangle of ``arr``.
+
+    Raises:
+        ShapeError: not two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> x[jnp.triu_indices_from(x)]
+    Array([1, 2, 4], dtype=int32)
+    """
     n, m = _matrix_shape(arr)
     return triu_indices(n, k, m)
 
@@ -116,7 +189,16 @@ def _matrix_shape(arr: Any) -> tuple[int, int]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Indices of the main diagonal of an array of ``ndim`` axes of size n."""
+    """Indices of the main diagonal of an array of ``ndim`` axes of size n.
+
+    Raises:
+        ParameterError: a negative number.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.zeros((2, 2)).at[jnp.diag_indices(2)].set(jnp.array([5, 6]))
+    Array([[5., 0.],
+           [0., 6.]], dtype=float32)
+    """
     n, ndim = static_int("diag_indices", n), static_int("diag_indices", ndim)
     if n < 0 or ndim < 0:
         raise ParameterError("diag_indices: n and ndim must be nonnegative", got=f"{n}, {ndim}")
@@ -124,7 +206,16 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
-    """Indices of the main diagonal of ``arr``."""
+    """Indices of the main diagonal of ``arr``.
+
+    Raises:
+        ValueError: fewer than two axes, or sizes that differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> x[jnp.diag_indices_from(x)]
+    Array([1, 4], dtype=int32)
+    """
     shape = tuple(arr.shape)
     if len(shape) < 2 or len(set(shape)) != 1:
         raise ValueError("All dimensions of input must be of equal length")
@@ -132,7 +223,14 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
-    """Where ``mask_func(ones((n, n)), k)`` is not zero."""
+    """Where ``mask_func(ones((n, n)), k)`` is not zero: rows and columns.
+
+    ``size`` fixes how many there are, which `jit` needs.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.mask_indices(2, jnp.triu)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
     from nxjax.numpy.creation import ones
     from nxjax.numpy.selection import nonzero
 
@@ -141,7 +239,18 @@ def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
-    """``a`` with ``val``, repeated, on its main diagonal; needs ``inplace=False``."""
+    """``a`` with ``val``, repeated, on its main diagonal; needs ``inplace=False``.
+
+    Raises:
+        NotImplementedError: without ``inplace=False``, or with ``wrap``.
+        ValueError: fewer than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fill_diagonal(jnp.zeros((3, 2)), 7, inplace=False)
+    Array([[7., 0.],
+           [0., 7.],
+           [0., 0.]], dtype=float32)
+    """
     if inplace:
         raise NotImplementedError("fill_diagonal: arrays are immutable, so inplace=False is needed")
     if wrap:
@@ -161,7 +270,23 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
-    """Coordinate arrays from coordinate vectors; ``xy`` swaps the first two axes."""
+    """Coordinate arrays from coordinate vectors; ``xy`` swaps the first two axes.
+
+    Sparse ones keep size 1 on the axes of the others, with which they broadcast.
+
+    Raises:
+        ValueError: another ``indexing``, or ``copy=False``.
+        ShapeError: more than one axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> x, y = jnp.meshgrid(jnp.arange(3), jnp.arange(2))
+    >>> x
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    >>> y
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int32)
+    """
     if indexing not in ("xy", "ij"):
         raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}")
     if not copy:
@@ -183,7 +308,17 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 
 def ix_(*args: Any) -> tuple[Array, ...]:
-    """Vectors as an open grid for indexing; masks become the indices of their true elements."""
+    """Vectors as an open grid for indexing; masks become the indices of their true elements.
+
+    Raises:
+        ValueError: not one axis.
+        ConcretizationTypeError: a traced mask.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.arange(9).reshape(3, 3)[jnp.ix_(jnp.array([0, 2]), jnp.array([True, False, True]))]
+    Array([[0, 2],
+           [6, 8]], dtype=int32)
+    """
     out: list[Array] = []
     n = len(args)
     for i, a in enumerate(args):
@@ -197,7 +332,16 @@ def ix_(*args: Any) -> tuple[Array, ...]:
 
 
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
-    """The index along each axis of an array of this shape, stacked; or as an open grid."""
+    """The index along each axis of an array of this shape, stacked; or as an open grid.
+
+    >>> import nxjax.numpy as jnp
+    >>> rows, columns = jnp.indices((2, 2))
+    >>> rows
+    Array([[0, 0],
+           [1, 1]], dtype=int32)
+    >>> [x.shape for x in jnp.indices((2, 3), sparse=True)]
+    [(2, 1), (1, 3)]
+    """
     from nxjax.numpy.creation import arange, zeros
     from nxjax.numpy.joining import stack
 
@@ -214,7 +358,16 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
 
 
 class _Grid:
-    """Grids from slices: ``mgrid[0:3, 0:1:5j]``; an imaginary step is a number of points."""
+    """Grids from slices: ``mgrid[0:3, 0:1:5j]``; an imaginary step is a number of points.
+
+    >>> import nxjax.numpy as jnp
+    >>> rows, columns = jnp.mgrid[0:2, 0:1:3j]
+    >>> columns
+    Array([[0. , 0.5, 1. ],
+           [0. , 0.5, 1. ]], dtype=float32)
+    >>> [x.shape for x in jnp.ogrid[0:2, 0:3]]
+    [(2, 1), (1, 3)]
+    """
 
     def __init__(self, dense: bool) -> None:
         self.dense = dense
@@ -255,6 +408,13 @@ class _Joiner:
     """Concatenation by indexing: ``r_[0:3, 5, [7, 8]]`` along the first axis, ``c_`` along the last.
 
     A leading string gives ``axis``, ``axis,ndmin`` or ``axis,ndmin,place`` as in NumPy.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.r_[0:3, 5, jnp.array([7, 8])]
+    Array([0, 1, 2, 5, 7, 8], dtype=int32)
+    >>> jnp.c_[jnp.array([1, 2]), jnp.array([3, 4])]
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
     """
 
     def __init__(self, axis: int, ndmin: int, trans1d: int) -> None:

@@ -14,7 +14,14 @@ from nxjax.trace.dtypes import DType
 
 
 class ScalarType(type):
-    """A class whose call makes an array of one dtype; equal to that dtype and hashed like it."""
+    """A class whose call makes an array of one dtype; equal to that dtype and hashed like it.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.float16(1.5)
+    Array(1.5, dtype=float16)
+    >>> jnp.float32 == jnp.zeros(2).dtype, jnp.zeros(2, jnp.int8).dtype
+    (True, dtype('int8'))
+    """
 
     dtype: DType
 
@@ -36,8 +43,17 @@ class ScalarType(type):
         return f"<class 'nxjax.numpy.{cls.__name__}'>"
 
 
+def _example(name: str, dtype: DType) -> str:
+    """A call of the scalar type, with what it prints."""
+    kinds = ((dtypes.BOOL, "True", "True"), (dtypes.INTEGER, "1", "1"), (dtypes.COMPLEX, "1 + 2j", "1.+2.j"))
+    given, shown = next(((x, y) for kind, x, y in kinds if dtype in kind), ("1.5", "1.5"))
+    return f">>> import nxjax.numpy as jnp\n>>> jnp.{name}({given})\nArray({shown}, dtype={dtype.name})\n"
+
+
 def _scalar_type(name: str, dtype: DType) -> Any:
-    doc = f"{dtype.name}: usable as a dtype; `{name}(x)` makes an array of it."
+    held = dtype in dtypes.NUMERIC
+    doc = f"{dtype.name}: usable as a dtype; ``{name}(x)`` makes an array of it.\n\n{_example(name, dtype)}"
+    doc = doc if held else f"{dtype.name}: a format that can be named and measured (`finfo`, `iinfo`), but not held."
     return ScalarType(name, (), {"dtype": dtype, "__doc__": doc, "__module__": "nxjax.numpy"})
 
 
@@ -114,7 +130,12 @@ _KINDS: dict[str, frozenset[DType]] = {
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
-    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
+    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.issubdtype(jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64)
+    (True, False)
+    """
     if arg1 in _ABSTRACT or arg1 in (np.flexible, np.character, np.object_):
         return np.issubdtype(arg1, arg2) if isinstance(arg2, type) else False
     if arg1 == dtypes.key or arg1 == dtypes.float0:
@@ -129,7 +150,15 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
-    """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them."""
+    """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them.
+
+    Raises:
+        ParameterError: a kind that the Array API does not name.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))
+    (True, True)
+    """
     from nxjax.errors import ParameterError
 
     own = dtypes.as_dtype(dtype)
@@ -145,7 +174,15 @@ def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
 
 
 def result_type(*args: Any) -> DType:
-    """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
+    """The dtype that the arguments (arrays, scalars or dtypes) promote to.
+
+    Raises:
+        ParameterError: no argument.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.result_type(jnp.zeros(2, jnp.float16), 1.5), jnp.result_type(jnp.int32, jnp.float16)
+    (dtype('float16'), dtype('float16'))
+    """
     from nxjax.errors import ParameterError
 
     if not args:
@@ -169,12 +206,22 @@ def _is_data(x: Any) -> Any:
 
 
 def promote_types(a: Any, b: Any) -> DType:
-    """The dtype that operands of dtypes ``a`` and ``b`` are brought to."""
+    """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.promote_types(jnp.int8, jnp.uint8), jnp.promote_types(jnp.bfloat16, jnp.float16)
+    (dtype('int16'), dtype('float32'))
+    """
     return dtypes.promote_types(a, b)
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
-    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... ."""
+    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... .
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")
+    (True, False)
+    """
     own = from_.dtype if hasattr(from_, "dtype") else from_
     return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
 
@@ -185,12 +232,22 @@ def _named(dtype: Any) -> DType:
 
 
 def finfo(dtype: Any) -> Any:
-    """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ..."""
+    """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ...
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.finfo(jnp.bfloat16).bits, float(jnp.finfo(jnp.float32).eps), float(jnp.finfo(jnp.float8_e4m3fn).max)
+    (16, 1.1920928955078125e-07, 448.0)
+    """
     return ml_dtypes.finfo(dtypes.real_part(_named(dtype)))
 
 
 def iinfo(dtype: Any) -> Any:
-    """Limits of an integer dtype: ``min``, ``max``, ``bits``."""
+    """Limits of an integer dtype: ``min``, ``max``, ``bits``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.iinfo(jnp.int8).min, jnp.iinfo(jnp.uint4).max
+    (-128, 15)
+    """
     return ml_dtypes.iinfo(_named(dtype))
 
 

@@ -25,6 +25,16 @@ class ufunc:
         func: traceable function of scalars; or, with ``call``, only what names it.
         identity: the value that changes nothing, for `reduce` of nothing.
         call, reduce, accumulate: faster ways of doing the same.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.add.reduce(jnp.array([[1, 2], [3, 4]]))
+    Array([4, 6], dtype=int32)
+    >>> jnp.multiply.outer(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array([[3, 4],
+           [6, 8]], dtype=int32)
+    >>> larger = jnp.ufunc(lambda x, y: jnp.where(x > y, x, y), 2, 1)
+    >>> larger.accumulate(jnp.array([1, 3, 2]))
+    Array([1, 3, 3], dtype=int32)
     """
 
     def __init__(
@@ -78,7 +88,15 @@ class ufunc:
         initial: Any = None,
         where: Any = None,
     ) -> Array:
-        """All elements along ``axis`` combined."""
+        """All elements along ``axis`` combined; None takes all axes.
+
+        Raises:
+            ValueError: not a function of two arguments, or no identity for nothing or ``where``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.multiply.reduce(jnp.array([[1, 2], [3, 4]]), axis=1)
+        Array([ 2, 12], dtype=int32)
+        """
         self._binary("reduce")
         no_out(f"{self.__name__}.reduce", out)
         if self._reduce is not None:
@@ -129,7 +147,12 @@ class ufunc:
         return scan(step, total, rows if mask is None else (rows, mask))[0]
 
     def accumulate(self, a: Any, /, *, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """The combinations of the first element, the first two, the first three, ... along ``axis``."""
+        """The combinations of the first element, the first two, the first three, ... along ``axis``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.maximum.accumulate(jnp.array([1, 3, 2, 5]))
+        Array([1, 3, 3, 5], dtype=int32)
+        """
         self._binary("accumulate")
         no_out(f"{self.__name__}.accumulate", out)
         if self._accumulate is not None:
@@ -153,13 +176,27 @@ class ufunc:
         return moveaxis(concatenate([rows[:1], rest]), 0, i)
 
     def outer(self, a: Any, b: Any, /) -> Array:
-        """Every element of ``a`` with every element of ``b``."""
+        """Every element of ``a`` with every element of ``b``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.subtract.outer(jnp.array([1, 2]), jnp.array([1, 2]))
+        Array([[ 0, -1],
+               [ 1,  0]], dtype=int32)
+        """
         self._binary("outer")
         x, y = value(a, self.__name__), value(b, self.__name__)
         return self._call(ops.reshape(x, shape=x.shape + (1,) * y.ndim), y)
 
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
-        """``a`` with ``b`` combined into the elements at ``indices``, one after the other; needs ``inplace=False``."""
+        """``a`` with ``b`` combined into the elements at ``indices``, one after the other; needs ``inplace=False``.
+
+        Raises:
+            NotImplementedError: without ``inplace=False``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.add.at(jnp.zeros(3), jnp.array([0, 0, 2]), 1.0, inplace=False)
+        Array([2., 0., 1.], dtype=float32)
+        """
         if inplace:
             raise NotImplementedError("ufunc.at: arrays are immutable, so inplace=False is needed")
         x = value(a, self.__name__)
@@ -180,7 +217,15 @@ class ufunc:
         return ops.reshape(fori_loop(0, places.size, step, flat), shape=x.shape)
 
     def reduceat(self, a: Any, indices: Any, *, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """The reductions of the pieces that begin at ``indices``."""
+        """The reductions of the pieces that begin at ``indices`` and end before the next one.
+
+        Raises:
+            ConcretizationTypeError: traced indices.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.add.reduceat(jnp.arange(6), jnp.array([0, 4]))
+        Array([6, 9], dtype=int32)
+        """
         self._binary("reduceat")
         from nxjax.numpy.joining import stack
         from nxjax.numpy.promotion import concrete

@@ -1,0 +1,91 @@
+"""Arrays of what others wrote: memory, text, files of bare numbers, iterators, and other libraries' arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.numpy.creation import from_data, placed
+from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
+
+
+def _numpy_source(name: str, example: str) -> Callable[..., Array]:
+    def function(*args: Any, dtype: Any = float, **kwargs: Any) -> Array:
+        return from_data(getattr(np, name)(*args, dtype=dtypes.as_dtype(dtype), **kwargs), dtypes.as_dtype(dtype))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"As `numpy.{name}`, giving an array; float32 unless another dtype is given.\n\n{example}"
+    return function
+
+
+fromfile = _numpy_source(
+    "fromfile",
+    """>>> import os, tempfile
+>>> import nxjax.numpy as jnp
+>>> path = os.path.join(tempfile.mkdtemp(), "x.bin")
+>>> np.arange(3, dtype=np.int16).tofile(path)
+>>> jnp.fromfile(path, dtype=jnp.int16)
+Array([0, 1, 2], dtype=int16)
+""",
+)
+fromiter = _numpy_source(
+    "fromiter",
+    """>>> import nxjax.numpy as jnp
+>>> jnp.fromiter((n * n for n in range(4)), dtype=int)
+Array([0, 1, 4, 9], dtype=int32)
+""",
+)
+
+
+def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
+    """The numbers of a text, between which ``sep`` stands.
+
+    Raises:
+        ParameterError: something that is no number, or fewer than ``count``; it is a ValueError.
+
+    >>> fromstring("1 2 3", sep=" ").tolist()
+    [1.0, 2.0, 3.0]
+    """
+    wanted = dtypes.as_dtype(dtype)
+    try:
+        return from_data(np.fromstring(string, dtype=wanted, count=count, sep=sep), wanted)
+    except ValueError as error:
+        raise ParameterError(
+            f"fromstring: {error}", got=repr(string)[:80], expected=f"numbers with {sep!r} between"
+        ) from None
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+    """The bytes of ``buffer`` read as ``dtype``.
+
+    Raises:
+        ValueError: the bytes are no whole number of elements, or fewer than ``count``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.frombuffer(b"abc", dtype=jnp.uint8)
+    Array([97, 98, 99], dtype=uint8)
+    """
+    wanted = dtypes.as_dtype(dtype)
+    return from_data(np.frombuffer(buffer, dtype=wanted, count=count, offset=offset), wanted)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array that another library made, through DLPack.
+
+    The memory stays shared unless ``copy`` is True: what the other library writes there later is seen here.
+
+    >>> import numpy as np
+    >>> x = np.arange(3, dtype=np.float32)
+    >>> np.shares_memory(x, np.asarray(from_dlpack(x)))
+    True
+    """
+    if isinstance(x, Array):
+        return placed(x, device)
+    data = np.from_dlpack(x).view()
+    data.flags.writeable = False
+    return placed(wrap(data.copy() if copy else data), device)
