@@ -119,7 +119,7 @@ def acos(x: ArrayLike, /) -> Array:
 def acosh(x: ArrayLike, /) -> Array:
     """Inverse hyperbolic cosine. Integers and booleans become float."""
 def all(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Whether all elements over ``axis`` are true."""
+    """Whether all elements over ``axis`` are true. Numbers count as true unless zero."""
 def allclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
     """Whether `isclose` holds everywhere, as a 0-d boolean array."""
 def amax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -129,7 +129,7 @@ def amin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None
 def angle(z: Any, deg: builtins.bool = False) -> Array:
     """The argument of a complex number, from -pi to pi, or in degrees with ``deg``."""
 def any(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Whether any element over ``axis`` is true."""
+    """Whether any element over ``axis`` is true. Numbers count as true unless zero."""
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """``values`` after ``arr`` along ``axis``, as a new array; None flattens both."""
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
@@ -258,19 +258,19 @@ def cos(x: ArrayLike, /) -> Array:
 def cosh(x: ArrayLike, /) -> Array:
     """Hyperbolic cosine. Integers and booleans become float."""
 def count_nonzero(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: builtins.bool = False) -> Array:
-    """The number of elements that are not zero."""
+    """The number of elements over ``axis`` that are not zero, as the default integer."""
 def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, bias: builtins.bool = False, ddof: int | None = None, fweights: Any = None, aweights: Any = None, dtype: DTypeLike | None = None) -> Array:
     """The covariance matrix of variables in rows (columns, if not ``rowvar``)."""
 def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
     """Vector product of vectors of two or three components; of two vectors of two, the third component alone."""
 def cumprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Running product along ``axis``. Without an axis, of the flattened array."""
+    """Running product along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans are counted."""
 def cumsum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Running sum along ``axis``. Without an axis, of the flattened array."""
+    """Running sum along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans are counted."""
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: builtins.bool = False) -> Array:
-    """Running product; ``include_initial`` puts a 1 before it."""
+    """Running product; ``include_initial`` puts a 1 before it. Integers are widened as in `sum`."""
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: builtins.bool = False) -> Array:
-    """Running sum; ``include_initial`` puts a 0 before it."""
+    """Running sum; ``include_initial`` puts a 0 before it. Integers are widened as in `sum`."""
 def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians; integers become float."""
 def degrees(x: ArrayLike, /) -> Array:
@@ -434,7 +434,7 @@ def isdtype(dtype: DTypeLike | None, kind: Any) -> builtins.bool:
 def isfinite(x: ArrayLike, /) -> Array:
     """Whether x is neither infinite nor nan; true of all integers."""
 def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: builtins.bool = False, invert: builtins.bool = False, *, method: str = 'auto') -> Array:
-    """Whether each element is among ``test_elements``."""
+    """Whether each element is among ``test_elements`` (or is not, with ``invert``); nan is in nothing."""
 def isinf(x: ArrayLike, /) -> Array:
     """Whether x is positive or negative infinity; a complex number where either part is."""
 def isnan(x: ArrayLike, /) -> Array:
@@ -507,7 +507,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def max(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """The largest element over ``axis``; nan if there is one."""
 def mean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Arithmetic mean over ``axis``. Half precision is averaged in single."""
+    """Arithmetic mean over ``axis``. Half precision is averaged in single; integers become float; nan where nothing is."""
 def median(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
     """The middle element, or the mean of the middle two; nan where there is one. Integers become float."""
 def meshgrid(*xi: Any, copy: builtins.bool = True, sparse: builtins.bool = False, indexing: str = 'xy') -> list[Array]:
@@ -527,13 +527,13 @@ def nanargmax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None =
 def nanargmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool | None = None) -> Array:
     """As `argmin`, nan left out; -1 where nothing is left."""
 def nancumprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Running product, nan as 1."""
+    """Running product along ``axis``, nan as 1; without an axis, of the flattened array."""
 def nancumsum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Running sum, nan as 0."""
+    """Running sum along ``axis``, nan as 0; without an axis, of the flattened array."""
 def nanmax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """As `max`, nan left out; nan where nothing is left."""
 def nanmean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, where: ArrayLike | None = None) -> Array:
-    """Mean over ``axis`` of what is not nan."""
+    """Mean over ``axis`` of what is not nan; nan where nothing is left. Integers become float."""
 def nanmedian(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
     """As `median`, nan left out; nan where nothing is left."""
 def nanmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -545,11 +545,11 @@ def nanprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeL
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
     """As `quantile`, nan left out; nan where nothing is left."""
 def nanstd(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Standard deviation over ``axis`` of what is not nan."""
+    """Standard deviation over ``axis`` of what is not nan: the square root of `nanvar`."""
 def nansum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Sum over ``axis``, nan as 0."""
 def nanvar(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Variance over ``axis`` of what is not nan."""
+    """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
 def ndim(a: Any) -> int:
     """The number of axes."""
 def negative(x: ArrayLike, /) -> Array:
@@ -605,11 +605,11 @@ def pow(x: ArrayLike, y: ArrayLike, /) -> Array:
 def power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x to the power y. A Python or concrete integer exponent of float x is exact repeated multiplication."""
 def prod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: builtins.bool = True) -> Array:
-    """Product over ``axis``."""
+    """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`."""
 def promote_types(a: Any, b: Any) -> np.dtype[Any]:
     """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407."""
 def ptp(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False) -> Array:
-    """Largest minus smallest."""
+    """Largest minus smallest over ``axis``; nan where there is one."""
 def put(a: ArrayLike, ind: Any, v: ArrayLike, mode: str | None = None, *, inplace: builtins.bool = True) -> Array:
     """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``."""
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: builtins.bool = True, *, mode: Any = None) -> Array:
@@ -661,9 +661,9 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: str = 'left', sorter: Any = N
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """From each choice where its condition is the first to hold; ``default`` where none does."""
 def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """The sorted distinct elements of ``ar1`` that are not in ``ar2``."""
+    """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed."""
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """The sorted elements that are in exactly one of both."""
+    """The sorted elements that are in exactly one of both; under `jit`, ``size`` is needed."""
 def shape(a: Any) -> tuple[int, ...]:
     """The sizes along all axes, as a tuple of ints; known while tracing too."""
 def sign(x: ArrayLike, /) -> Array:
@@ -695,7 +695,7 @@ def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike | None = None) -> Array:
     """Arrays of one shape along a new ``axis``."""
 def std(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
-    """Standard deviation over ``axis``: the square root of `var`."""
+    """Standard deviation over ``axis``: the square root of `var`, whose parameters it has."""
 def sum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: builtins.bool = True) -> Array:
     """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
@@ -739,20 +739,20 @@ def true_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
 def trunc(x: ArrayLike, /) -> Array:
     """x without its fraction. Integers and booleans are themselves."""
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """The sorted distinct elements of both."""
+    """The sorted distinct elements of both; ``size`` and ``fill_value`` as in `unique`."""
 @overload
 def unique(ar: ArrayLike, return_index: Literal[False] = False, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, axis: int | None = None, *, equal_nan: builtins.bool = True, size: int | None = None, fill_value: ArrayLike | None = None, sorted: builtins.bool = True) -> Array: ...
 @overload
 def unique(ar: ArrayLike, return_index: builtins.bool = False, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, axis: int | None = None, *, equal_nan: builtins.bool = True, size: int | None = None, fill_value: ArrayLike | None = None, sorted: builtins.bool = True) -> Any:
     """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand."""
 def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueAll:
-    """Distinct elements with first places, inverse and counts."""
+    """Distinct elements with first places, inverse and counts; every nan is one of its own."""
 def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueCounts:
-    """Distinct elements with counts."""
+    """Distinct elements with counts; every nan is one of its own."""
 def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueInverse:
-    """Distinct elements with the inverse."""
+    """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is an element of its own."""
 def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """Distinct elements."""
+    """Distinct elements, sorted; every nan is one of its own."""
 def unpackbits(a: ArrayLike, axis: int | None = None, count: Any = None, bitorder: str = 'big') -> Array:
     """Each byte into its eight bits along ``axis``, as uint8 zeros and ones; the first ``count`` of them."""
 def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:

@@ -37,6 +37,14 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 
+# What stands between the parentheses of a function's example, and what the call prints.
+_EXAMPLES: dict[str, tuple[str, str]] = {
+    "nanmax": ("jnp.array([1.0, jnp.nan, 3.0])", "Array(3., dtype=float32)"),
+    "nanmin": ("jnp.array([jnp.nan, jnp.nan])", "Array(nan, dtype=float32)"),
+    "nanargmax": ("jnp.array([1.0, jnp.nan, 3.0])", "Array(2, dtype=int32)"),
+    "nanargmin": ("jnp.array([[jnp.nan, 2.0], [jnp.nan, jnp.nan]]), axis=1", "Array([ 1, -1], dtype=int32)"),
+}
+
 
 def _nan_mask(x: Array) -> Array:
     from nxjax.numpy.elementwise import logical_not
@@ -58,7 +66,12 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Sum over ``axis``, nan as 0."""
+    """Sum over ``axis``, nan as 0.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(4., dtype=float32)
+    """
     x = value(a, "nansum")
     x = _where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x
     return sum(x, axis, dtype, out, keepdims, initial, where)
@@ -73,7 +86,12 @@ def nanprod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Product over ``axis``, nan as 1."""
+    """Product over ``axis``, nan as 1.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
+    Array(6., dtype=float32)
+    """
     from nxjax.ops.base import like
 
     x = value(a, "nanprod")
@@ -88,7 +106,7 @@ def _zero_like(x: Array) -> Array:
 
 
 def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
-    @named(name, f"As `{name[3:]}`, nan left out; nan where nothing is left.")
+    @named(name, f"As `{name[3:]}`, nan left out; nan where nothing is left.", *_EXAMPLES[name])
     def function(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:
@@ -112,7 +130,12 @@ nanmin = _nan_extremum("nanmin", min, highest)
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """Mean over ``axis`` of what is not nan."""
+    """Mean over ``axis`` of what is not nan; nan where nothing is left. Integers become float.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nanmean(jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]]), axis=1)
+    Array([ 1., nan], dtype=float32)
+    """
     no_out("nanmean", out)
     x = value(a, "nanmean")
     if x.dtype not in dtypes.INEXACT:
@@ -133,7 +156,12 @@ def nanvar(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """Variance over ``axis`` of what is not nan."""
+    """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     no_out("nanvar", out)
     x = value(a, "nanvar")
     if x.dtype not in dtypes.INEXACT:
@@ -163,12 +191,17 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """Standard deviation over ``axis`` of what is not nan."""
+    """Standard deviation over ``axis`` of what is not nan: the square root of `nanvar`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 def _nan_arg(name: str, plain: Any, fill: float) -> Any:
-    @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.")
+    @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.", *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
         from nxjax.ops.base import like
 
@@ -188,13 +221,23 @@ nanargmin = _nan_arg("nanargmin", argmin, np.inf)
 
 
 def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running sum, nan as 0."""
+    """Running sum along ``axis``, nan as 0; without an axis, of the flattened array.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 3.0]))
+    Array([1., 1., 4.], dtype=float32)
+    """
     x = value(a, "nancumsum")
     return cumsum(_where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
 
 
 def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running product, nan as 1."""
+    """Running product along ``axis``, nan as 1; without an axis, of the flattened array.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0]))
+    Array([2., 2., 6.], dtype=float32)
+    """
     from nxjax.ops.base import like
 
     x = value(a, "nancumprod")

@@ -30,6 +30,20 @@ from nxjax.trace.dtypes import DType
 
 Axes = tuple[int, ...]
 
+# What stands between the parentheses of a function's example, and what the call prints.
+_EXAMPLES: dict[str, tuple[str, str]] = {
+    "max": ("jnp.array([[1, 5], [7, 2]]), axis=1", "Array([5, 7], dtype=int32)"),
+    "min": ("jnp.array([1.0, jnp.nan, 3.0])", "Array(nan, dtype=float32)"),
+    "all": ("jnp.array([[1, 0], [2, 3]]), axis=1", "Array([False,  True], dtype=bool)"),
+    "any": ("jnp.array([0.0, jnp.nan])", "Array(True, dtype=bool)"),
+    "argmax": ("jnp.array([2, 9, 9])", "Array(1, dtype=int32)"),
+    "argmin": ("jnp.array([[3, 1], [2, 4]]), axis=0, keepdims=True", "Array([[1, 0]], dtype=int32)"),
+    "cumsum": ("jnp.array([1, 2, 3], jnp.int8)", "Array([1, 3, 6], dtype=int8)"),
+    "cumprod": ("jnp.array([[1, 2], [3, 4]])", "Array([ 1,  2,  6, 24], dtype=int32)"),
+    "cumulative_sum": ("jnp.array([1, 2, 3], jnp.int8), include_initial=True", "Array([0, 1, 3, 6], dtype=int32)"),
+    "cumulative_prod": ("jnp.array([2, 3, 4])", "Array([ 2,  6, 24], dtype=int32)"),
+}
+
 
 def _keep(y: Array, shape: tuple[int, ...], axes: Axes) -> Array:
     """Axes of size 1 put back where they were reduced."""
@@ -99,7 +113,27 @@ def sum(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
+    """Sum over ``axis``; integers narrower than 32 bits are summed in 32.
+
+    Args:
+        a: array of any numeric dtype; half precision is summed in single.
+        axis: static integer, tuple of them, or None for all.
+        dtype: to sum in, and of the result.
+        keepdims: leave axes of size 1.
+        initial: what the sum starts from.
+        where: booleans that broadcast against ``a``; the others count as 0.
+        promote_integers: whether narrow integers are widened.
+
+    Raises:
+        AxisError: an axis that ``a`` does not have.
+        NotImplementedError: ``out`` is given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.sum(jnp.array([100, 100], jnp.int8))
+    Array(200, dtype=int32)
+    >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0, keepdims=True)
+    Array([[4, 6]], dtype=int32)
+    """
     no_out("sum", out)
     if dtype is None and initial is None and where is None:
         quick = reduction(a, np.add, axis, keepdims)
@@ -118,7 +152,12 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """Product over ``axis``."""
+    """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.prod(jnp.array([2, 3, 7]), where=jnp.array([True, True, False]))
+    Array(6, dtype=int32)
+    """
     no_out("prod", out)
     return _accumulate("prod", "reduce_prod", a, axis, dtype, keepdims, initial, where, 1, "mul", promote_integers)
 
@@ -135,8 +174,15 @@ def highest(dtype: DType) -> Any:
     return np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).max
 
 
+_NO_IDENTITY = """
+
+Raises:
+    ValueError: no elements, or ``where`` is given, without ``initial``.
+"""
+
+
 def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[DType], Any], doc: str) -> Any:
-    @named(name, doc)
+    @named(name, doc + _NO_IDENTITY, *_EXAMPLES[name])
     def function(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:
@@ -200,7 +246,7 @@ amax, amin = max, min
 
 
 def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
-    @named(name, doc)
+    @named(name, doc + " Numbers count as true unless zero.", *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
         no_out(name, out)
         x = boolean(a, name)
@@ -218,12 +264,25 @@ any = _truth("any", "reduce_or", False, "Whether any element over ``axis`` is tr
 
 
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """The number of elements that are not zero."""
+    """The number of elements over ``axis`` that are not zero, as the default integer.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.count_nonzero(jnp.array([[0, 7], [8, 9]]), axis=1)
+    Array([1, 2], dtype=int32)
+    """
     return sum(convert(boolean(a, "count_nonzero"), dtypes.as_dtype(int)), axis, keepdims=keepdims)
 
 
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
-    """Largest minus smallest."""
+    """Largest minus smallest over ``axis``; nan where there is one.
+
+    Raises:
+        ValueError: no elements.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ptp(jnp.array([[1, 5], [2, 9]]), axis=1)
+    Array([4, 7], dtype=int32)
+    """
     no_out("ptp", out)
     from nxjax.numpy.elementwise import subtract
 
@@ -250,7 +309,14 @@ def float_for(x: Array, dtype: Any) -> DType:
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """Arithmetic mean over ``axis``. Half precision is averaged in single."""
+    """Arithmetic mean over ``axis``. Half precision is averaged in single; integers become float; nan where nothing is.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.mean(jnp.array([[1, 2], [3, 5]]), axis=1)
+    Array([1.5, 4. ], dtype=float32)
+    >>> jnp.mean(jnp.array([1.0, 2.0, 9.0]), where=jnp.array([True, True, False]))
+    Array(1.5, dtype=float32)
+    """
     no_out("mean", out)
     if dtype is None and where is None:
         total = reduction(a, np.add, axis, keepdims)
@@ -275,7 +341,18 @@ def _wide(dtype: DType) -> DType:
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
-    """Mean over ``axis``, weighted by ``weights``; with ``returned``, also the sum of the weights."""
+    """Mean over ``axis``, weighted by ``weights``; with ``returned``, also the sum of the weights.
+
+    ``weights`` has the shape of ``a``, or of its axes ``axis``.
+
+    Raises:
+        ValueError: shapes differ and no ``axis`` is given.
+        ShapeError: ``weights`` does not fit the axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.average(jnp.array([[1.0, 2.0], [3.0, 6.0]]), axis=1, weights=jnp.array([3, 1]), returned=True)
+    (Array([1.25, 3.75], dtype=float32), Array([4., 4.], dtype=float32))
+    """
     from nxjax.numpy.creation import full
     from nxjax.numpy.shapes import broadcast_to, moveaxis, size
 
@@ -311,7 +388,19 @@ def var(
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
-    """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
+    """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator.
+
+    Real for complex input; integers become float. ``mean`` spares computing the mean again, ``correction`` is the
+    standard's name of ``ddof``; nan where ``n - ddof`` is not positive.
+
+    Raises:
+        ValueError: both ``ddof`` and ``correction``.
+        DtypeError: complex input and a real ``dtype``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.var(jnp.array([1, 2, 3, 4])), jnp.var(jnp.array([1, 2, 4]), ddof=3)
+    (Array(1.25, dtype=float32), Array(nan, dtype=float32))
+    """
     no_out("var", out)
     if correction is not None:
         if ddof != 0:
@@ -349,7 +438,12 @@ def std(
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
-    """Standard deviation over ``axis``: the square root of `var`."""
+    """Standard deviation over ``axis``: the square root of `var`, whose parameters it has.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.std(jnp.array([[1.0, 3.0], [2.0, 8.0]]), axis=1)
+    Array([1., 3.], dtype=float32)
+    """
     no_out("std", out)
     return ops.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
@@ -357,8 +451,17 @@ def std(
 # --- places of extrema ---
 
 
+_FIRST = """ The first one where several are equal; of a nan, if there is one.
+
+Without an axis, of the flattened array.
+
+Raises:
+    ValueError: no elements.
+"""
+
+
 def _arg(name: str, op: str, doc: str) -> Any:
-    @named(name, doc + " The first one where several are equal; of a nan, if there is one.")
+    @named(name, doc + _FIRST, *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
         no_out(name, out)
         x = value(a, name)
@@ -392,7 +495,9 @@ argmin = _arg("argmin", "argmin", "Index of the smallest element along ``axis``.
 
 
 def _running(name: str, op: str, doc: str) -> Any:
-    @named(name, doc + " Without an axis, of the flattened array.")
+    @named(
+        name, doc + " Without an axis, of the flattened array. Keeps the dtype; booleans become integers.", *_EXAMPLES[name]
+    )
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         no_out(name, out)
         x = value(a, name)
@@ -415,8 +520,16 @@ cumsum = _running("cumsum", "cumsum", "Running sum along ``axis``.")
 cumprod = _running("cumprod", "cumprod", "Running product along ``axis``.")
 
 
+_ONE_AXIS = """ Integers are widened as in `sum`.
+
+Raises:
+    ShapeError: a 0-d array.
+    ValueError: more than one axis, and ``axis`` is not given.
+"""
+
+
 def _cumulative(name: str, plain: Any, start: int, doc: str) -> Any:
-    @named(name, doc)
+    @named(name, doc + _ONE_AXIS, *_EXAMPLES[name])
     def function(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
         v = value(x, name)
         if v.ndim == 0:

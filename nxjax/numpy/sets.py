@@ -54,6 +54,26 @@ def unique(
     """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand.
 
     ``size`` fixes how many: surplus is cut off, what is missing is ``fill_value`` (the smallest element).
+
+    Args:
+        ar: array; without ``axis`` it is flattened.
+        return_index: also return where each was first.
+        return_inverse: also return which of them each element is.
+        return_counts: also return how often each occurs.
+        axis: static integer, whose slices are the elements.
+        equal_nan: whether all nan are one element.
+        size: static number of elements of the result, needed under `jit`.
+        fill_value: what is put where there are fewer.
+        sorted: has no effect: they are always sorted.
+
+    Raises:
+        ConcretizationTypeError: ``ar`` is traced and ``size`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
+    (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
+    >>> jnp.unique(jnp.array([3, 1, 3]), size=4, fill_value=0)
+    Array([1, 3, 0, 0], dtype=int32)
     """
     x = value(ar, "unique")
     if size is None and isinstance(x, Tracer):
@@ -151,29 +171,60 @@ def _empty(
 
 
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
-    """Distinct elements with first places, inverse and counts."""
+    """Distinct elements with first places, inverse and counts; every nan is one of its own.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unique_all(jnp.array([3, 1, 3])).inverse_indices
+    Array([1, 0, 1], dtype=int32)
+    """
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Distinct elements with counts."""
+    """Distinct elements with counts; every nan is one of its own.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unique_counts(jnp.array([1.0, jnp.nan, jnp.nan])).counts
+    Array([1, 1, 1], dtype=int32)
+    """
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
-    """Distinct elements with the inverse."""
+    """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is an element of its own.
+
+    >>> import nxjax.numpy as jnp
+    >>> values, inverse = jnp.unique_inverse(jnp.array([[3, 1], [1, 3]]))
+    >>> values[inverse]
+    Array([[3, 1],
+           [1, 3]], dtype=int32)
+    """
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Distinct elements."""
+    """Distinct elements, sorted; every nan is one of its own.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unique_values(jnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    """
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
 ) -> Array:
-    """Whether each element is among ``test_elements``."""
+    """Whether each element is among ``test_elements`` (or is not, with ``invert``); nan is in nothing.
+
+    Returns:
+        Booleans of the shape of ``element``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isin(jnp.array([[1, 2], [3, 4]]), jnp.array([2, 3]))
+    Array([[False,  True],
+           [ True, False]], dtype=bool)
+    """
     from nxjax.numpy.creation import filled
     from nxjax.numpy.indexing import take
     from nxjax.numpy.shapes import ravel
@@ -188,7 +239,15 @@ def isin(
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The sorted distinct elements of both."""
+    """The sorted distinct elements of both; ``size`` and ``fill_value`` as in `unique`.
+
+    Raises:
+        ConcretizationTypeError: an operand is traced and ``size`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.union1d(jnp.array([3, 1]), jnp.array([2, 3]))
+    Array([1, 2, 3], dtype=int32)
+    """
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.shapes import ravel
 
@@ -212,7 +271,17 @@ def _filtered(x: Array, keep: Array, size: int | None, fill_value: Any) -> Array
 def setdiff1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The sorted distinct elements of ``ar1`` that are not in ``ar2``."""
+    """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed.
+
+    Raises:
+        ConcretizationTypeError: an operand is traced and ``size`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]))
+    Array([1, 3], dtype=int32)
+    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]), size=3, fill_value=-1)
+    Array([ 1,  3, -1], dtype=int32)
+    """
     from nxjax.numpy.shapes import ravel
 
     x, y = value(ar1, "setdiff1d"), value(ar2, "setdiff1d")
@@ -233,7 +302,15 @@ def intersect1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each."""
+    """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each.
+
+    Raises:
+        ConcretizationTypeError: an operand is traced and ``size`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3]), return_indices=True)
+    (Array([2, 3], dtype=int32), Array([2, 0], dtype=int32), Array([0, 1], dtype=int32))
+    """
     from nxjax.numpy.shapes import ravel
     from nxjax.numpy.sorting import searchsorted
 
@@ -268,7 +345,15 @@ def _top(v: Array) -> Any:
 def setxor1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The sorted elements that are in exactly one of both."""
+    """The sorted elements that are in exactly one of both; under `jit`, ``size`` is needed.
+
+    Raises:
+        ConcretizationTypeError: an operand is traced and ``size`` is not given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.setxor1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 4]))
+    Array([1, 4], dtype=int32)
+    """
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.shapes import ravel
 
