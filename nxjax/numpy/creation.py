@@ -39,7 +39,7 @@ def array(
     object: Any,
     dtype: Any = None,
     copy: bool = True,
-    order: str | None = None,
+    order: str | None = "K",
     ndmin: int = 0,
     *,
     device: Any = None,

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from nxjax.errors import DtypeError
 from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import convert, inexact_operands, named, operands, promote_inexact, value
+from nxjax.numpy.promotion import convert, inexact_operands, named, only_all, operands, promote_inexact, value
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
@@ -110,7 +111,9 @@ def _inexact2(name: str, op: str, doc: str) -> Binary:
 
 def _plain(name: str, op: str, doc: str) -> Unary:
     @named(name, doc + " Keeps the dtype.", *_EXAMPLES[name])
-    def function(x: Any, /) -> Array:
+    def function(x: Any, /, *, out: None = None, where: None = None) -> Array:
+        if out is not None or where is not None:
+            only_all(name, out, where)
         return getattr(ops, op)(value(x, name))
 
     return function
@@ -118,7 +121,9 @@ def _plain(name: str, op: str, doc: str) -> Unary:
 
 def _plain2(name: str, op: str, doc: str, ufunc: Any = None) -> Binary:
     @named(name, doc + " Broadcasts and promotes." + _BROADCASTS, *_EXAMPLES[name])
-    def function(x: Any, y: Any, /) -> Array:
+    def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
+        if out is not None or where is not None:
+            only_all(name, out, where)
         if ufunc is not None and type(x) is DeviceArray:
             out = eager.binary(x, y, ufunc, eager.NUMBERS, False)
             if out is not None:
@@ -262,7 +267,7 @@ floor = _rounding("floor", "floor", "The largest integer not above x.")
 ceil = _rounding("ceil", "ceil", "The smallest integer not below x.")
 
 
-def trunc(x: Any, /) -> Array:
+def trunc(x: Any) -> Array:
     """x without its fraction. Integers and booleans are themselves.
 
     >>> import nxjax.numpy as jnp
@@ -283,7 +288,14 @@ def trunc(x: Any, /) -> Array:
 def _comparison(name: str, op: str, doc: str) -> Binary:
     @named(name, doc + " Broadcasts and promotes; the result is boolean." + _BROADCASTS, *_EXAMPLES[name])
     def function(x: Any, y: Any, /) -> Array:
-        return getattr(ops, op)(*operands(name, x, y))
+        a, b = operands(name, x, y)
+        try:
+            return getattr(ops, op)(a, b)
+        except DtypeError:
+            if a.dtype != dtypes.key:
+                raise
+        differ = ops.reduce_or(ops.ne(ops.random_unwrap(a), ops.random_unwrap(b)), axes=(a.ndim,))
+        return differ if op == "ne" else ops.not_(differ)
 
     return function
 
@@ -322,7 +334,9 @@ def boolean(x: Any, where: str) -> Array:
 
 def _logical(name: str, op: str, doc: str) -> Binary:
     @named(name, doc + " Numbers count as true unless zero." + _BROADCASTS, *_EXAMPLES[name])
-    def function(x: Any, y: Any, /) -> Array:
+    def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
+        if out is not None or where is not None:
+            only_all(name, out, where)
         return getattr(ops, op)(*operands(name, boolean(x, name), boolean(y, name)))
 
     return function

@@ -90,8 +90,10 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
-def savez(file: Any, *args: Any, **kwds: Any) -> None:
+def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
     """Write several arrays in NumPy's ``.npz`` format, under their keywords, or ``arr_0``, ``arr_1``, ...
+
+    Objects of Python's are pickled, unless ``allow_pickle`` is False.
 
     >>> import io
     >>> import nxjax.numpy as jnp
@@ -101,4 +103,7 @@ def savez(file: Any, *args: Any, **kwds: Any) -> None:
     >>> jnp.load(file).files
     ['w', 'arr_0']
     """
-    np.savez(file, *(np.asarray(a) for a in args), **{k: np.asarray(v) for k, v in kwds.items()})
+    unnamed, named = [np.asarray(a) for a in args], {k: np.asarray(v) for k, v in kwds.items()}
+    if not allow_pickle and any(a.dtype.hasobject for a in (*unnamed, *named.values())):
+        raise ValueError("Object arrays cannot be saved when allow_pickle=False")
+    np.savez(file, *unnamed, **named)

@@ -25,7 +25,9 @@ def _parse(text: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     )
 
 
-def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = (), signature: str | None = None) -> Callable[..., Any]:
+def vectorize(
+    pyfunc: Callable[..., Any], *, excluded: Any = frozenset(), signature: str | None = None
+) -> Callable[..., Any]:
     """``pyfunc`` of scalars (or of the core arrays that ``signature`` names) as a function that broadcasts, by `vmap`.
 
     >>> import nxjax.numpy as jnp

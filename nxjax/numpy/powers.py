@@ -16,6 +16,7 @@ from nxjax.numpy.promotion import (
     dtype_of,
     full_like,
     inexact_operands,
+    only_all,
     operands,
     promote_inexact,
     promote_to,
@@ -168,13 +169,14 @@ def _log_base(name: str, x: Any, base: float) -> Array:
     return ops.div(ops.log(v), full_like(v, np.log(base)))
 
 
-def logaddexp(x1: Any, x2: Any, /) -> Array:
+def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
     """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), jnp.array([-1000.0, -jnp.inf]))
     Array([1000.,  -inf], dtype=float32)
     """
+    only_all("logaddexp", out, where)
     a, b = inexact_operands("logaddexp", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         from nxjax.numpy.elementwise import maximum
@@ -220,13 +222,14 @@ def _logaddexp(custom_jvp: Any) -> Any:
     return _made["logaddexp"]
 
 
-def logaddexp2(x1: Any, x2: Any, /) -> Array:
+def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
     """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.logaddexp2(jnp.array([3.0, 0.0]), jnp.array([3.0, -jnp.inf]))
     Array([4., 0.], dtype=float32)
     """
+    only_all("logaddexp2", out, where)
     a, b = inexact_operands("logaddexp2", x1, x2)
     ln2 = full_like(a, np.log(2.0))
     return ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2)

@@ -193,6 +193,13 @@ def no_out(where: str, out: object) -> None:
         raise NotImplementedError(f"The 'out' argument to jnp.{where} is not supported.")
 
 
+def only_all(where_: str, out: object, where: object) -> None:
+    """Refuse a ufunc's ``out=`` and ``where=``."""
+    no_out(where_, out)
+    if where is not None:
+        raise NotImplementedError(f"where argument of {where_}: take nx.numpy.where(mask, {where_}(...), x)")
+
+
 # --- static arguments ---
 
 
