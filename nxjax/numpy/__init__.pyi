@@ -264,9 +264,9 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, 
 def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
     """Vector product of vectors of two or three components; of two vectors of two, the third component alone."""
 def cumprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Running product along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans are counted."""
+    """Running product along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans become integers."""
 def cumsum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Running sum along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans are counted."""
+    """Running sum along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans become integers."""
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: builtins.bool = False) -> Array:
     """Running product; ``include_initial`` puts a 1 before it. Integers are widened as in `sum`."""
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: builtins.bool = False) -> Array:
@@ -701,7 +701,7 @@ def sum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike 
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two axes exchanged."""
 def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str | None = None, unique_indices: builtins.bool = False, indices_are_sorted: builtins.bool = False, fill_value: ArrayLike | None = None) -> Array:
-    """The slices of ``a`` at ``indices`` along ``axis``; indices out of range give nan (``mode=\"fill\"``)."""
+    """The slices of ``a`` at ``indices`` along ``axis``; None flattens first. Negative indices count from the end."""
 def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: Any = None, fill_value: ArrayLike | None = None, *, wrap_negative_indices: builtins.bool | None = None) -> Array:
     """``arr`` with, along ``axis``, the entries that ``indices`` names; the other axes broadcast together."""
 def tan(x: ArrayLike, /) -> Array:

@@ -27,9 +27,22 @@ def take(
     indices_are_sorted: bool = False,
     fill_value: Any = None,
 ) -> Array:
-    """The slices of ``a`` at ``indices`` along ``axis``; indices out of range give nan (``mode="fill"``).
+    """The slices of ``a`` at ``indices`` along ``axis``; None flattens first. Negative indices count from the end.
 
-    Modes: ``fill`` (default), ``clip``, ``wrap``, ``promise_in_bounds``.
+    ``mode`` says what is out of range: ``fill`` (default) gives ``fill_value``, or nan, and of integers the least, of
+    unsigned ones the greatest; ``clip`` the nearest, where a negative index is the first; ``wrap`` goes around;
+    ``promise_in_bounds`` does not look.
+
+    Raises:
+        ParameterError: indices that are no integers, or another mode.
+        IndexError: elements of an empty axis.
+        NotImplementedError: ``mode="raise"``, for values do not raise.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.take(jnp.array([1.0, 2.0]), jnp.array([-1, 0, 5]))
+    Array([ 2.,  1., nan], dtype=float32)
+    >>> jnp.take(jnp.array([1.0, 2.0]), jnp.array([-1, 0, 5]), mode="clip")
+    Array([1., 1., 2.], dtype=float32)
     """
     no_out("take", out)
     x = value(a, "take")
@@ -72,7 +85,18 @@ def take_along_axis(
     *,
     wrap_negative_indices: bool | None = None,
 ) -> Array:
-    """``arr`` with, along ``axis``, the entries that ``indices`` names; the other axes broadcast together."""
+    """``arr`` with, along ``axis``, the entries that ``indices`` names; the other axes broadcast together.
+
+    Raises:
+        ShapeError: ranks differ, or the other axes do not broadcast.
+        ParameterError: indices that are no integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.array([[3, 1, 2], [4, 6, 5]])
+    >>> jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1)
+    Array([[1, 2, 3],
+           [4, 5, 6]], dtype=int32)
+    """
     x, index = value(arr, "take_along_axis"), value(indices, "take_along_axis")
     if index.dtype not in dtypes.INTEGER:
         raise ParameterError("take_along_axis: indices must have an integer type", got=index.type)
@@ -115,7 +139,18 @@ def _own_axis(axis: int, n: int, ndim: int) -> Array:
 def put_along_axis(
     arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: Any = None
 ) -> Array:
-    """``arr`` with ``values`` at the entries that ``indices`` names along ``axis``; needs ``inplace=False``."""
+    """``arr`` with ``values`` at the entries that ``indices`` names along ``axis``; needs ``inplace=False``.
+
+    Raises:
+        ValueError: without ``inplace=False``.
+        ShapeError: ranks differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.array([[3, 1, 2], [4, 6, 5]])
+    >>> jnp.put_along_axis(x, jnp.argmax(x, axis=1, keepdims=True), 0, axis=1, inplace=False)
+    Array([[0, 1, 2],
+           [4, 0, 5]], dtype=int32)
+    """
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable, so inplace=False is needed")
     x, index = value(arr, "put_along_axis"), value(indices, "put_along_axis")
@@ -134,7 +169,18 @@ def put_along_axis(
 
 
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
-    """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``."""
+    """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``.
+
+    An index out of range is dropped, or with ``mode`` clipped (``clip``) or taken around (``wrap``).
+
+    Raises:
+        ValueError: without ``inplace=False``, or another mode.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.put(jnp.zeros((2, 2)), jnp.array([0, -1]), 5, inplace=False)
+    Array([[5., 0.],
+           [0., 5.]], dtype=float32)
+    """
     if inplace:
         raise ValueError("put: arrays are immutable, so inplace=False is needed")
     from nxjax.numpy.floats import clip
@@ -156,7 +202,17 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
 
 def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
-    """``arr`` with ``vals``, repeated in order, where ``mask`` holds; needs ``inplace=False``."""
+    """``arr`` with ``vals``, repeated in order, where ``mask`` holds; needs ``inplace=False``.
+
+    Raises:
+        ValueError: without ``inplace=False``, or no values.
+        ShapeError: ``mask`` has another number of elements.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.arange(5)
+    >>> jnp.place(x, x % 2 == 0, jnp.array([-1, -2]), inplace=False)
+    Array([-1,  1, -2,  3, -1], dtype=int32)
+    """
     if inplace:
         raise ValueError("place: arrays are immutable, so inplace=False is needed")
     from nxjax.numpy.reductions import cumsum
@@ -177,7 +233,15 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array."""
+    """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array.
+
+    Raises:
+        TypeError: indices that are no integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.unravel_index(jnp.array([1, 5, 99]), (2, 3))
+    (Array([0, 1, 1], dtype=int32), Array([1, 2, 2], dtype=int32))
+    """
     from nxjax.numpy.floats import clip
     from nxjax.numpy.promotion import as_shape
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy import contractions as _products
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.contractions import cross as _cross
 from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
+from nxjax.numpy.matrix_products import cross, diagonal, matmul, multi_dot, outer, tensordot, trace
+from nxjax.numpy.norms import matrix_norm, norm, vector_norm
 from nxjax.numpy.promotion import (
-    as_axes,
     as_axis,
     broadcast_shape,
     broadcast_to_shape,
@@ -98,7 +96,20 @@ def _adjoint(x: Array) -> Array:
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite."""
+    """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite.
+
+    ``symmetrize_input`` takes the mean of ``a`` and its adjoint first; else the lower triangle alone is read.
+
+    Raises:
+        ShapeError: no square matrices.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 10.0]]))
+    Array([[2., 0.],
+           [1., 3.]], dtype=float32)
+    >>> jnp.linalg.cholesky(jnp.array([[-1.0]]))
+    Array([[nan]], dtype=float32)
+    """
     x = _matrix("cholesky", a)
     if symmetrize_input:
         x = (x + _adjoint(x)) / 2
@@ -107,7 +118,23 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """Orthonormal Q and upper triangular R with Q R = a. Modes: reduced, complete, r, raw, full."""
+    """Orthonormal Q and upper triangular R with Q R = a, of ``[..., m, n]``.
+
+    Args:
+        mode: ``reduced`` or ``full`` (Q is ``[m, min(m, n)]``), ``complete`` (``[m, m]``), ``r`` (R alone), or ``raw``
+            (LAPACK's reflectors, transposed, and their factors).
+
+    Raises:
+        ShapeError: no matrices.
+        ValueError: another mode.
+
+    >>> import nxjax.numpy as jnp
+    >>> q, r = jnp.linalg.qr(jnp.arange(6.0).reshape(3, 2))
+    >>> q.shape, r.shape
+    ((3, 2), (2, 2))
+    >>> bool(jnp.allclose(q @ r, jnp.arange(6.0).reshape(3, 2), atol=1e-5))
+    True
+    """
     x = _matrix("qr", a, square=False)
     if mode == "raw":
         packed, taus = ops.geqrf(x)
@@ -121,7 +148,25 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 def svd(
     a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index: Any = None
 ) -> Any:
-    """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a."""
+    """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a, of ``[..., m, n]``.
+
+    Args:
+        full_matrices: whether U is ``[m, m]`` and Vh ``[n, n]``, or both have as many vectors as there are values.
+        compute_uv: whether U and Vh are wanted; else the values alone are given.
+        hermitian: ``a`` is Hermitian, which is quicker.
+        subset_by_index: ``(first, end)`` of the values that are wanted, with ``full_matrices=False``.
+
+    Raises:
+        ShapeError: no matrices.
+        ValueError: ``subset_by_index`` of full matrices.
+
+    >>> import nxjax.numpy as jnp
+    >>> u, s, vh = jnp.linalg.svd(jnp.ones((4, 2)), full_matrices=False)
+    >>> u.shape, s.shape, vh.shape
+    ((4, 2), (2,), (2, 2))
+    >>> jnp.linalg.svd(jnp.diag(jnp.array([3.0, -4.0])), compute_uv=False)
+    Array([4., 3.], dtype=float32)
+    """
     x = _matrix("svd", a, square=hermitian)
     if subset_by_index is not None:
         if full_matrices and compute_uv:
@@ -153,12 +198,29 @@ def svd(
 
 
 def svdvals(x: Any, /) -> Array:
-    """Singular values in falling order."""
+    """Singular values in falling order.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.svdvals(jnp.diag(jnp.array([3.0, -4.0])))
+    Array([4., 3.], dtype=float32)
+    """
     return svd(x, compute_uv=False)
 
 
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
-    """Eigenvalues in rising order and eigenvectors of a symmetric or Hermitian matrix; reads the triangle ``UPLO``."""
+    """Eigenvalues in rising order and eigenvectors of a symmetric or Hermitian matrix; reads the triangle ``UPLO``.
+
+    ``symmetrize_input`` takes the mean of ``a`` and its adjoint first.
+
+    Raises:
+        ShapeError: no square matrices.
+        ParameterError: another ``UPLO``.
+
+    >>> import nxjax.numpy as jnp
+    >>> w, v = jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
+    >>> w
+    Array([1., 2.], dtype=float32)
+    """
     if UPLO not in (None, "L", "U"):
         raise ParameterError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
     x = _matrix("eigh", a)
@@ -169,17 +231,40 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """Eigenvalues of a symmetric or Hermitian matrix in rising order."""
+    """Eigenvalues of a symmetric or Hermitian matrix in rising order, real; raises as `eigh`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
+    Array([1., 2.], dtype=float32)
+    """
     return eigh(a, UPLO, symmetrize_input)[0]
 
 
 def eig(a: Any) -> EigResult:
-    """Eigenvalues and right eigenvectors, complex."""
+    """Eigenvalues and right eigenvectors, complex, in no order.
+
+    Raises:
+        ShapeError: no square matrices.
+        GradientError: it is differentiated; `eigvals` and `eigh` can be.
+
+    >>> import nxjax.numpy as jnp
+    >>> w, v = jnp.linalg.eig(jnp.array([[0.0, 1.0], [0.0, 2.0]]))
+    >>> w
+    Array([0.+0.j, 2.+0.j], dtype=complex64)
+    """
     return EigResult(*ops.eig(_matrix("eig", a), left=False, right=True, derivative=False))
 
 
 def eigvals(a: Any) -> Array:
-    """Eigenvalues, complex."""
+    """Eigenvalues, complex, in no order.
+
+    Raises:
+        ShapeError: no square matrices.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.eigvals(jnp.array([[0.0, -1.0], [1.0, 0.0]])).dtype
+    dtype('complex64')
+    """
     return ops.eig(_matrix("eigvals", a), left=False, right=False, derivative=False)[0]
 
 
@@ -203,7 +288,15 @@ def _solve_matrix(a: Array, b: Array) -> Array:
 
 
 def solve(a: Any, b: Any) -> Array:
-    """The solution x of a x = b; a vector ``b`` gives a vector."""
+    """The solution x of a x = b for ``a`` ``[..., n, n]``; a vector ``b`` gives a vector, a singular ``a`` inf or nan.
+
+    Raises:
+        ShapeError: ``a`` is not square, or ``b`` has other than n rows.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]))
+    Array([1. , 0.5], dtype=float32)
+    """
     x, y = promote_inexact("solve", a, b)
     x, y = _matrix("solve", x), y
     y = convert(y, x.dtype)
@@ -225,14 +318,36 @@ def solve(a: Any, b: Any) -> Array:
 
 
 def inv(a: Any) -> Array:
-    """The inverse of square matrices."""
+    """The inverse of square matrices; inf or nan where there is none.
+
+    Raises:
+        ShapeError: no square matrices.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     x = _matrix("inv", a)
     n = x.shape[-1]
     return solve(x, broadcast_to_shape(_eye(n, x.dtype), x.shape))
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
-    """The x of least norm that minimizes |a x - b|; residuals, rank and singular values of ``a``."""
+    """The x of least norm that minimizes |a x - b|; residuals, rank and singular values of ``a``.
+
+    Singular values below ``rcond`` times the largest count as zero. ``numpy_resid=True`` gives no residuals, as NumPy,
+    where the rank is not full.
+
+    Raises:
+        TypeError: ``a`` is no matrix.
+        ValueError: ``b`` has another number of rows.
+
+    >>> import nxjax.numpy as jnp
+    >>> x, residuals, rank, s = jnp.linalg.lstsq(jnp.array([[1.0], [1.0]]), jnp.array([1.0, 3.0]))
+    >>> x.round(4), residuals.round(4), rank
+    (Array([2.], dtype=float32), Array([2.], dtype=float32), Array(1, dtype=int32))
+    """
     from nxjax.numpy.creation import filled
     from nxjax.numpy.reductions import sum
 
@@ -273,6 +388,14 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero.
 
     The derivative is that of Golub and Pereyra (1973), valid where the rank is constant.
+
+    Raises:
+        ShapeError: no matrices.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.pinv(jnp.array([[2.0, 0.0], [0.0, 0.0]]))
+    Array([[0.5, 0. ],
+           [0. , 0. ]], dtype=float32)
     """
     from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -320,7 +443,17 @@ def _lu_sign(lu: Array, pivots: Array) -> Array:
 
 
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
-    """Sign and logarithm of the absolute value of the determinant."""
+    """Sign and logarithm of the absolute value of the determinant.
+
+    Raises:
+        ShapeError: no square matrices.
+        ValueError: another ``method`` than ``lu`` and ``qr``.
+
+    >>> import nxjax.numpy as jnp
+    >>> sign, logarithm = jnp.linalg.slogdet(jnp.diag(jnp.array([-1e30, 1e30])))
+    >>> sign, logarithm.round(2)
+    (Array(-1., dtype=float32), Array(138.16, dtype=float32))
+    """
     from nxjax.numpy.reductions import prod, sum
 
     x = _matrix("slogdet", a)
@@ -333,7 +466,15 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 
 
 def det(a: Any) -> Array:
-    """The determinant. Beyond size 3 its derivative needs a regular matrix."""
+    """The determinant. Beyond size 3 its derivative needs a regular matrix.
+
+    Raises:
+        ShapeError: no square matrices.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    Array(-2., dtype=float32)
+    """
     from nxjax.numpy.reductions import prod
 
     x = _matrix("det", a)
@@ -351,9 +492,16 @@ def det(a: Any) -> Array:
 
 
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """The number of singular values above ``rtol`` times the largest, or above ``tol``: only one may be given.
+    """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32.
 
     ``hermitian`` says that the matrix is, which is quicker.
+
+    Raises:
+        ValueError: both ``rtol`` and ``tol``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.matrix_rank(jnp.ones((3, 3)))
+    Array(1, dtype=int32)
     """
     from nxjax.numpy.reductions import any, max, sum
 
@@ -372,7 +520,15 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
 
 
 def cond(x: Any, p: Any = None) -> Array:
-    """The condition number: the norm of x times that of its inverse; for 2-norms, a ratio of singular values."""
+    """The condition number: the norm of x times that of its inverse; for 2-norms, a ratio of singular values.
+
+    Raises:
+        ShapeError: no matrices; with another norm than 2 and -2, no square ones.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.cond(jnp.diag(jnp.array([8.0, 2.0])))
+    Array(4., dtype=float32)
+    """
     v = _matrix("cond", x, square=p not in (None, 2, -2))
     if p in (None, 2, -2):
         s = svdvals(v)
@@ -382,119 +538,24 @@ def cond(x: Any, p: Any = None) -> Array:
     return where(isnan(r) & ~nan_inside, math.inf, r)
 
 
-# --- norms ---
-
-
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
-    """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default."""
-    from nxjax.numpy.reductions import max, min, sum
-    from nxjax.numpy.shapes import expand_dims
-
-    (v,) = promote_inexact("norm", x)
-    if axis is None and ord is None:
-        y = ops.sqrt(sum(real(v * conjugate(v)), keepdims=keepdims))
-        return y
-    if axis is None:
-        axes = tuple(range(v.ndim))
-    else:
-        axes = as_axes("norm", axis, v.ndim)
-    if len(axes) == 1:
-        return vector_norm(v, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
-    if len(axes) != 2:
-        raise ValueError(f"Improper number of axes for norm: {len(axes)}")
-    row, column = axes
-    if ord is None or ord in ("f", "fro"):
-        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
-    if ord in (1, -1, np.inf, -np.inf):
-        first, second = (row, column) if ord in (1, -1) else (column, row)
-        extremum = max if ord in (1, np.inf) else min
-        return extremum(sum(ops.abs(v), first, keepdims=True), (first, second), keepdims=keepdims)
-    if ord in (2, -2, "nuc"):
-        s = svdvals(moveaxis(v, axes, (-2, -1)))
-        y = sum(s, -1) if ord == "nuc" else max(s, -1) if ord == 2 else min(s, -1)
-        return expand_dims(y, axes) if keepdims else y
-    raise ValueError(f"Invalid order '{ord}' for matrix norm.")
-
-
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
-    """The ``ord``-norm of vectors along ``axis`` (axes are taken together)."""
-    from nxjax.numpy.reductions import max, min, sum
-
-    (v,) = promote_inexact("vector_norm", x)
-    axes = as_axes("vector_norm", axis, v.ndim)
-    if isinstance(ord, str):
-        raise ValueError(f"Invalid order '{ord}' for vector norm.")
-    if ord is None or ord == 2:
-        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
-    if ord == np.inf:
-        return max(ops.abs(v), axes, keepdims=keepdims)
-    if ord == -np.inf:
-        return min(ops.abs(v), axes, keepdims=keepdims)
-    size = ops.abs(v)
-    if ord == 0:
-        return sum(convert(v != 0, size.dtype), axes, keepdims=keepdims)
-    if ord == 1:
-        return sum(size, axes, keepdims=keepdims)
-    return sum(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
-
-
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """A norm of matrices in the last two axes."""
-    return norm(x, ord, (-2, -1), keepdims)
-
-
-# --- products ---
-
-
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """The vector product of vectors of three components along ``axis``."""
-    a, b = value(x1, "cross"), value(x2, "cross")
-    if a.shape[axis] != 3 or b.shape[axis] != 3:
-        raise ShapeError("linalg.cross: both inputs must have 3 components", got=f"{a.type} and {b.type}")
-    return _cross(a, b, axis=axis)
-
-
-def diagonal(x: Any, /, *, offset: int = 0) -> Array:
-    """Diagonals of matrices in the last two axes."""
-    return _diagonal(x, offset, -2, -1)
-
-
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """Sums of the diagonals of matrices in the last two axes."""
-    return _products.trace(x, offset, -2, -1, dtype)
-
-
-def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
-    return _products.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
-
-
-def outer(x1: Any, x2: Any, /) -> Array:
-    """Products of all pairs of elements of two vectors."""
-    a, b = value(x1, "outer"), value(x2, "outer")
-    if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError("linalg.outer: both inputs must have one axis", got=f"{a.type} and {b.type}")
-    return _products.outer(a, b)
-
-
-def tensordot(
-    x1: Any,
-    x2: Any,
-    /,
-    *,
-    axes: Any = 2,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
-    return _products.tensordot(
-        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
-    )
+# --- powers and tensors ---
 
 
 def matrix_power(a: Any, n: int) -> Array:
-    """``a`` times itself ``n`` times, by squaring; negative powers by the inverse."""
+    """``a`` times itself ``n`` times, by squaring; negative powers by the inverse.
+
+    Raises:
+        ShapeError: no square matrices.
+        ConcretizationTypeError: ``n`` is traced.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.matrix_power(jnp.array([[1, 1], [1, 0]]), 10)
+    Array([[89, 55],
+           [55, 34]], dtype=int32)
+    >>> jnp.linalg.matrix_power(jnp.array([[2.0, 0.0], [0.0, 4.0]]), -1)
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     x = value(a, "matrix_power")
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeError("linalg.matrix_power: needs square matrices", got=x.type)
@@ -513,25 +574,19 @@ def matrix_power(a: Any, n: int) -> Array:
     return out
 
 
-def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
-    """The product of several matrices, in the cheapest order; the first and last may be vectors."""
-    xs = [value(x, "multi_dot") for x in arrays]
-    if len(xs) < 2:
-        raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(xs)}")
-    if any(x.ndim != 2 for x in xs[1:-1]) or any(x.ndim not in (1, 2) for x in (xs[0], xs[-1])):
-        raise ValueError("multi_dot: arrays must all be two-dimensional, except the first and last array")
-    names = [chr(97 + i) + chr(98 + i) for i in range(len(xs))]
-    names[0] = names[0][-xs[0].ndim :]
-    names[-1] = names[-1][: xs[-1].ndim]
-    output = (names[0][0] if xs[0].ndim == 2 else "") + (names[-1][-1] if xs[-1].ndim == 2 else "")
-    for left, right in itertools.pairwise(xs):
-        if left.shape[-1] != right.shape[0]:
-            raise ShapeError("multi_dot: neighbours do not fit", got=f"{left.type} and {right.type}")
-    return _products.einsum(f"{','.join(names)}->{output}", *xs, optimize="auto", precision=precision)
-
-
 def tensorinv(a: Any, ind: int = 2) -> Array:
-    """The inverse in the sense of `tensordot(x, y, ind)`."""
+    """The inverse in the sense of `tensordot(x, y, ind)`.
+
+    Raises:
+        ValueError: there are not as many elements before ``ind`` as after it, or ``ind`` is not positive.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.eye(6).reshape(2, 3, 6)
+    >>> jnp.linalg.tensorinv(x).shape
+    (6, 2, 3)
+    >>> jnp.tensordot(jnp.linalg.tensorinv(x), jnp.ones((2, 3)), 2).shape
+    (6,)
+    """
     x = value(a, "tensorinv")
     ind = static_int("tensorinv", ind)
     if ind <= 0:
@@ -544,7 +599,15 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
-    """The x with tensordot(a, x, x.ndim) = b."""
+    """The x with tensordot(a, x, x.ndim) = b.
+
+    Raises:
+        ValueError: shapes that do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.tensorsolve(2 * jnp.eye(6).reshape(2, 3, 6), jnp.ones((2, 3)))
+    Array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], dtype=float32)
+    """
     x, y = promote_inexact("tensorsolve", a, b)
     if axes is not None:
         where_ = [as_axis("tensorsolve", i, x.ndim) for i in axes]

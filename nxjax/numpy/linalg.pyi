@@ -29,25 +29,25 @@ def det(a: ArrayLike) -> Array:
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """Diagonals of matrices in the last two axes."""
 def eig(a: ArrayLike) -> EigResult:
-    """Eigenvalues and right eigenvectors, complex."""
+    """Eigenvalues and right eigenvectors, complex, in no order."""
 def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Eigenvalues in rising order and eigenvectors of a symmetric or Hermitian matrix; reads the triangle ``UPLO``."""
 def eigvals(a: ArrayLike) -> Array:
-    """Eigenvalues, complex."""
+    """Eigenvalues, complex, in no order."""
 def eigvalsh(a: ArrayLike, UPLO: str | None = 'L', *, symmetrize_input: bool = True) -> Array:
-    """Eigenvalues of a symmetric or Hermitian matrix in rising order."""
+    """Eigenvalues of a symmetric or Hermitian matrix in rising order, real; raises as `eigh`."""
 def inv(a: ArrayLike) -> Array:
-    """The inverse of square matrices."""
+    """The inverse of square matrices; inf or nan where there is none."""
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
     """The x of least norm that minimizes |a x - b|; residuals, rank and singular values of ``a``."""
 def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = 'fro') -> Array:
-    """A norm of matrices in the last two axes."""
+    """A norm of matrices in the last two axes; ``ord`` as in `norm`."""
 def matrix_power(a: ArrayLike, n: int) -> Array:
     """``a`` times itself ``n`` times, by squaring; negative powers by the inverse."""
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """The number of singular values above ``rtol`` times the largest, or above ``tol``: only one may be given."""
+    """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32."""
 def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two axes swapped."""
 def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
@@ -59,13 +59,13 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def pinv(a: ArrayLike, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero."""
 def qr(a: ArrayLike, mode: str = 'reduced') -> Any:
-    """Orthonormal Q and upper triangular R with Q R = a. Modes: reduced, complete, r, raw, full."""
+    """Orthonormal Q and upper triangular R with Q R = a, of ``[..., m, n]``."""
 def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """Sign and logarithm of the absolute value of the determinant."""
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
-    """The solution x of a x = b; a vector ``b`` gives a vector."""
+    """The solution x of a x = b for ``a`` ``[..., n, n]``; a vector ``b`` gives a vector, a singular ``a`` inf or nan."""
 def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index: Any = None) -> Any:
-    """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a."""
+    """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a, of ``[..., m, n]``."""
 def svdvals(x: ArrayLike, /) -> Array:
     """Singular values in falling order."""
 def tensordot(x1: ArrayLike, x2: ArrayLike, /, *, axes: Any = 2, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:

@@ -1,0 +1,132 @@
+"""The products of `nx.numpy.linalg`: of matrices and vectors that are said by axes, and of several matrices."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from nxjax.errors import ShapeError
+from nxjax.numpy import contractions as _products
+from nxjax.numpy.contractions import cross as _cross
+from nxjax.numpy.grids import diagonal as _diagonal
+from nxjax.numpy.promotion import value
+from nxjax.trace.core import Array
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """The vector product of vectors of three components along ``axis``.
+
+    Raises:
+        ShapeError: another number of components.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
+    a, b = value(x1, "cross"), value(x2, "cross")
+    if a.shape[axis] != 3 or b.shape[axis] != 3:
+        raise ShapeError("linalg.cross: both inputs must have 3 components", got=f"{a.type} and {b.type}")
+    return _cross(a, b, axis=axis)
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Array:
+    """Diagonals of matrices in the last two axes.
+
+    Raises:
+        ShapeError: fewer than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.diagonal(jnp.arange(8).reshape(2, 2, 2))
+    Array([[0, 3],
+           [4, 7]], dtype=int32)
+    """
+    return _diagonal(x, offset, -2, -1)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
+    """Sums of the diagonals of matrices in the last two axes.
+
+    Raises:
+        ShapeError: fewer than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.trace(jnp.arange(8).reshape(2, 2, 2))
+    Array([ 3, 11], dtype=int32)
+    """
+    return _products.trace(x, offset, -2, -1, dtype)
+
+
+def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column.
+
+    Arguments and errors are those of `nx.numpy.matmul`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 2))).shape
+    (5, 4, 2, 2)
+    """
+    return _products.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def outer(x1: Any, x2: Any, /) -> Array:
+    """Products of all pairs of elements of two vectors.
+
+    Raises:
+        ShapeError: an operand is no vector; `nx.numpy.outer` flattens.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.outer(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array([[3, 4],
+           [6, 8]], dtype=int32)
+    """
+    a, b = value(x1, "outer"), value(x2, "outer")
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError("linalg.outer: both inputs must have one axis", got=f"{a.type} and {b.type}")
+    return _products.outer(a, b)
+
+
+def tensordot(
+    x1: Any,
+    x2: Any,
+    /,
+    *,
+    axes: Any = 2,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.tensordot(jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5))).shape
+    (2, 5)
+    """
+    return _products.tensordot(
+        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
+    )
+
+
+def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
+    """The product of several matrices, in the cheapest order; the first and last may be vectors.
+
+    Raises:
+        ValueError: fewer than two arrays, or one between the ends that is no matrix.
+        ShapeError: neighbours do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.multi_dot([jnp.ones(100), jnp.ones((100, 3)), jnp.ones((3, 2))])
+    Array([300., 300.], dtype=float32)
+    """
+    xs = [value(x, "multi_dot") for x in arrays]
+    if len(xs) < 2:
+        raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(xs)}")
+    if any(x.ndim != 2 for x in xs[1:-1]) or any(x.ndim not in (1, 2) for x in (xs[0], xs[-1])):
+        raise ValueError("multi_dot: arrays must all be two-dimensional, except the first and last array")
+    names = [chr(97 + i) + chr(98 + i) for i in range(len(xs))]
+    names[0] = names[0][-xs[0].ndim :]
+    names[-1] = names[-1][: xs[-1].ndim]
+    output = (names[0][0] if xs[0].ndim == 2 else "") + (names[-1][-1] if xs[-1].ndim == 2 else "")
+    for left, right in itertools.pairwise(xs):
+        if left.shape[-1] != right.shape[0]:
+            raise ShapeError("multi_dot: neighbours do not fit", got=f"{left.type} and {right.type}")
+    return _products.einsum(f"{','.join(names)}->{output}", *xs, optimize="auto", precision=precision)

@@ -1,0 +1,101 @@
+"""Norms of vectors and matrices, as `nx.numpy.linalg` has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nxjax.numpy import vocabulary as ops
+from nxjax.numpy.floats import conjugate, real
+from nxjax.numpy.promotion import as_axes, convert, promote_inexact
+from nxjax.trace.core import Array
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+    """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default.
+
+    ``ord`` of vectors is any number, inf or -inf; of matrices ``fro`` (None), ``nuc``, 1, -1, 2, -2, inf or -inf.
+
+    Raises:
+        ValueError: an order that there is not, or more than two axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    Array(5., dtype=float32)
+    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
+    Array([ 5., 10.], dtype=float32)
+    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=1)
+    Array(12., dtype=float32)
+    """
+    from nxjax.numpy.linalg import svdvals
+    from nxjax.numpy.reductions import max, min, sum
+    from nxjax.numpy.shapes import expand_dims, moveaxis
+
+    (v,) = promote_inexact("norm", x)
+    if axis is None and ord is None:
+        y = ops.sqrt(sum(real(v * conjugate(v)), keepdims=keepdims))
+        return y
+    if axis is None:
+        axes = tuple(range(v.ndim))
+    else:
+        axes = as_axes("norm", axis, v.ndim)
+    if len(axes) == 1:
+        return vector_norm(v, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
+    if len(axes) != 2:
+        raise ValueError(f"Improper number of axes for norm: {len(axes)}")
+    row, column = axes
+    if ord is None or ord in ("f", "fro"):
+        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
+    if ord in (1, -1, np.inf, -np.inf):
+        first, second = (row, column) if ord in (1, -1) else (column, row)
+        extremum = max if ord in (1, np.inf) else min
+        return extremum(sum(ops.abs(v), first, keepdims=True), (first, second), keepdims=keepdims)
+    if ord in (2, -2, "nuc"):
+        s = svdvals(moveaxis(v, axes, (-2, -1)))
+        y = sum(s, -1) if ord == "nuc" else max(s, -1) if ord == 2 else min(s, -1)
+        return expand_dims(y, axes) if keepdims else y
+    raise ValueError(f"Invalid order '{ord}' for matrix norm.")
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
+    """The ``ord``-norm of vectors along ``axis`` (axes are taken together).
+
+    Raises:
+        ValueError: an order that is text.
+        AxisError: an axis that ``x`` does not have.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.vector_norm(jnp.array([[3.0, 4.0], [0.0, 2.0]]), axis=1, ord=jnp.inf)
+    Array([4., 2.], dtype=float32)
+    >>> jnp.linalg.vector_norm(jnp.array([3.0, 0.0]), ord=0)
+    Array(1., dtype=float32)
+    """
+    from nxjax.numpy.reductions import max, min, sum
+
+    (v,) = promote_inexact("vector_norm", x)
+    axes = as_axes("vector_norm", axis, v.ndim)
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid order '{ord}' for vector norm.")
+    if ord is None or ord == 2:
+        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
+    if ord == np.inf:
+        return max(ops.abs(v), axes, keepdims=keepdims)
+    if ord == -np.inf:
+        return min(ops.abs(v), axes, keepdims=keepdims)
+    size = ops.abs(v)
+    if ord == 0:
+        return sum(convert(v != 0, size.dtype), axes, keepdims=keepdims)
+    if ord == 1:
+        return sum(size, axes, keepdims=keepdims)
+    return sum(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """A norm of matrices in the last two axes; ``ord`` as in `norm`.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.linalg.matrix_norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=jnp.inf)
+    Array(14., dtype=float32)
+    """
+    return norm(x, ord, (-2, -1), keepdims)
