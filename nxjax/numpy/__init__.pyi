@@ -164,7 +164,7 @@ def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | N
     """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
 def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
-def array(object: Any, dtype: DTypeLike | None = None, copy: builtins.bool = True, order: str | None = None, ndmin: int = 0, *, device: Any = None, out_sharding: Any = None) -> Array:
+def array(object: Any, dtype: DTypeLike | None = None, copy: builtins.bool = True, order: str | None = 'K', ndmin: int = 0, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of what ``object`` holds: a number, a nested list, a NumPy array or anything with ``__array__``."""
 def array_equal(a1: Any, a2: Any, equal_nan: builtins.bool = False) -> Array:
     """Whether both have the same shape and the same elements, as a 0-d boolean array."""
@@ -203,11 +203,11 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
     """How often each of 0, 1, ... occurs in ``x``, or the sum of its ``weights``; under `jit`, ``length`` is needed."""
 def bitwise_count(x: ArrayLike, /) -> Array:
     """The number of ones among the bits of |x|, as uint8."""
-def bitwise_invert(x: ArrayLike, /) -> Array:
+def bitwise_invert(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def bitwise_left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes."""
-def bitwise_not(x: ArrayLike, /) -> Array:
+def bitwise_not(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def bitwise_right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
@@ -421,7 +421,7 @@ def interp(x: ArrayLike, xp: Any, fp: Any, left: Any = None, right: Any = None, 
     """Values at ``x`` of the function through the points (xp, fp), straight between them."""
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, return_indices: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Any:
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each."""
-def invert(x: ArrayLike, /) -> Array:
+def invert(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def isclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
     """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``."""
@@ -488,9 +488,9 @@ def log1p(x: ArrayLike, /) -> Array:
     """log(1 + x), exact for small x. Integers and booleans become float."""
 def log2(x: ArrayLike, /) -> Array:
     """Logarithm to the base 2; integers and booleans become float."""
-def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def logaddexp(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float."""
-def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float."""
 def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero, as booleans."""
@@ -552,7 +552,7 @@ def nanvar(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLi
     """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
 def ndim(a: Any) -> int:
     """The number of axes."""
-def negative(x: ArrayLike, /) -> Array:
+def negative(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """-x. Keeps the dtype."""
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The next float after x in the direction of y. Broadcasts; integers and booleans become float."""
@@ -654,7 +654,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
 def save(file: Any, arr: Any, allow_pickle: builtins.bool = True) -> None:
     """Write one array in NumPy's ``.npy`` format."""
-def savez(file: Any, *args: Any, **kwds: Any) -> None:
+def savez(file: Any, *args: Any, allow_pickle: builtins.bool = True, **kwds: Any) -> None:
     """Write several arrays in NumPy's ``.npz`` format, under their keywords, or ``arr_0``, ``arr_1``, ..."""
 def searchsorted(a: ArrayLike, v: ArrayLike, side: str = 'left', sorter: Any = None, *, method: str = 'scan') -> Array:
     """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements."""
@@ -736,7 +736,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the upper triangle of ``arr``."""
 def true_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x / y, always inexact. Broadcasts; integers and booleans become float."""
-def trunc(x: ArrayLike, /) -> Array:
+def trunc(x: ArrayLike) -> Array:
     """x without its fraction. Integers and booleans are themselves."""
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The sorted distinct elements of both; ``size`` and ``fill_value`` as in `unique`."""

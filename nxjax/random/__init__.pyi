@@ -20,93 +20,93 @@ P = ParamSpec("P")
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     """A raw key, ``u32[2]``, from an integer seed. New programs use `key`."""
-def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d)."""
-def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: int | Sequence[int] | None = None, mode: str = 'low') -> Array:
+def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: int | Sequence[int] | None = None, mode: str = 'low', *, out_sharding: Any = None) -> Array:
     """True with probability ``p``."""
-def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Beta: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1]."""
 def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
     """The number of successes among ``n`` tosses of probability ``p``, as a float."""
-def bits(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def bits(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Uniform random bits as unsigned integers."""
-def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: int | Sequence[int] | None = None, replace: bool = True, mode: str | None = None) -> Array:
+def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: int | Sequence[int] | None = None, replace: bool = True, mode: str | None = None, *, out_sharding: Any = None) -> Array:
     """Numbers of categories, drawn with probabilities softmax(logits)."""
-def cauchy(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def cauchy(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Cauchy: density 1 / (pi (1 + x^2))."""
-def chisquare(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def chisquare(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Chi-square with ``df`` degrees of freedom; arguments as `gamma`."""
 def choice(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] = ..., replace: bool = True, p: ArrayLike | None = None, axis: int = 0, mode: str | None = None) -> Array:
     """Random elements of ``a``."""
 def clone(key: Any) -> Array:
     """The same key, to be used a second time on purpose."""
-def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Dirichlet: vectors of positive numbers with sum 1."""
 def double_sided_maxwell(key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
     """A Maxwell number with a random sign, times ``scale`` plus ``loc``."""
-def exponential(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def exponential(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Exponential with rate 1: density exp(-x) for x >= 0."""
-def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom."""
 def fold_in(key: ArrayLike, data: Any) -> Array:
     """A new key from ``key`` and an integer scalar, such as the number of a step."""
-def gamma(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def gamma(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Gamma with shape parameter ``a`` and scale 1: density proportional to x^(a - 1) exp(-x)."""
-def generalized_normal(key: ArrayLike, p: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def generalized_normal(key: ArrayLike, p: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Density proportional to exp(-|x|^p)."""
-def geometric(key: ArrayLike, p: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def geometric(key: ArrayLike, p: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """The number of tosses up to the first success of probability ``p``."""
-def gumbel(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, mode: str | None = None) -> Array:
+def gumbel(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, mode: str | None = None, *, out_sharding: Any = None) -> Array:
     """Gumbel: density exp(-(x + exp(-x)))."""
 def key(seed: Any, *, impl: Any = None, dtype: DTypeLike | None = None) -> Array:
     """A key, ``key<fry>[]``, from an integer seed."""
 def key_data(keys: Any) -> Array:
     """The words of keys: ``u32[..., 2]``."""
-def key_dtype(impl: Any = None) -> np.dtype[Any]:
+def key_dtype(impl_spec: Any = None) -> np.dtype[Any]:
     """The dtype of keys."""
 def key_impl(keys: Any) -> str:
     """The name of the keys' generator: always ``\"threefry2x32\"``."""
-def laplace(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def laplace(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Laplace: density exp(-|x|) / 2."""
-def loggamma(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def loggamma(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """The logarithm of `gamma`, accurate for small ``a``."""
-def logistic(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def logistic(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Logistic: density exp(-x) / (1 + exp(-x))^2."""
-def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """exp(sigma * n) with n normal."""
-def maxwell(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def maxwell(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Maxwell: the length of a vector of three normal numbers."""
 def multinomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, *, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, unroll: int | bool = 1) -> Array:
     """How often each outcome of probabilities ``p`` comes up in ``n`` draws, as floats along the last axis."""
-def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: Any, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, method: str = 'cholesky') -> Array:
+def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: Any, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, method: str = 'cholesky', *, out_sharding: Any = None) -> Array:
     """Normal vectors."""
-def normal(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def normal(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Normal random numbers with mean 0 and variance 1."""
-def orthogonal(key: ArrayLike, n: int, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, m: int | None = None) -> Array:
+def orthogonal(key: ArrayLike, n: int, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, m: int | None = None, *, out_sharding: Any = None) -> Array:
     """Uniform orthogonal (for complex dtypes unitary) matrices, [*shape, n, m]."""
-def pareto(key: ArrayLike, b: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def pareto(key: ArrayLike, b: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Pareto: density b / x^(b + 1) for x >= 1."""
-def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *, out_sharding: Any = None) -> Array:
     """``x`` in random order along ``axis``."""
-def poisson(key: ArrayLike, lam: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def poisson(key: ArrayLike, lam: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Poisson with mean ``lam``."""
-def rademacher(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
+def rademacher(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """-1 or 1 with equal probability."""
-def randint(key: ArrayLike, shape: int | Sequence[int], minval: ArrayLike, maxval: ArrayLike, dtype: DTypeLike | None = None) -> Array:
+def randint(key: ArrayLike, shape: int | Sequence[int], minval: ArrayLike, maxval: ArrayLike, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Uniform random integers in [minval, maxval)."""
-def rayleigh(key: ArrayLike, scale: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def rayleigh(key: ArrayLike, scale: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Rayleigh: ``scale`` times the length of a vector of two normal numbers; other arguments as `pareto`."""
 def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Array:
     """``num`` new keys from one: ``key<fry>[num]``, or of shape ``num`` if that is a tuple. Do not use ``key`` again."""
-def t(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def t(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Student's t with ``df`` degrees of freedom; arguments as `gamma`."""
-def triangular(key: ArrayLike, left: ArrayLike, mode: Any, right: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def triangular(key: ArrayLike, left: ArrayLike, mode: Any, right: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Triangular between ``left`` and ``right`` with the top at ``mode``; other arguments as `pareto`."""
-def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Normal numbers given that they lie in (lower, upper)."""
-def uniform(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0) -> Array:
+def uniform(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0, *, out_sharding: Any = None) -> Array:
     """Uniform random floats in [minval, maxval)."""
-def wald(key: ArrayLike, mean: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
+def wald(key: ArrayLike, mean: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1; other arguments as `pareto`."""
 def weibull_min(key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
     """Weibull: density proportional to (x / scale)^(c - 1) exp(-(x / scale)^c) with c the ``concentration``."""

@@ -132,17 +132,17 @@ class ArrayMembers:
     def addressable_shards(self) -> Any:
         """One `Shard` per device of this process: ``data``, ``index``, ``device``, ``replica_id``."""
     def all(self, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-        """Whether all elements over ``axis`` are true."""
+        """Whether all elements over ``axis`` are true. Numbers count as true unless zero."""
     def any(self, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-        """Whether any element over ``axis`` is true."""
+        """Whether any element over ``axis`` is true. Numbers count as true unless zero."""
     def argmax(self, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
         """Index of the largest element along ``axis``. The first one where several are equal; of a nan, if there is one."""
     def argmin(self, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
         """Index of the smallest element along ``axis``. The first one where several are equal; of a nan, if there is one."""
     def argpartition(self, kth: int, axis: int = -1) -> Array:
-        """Indices of a `partition`."""
+        """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it."""
     def argsort(self, axis: int | Sequence[int] | None = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None) -> Array:
-        """Indices that sort ``a`` along ``axis``; equal elements keep their order."""
+        """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
     def astype(self, dtype: DTypeLike | None, copy: bool = False, device: Any = None) -> Array:
         """By value in another dtype."""
     @property
@@ -170,9 +170,9 @@ class ArrayMembers:
     def copy_to_host_async(self) -> None:
         """Elements are fetched when they are first looked at; the CPU's are on the host already."""
     def cumprod(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-        """Running product along ``axis``. Without an axis, of the flattened array."""
+        """Running product along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans become integers."""
     def cumsum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
-        """Running sum along ``axis``. Without an axis, of the flattened array."""
+        """Running sum along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans become integers."""
     @property
     def device(self) -> Any:
         """The device of the array; its sharding, if it is on several."""
@@ -186,7 +186,7 @@ class ArrayMembers:
     def flat(self) -> Array:
         """One-dimensional."""
     def flatten(self, order: str = 'C', *, out_sharding: Any = None) -> Array:
-        """One-dimensional."""
+        """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
     @property
     def global_shards(self) -> Any:
         """One `Shard` per device; ``data`` is None where another process has it."""
@@ -202,7 +202,7 @@ class ArrayMembers:
     def is_ready(self) -> bool:
         """Whether the computation is done."""
     def item(self, *args: int) -> Any:
-        ...
+        """The element as a Python number: of an array with one element, or at the place that is given."""
     @property
     def itemsize(self) -> int:
         """Bytes per element."""
@@ -212,7 +212,7 @@ class ArrayMembers:
     def max(self, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
         """The largest element over ``axis``; nan if there is one."""
     def mean(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-        """Arithmetic mean over ``axis``. Half precision is averaged in single."""
+        """Arithmetic mean over ``axis``. Half precision is averaged in single; integers become float; nan where nothing is."""
     def min(self, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
         """The smallest element over ``axis``; nan if there is one."""
     @property
@@ -223,9 +223,9 @@ class ArrayMembers:
     def on_device_size_in_bytes(self) -> int:
         """Bytes on all devices together."""
     def prod(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: bool = True) -> Array:
-        """Product over ``axis``."""
+        """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`."""
     def ptp(self, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False) -> Array:
-        """Largest minus smallest."""
+        """Largest minus smallest over ``axis``; nan where there is one."""
     def ravel(self, order: str = 'C', *, out_sharding: Any = None) -> Array:
         """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
     @property
@@ -247,19 +247,19 @@ class ArrayMembers:
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Array:
         """Without axes of size 1: all of them, or those named."""
     def std(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
-        """Standard deviation over ``axis``: the square root of `var`."""
+        """Standard deviation over ``axis``: the square root of `var`, whose parameters it has."""
     def sum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: bool = True) -> Array:
         """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
     def swapaxes(self, axis1: int, axis2: int) -> Array:
         """Two axes exchanged."""
     def take(self, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: ArrayLike | None = None) -> Array:
-        """The slices of ``a`` at ``indices`` along ``axis``; indices out of range give nan (``mode=\"fill\"``)."""
+        """The slices of ``a`` at ``indices`` along ``axis``; None flattens first. Negative indices count from the end."""
     def to_device(self, device: Any, *, stream: Any = None) -> Array:
         """On another device."""
     def tolist(self) -> Any:
-        ...
+        """The elements as nested lists of Python numbers; of an array without axes, the number."""
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None, out: None = None) -> Array:
-        """Sum of a diagonal."""
+        """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one."""
     def transpose(self, *args: int | Sequence[int] | None) -> Array:
         """Axes reversed, or in the order given."""
     def var(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
