@@ -19,6 +19,7 @@ LARGEST_PICTURE = 60_000
 # What differs between two runs on two machines, and what stands in its place.
 MACHINE = [
     (re.compile(r"[^\s\"'<>(]*ipykernel_\d+/\d+\.py"), "notebook"),
+    (re.compile(r"\b\d{6,10}\.py(?=:\d)"), "notebook"),
     (re.compile(re.escape(str(ROOT)) + "/"), ""),
 ]
 FORBIDDEN = re.compile(r"(/home/|/root/|/tmp/|/Users/|site-packages|\bat 0x[0-9a-f]{6,})")
