@@ -45,17 +45,29 @@ def scalar_type_of(x: Any) -> type:
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits of one element; 4 for int4."""
+    """Bits of one element; 4 for int4.
+
+    >>> itemsize_bits("int4"), itemsize_bits("bfloat16")
+    (4, 16)
+    """
     return _dtypes.bit_width(_dtypes.as_dtype(dtype))
 
 
 def finfo(dtype: Any) -> Any:
-    """Limits of a float dtype."""
+    """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ...
+
+    >>> float(finfo("float16").max), finfo("bfloat16").bits
+    (65504.0, 16)
+    """
     return _dtypes.float_info(_dtypes.as_dtype(dtype))
 
 
 def iinfo(dtype: Any) -> Any:
-    """Limits of an integer dtype."""
+    """Limits of an integer dtype: ``min``, ``max``, ``bits``.
+
+    >>> iinfo("int4").min, iinfo("uint8").max
+    (-8, 255)
+    """
     return _dtypes.integer_info(_dtypes.as_dtype(dtype))
 
 

@@ -78,7 +78,14 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """As `flatten_one_level`, each child with its key."""
+    """As `flatten_one_level`, each child with its key.
+
+    Raises:
+        TreeError: ``tree`` is a leaf.
+
+    >>> flatten_one_level_with_keys({"a": [2, 3]})[0]
+    [(DictKey(key='a'), [2, 3])]
+    """
     if treedef_is_leaf(_tree.structure(tree)):
         raise TreeError("flatten_one_level: not a node", got=type(tree).__name__, expected="a container")
     keyed = _tree.leaves_with_path(tree, is_leaf=lambda x: x is not tree)
@@ -87,17 +94,29 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """True for the structure of a single leaf."""
+    """True for the structure of a single leaf.
+
+    >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
+    (True, False)
+    """
     return treedef.is_leaf()
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
-    """The structures of a node's children."""
+    """The structures of a node's children.
+
+    >>> len(treedef_children(tree_structure([1, (2, 3)])))
+    2
+    """
     return treedef.children()
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """The structure of a tuple of trees with these structures."""
+    """The structure of a tuple of trees with these structures.
+
+    >>> treedef_tuple([tree_structure(1), tree_structure([2])]) == tree_structure((1, [2]))
+    True
+    """
     return optree.treespec_tuple(treedefs, namespace=_tree.NAMESPACE)
 
 
@@ -121,7 +140,11 @@ default_registry = _Registry()
 
 
 def path_names(tree: Any, root: str = "") -> Sequence[str]:
-    """A readable name for each leaf, such as ``['layers'][0].w``."""
+    """A readable name for each leaf, such as ``['layers'][0].w``.
+
+    >>> path_names({"layers": [1, 2]})
+    ["['layers'][0]", "['layers'][1]"]
+    """
     return _tree.path_names(tree, root)
 
 

@@ -33,7 +33,15 @@ class Options(NamedTuple):
 
 @final
 class At:
-    """``x.at``: index it to say which elements."""
+    """``x.at``: index it to say which elements.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.zeros(3)
+    >>> x.at[1].set(5.0)
+    Array([0., 5., 0.], dtype=float32)
+    >>> x
+    Array([0., 0., 0.], dtype=float32)
+    """
 
     __slots__ = ("array",)
 
@@ -53,6 +61,21 @@ class Place:
 
     Every method takes JAX's options ``indices_are_sorted``, ``unique_indices``, ``mode`` and ``wrap_negative_indices``;
     the first two are promises that a faster kernel may use.
+
+    An index out of range is left alone by updates (``mode="drop"``, the default), or taken at the edge (``"clip"``).
+
+    Raises:
+        DtypeError: complex values into a real array, or keys into numbers.
+        ShapeError: values that do not broadcast to what is indexed.
+
+    >>> import nxjax.numpy as jnp
+    >>> x = jnp.arange(4)
+    >>> x.at[::2].set(-1)
+    Array([-1,  1, -1,  3], dtype=int32)
+    >>> x.at[jnp.array([0, 0, 9])].add(10)
+    Array([20,  1,  2,  3], dtype=int32)
+    >>> x.at[9].set(-1, mode="clip")
+    Array([ 0,  1,  2, -1], dtype=int32)
     """
 
     __slots__ = ("array", "index")
@@ -74,7 +97,13 @@ class Place:
         wrap_negative_indices: bool = True,
         out_sharding: Any = None,
     ) -> Array:
-        """``x[index]``; ``mode="fill"`` gives ``fill_value`` (nan) out of range."""
+        """``x[index]``; ``mode="fill"`` gives ``fill_value`` (nan) out of range.
+
+        >>> import nxjax.numpy as jnp
+        >>> x = jnp.array([1.0, 2.0])
+        >>> x.at[5].get(), x.at[5].get(mode="fill"), x.at[5].get(mode="fill", fill_value=0)
+        (Array(2., dtype=float32), Array(nan, dtype=float32), Array(0., dtype=float32))
+        """
         return read(self.array, self.index, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def set(
@@ -87,7 +116,13 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] = values``."""
+        """``x[index] = values``; where an index occurs more than once, one of the values is left.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.zeros((2, 2)).at[:, 0].set(jnp.array([1, 2]))
+        Array([[1., 0.],
+               [2., 0.]], dtype=float32)
+        """
         return write(
             self.array,
             self.index,
@@ -106,7 +141,12 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] += values``."""
+        """``x[index] += values``; where an index occurs more than once, all values are added.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.zeros(2, int).at[jnp.array([0, 0, 1])].add(jnp.array([1, 2, 3]))
+        Array([3, 3], dtype=int32)
+        """
         return write(
             self.array,
             self.index,
@@ -125,7 +165,12 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] -= values``."""
+        """``x[index] -= values``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.array([5, 5]).at[0].subtract(2)
+        Array([3, 5], dtype=int32)
+        """
         from nxjax.numpy.elementwise import negative
 
         return write(
@@ -146,7 +191,12 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] *= values``."""
+        """``x[index] *= values``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.array([5, 5]).at[jnp.array([0, 0])].multiply(2)
+        Array([20,  5], dtype=int32)
+        """
         return write(
             self.array,
             self.index,
@@ -168,7 +218,12 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] /= values``."""
+        """``x[index] /= values``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.array([6.0, 6.0]).at[0].divide(4)
+        Array([1.5, 6. ], dtype=float32)
+        """
         from nxjax.numpy.elementwise import divide
 
         ones = ones_of(self.array)
@@ -193,7 +248,12 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] **= values``."""
+        """``x[index] **= values``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.array([2, 3]).at[1].power(2)
+        Array([2, 9], dtype=int32)
+        """
         from nxjax.numpy.powers import power
 
         ones = ones_of(self.array)
@@ -218,7 +278,12 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] = minimum(x[index], values)``."""
+        """``x[index] = minimum(x[index], values)``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.array([2, 3]).at[:].min(jnp.array([1, 9]))
+        Array([1, 3], dtype=int32)
+        """
         return write(
             self.array,
             self.index,
@@ -237,7 +302,12 @@ class Place:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] = maximum(x[index], values)``."""
+        """``x[index] = maximum(x[index], values)``.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.array([2, 3]).at[:].max(jnp.array([1, 9]))
+        Array([2, 9], dtype=int32)
+        """
         return write(
             self.array,
             self.index,
@@ -255,7 +325,12 @@ class Place:
         mode: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] = func(x[index])``, as often as ``index`` names the element."""
+        """``x[index] = func(x[index])``, as often as ``index`` names the element.
+
+        >>> import nxjax.numpy as jnp
+        >>> jnp.array([1.0, 4.0, 9.0]).at[1:].apply(jnp.sqrt)
+        Array([1., 2., 3.], dtype=float32)
+        """
         options = Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices)
         x, index = self.array, self.index
         old = read(x, index, mode, None, indices_are_sorted, unique_indices, wrap_negative_indices)

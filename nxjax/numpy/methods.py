@@ -94,12 +94,31 @@ def _index(self: Any) -> int:
 
 
 def _item(self: Any, *args: int) -> Any:
+    """The element as a Python number: of an array with one element, or at the place that is given.
+
+    Raises:
+        ConcretizationTypeError: traced.
+        ValueError: more than one element, and no place.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([[5]]).item(), jnp.array([1.5, 2.5]).item(1)
+    (5, 2.5)
+    """
     if isinstance(self, Tracer):
         raise _traced(ConcretizationTypeError, self, "item() of a traced value", "return it from the function")
     return self.numpy().item(*args)
 
 
 def _tolist(self: Any) -> Any:
+    """The elements as nested lists of Python numbers; of an array without axes, the number.
+
+    Raises:
+        ConcretizationTypeError: traced.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([[1, 2], [3, 4]]).tolist(), jnp.array(5).tolist()
+    ([[1, 2], [3, 4]], 5)
+    """
     if isinstance(self, Tracer):
         raise _traced(ConcretizationTypeError, self, "tolist() of a traced value", "return it from the function")
     return self.numpy().tolist()
@@ -273,34 +292,70 @@ def _face() -> Any:
 
 
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
-    """By value in another dtype."""
+    """By value in another dtype.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([0.5, 2.0]).astype(int)
+    Array([0, 2], dtype=int32)
+    """
     return _face().astype(self, dtype, copy=copy, device=device)
 
 
 def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: Any = None) -> Any:
-    """The same elements in another shape: ``x.reshape(2, -1)`` or ``x.reshape((2, -1))``."""
+    """The same elements in another shape: ``x.reshape(2, -1)`` or ``x.reshape((2, -1))``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.arange(4).reshape(2, -1)
+    Array([[0, 1],
+           [2, 3]], dtype=int32)
+    """
     shape = args[0] if len(args) == 1 else args
     return _face().reshape(self, shape, order)
 
 
 def _transpose(self: Any, *args: Any) -> Any:
-    """Axes reversed, or in the order given."""
+    """Axes reversed, or in the order given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.zeros((2, 3, 4)).transpose(1, 0, 2).shape
+    (3, 2, 4)
+    """
     axes = None if not args else args[0] if len(args) == 1 else args
     return _face().transpose(self, (axes,) if isinstance(axes, int) else axes)
 
 
 def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
-    """One-dimensional."""
+    """One-dimensional: rows one after the other, or columns with ``order="F"``.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([[1, 2], [3, 4]]).flatten(order="F")
+    Array([1, 3, 2, 4], dtype=int32)
+    """
     return _face().ravel(self, order)
 
 
 def _copy_method(self: Any) -> Any:
-    """A copy."""
+    """A copy.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.arange(2).copy()
+    Array([0, 1], dtype=int32)
+    """
     return _face().copy(self)
 
 
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
-    """The same bits in another dtype; the last axis grows or shrinks with the width."""
+    """The same bits in another dtype; the last axis grows or shrinks with the width.
+
+    Raises:
+        ValueError: the last axis does not divide into elements of the new width.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([1.0]).view(jnp.uint32)
+    Array([1065353216], dtype=uint32)
+    >>> jnp.array([1], jnp.int32).view(jnp.uint8)
+    Array([1, 0, 0, 0], dtype=uint8)
+    """
     from nxjax.numpy.integers import view
 
     return view(self, dtype)
@@ -330,7 +385,13 @@ def _nbytes(self: Any) -> int:
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
-    """On another device."""
+    """On another device.
+
+    >>> import nxjax.numpy as jnp
+    >>> import nxjax as nx
+    >>> jnp.arange(2).to_device(nx.devices()[0])
+    Array([0, 1], dtype=int32)
+    """
     from nxjax.runtime import device_put
 
     return device_put(self, device)
