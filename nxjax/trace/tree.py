@@ -45,10 +45,20 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """The leaves, from left to right; those of dicts by their sorted keys. None is no leaf.
+
+    >>> leaves({"b": 1, "a": (2, None)})
+    [2, 1]
+    """
     return flatten(tree, is_leaf)[0]
 
 
 def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeDef:
+    """What a tree is without its leaves: comparable, hashable, and for `unflatten`.
+
+    >>> structure([1, 2]) == structure([3, 4]), structure([1, 2]) == structure((1, 2))
+    (True, False)
+    """
     return flatten(tree, is_leaf)[1]
 
 
@@ -155,7 +165,14 @@ def reduce_associative(
 
 
 def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """True when every leaf is."""
+    """True when every leaf is.
+
+    >>> all({"a": True, "b": [True, 0]}), all([])
+    (False, True)
+
+    >>> all({"a": True, "b": [True, 0]}), all([])
+    (False, True)
+    """
     return not [x for x in leaves(tree, is_leaf) if not x]
 
 
@@ -196,6 +213,12 @@ def broadcast_leaves(prefix: Any, tree: Any, where: str, is_leaf: Callable[[Any]
 
 @dataclasses.dataclass(frozen=True)
 class DictKey:
+    """The key of a dict on the path to a leaf.
+
+    >>> DictKey("w").key, str(DictKey("w"))
+    ('w', "['w']")
+    """
+
     key: Any
 
     def __str__(self) -> str:
@@ -204,6 +227,12 @@ class DictKey:
 
 @dataclasses.dataclass(frozen=True)
 class SequenceKey:
+    """The index of a list or tuple on the path to a leaf.
+
+    >>> SequenceKey(0).idx, str(SequenceKey(0))
+    (0, '[0]')
+    """
+
     idx: int
 
     def __str__(self) -> str:
@@ -212,6 +241,12 @@ class SequenceKey:
 
 @dataclasses.dataclass(frozen=True)
 class GetAttrKey:
+    """The name of an attribute on the path to a leaf.
+
+    >>> GetAttrKey("w").name, str(GetAttrKey("w"))
+    ('w', '.w')
+    """
+
     name: str
 
     def __str__(self) -> str:
@@ -220,6 +255,12 @@ class GetAttrKey:
 
 @dataclasses.dataclass(frozen=True)
 class FlattenedIndexKey:
+    """The place of a child on the path to a leaf, of a node that gives its children no keys.
+
+    >>> FlattenedIndexKey(1).key, str(FlattenedIndexKey(1))
+    (1, '[<flat index 1>]')
+    """
+
     key: Any
 
     def __str__(self) -> str:
@@ -351,6 +392,20 @@ def register_pytree_node(
     """Make ``nodetype`` a node: ``flatten_func(x) -> (children, aux)``, ``unflatten_func(aux, children) -> x``.
 
     ``aux`` takes part in the structure's equality and must be hashable.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda aux, children: Pair(*children))
+    >>> map(lambda x: 10 * x, Pair(1, 2)).b
+    20
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda aux, children: Pair(*children))
+    >>> map(lambda x: 10 * x, Pair(1, 2)).b
+    20
     """
 
     def flatten_node(node: Any) -> tuple[Any, Any, Any]:
@@ -379,7 +434,24 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_func: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """As `register_pytree_node`, the children with their path keys."""
+    """As `register_pytree_node`, the children with their path keys.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> keyed = lambda p: (((GetAttrKey("a"), p.a), (GetAttrKey("b"), p.b)), None)
+    >>> register_pytree_with_keys(Pair, keyed, lambda aux, children: Pair(*children))
+    >>> [keystr(path) for path, _ in leaves_with_path(Pair(1, 2))]
+    ['.a', '.b']
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> keyed = lambda p: (((GetAttrKey("a"), p.a), (GetAttrKey("b"), p.b)), None)
+    >>> register_pytree_with_keys(Pair, keyed, lambda aux, children: Pair(*children))
+    >>> [keystr(path) for path, _ in leaves_with_path(Pair(1, 2))]
+    ['.a', '.b']
+    """
 
     def without_keys(node: Any) -> tuple[Iterable[Any], Any]:
         keyed, aux = flatten_with_keys(node)
@@ -389,13 +461,63 @@ def register_pytree_with_keys(
 
 
 def register_pytree_node_class(cls: C) -> C:
-    """Class decorator for classes with ``tree_flatten`` and ``tree_unflatten``."""
+    """Class decorator for classes with ``tree_flatten`` and ``tree_unflatten``.
+
+    >>> @register_pytree_node_class
+    ... class Box:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    ...     def tree_flatten(self):
+    ...         return (self.x,), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children):
+    ...         return cls(*children)
+    >>> leaves(Box([1, 2]))
+    [1, 2]
+
+    >>> @register_pytree_node_class
+    ... class Box:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    ...     def tree_flatten(self):
+    ...         return (self.x,), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children):
+    ...         return cls(*children)
+    >>> leaves(Box([1, 2]))
+    [1, 2]
+    """
     register_pytree_node(cls, lambda x: x.tree_flatten(), lambda aux, children: cls.tree_unflatten(aux, children))  # type: ignore[attr-defined]
     return cls
 
 
 def register_pytree_with_keys_class(cls: C) -> C:
-    """Class decorator for classes with ``tree_flatten_with_keys`` and ``tree_unflatten``."""
+    """Class decorator for classes with ``tree_flatten_with_keys`` and ``tree_unflatten``.
+
+    >>> @register_pytree_with_keys_class
+    ... class Box:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    ...     def tree_flatten_with_keys(self):
+    ...         return ((GetAttrKey("x"), self.x),), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children):
+    ...         return cls(*children)
+    >>> [keystr(path) for path, _ in leaves_with_path(Box([5]))]
+    ['.x[0]']
+
+    >>> @register_pytree_with_keys_class
+    ... class Box:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    ...     def tree_flatten_with_keys(self):
+    ...         return ((GetAttrKey("x"), self.x),), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children):
+    ...         return cls(*children)
+    >>> [keystr(path) for path, _ in leaves_with_path(Box([5]))]
+    ['.x[0]']
+    """
     register_pytree_with_keys(
         cls, lambda x: x.tree_flatten_with_keys(), lambda aux, children: cls.tree_unflatten(aux, children)
     )  # type: ignore[attr-defined]
@@ -411,6 +533,28 @@ def register_dataclass(
     """Make a dataclass a node: ``data_fields`` are children, ``meta_fields`` part of the structure.
 
     As a decorator without field lists, fields marked ``field(metadata=dict(static=True))`` are meta fields.
+
+    Raises:
+        TreeError: the fields named are not those of the dataclass.
+
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     w: float
+    ...     name: str = static(default="dense")
+    >>> leaves(Layer(1.0))
+    [1.0]
+
+    Raises:
+        TreeError: the fields named are not those of the dataclass.
+
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     w: float
+    ...     name: str = static(default="dense")
+    >>> leaves(Layer(1.0))
+    [1.0]
     """
     if nodetype is None:
         return functools.partial(
@@ -444,19 +588,60 @@ def register_dataclass(
 
 
 def static(**kwargs: Any) -> Any:
-    """`dataclasses.field` for a field that `register_dataclass` makes part of the structure."""
+    """`dataclasses.field` for a field that `register_dataclass` makes part of the structure.
+
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
+    ... class Rate:
+    ...     value: float
+    ...     unit: str = static()
+    >>> structure(Rate(1.0, "Hz")) == structure(Rate(2.0, "Hz"))
+    True
+    >>> structure(Rate(1.0, "Hz")) == structure(Rate(1.0, "s"))
+    False
+
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
+    ... class Rate:
+    ...     value: float
+    ...     unit: str = static()
+    >>> structure(Rate(1.0, "Hz")) == structure(Rate(2.0, "Hz"))
+    True
+    >>> structure(Rate(1.0, "Hz")) == structure(Rate(1.0, "s"))
+    False
+    """
     metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
 def register_static(cls: C) -> C:
-    """Class decorator: instances are part of the structure and have no leaves; they must hash."""
+    """Class decorator: instances are part of the structure and have no leaves; they must hash.
+
+    >>> @register_static
+    ... class Name(str):
+    ...     pass
+    >>> leaves([Name("x"), 1])
+    [1]
+
+    >>> @register_static
+    ... class Name(str):
+    ...     pass
+    >>> leaves([Name("x"), 1])
+    [1]
+    """
     register_pytree_node(cls, lambda x: ((), x), lambda aux, _: aux)
     return cls
 
 
 class Partial(functools.partial[Any]):
-    """`functools.partial` whose bound arguments are leaves and whose function is part of the structure."""
+    """`functools.partial` whose bound arguments are leaves and whose function is part of the structure.
+
+    >>> leaves(Partial(pow, 2)), Partial(pow, 2)(3)
+    ([2], 8)
+
+    >>> leaves(Partial(pow, 2)), Partial(pow, 2)(3)
+    ([2], 8)
+    """
 
 
 register_pytree_node(
