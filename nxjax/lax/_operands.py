@@ -6,32 +6,51 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nxjax.errors import DtypeError
+from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op
 
+# What a Python scalar stands for beside an array of 64 bits, which no switch announces here.
+_WIDE = {dtypes.float32: dtypes.float64, dtypes.int32: dtypes.int64, dtypes.complex64: dtypes.complex128}
+
 
 def aligned(name: str, *xs: Any) -> list[Array]:
-    """Operands of one dtype, and of one shape if they differ only by being scalars."""
+    """Operands of one dtype, and of one shape if they differ only by being scalars or in sizes of 1.
+
+    Python scalars have their default dtype, which must be that of the others: `lax` promotes nothing.
+    """
     values = [as_value(x, name) for x in xs]
     first = values[0].type
     if all(v.type.dtype == first.dtype and v.type.shape == first.shape for v in values):
         return values
-    strong = {v.dtype for v in values if not v.type.weak}
-    if len(strong) > 1:
-        raise DtypeError(
-            f"{name}: operands differ in dtype",
-            got=", ".join(repr(v.type) for v in values),
-            expected="equal dtypes",
-            fix="cast with lax.convert_element_type, or use the nx.numpy function, which promotes",
-        )
-    dtype, weak = dtypes.promote(*[(v.dtype, v.type.weak) for v in values])
-    values = [v if v.dtype == dtype else convert_element_type(v, dtype=dtype, weak=weak) for v in values]
-    shape = next((v.shape for v in values if v.shape), ())
-    return [v if v.shape or not shape else spread(v, shape) for v in values]
+    dtype = next((v.dtype for v in values if not v.type.weak), first.dtype)
+    for i, v in enumerate(values):
+        if v.type.weak and v.dtype != dtype and _WIDE.get(v.dtype) == dtype:
+            values[i] = convert_element_type(v, dtype=dtype, weak=True)
+        elif v.dtype != dtype:
+            raise DtypeError(
+                f"{name}: operands differ in dtype",
+                got=", ".join(repr(v.type) for v in values),
+                expected="equal dtypes, also of Python scalars",
+                fix="write 1.0 for 1, cast with lax.convert_element_type, or use the nx.numpy function, which promotes",
+            )
+    if len({len(v.shape) for v in values}) == 1:
+        shape = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*(v.shape for v in values), strict=True))
+    else:
+        shape = next((v.shape for v in values if v.shape), ())
+    return [v if v.shape == shape else _repeated(v, shape) for v in values]
+
+
+def _repeated(x: Array, shape: tuple[int, ...]) -> Array:
+    """``x`` in ``shape``, if it is a scalar or has 1 where it differs; otherwise ``x``, for the op to refuse."""
+    if not x.shape:
+        return spread(x, shape)
+    if len(x.shape) != len(shape) or any(n not in (1, m) for n, m in zip(x.shape, shape, strict=True)):
+        return x
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape))))
 
 
 def spread(x: Array, shape: tuple[int, ...]) -> Array:
@@ -39,11 +58,11 @@ def spread(x: Array, shape: tuple[int, ...]) -> Array:
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=())
 
 
-def face(op: Op, arity: int, name: str = "", *, accuracy: bool = False) -> Callable[..., Array]:
+def face(op: Op, arity: int, name: str = "", *, accuracy: bool = False, numbers: bool = False) -> Callable[..., Array]:
     """A function of ``arity`` operands (1 or 2) over an op without parameters.
 
     With ``accuracy`` it takes JAX's keyword of that name, a wish for a faster or a more exact approximation: there is
-    one approximation here, the most exact.
+    one approximation here, the most exact. With ``numbers`` it refuses truths, which the op takes.
     """
     own = name or op.name
 
@@ -56,11 +75,27 @@ def face(op: Op, arity: int, name: str = "", *, accuracy: bool = False) -> Calla
     def binary(x: Any, y: Any) -> Array:
         return op(*aligned(own, x, y))
 
-    function = binary if arity == 2 else approximated if accuracy else unary
+    def arithmetic(x: Any, y: Any) -> Array:
+        a, b = aligned(own, x, y)
+        refuse_truths(own, a)
+        return op(a, b)
+
+    function = arithmetic if numbers else binary if arity == 2 else approximated if accuracy else unary
     function.__name__ = function.__qualname__ = own
     function.__module__ = "nxjax.lax"
     function.__doc__ = (type(op).__doc__ or "").split("\n")[0]
     return function
+
+
+def refuse_truths(name: str, x: Array) -> None:
+    """Raise if ``x`` is boolean."""
+    if x.dtype == dtypes.bool_:
+        raise DtypeError(
+            f"{name}: operands are numbers",
+            got=x.type,
+            expected="integer, float or complex",
+            fix="bitwise_or, bitwise_and",
+        )
 
 
 def ints(values: Any, name: str) -> tuple[int, ...]:
@@ -68,6 +103,14 @@ def ints(values: Any, name: str) -> tuple[int, ...]:
     if isinstance(values, int):
         return (values,)
     return tuple(index(v, name) for v in values)
+
+
+def sizes_of(shape: Any, name: str) -> tuple[int, ...]:
+    """The sizes of a shape."""
+    sizes = ints(shape, name)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{name}: a size is negative", got=sizes, expected="sizes of 0 or more")
+    return sizes
 
 
 def index(value: Any, name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from nxjax.lax._operands import aligned, face
+from nxjax.lax._operands import aligned, face, refuse_truths
 from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, rounding, special
 from nxjax.ops import complex as complex_ops
 from nxjax.ops import select as select_ops
@@ -29,7 +29,7 @@ square = face(arithmetic.square, 1)
 sqrt = face(arithmetic.sqrt, 1, accuracy=True)
 rsqrt = face(arithmetic.rsqrt, 1, accuracy=True)
 cbrt = face(arithmetic.cbrt, 1, accuracy=True)
-add = face(arithmetic.add, 2)
+add = face(arithmetic.add, 2, numbers=True)
 sub = face(arithmetic.sub, 2)
 div = face(arithmetic.div, 2)
 rem = face(arithmetic.rem, 2)
@@ -95,7 +95,9 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     """x * y; with ``out_dtype``, the operands are converted to it first."""
     if out_dtype is not None:
         x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)
-    return arithmetic.mul(*aligned("mul", x, y))
+    a, b = aligned("mul", x, y)
+    refuse_truths("mul", a)
+    return arithmetic.mul(a, b)
 
 
 def mulhi(x: Any, y: Any, /) -> Array:
@@ -203,7 +205,7 @@ def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
     """The operand by value in another dtype; of None, in its own."""
     x = as_value(operand, "convert_element_type")
     dtype = x.dtype if new_dtype is None else dtypes.as_dtype(new_dtype)
-    weak = new_dtype in (int, float, bool) and new_dtype is not bool
+    weak = new_dtype is None and x.type.weak
     if x.dtype == dtype and x.type.weak == weak:
         return x
     return convert.convert_element_type(x, dtype=dtype, weak=weak)

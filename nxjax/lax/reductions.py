@@ -25,7 +25,12 @@ from nxjax.transforms.control.reduce import reduce as reduction
 def _over_axes(op: Op) -> Callable[..., Array]:
     def function(operand: Any, axes: Sequence[int]) -> Array:
         x = as_value(operand, op.name)
-        return op(x, axes=axes_of(axes, x.ndim, op.name))
+        found = axes_of(axes, x.ndim, op.name)
+        if x.dtype in dtypes.COMPLEX and op.name in ("reduce_max", "reduce_min"):
+            from nxjax import numpy as jnp  # the order of complex numbers is the face's
+
+            return (jnp.max if op.name == "reduce_max" else jnp.min)(x, axis=found)
+        return op(x, axes=found)
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = type(op).__doc__
@@ -110,10 +115,20 @@ def _yielding(y: Array, dtype: dtypes.DType) -> Array:
     return convert_element_type(y, dtype=dtype) if y.type.weak and y.dtype != dtype else y
 
 
+# What runs for complex numbers, whose order and logarithms the NumPy face knows.
+_OF_COMPLEX = {"cummax": "maximum", "cummin": "minimum", "cumlogsumexp": "logaddexp"}
+
+
 def _running(op: Op) -> Callable[..., Array]:
     def function(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
         x = as_value(operand, op.name)
-        return op(x, axis=check_axis(op, axis, x.ndim), reverse=bool(reverse))
+        dim = check_axis(op, axis, x.ndim)
+        if x.dtype in dtypes.COMPLEX and op.name in _OF_COMPLEX:
+            from nxjax import numpy as jnp
+            from nxjax.transforms.control.mapping import associative_scan
+
+            return associative_scan(getattr(jnp, _OF_COMPLEX[op.name]), x, reverse=bool(reverse), axis=dim)
+        return op(x, axis=dim, reverse=bool(reverse))
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = type(op).__doc__

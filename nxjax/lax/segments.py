@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.errors import ShapeError
+import numpy as np
+
+from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax._operands import index
+from nxjax.lax.shapes import concatenate
+from nxjax.lax.sharding import with_sharding_constraint
+from nxjax.ops import reduce as reduces
 from nxjax.ops import scatter as scatters
 from nxjax.ops.base import constant
 from nxjax.ops.indexing import GatherScatterMode
@@ -18,8 +23,19 @@ from nxjax.trace.dtypes import DType
 
 
 def _segmented(
-    name: str, op: Scatter, start: Any, data: Any, segment_ids: Any, num_segments: Any, unique: bool, sorted_: bool
+    name: str,
+    op: Scatter,
+    start: Any,
+    data: Any,
+    segment_ids: Any,
+    num_segments: Any,
+    unique: bool,
+    sorted_: bool,
+    bucket_size: int | None,
+    mode: Any,
+    out_sharding: Any,
 ) -> Array:
+    """Rows scattered into their segments; of each bucket of ``bucket_size`` rows apart first, if that is given."""
     x, ids = as_value(data, name), as_value(segment_ids, name)
     if ids.shape != x.shape[: ids.ndim] or not ids.ndim:
         raise ShapeError(f"{name}: one segment id per row of the data", got=f"{ids.type} for {x.type}")
@@ -32,18 +48,53 @@ def _segmented(
             )
         num_segments = int(ids.numpy().max(initial=-1)) + 1
     count = index(num_segments, name)
+    if count < 0:
+        raise ShapeError(f"{name}: num_segments is negative", got=count)
+    how = GatherScatterMode.FILL_OR_DROP if mode is None else GatherScatterMode.from_any(mode)
+    if bucket_size is not None:
+        if bucket_size < 1:
+            raise ParameterError(f"{name}: bucket_size", got=bucket_size, expected="1 or more")
+        buckets = -(-ids.size // bucket_size)
+        rows = reshape(x, shape=(ids.size, *x.shape[ids.ndim :]))
+        whole = op(
+            constant(start(x.dtype), x.dtype, (buckets, count, *rows.shape[1:])),
+            concatenate(
+                [
+                    reshape(constant(np.arange(ids.size) // bucket_size, ids.dtype), shape=(ids.size, 1)),
+                    reshape(ids, shape=(ids.size, 1)),
+                ],
+                1,
+            ),
+            rows,
+            dimension_numbers=ScatterDimensionNumbers(tuple(range(1, rows.ndim)), (0, 1), (0, 1)),
+            indices_are_sorted=False,
+            unique_indices=unique,
+            mode=how,
+        )
+        return _TOTAL[name](whole, axes=(0,))
     inner = x.shape[ids.ndim :]
     rows = reshape(x, shape=(ids.size, *inner))
     numbers = ScatterDimensionNumbers(tuple(range(1, len(inner) + 1)), (0,), (0,))
-    return op(
+    y = op(
         constant(start(x.dtype), x.dtype, (count, *inner)),
         reshape(ids, shape=(ids.size, 1)),
         rows,
         dimension_numbers=numbers,
         indices_are_sorted=sorted_,
         unique_indices=unique,
-        mode=GatherScatterMode.FILL_OR_DROP,
+        mode=how,
     )
+    if out_sharding is None:
+        return y
+    return with_sharding_constraint(y, out_sharding)
+
+
+_TOTAL = {
+    "segment_sum": reduces.reduce_sum,
+    "segment_prod": reduces.reduce_prod,
+    "segment_max": reduces.reduce_max,
+    "segment_min": reduces.reduce_min,
+}
 
 
 def segment_sum(
@@ -52,9 +103,23 @@ def segment_sum(
     num_segments: int | None = None,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    **_: Any,
+    bucket_size: int | None = None,
+    mode: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Sum of the rows of ``data`` with equal ids; ids out of range are dropped.
+
+    Args:
+        data: array; its leading dimensions are those of ``segment_ids``.
+        segment_ids: integers.
+        num_segments: size of the result; by default the highest id and one more, which a traced id cannot say.
+        indices_are_sorted, unique_indices: promises about the ids.
+        bucket_size: sum so many rows at a time first, which rounds less.
+        mode: what ids out of range do, as in `.at`: "drop" by default.
+        out_sharding: how the result is laid out over devices.
+
+    Raises:
+        ShapeError: the ids do not fit the data, or are traced and ``num_segments`` is not given.
 
     >>> import nxjax as nx
     >>> nx.ops.segment_sum(nx.arange(4.0), nx.array([0, 1, 0, 1]), 2).tolist()
@@ -69,6 +134,9 @@ def segment_sum(
         num_segments,
         unique_indices,
         indices_are_sorted,
+        bucket_size,
+        mode,
+        out_sharding,
     )
 
 
@@ -78,7 +146,9 @@ def segment_prod(
     num_segments: int | None = None,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    **_: Any,
+    bucket_size: int | None = None,
+    mode: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Product of the rows of ``data`` with equal ids; 1 for a segment without rows."""
     return _segmented(
@@ -90,6 +160,9 @@ def segment_prod(
         num_segments,
         unique_indices,
         indices_are_sorted,
+        bucket_size,
+        mode,
+        out_sharding,
     )
 
 
@@ -99,7 +172,9 @@ def segment_max(
     num_segments: int | None = None,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    **_: Any,
+    bucket_size: int | None = None,
+    mode: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Largest of the rows of ``data`` with equal ids; the lowest value of the dtype for a segment without rows."""
     return _segmented(
@@ -111,6 +186,9 @@ def segment_max(
         num_segments,
         unique_indices,
         indices_are_sorted,
+        bucket_size,
+        mode,
+        out_sharding,
     )
 
 
@@ -120,7 +198,9 @@ def segment_min(
     num_segments: int | None = None,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    **_: Any,
+    bucket_size: int | None = None,
+    mode: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Smallest of the rows of ``data`` with equal ids; the highest value of the dtype for a segment without rows."""
     return _segmented(
@@ -132,6 +212,9 @@ def segment_min(
         num_segments,
         unique_indices,
         indices_are_sorted,
+        bucket_size,
+        mode,
+        out_sharding,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints
+from nxjax.lax._operands import axes_of, index, ints, sizes_of
 from nxjax.ops import create, slicing
 from nxjax.ops import shape as ops
 from nxjax.ops.base import check_axis
@@ -21,7 +21,7 @@ from nxjax.trace.core import Array
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """The operand repeated over new leading dimensions."""
-    x, sizes = as_value(operand, "broadcast"), ints(sizes, "broadcast")
+    x, sizes = as_value(operand, "broadcast"), sizes_of(sizes, "broadcast")
     dims = tuple(range(len(sizes), len(sizes) + x.ndim))
     return ops.broadcast_in_dim(x, shape=(*sizes, *x.shape), broadcast_dimensions=dims)
 
@@ -31,8 +31,10 @@ def broadcast_in_dim(
 ) -> Array:
     """The operand repeated into ``shape``; its dimension i is ``broadcast_dimensions[i]`` of the result."""
     x = as_value(operand, "broadcast_in_dim")
-    dims = ints(broadcast_dimensions, "broadcast_in_dim")
-    return ops.broadcast_in_dim(x, shape=ints(shape, "broadcast_in_dim"), broadcast_dimensions=dims)
+    dims, sizes = ints(broadcast_dimensions, "broadcast_in_dim"), sizes_of(shape, "broadcast_in_dim")
+    if not dims and len(sizes) == x.ndim:
+        dims = tuple(range(x.ndim))
+    return ops.broadcast_in_dim(x, shape=sizes, broadcast_dimensions=dims)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
@@ -51,7 +53,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
     """The index along ``dimension``, repeated over ``shape``."""
-    sizes = ints(shape, "broadcasted_iota")
+    sizes = sizes_of(shape, "broadcasted_iota")
     return create.iota(
         dtype=dtypes.as_dtype(dtype), shape=sizes, dimension=check_axis("iota", int(dimension), len(sizes))
     )
@@ -59,7 +61,7 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sh
 
 def iota(dtype: Any, size: int) -> Array:
     """0, 1, ..., size - 1"""
-    return create.iota(dtype=dtypes.as_dtype(dtype), shape=(index(size, "iota"),), dimension=0)
+    return create.iota(dtype=dtypes.as_dtype(dtype), shape=sizes_of((size,), "iota"), dimension=0)
 
 
 def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
@@ -70,7 +72,7 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
     wanted = x.dtype if dtype is None else dtypes.as_dtype(dtype)
     if x.dtype != wanted or (x.type.weak and dtype is not None):
         x = convert_element_type(x, dtype=wanted, weak=x.type.weak and dtype is None)
-    return ops.broadcast_in_dim(x, shape=ints(shape, "full"), broadcast_dimensions=())
+    return ops.broadcast_in_dim(x, shape=sizes_of(shape, "full"), broadcast_dimensions=())
 
 
 def full_like(
@@ -78,7 +80,10 @@ def full_like(
 ) -> Array:
     """``fill_value`` in the shape and dtype of ``x``."""
     v = as_value(x, "full_like")
-    return full(v.shape if shape is None else shape, fill_value, v.dtype if dtype is None else dtype)
+    filled = full(v.shape if shape is None else shape, fill_value, v.dtype if dtype is None else dtype)
+    if dtype is None and v.type.weak:
+        return convert_element_type(filled, dtype=v.dtype, weak=True)
+    return filled
 
 
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:

@@ -71,6 +71,7 @@ from nxjax.lax.slices import (
 from nxjax.ops import identity
 from nxjax.ops import sort as sorts
 from nxjax.ops.base import check_axis
+from nxjax.ops.convert import convert_element_type
 from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.scatter import ScatterDimensionNumbers
 from nxjax.trace import tree as trees
@@ -134,7 +135,14 @@ def approx_min_k(
 
 def stop_gradient(x: Any) -> Any:
     """A tree of values that derivatives take as constants."""
-    return trees.map(lambda v: identity.stop_gradient(as_value(v, "stop_gradient")), x)
+    return trees.map(_stopped, x)
+
+
+def _stopped(v: Any) -> Array:
+    x = as_value(v, "stop_gradient")
+    if x.type.weak and not isinstance(v, Array):
+        x = convert_element_type(x, dtype=x.dtype)  # a Python scalar comes back as an array of its default dtype
+    return identity.stop_gradient(x)
 
 
 def optimization_barrier(operand: Any, /) -> Any:

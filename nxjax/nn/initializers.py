@@ -30,19 +30,37 @@ def _dtype(dtype: Any, default: Any = None) -> DType:
     return dtypes.as_dtype(float if chosen is None else chosen)
 
 
+def _laid_out(x: Array, out_sharding: Any) -> Array:
+    if out_sharding is None:
+        return x
+    from nxjax.lax.sharding import with_sharding_constraint
+
+    return with_sharding_constraint(x, out_sharding)
+
+
 def _scaled(x: Array, factor: Any) -> Array:
     """``x`` times a number rounded to its dtype."""
     return x * jnp.asarray(factor, x.dtype)
 
 
-def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
-    """All zeros; ``key`` is not looked at."""
-    return jnp.zeros(shape, _dtype(dtype))
+def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
+    """All zeros; ``key`` is not looked at.
+
+    >>> import nxjax as nx
+    >>> zeros(nx.random.key(0), (2,)).tolist()
+    [0.0, 0.0]
+    """
+    return _laid_out(jnp.zeros(shape, _dtype(dtype)), out_sharding)
 
 
-def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
-    """All ones; ``key`` is not looked at."""
-    return jnp.ones(shape, _dtype(dtype))
+def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
+    """All ones; ``key`` is not looked at.
+
+    >>> import nxjax as nx
+    >>> ones(nx.random.key(0), (2,)).tolist()
+    [1.0, 1.0]
+    """
+    return _laid_out(jnp.ones(shape, _dtype(dtype)), out_sharding)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:

@@ -140,7 +140,7 @@ class Scatter(Op):
     ) -> NDArray:
         n = dimension_numbers
         y = np.array(x, order="C")
-        if not updates.size:
+        if not updates.size or not y.size:
             return y
         window = n.window(x.ndim)
         sizes = n.sizes(ArrayType(x.shape, x.dtype), ArrayType(updates.shape, updates.dtype))

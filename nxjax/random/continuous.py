@@ -16,7 +16,7 @@ from nxjax.ops.elementary import exp, log, log1p, tan
 from nxjax.ops.select import select_n
 from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
-from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, one_of, spread
+from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, one_of, placed, spread
 from nxjax.random.uniforms import pick, split_key, uniform_in, unit
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -45,7 +45,7 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array])
 
     sampler.__name__ = sampler.__qualname__ = name
     sampler.__doc__ = doc + _SHAPED
-    return sampler
+    return placed(sampler)
 
 
 @compiled
@@ -122,6 +122,7 @@ def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
     return select_n(z <= mean / (mean + x), squared / x, x)
 
 
+@placed
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Pareto: density b / x^(b + 1) for x >= 1.
 
@@ -134,21 +135,25 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     return _drawn("pareto", _pareto, key, (b,), shape, dtype)
 
 
+@placed
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Rayleigh: ``scale`` times the length of a vector of two normal numbers; other arguments as `pareto`."""
     return _drawn("rayleigh", _rayleigh, key, (scale,), shape, dtype)
 
 
+@placed
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Triangular between ``left`` and ``right`` with the top at ``mode``; other arguments as `pareto`."""
     return _drawn("triangular", _triangular, key, (left, mode, right), shape, dtype)
 
 
+@placed
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1; other arguments as `pareto`."""
     return _drawn("wald", _wald, key, (mean,), shape, dtype)
 
 
+@placed
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
     """Gumbel: density exp(-(x + exp(-x))).
 

@@ -17,7 +17,7 @@ from nxjax.ops.rounding import floor
 from nxjax.ops.select import select_n
 from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import as_key
-from nxjax.random.sampler import as_dtype_value, checked_shape, compiled, float_dtype, int_dtype, one_of, spread
+from nxjax.random.sampler import as_dtype_value, checked_shape, compiled, float_dtype, int_dtype, one_of, placed, spread
 from nxjax.random.uniforms import split_key, unit
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
@@ -28,6 +28,7 @@ from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 
 
+@placed
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
 ) -> Array:
@@ -81,6 +82,7 @@ def _categorical(key: Array, logits: Array, *, axis: int, shape: Shape, replace:
     return jnp.moveaxis(chosen, -1, 0).reshape(shape)
 
 
+@placed
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The number of tosses up to the first success of probability ``p``.
 
@@ -103,6 +105,7 @@ def _geometric(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
     return (floor(log(u) / spread(log1p(-p), shape)) + 1).astype(dtype)
 
 
+@placed
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Poisson with mean ``lam``.
 

@@ -17,7 +17,7 @@ from nxjax.ops.select import select_n
 from nxjax.random.continuous import standard_exponential
 from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
-from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, spread
+from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, placed, spread
 from nxjax.random.uniforms import rademacher, split_key, unit
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
@@ -135,6 +135,7 @@ def _gamma(key: Array, a: Array, *, shape: Shape, log_space: bool) -> Array:
     return gamma_values(key, a, shape, log_space)
 
 
+@placed
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Gamma with shape parameter ``a`` and scale 1: density proportional to x^(a - 1) exp(-x).
 
@@ -151,6 +152,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     return _gamma(typed, as_dtype_value("gamma", a, found), shape=checked_shape("gamma", shape, a), log_space=False)
 
 
+@placed
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The logarithm of `gamma`, accurate for small ``a``."""
     typed, _ = as_key("loggamma", key)
@@ -159,6 +161,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     return _gamma(typed, as_dtype_value("loggamma", a, found), shape=full, log_space=True)
 
 
+@placed
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Beta: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1].
 
@@ -183,6 +186,7 @@ def _beta(key: Array, a: Array, b: Array, *, shape: Shape) -> Array:
     return x / (x + y)
 
 
+@placed
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Dirichlet: vectors of positive numbers with sum 1.
 
@@ -212,6 +216,7 @@ def _chi2(key: Array, df: Array, shape: Shape) -> Array:
     return exp(gamma_values(key, df / 2, shape, True)) * 2
 
 
+@placed
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Chi-square with ``df`` degrees of freedom; arguments as `gamma`."""
     typed, _ = as_key("chisquare", key)
@@ -224,6 +229,7 @@ def _chisquare(key: Array, df: Array, *, shape: Shape) -> Array:
     return _chi2(key, df, shape)
 
 
+@placed
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
     """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom."""
     typed, _ = as_key("f", key)
@@ -237,6 +243,7 @@ def _f(key: Array, dfnum: Array, dfden: Array, *, shape: Shape) -> Array:
     return (_chi2(above, dfnum, shape) / dfnum) / (_chi2(below, dfden, shape) / dfden)
 
 
+@placed
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Student's t with ``df`` degrees of freedom; arguments as `gamma`."""
     typed, _ = as_key("t", key)
@@ -251,6 +258,7 @@ def _t(key: Array, df: Array, *, shape: Shape) -> Array:
     return standard_normal(kn, shape, df.dtype) * jnp.sqrt(half / gamma_values(kg, half, shape, False))
 
 
+@placed
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Density proportional to exp(-|x|^p).
 
@@ -272,6 +280,7 @@ def _generalized_normal(key: Array, p: Array, *, shape: Shape, dtype: DType) -> 
     return rademacher(k2, shape, dtype) * g ** (1 / p)
 
 
+@placed
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
     """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d).
 

@@ -186,7 +186,15 @@ def key_impl(keys: Any) -> str:
     return IMPL
 
 
-def key_dtype(impl: Any = None) -> dtypes.DType:
-    """The dtype of keys."""
-    _check_impl("key_dtype", impl)
+def key_dtype(impl_spec: Any = None) -> dtypes.DType:
+    """The dtype of keys.
+
+    Raises:
+        ParameterError: no such generator.
+
+    >>> import nxjax as nx
+    >>> nx.random.key(0).dtype == key_dtype()
+    True
+    """
+    _check_impl("key_dtype", impl_spec)
     return dtypes.key

@@ -9,11 +9,12 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.promotion import promote_inexact, static_int
 from nxjax.random.keys import as_key
 from nxjax.random.normals import normal
-from nxjax.random.sampler import as_shape, broadcast_shapes, one_of
+from nxjax.random.sampler import as_shape, broadcast_shapes, one_of, placed
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
 
+@placed
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:
@@ -54,6 +55,7 @@ def multivariate_normal(
     return mu + jnp.einsum("...ij,...j->...i", root, normal(typed, (*full, mu.shape[-1]), found))
 
 
+@placed
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
     """Uniform orthogonal (for complex dtypes unitary) matrices, [*shape, n, m].
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.random.keys import as_key
-from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, spread
+from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, placed, spread
 from nxjax.random.uniforms import split_key, uniform_in
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -26,6 +26,7 @@ def standard_normal(key: Array, shape: Shape, dtype: DType) -> Array:
     return mul(erf_inv(uniform_in(key, shape, dtype, low, 1)), float(np.sqrt(2)))
 
 
+@placed
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Normal random numbers with mean 0 and variance 1.
 
@@ -56,6 +57,7 @@ def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
     return div(join(*parts), math.sqrt(2))
 
 
+@placed
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Normal numbers given that they lie in (lower, upper).
 
@@ -86,6 +88,7 @@ def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, d
     return min(max(out, spread(least, shape)), spread(most, shape))
 
 
+@placed
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """exp(sigma * n) with n normal."""
     typed, _ = as_key("lognormal", key)

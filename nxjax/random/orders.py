@@ -13,7 +13,7 @@ from nxjax.numpy.promotion import as_axis, as_shape, promote_inexact, static_int
 from nxjax.ops.random import random_bits
 from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import as_key
-from nxjax.random.sampler import compiled
+from nxjax.random.sampler import compiled, placed
 from nxjax.random.uniforms import randint, split_key, unit
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -48,6 +48,7 @@ def _permuted_range(key: Array, *, n: int) -> Array:
     return _shuffled(key, jnp.arange(n), 0)
 
 
+@placed
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """``x`` in random order along ``axis``.
 

@@ -52,6 +52,24 @@ def compiled(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
+def placed(sampler: F) -> F:
+    """``sampler`` with JAX's keyword ``out_sharding``: how the numbers are laid out over devices."""
+    signature = inspect.signature(sampler)
+    more = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+
+    @functools.wraps(sampler)
+    def call(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+        y = sampler(*args, **kwargs)
+        if out_sharding is None:
+            return y
+        from nxjax.lax.sharding import with_sharding_constraint
+
+        return with_sharding_constraint(y, out_sharding)
+
+    call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), more])  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
 def as_shape(where: str, shape: Any) -> Shape:
     from nxjax.numpy.promotion import as_shape as convert
 

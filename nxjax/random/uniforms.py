@@ -20,6 +20,7 @@ from nxjax.random.sampler import (
     float_dtype,
     int_dtype,
     one_of,
+    placed,
     spread,
 )
 from nxjax.trace import dtypes
@@ -32,6 +33,7 @@ from nxjax.trace.types import Shape
 _MANY = 1 << 12
 
 
+@placed
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Uniform random bits as unsigned integers.
 
@@ -114,6 +116,7 @@ def _uniform(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType)
     return uniform_in(key, shape, dtype, low, high)
 
 
+@placed
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """Uniform random floats in [minval, maxval).
 
@@ -144,6 +147,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
 # --- integers ---
 
 
+@placed
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Uniform random integers in [minval, maxval).
 
@@ -220,6 +224,7 @@ def _clipped(v: Array, dtype: DType) -> Array:
 # --- coin tosses ---
 
 
+@placed
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
     """True with probability ``p``.
 
@@ -251,6 +256,7 @@ def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
     return lt(fine, sub(p, pick(both, 0)))
 
 
+@placed
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """-1 or 1 with equal probability."""
     from nxjax.ops.arithmetic import mul, sub

@@ -63,14 +63,21 @@ def test_value_type_and_signature_are_those_of_jax(name):
     assert ours.__doc__
 
 
-def test_python_scalars_and_weak_types_yield():
-    half = nx.array(X, nx.float16)
-    assert lax.add(half, 2.0).dtype == nx.float16
-    assert lax.mul(2, half).dtype == nx.float16
-    assert lax.max(half, nx.asarray(1.0)).dtype == nx.float16
+def test_python_scalars_have_their_default_dtypes():
+    half, wide = nx.array(X, nx.float16), nx.array(X, nx.float64)
+    for call in (lambda m: m.add(1, 1.0), lambda m: m.mul(X, 2), lambda m: m.max(I, 0.5), lambda m: m.add(B, B)):
+        with pytest.raises(TypeError):
+            call(jax.lax)
+        with pytest.raises(DtypeError):
+            call(lax)
+    with pytest.raises(DtypeError, match=r"got: +f16\[2,3\], f32\[\]"):
+        lax.add(half, 2.0)
+    assert lax.add(wide, 2.0).dtype == nx.float64 and not lax.add(wide, 2.0).weak_type
     assert lax.add(1, 2).weak_type
+    np.testing.assert_allclose(lax.sub(X, X[:1]), jax.lax.sub(X, X[:1]))
+    assert not lax.convert_element_type(X, float).weak_type and not lax.stop_gradient(0.5).weak_type
     np.testing.assert_allclose(lax.sub(X, np.float32(1)), X - 1)
-    np.testing.assert_allclose(lax.clamp(0, X, 1), X)
+    np.testing.assert_allclose(lax.clamp(0.0, X, 1.0), X)
     assert lax.select(B, X, 0.0).dtype == nx.float32
 
 

@@ -1,0 +1,35 @@
+"""`nx.ops.segment_*` against JAX: buckets, modes, no segments; and samplers' `out_sharding`."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.errors import ParameterError, ShapeError
+
+X = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
+IDS = np.int32([0, 2, 1, -1, 2, 9, 2])
+
+
+@pytest.mark.parametrize("name", ["segment_sum", "segment_prod", "segment_max", "segment_min"])
+def test_segments(name):
+    ours, theirs = getattr(nx.ops, name), getattr(jax.ops, name)
+    cases = [{}, {"num_segments": 3, "bucket_size": 2}, {"num_segments": 4, "mode": "clip"}, {"num_segments": 0}]
+    for options in cases:
+        expected = np.asarray(theirs(jax.numpy.asarray(X), jax.numpy.asarray(IDS), **options))
+        np.testing.assert_allclose(ours(X, IDS, **options), expected, rtol=1e-6)
+    with pytest.raises(ShapeError, match="negative"):
+        ours(X, IDS, -1)
+    with pytest.raises(ParameterError, match="bucket_size"):
+        ours(X, IDS, 3, bucket_size=0)
+
+
+def test_results_laid_out():
+    rows = nx.sharding.NamedSharding(nx.make_mesh((1,), ("x",)), nx.sharding.PartitionSpec("x"))
+    key = nx.random.key(0)
+    assert nx.ops.segment_sum(X, IDS, 3, out_sharding=rows).sharding == rows
+    assert nx.random.normal(key, (2,), out_sharding=rows).sharding == rows
+    drawn = nx.jit(lambda k: nx.random.exponential(k, (2,), out_sharding=rows))(key)
+    np.testing.assert_array_equal(drawn, nx.random.exponential(key, (2,)))
