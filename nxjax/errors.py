@@ -153,6 +153,10 @@ class ParameterError(NxError, ValueError, TypeError):
     """A static parameter with a value the op or transform cannot take."""
 
 
+class MissingRuleError(ParameterError, AttributeError):
+    """A function with a derivative of its own was called before it had one."""
+
+
 class JAXTypeError(NxError, TypeError):
     """JAX's base of errors about traced values and keys."""
 
@@ -222,7 +226,7 @@ class TreeError(NxError, ValueError, TypeError):
     """Two pytrees that should have the same structure do not."""
 
 
-class GradientError(NxError, TypeError):
+class GradientError(NxError, TypeError, ValueError):
     """`grad` of something that has no gradient: non-scalar output, integer input, no reverse-mode rule."""
 
 

@@ -31,6 +31,7 @@ _FILES: dict[str, str] = {
         "linalg_qr": "geqrf qr",
         "linalg_svd": "svd",
         "linalg_triangular": "triangular_solve cholesky",
+        "random": "random_unwrap",
         "reduce": "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or",
         "rounding": "floor ceil round is_finite",
         "scatter": "scatter scatter_add scatter_mul scatter_max scatter_min",

@@ -172,7 +172,7 @@ class Cholesky(Differentiable, MatrixOp):
 
     def eval(self, x: NDArray, /) -> NDArray:
         (y,) = each(lambda a: [np.linalg.cholesky(a)], x, [ArrayType(x.shape, x.dtype)])
-        return y
+        return np.tril(y)
 
     def tangents(self, y: Array, x: Array, /) -> Sequence[Tangent | None]:
         # Murray (2016), "Differentiation of the Cholesky decomposition": dL = L phi(L^-1 dx L^-H), where phi takes the

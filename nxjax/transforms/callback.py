@@ -371,12 +371,7 @@ class _Printer:
         return hash(self.fmt)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        values = [_plain(a) for a in args]
-        print(self.fmt.format(*values, **{k: _plain(v) for k, v in kwargs.items()}), flush=True)
-
-
-def _plain(x: Any) -> Any:
-    return tree.map(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf, x)
+        print(self.fmt.format(*args, **kwargs), flush=True)
 
 
 def debug_print(

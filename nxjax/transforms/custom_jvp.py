@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
 
-from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError, described
+from nxjax.errors import DtypeError, GradientError, MissingRuleError, ParameterError, TreeError, described
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.convert import convert_element_type
@@ -285,7 +285,7 @@ class CustomFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if not self.has_rule():
-            raise ParameterError(
+            raise MissingRuleError(
                 f"{self.transform}: {self.__name__} has no rule",
                 fix=f"give it one with {self.__name__}.def{self.transform.removeprefix('custom_')}(...)",
             )

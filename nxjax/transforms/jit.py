@@ -199,7 +199,7 @@ class Jitted(Generic[P, R]):
                 out = entry.run([*args], self.device)
                 if entry.calls in _TOLD:
                     self._tell(entry, args, kwargs, args)
-                return tree.unflatten(entry.out_tree, out)
+                return entry.out_tree.unflatten(out)
         if config.mode is not None and config.disable_jit:
             return self.fun(*args, **kwargs)
         statics = None if self._plain else self.statics(args, kwargs)
@@ -230,7 +230,7 @@ class Jitted(Generic[P, R]):
             out = entry.traced.program(*values)
         else:
             out = jit_call(*entry.consts, *values, program=entry.opened, name=self._name())
-        return tree.unflatten(entry.out_tree, out)
+        return entry.out_tree.unflatten(out)
 
     def _tell(
         self,
@@ -371,7 +371,7 @@ class Jitted(Generic[P, R]):
             named = {k: v for k, v in fixed.items() if isinstance(k, str)}
             result = self.fun(*full, **dynamic_kwargs, **named)
             ys, out_tree = tree.flatten(result)
-            out_trees.append(out_tree)
+            out_trees.append(tree.in_order(out_tree))
             outs[:] = _shardings(self.out_shardings, result, "jit: out_shardings")
             return [_constrained(y, s) for y, s in zip(ys, outs, strict=True)] if outs else ys
 

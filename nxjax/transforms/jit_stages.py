@@ -117,6 +117,7 @@ class Compiled:
 
     def __init__(self, traced: Traced, executable: Executable) -> None:
         self._traced = traced
+        self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
         self.executable = executable
         _, self._leading = traced.program.close_over()
         if all(type(x) is DeviceArray for x in self._leading):
@@ -147,7 +148,17 @@ class Compiled:
                     fix="nx.device_put(x, compiled.input_shardings[0][i])",
                 )
         out = self.executable([*self._leading, *values])  # pyright: ignore[reportArgumentType]
-        return tree.unflatten(self._traced.out_tree, out)
+        return self._traced.out_tree.unflatten(out)
+
+    @property
+    def args_info(self) -> Any:
+        """As `Lowered.args_info`."""
+        return self._traced.args_info
+
+    @property
+    def out_info(self) -> Any:
+        """As `Lowered.out_info`."""
+        return self._traced.out_info
 
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
@@ -190,6 +201,17 @@ class Lowered:
         self._device = device
         self._donate = donate
         self._placement = placement  # None: the default device
+        self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, as ``(args, kwargs)``."""
+        return self._traced.args_info
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results."""
+        return self._traced.out_info
 
     def as_text(self, dialect: str | None = None) -> str:
         """The program as its executor takes it, or in the text of a stage that ``dialect`` names.
@@ -255,6 +277,13 @@ class Traced:
     @property
     def jaxpr(self) -> Program:
         return self.program
+
+    @property
+    def args_info(self) -> Any:
+        """Arguments as `ShapeDtypeStruct`, in ``(args, kwargs)``."""
+        return tree.unflatten(
+            self.in_tree, [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak) for t in self.program.in_types]
+        )
 
     @property
     def out_info(self) -> Any:

@@ -93,7 +93,7 @@ class Batched(Kernel):
 
 @final
 class Cholesky(Batched):
-    """[count, n, n] to the lower factor; all NaN where a pivot is 0 or less. NaN spreads, as in LAPACK."""
+    """[count, n, n] to the lower factor; its triangle is NaN where a pivot is 0 or less. NaN spreads, as in LAPACK."""
 
     def __init__(self, dtype: DType, count: int, n: int) -> None:
         super().__init__(dtype, count)
@@ -120,14 +120,13 @@ class Cholesky(Batched):
             first, valid = self.group(f, item.index)
             self.spread(f, scratch, valid, f.at(x, first, n * n * size), (n, n), steps)
             good = self._factorized(f, scratch)
-            # What stands above the diagonal: zeros, or NaN as everywhere where there is no factor.
-            filler = f.select(good, f.constant(self.vector, 0.0), float("nan"))
+            zero, nan = f.constant(self.vector, 0.0), f.constant(self.vector, float("nan"))
             with f.loop(0, n) as row:
                 with f.loop(0, row.index + 1) as column:
                     place = self.slot(f, scratch, n, row.index, column.index)
-                    f.store(f.select(good, self.load(f, place), filler), place, GROUP)
+                    f.store(f.select(good, self.load(f, place), nan), place, GROUP)
                 with f.loop(row.index + 1, n) as column:
-                    f.store(filler, self.slot(f, scratch, n, row.index, column.index), GROUP)
+                    f.store(zero, self.slot(f, scratch, n, row.index, column.index), GROUP)
             self.gathered(f, scratch, valid, f.at(y, first, n * n * size), (n, n), steps)
         f.ret()
 
