@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.elementwise import logical_and
+from nxjax.numpy.elementwise import equal, logical_and
 from nxjax.numpy.promotion import (
     broadcast,
     convert,
@@ -211,13 +211,14 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     >>> jnp.array_equal(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]), equal_nan=True)
     Array(True, dtype=bool)
     """
+    from nxjax.numpy.creation import asarray
     from nxjax.numpy.reductions import all
 
-    x, y = value(a1, "array_equal"), value(a2, "array_equal")
+    x, y = asarray(a1), asarray(a2)
     if x.shape != y.shape:
         return wrap(np.asarray(False))
     x, y = promote("array_equal", x, y)
-    same = ops.eq(x, y)
+    same = equal(x, y)
     return all(ops.or_(same, ops.and_(isnan(x), isnan(y))) if equal_nan else same)
 
 
@@ -229,10 +230,11 @@ def array_equiv(a1: Any, a2: Any) -> Array:
     Array(True, dtype=bool)
     """
     from nxjax.errors import ShapeError
+    from nxjax.numpy.creation import asarray
     from nxjax.numpy.reductions import all
 
     try:
-        x, y = operands("array_equiv", a1, a2)
+        x, y = operands("array_equiv", asarray(a1), asarray(a2))
     except ShapeError:
         return wrap(np.asarray(False))
     return all(ops.eq(x, y))
@@ -286,6 +288,8 @@ def angle(z: Any, deg: bool = False) -> Array:
     """
     (v,) = promote_inexact("angle", z)
     out = ops.atan2(imag(v), real(v))
+    if v.dtype not in dtypes.COMPLEX:
+        out = convert(out, out.dtype)
     return rad2deg(out) if deg else out
 
 

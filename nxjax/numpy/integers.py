@@ -21,6 +21,14 @@ def _integers(where: str, *xs: Any) -> list[Array]:
     return out
 
 
+def _counted(x: Any, y: Any) -> tuple[Any, Any]:
+    """Two truths as the default integer: bits move into more than one."""
+    a, b = operands("shift", x, y)
+    if a.dtype != dtypes.bool_:
+        return x, y
+    return convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
+
+
 def left_shift(x: Any, y: Any, /) -> Array:
     """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes.
 
@@ -31,7 +39,7 @@ def left_shift(x: Any, y: Any, /) -> Array:
     >>> jnp.left_shift(jnp.array([1, 127], jnp.int8), 1)
     Array([ 2, -2], dtype=int8)
     """
-    return ops.shift_left(*_integers("left_shift", x, y))
+    return ops.shift_left(*_integers("left_shift", *_counted(x, y)))
 
 
 def right_shift(x: Any, y: Any, /) -> Array:
@@ -44,7 +52,7 @@ def right_shift(x: Any, y: Any, /) -> Array:
     >>> jnp.right_shift(jnp.array([7, -7]), 1)
     Array([ 3, -4], dtype=int32)
     """
-    a, b = _integers("right_shift", x, y)
+    a, b = _integers("right_shift", *_counted(x, y))
     return (ops.shift_right_logical if a.dtype in dtypes.UNSIGNED else ops.shift_right_arithmetic)(a, b)
 
 

@@ -178,7 +178,7 @@ def nanvar(
     )
     n = sum(convert(mask, squared.dtype), axis, keepdims=keepdims) - ddof
     y = sum(squared, axis, keepdims=keepdims) / n
-    return convert(_where(n <= 0, math.nan, y), squared.dtype)
+    return convert(_where(n <= 0, math.nan, y), squared.dtype if dtype is None else wanted)
 
 
 def nanstd(

@@ -275,7 +275,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("floor_divide: does not take complex input", got=a.type)
     if a.dtype == dtypes.bool_:
-        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+        a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
     q = ops.div(a, b)
     if a.dtype in dtypes.UNSIGNED:
         return q
@@ -302,7 +302,7 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("remainder: does not take complex input", got=a.type)
     if a.dtype == dtypes.bool_:
-        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+        a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
     zero = full_like(a, 0)
     if a.dtype in dtypes.INTEGER:
         b = ops.select_n(ops.eq(b, zero), b, full_like(b, 1))  # nothing is left of a division by zero
@@ -333,7 +333,7 @@ def fmod(x1: Any, x2: Any, /) -> Array:
     """
     a, b = operands("fmod", x1, x2)
     if a.dtype == dtypes.bool_:
-        a, b = convert(a, dtypes.int8), convert(b, dtypes.int8)
+        a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
     return ops.rem(a, b)
 
 

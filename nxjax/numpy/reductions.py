@@ -94,6 +94,9 @@ def _accumulate(
     x = convert(x, wanted)
     if mask is not None:
         x = _masked(x, mask, identity)
+    if wanted == dtypes.bool_:
+        # Of truths the sum is "or", the product "and".
+        op, combine = ("reduce_or", "or_") if identity == 0 else ("reduce_and", "and_")
     y = getattr(ops, op)(x, axes=axes) if axes else x
     if initial is not None:
         (start,) = promote_to(where_, (initial,), wanted)
@@ -190,7 +193,7 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
         if initial is None and where is None:
             quick = reduction(a, ufunc, axis, keepdims)
             if quick is not None:
-                return quick
+                return quick if not quick.type.weak else convert(quick, quick.dtype)  # as JAX's: strong
         x = value(a, name)
         axes = as_axes(name, axis, x.ndim)
         if where is not None and initial is None:
@@ -216,6 +219,7 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
                 y = getattr(ops, "or_" if combine == "max" else "and_")(start, y)
             else:
                 y = getattr(ops, combine)(start, y)
+        y = convert(y, y.dtype)
         return _keep(y, x.shape, axes) if keepdims else y
 
     return function
@@ -423,7 +427,7 @@ def var(
     y = sum(squared, axes, keepdims=keepdims, where=where) / (n - ddof)
     if where is None and isinstance(n, int) and n - ddof <= 0:
         y = y * math.nan
-    return convert(y, dtypes.real_part(wanted))
+    return convert(y, dtypes.real_part(wanted) if dtype is None else wanted)
 
 
 def std(
@@ -496,7 +500,9 @@ argmin = _arg("argmin", "argmin", "Index of the smallest element along ``axis``.
 
 def _running(name: str, op: str, doc: str) -> Any:
     @named(
-        name, doc + " Without an axis, of the flattened array. Keeps the dtype; booleans become integers.", *_EXAMPLES[name]
+        name,
+        doc + " Without an axis, of the flattened array. Keeps the dtype; booleans become integers.",
+        *_EXAMPLES[name],
     )
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         no_out(name, out)

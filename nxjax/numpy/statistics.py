@@ -170,7 +170,7 @@ def _quantile(
         raise ValueError(f"{name}: arrays are immutable, so overwrite_input=True is not possible")
     if method not in _METHODS:
         raise ValueError(f"method can only be {', '.join(map(repr, _METHODS))}")
-    x, share = promote_inexact(name, a, q)
+    (x,), (share,) = promote_inexact(name, a), promote_inexact(name, q)
     w = None if weights is None else value(weights, name)
     if w is not None:
         if w.dtype in dtypes.COMPLEX:
@@ -194,7 +194,7 @@ def _quantile(
     if w is not None and w.shape != shape:
         w = _along_axes(w, shape, axis, axes)
     x = rows(x)
-    work = dtypes.float32 if x.dtype.itemsize < 4 else x.dtype
+    work = dtypes.float64 if dtypes.float64 in (x.dtype, share.dtype) else dtypes.float32
     if w is None:
         ordered = sort(x, -1)
     else:
