@@ -45,10 +45,12 @@ FACES: dict[str, tuple[str, str]] = {
 
 
 def public(module: ModuleType) -> list[str]:
-    """Names of a face: its `__all__`, or what it defines itself; submodules stand in the table of contents."""
+    """Names of a face: its `__all__`, those of its parts, or what it defines itself; submodules have their pages."""
     listed = getattr(module, "__all__", None)
     if module is nxjax:
         listed = sorted(nxjax._HOMES)
+    if hasattr(module, "_PARTS"):
+        listed = [n for part in module._PARTS for n in importlib.import_module(f"{module.__name__}.{part}").__all__]
     if listed is None:
         listed = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
     return [n for n in sorted(listed) if not n.startswith("_") and not inspect.ismodule(getattr(module, n))]

@@ -18,6 +18,8 @@ def test_every_public_name_has_an_entry():
     for face in generate.faces():
         for name in generate.public(importlib.import_module(face)):
             assert f":: {face}.{name}\n" in text
+    # Faces that load their names lazily have them too.
+    assert all(f":: nxjax.{name}\n" in text for name in ("jit", "numpy.sin", "lax.scan", "nn.relu", "random.normal"))
 
 
 def test_it_builds_without_a_warning_and_can_be_searched(tmp_path: Path):
