@@ -57,7 +57,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
     **dict.fromkeys(("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "Shard"), "nxjax.global_arrays"),
-    **dict.fromkeys(("NamedSharding", "P", "make_mesh", "set_mesh"), "nxjax.sharding"),
+    **dict.fromkeys(("NamedSharding", "P", "make_mesh", "reshard", "set_mesh"), "nxjax.sharding"),
     **dict.fromkeys(
         ("allow_f16_reductions", "array_garbage_collection_guard", "auto_pcast", "check_tracer_leaks", "checking_leaks", "debug_infs",
          "debug_key_reuse", "debug_nans", "default_matmul_precision", "default_prng_impl", "enable_checks", "enable_custom_prng",

@@ -541,6 +541,7 @@ from nxjax.settings import transfer_guard_host_to_device as transfer_guard_host_
 from nxjax.sharding import NamedSharding as NamedSharding
 from nxjax.sharding import P as P
 from nxjax.sharding import make_mesh as make_mesh
+from nxjax.sharding import reshard as reshard
 from nxjax.sharding import set_mesh as set_mesh
 from nxjax.tensor import Tensor as Tensor
 from nxjax.trace.core import Array as Array

@@ -24,7 +24,8 @@ from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 __all__ = [
     "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "Sharding", "SingleDeviceSharding",
-    "get_abstract_mesh", "get_mesh", "make_mesh", "set_mesh", "use_abstract_mesh", "use_mesh",
+    "get_abstract_mesh", "get_mesh", "make_mesh", "make_single_device_sharding", "reshard", "set_mesh",
+    "use_abstract_mesh", "use_mesh",
 ]  # fmt: skip
 
 
@@ -67,6 +68,36 @@ def make_mesh(
     grid = np.empty(count, object)
     grid[:] = ordered
     return Mesh(grid.reshape(shape), axis_names, axis_types)
+
+
+def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+    """The sharding of arrays that are whole on one device; there is one kind of memory.
+
+    >>> import nxjax as nx
+    >>> make_single_device_sharding(nx.devices()[0]) == SingleDeviceSharding(nx.devices()[0])
+    True
+    """
+    return SingleDeviceSharding(device)
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """Arrays, laid out over devices as ``out_shardings`` say: `nx.lax.with_sharding_constraint`.
+
+    Args:
+        xs: pytree of arrays.
+        out_shardings: a sharding, a `PartitionSpec` of the current mesh, or a tree prefix of these.
+
+    Raises:
+        ShardingError: a spec does not fit the mesh or an array.
+
+    >>> import nxjax as nx
+    >>> rows = NamedSharding(make_mesh((1,), ("x",)), P("x"))
+    >>> reshard(nx.arange(2), rows).sharding == rows
+    True
+    """
+    from nxjax.lax.sharding import with_sharding_constraint
+
+    return with_sharding_constraint(xs, out_shardings)
 
 
 def _snake(devices: tuple[Any, ...]) -> tuple[Any, ...]:

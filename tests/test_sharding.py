@@ -49,3 +49,9 @@ def test_the_former_way_to_a_grid():
 def test_jax_names_are_there():
     for name in ("P", "NamedSharding", "make_mesh", "set_mesh"):
         assert getattr(nx, name) is getattr(nx.sharding, name)
+
+
+def test_reshard_and_single_devices():
+    rows = nx.sharding.NamedSharding(nx.make_mesh((1,), ("x",)), nx.sharding.PartitionSpec("x"))
+    assert nx.reshard({"a": nx.arange(2)}, rows)["a"].sharding == rows
+    assert nx.sharding.make_single_device_sharding(nx.devices()[0]).device == nx.devices()[0]
