@@ -250,3 +250,14 @@ def test_leaves_by_path():
     assert named == {"a": ["['a'][0]", "['a'][1]"], "b": {"c": "['b']['c']"}}
     assert nx.tree.reduce(function=lambda a, b: a + b, tree=[1, 2]) == 3
     assert nx.tree.reduce_associative(lambda a, b: a + b, [], identity=7) == 7
+
+
+def test_dicts_come_back_with_their_keys_in_order():
+    first, second = {"b": 1.0, "a": (2.0, {"d": 3.0, "c": None})}, {"a": (2.0, {"c": None, "d": 3.0}), "b": 1.0}
+    for ours, theirs in ((nx.tree.map(abs, first), jax.tree.map(abs, first)), (nx.jit(lambda d: d)(first), second)):
+        assert str(nx.tree.map(float, ours)) == str(jax.tree.map(float, theirs))
+    made = nx.tree.map(abs, collections.defaultdict(list, b=1, a=2))
+    assert list(made) == ["a", "b"] and made.default_factory is list
+    assert list(nx.tree.map(abs, collections.OrderedDict(b=1, a=2))) == ["b", "a"]
+    stacked = nx.jit(lambda d: nx.numpy.stack(list(d.values())))
+    assert stacked({"b": 1, "a": 2}).tolist() == stacked({"a": 2, "b": 1}).tolist() == [2, 1]

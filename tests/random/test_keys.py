@@ -78,3 +78,10 @@ def test_bad_seeds():
         nx.random.fold_in(nx.random.key(0), np.arange(2))
     with pytest.raises(ParameterError, match="negative"):
         nx.random.split(nx.random.key(0), -1)
+
+
+def test_keys_are_equal_or_not():
+    keys = nx.random.split(nx.random.key(0), 3)
+    assert (keys == keys[1]).tolist() == nx.jit(lambda a, b: a == b)(keys, keys[1]).tolist() == [False, True, False]
+    assert (keys != keys[1]).tolist() == [True, False, True]
+    assert nx.numpy.array_equal(keys, keys)
