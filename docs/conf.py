@@ -22,7 +22,9 @@ author = "the nxjax authors"
 copyright = "the nxjax authors"
 version = release = nxjax.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "mathtext"]
+# Formulas need no server.
+html_math_renderer = "mathtext"
 exclude_patterns = ["_build", "README.md", "notebooks/data"]
 html_theme = "furo"
 html_title = "nxjax"

@@ -21,7 +21,7 @@ MACHINE = [
     (re.compile(r"[^\s\"'<>(]*ipykernel_\d+/\d+\.py"), "notebook"),
     (re.compile(r"\b\d{6,10}\.py(?=:\d)"), "notebook"),
     (re.compile(re.escape(str(ROOT)) + "/"), ""),
-    (re.compile(r"\b\d{5,}\.py:(?=\d)"), "cell, line "),
+    (re.compile(r"\b\d{5,}\.py:(?=\d)"), "notebook:"),
 ]
 FORBIDDEN = re.compile(r"(/home/|/root/|/tmp/|/Users/|site-packages|\bat 0x[0-9a-f]{6,})")
 
