@@ -283,7 +283,11 @@ class Abs(Differentiable, Unary):
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         if x.dtype not in dtypes.COMPLEX:
-            return (lambda t: mul(t, sign(x)),)
+            from nxjax.ops.compare import ge
+            from nxjax.ops.select import select_n
+
+            # 1 at 0, the slope of the side that 0 itself is on: a choice that JAX made.
+            return (lambda t: select_n(ge(x, like(x, 0)), neg(t), t),)
         from nxjax.ops.complex import conj, real
 
         # d|z| = Re(conj(z) dz) / |z|, that is Re(conj(sign z) dz)

@@ -8,7 +8,6 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.ops.arithmetic import mul
 from nxjax.ops.base import (
     Differentiable,
     NDArray,
@@ -20,7 +19,6 @@ from nxjax.ops.base import (
     of_dtype,
     zeros,
 )
-from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.types import ArrayType
@@ -127,7 +125,9 @@ class Clamp(Differentiable, Op):
         low_, high_ = _spread(low, x), _spread(high, x)
 
         def masked(mask: Array, t: Array) -> Array:
-            return mul(_spread(t, x), convert_element_type(mask, dtype=x.dtype))
+            # Chosen, not multiplied: beyond a bound a tangent that is no number does not count either.
+            t = _spread(t, x)
+            return select_n(mask, zeros(t.type), t)
 
         return (
             lambda t: masked(and_(gt(low_, x), lt(low_, high_)), t),

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.select import clamp, select_n
 from nxjax.testing import bad, check_op, sample
@@ -55,3 +56,13 @@ def test_clamp():
         [bad(np.zeros(3, np.float32), x, high, error=ShapeError, says="bound")],
         reference=jax.lax.clamp,
     )
+
+
+def test_a_tangent_beyond_a_bound_is_dropped_even_if_it_is_no_number():
+    x = np.float32([-1, 0.5, 2])
+    f = lambda x: 1 / (nx.lax.clamp(np.float32(0), x, np.float32(1)) * np.float32([0, 1, 1]))
+    assert np.asarray(nx.grad(lambda x: f(x).sum())(x)).tolist() == [0, -4, 0]
+
+
+def test_the_slope_of_the_modulus_at_zero_is_that_of_jax():
+    assert np.asarray(nx.grad(lambda x: abs(x).sum())(np.float32([-2, -0.0, 0, 3]))).tolist() == [-1, 1, 1, 1]

@@ -1,5 +1,7 @@
 """Special functions beyond the elementary ones: values as SciPy's, derivatives as differences, edges and errors."""
 
+import inspect
+
 import numpy as np
 import pytest
 import scipy.special as sp
@@ -152,3 +154,9 @@ def test_edges_narrow_floats_and_errors():
     with pytest.raises(ValueError, match="bernoulli"):
         ours.bernoulli(-1)
     np.testing.assert_allclose(np.asarray(nx.jit(nx.vmap(ours.erfcx))(x)), np.asarray(ours.erfcx(x)), rtol=1e-6)
+
+
+def test_parameters_have_the_names_of_jax():
+    jax = pytest.importorskip("jax.scipy.special")
+    names = lambda f: [(p.name, p.kind) for p in inspect.signature(f).parameters.values()]
+    assert {n: names(getattr(ours, n)) for n in ours.__all__} == {n: names(getattr(jax, n)) for n in ours.__all__}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.scipy import stats
 
 X = np.array([-3.0, -0.7, 0.0, 0.2, 0.8, 1.0, 2.0, 3.0, 11.5], np.float32)
 K = np.array([-1, 0, 1, 2, 3, 5, 7], np.float32)
@@ -112,3 +113,18 @@ def test_integers_become_float():
     ours, theirs = modules("norm")
     assert ours.logpdf(1).dtype == theirs.logpdf(1).dtype
     np.testing.assert_allclose(float(ours.logpdf(1)), float(theirs.logpdf(1)), rtol=1e-6)
+
+
+def test_slopes_beyond_the_support_and_where_pieces_meet():
+    x, s = np.float32([-np.inf, -3, 0.3, np.inf]), stats
+    flat = lambda f, *a: np.asarray(nx.grad(lambda v: f(v, *a).sum())(x)).tolist()
+    # Beyond the support nothing moves; at a point that two pieces share, the slope is that of the piece it is in.
+    assert flat(s.expon.logcdf, 0.5)[:3] == [0, 0, 0]
+    assert flat(s.gamma.cdf, 2.3, 0.5) == flat(s.beta.cdf, 2.0, 3.0, 0.5) == [0, 0, 0, 0]
+    assert flat(s.gamma.logcdf, 2.3, 0.5)[:2] == flat(s.cauchy.logcdf)[:1] * 2 == [0, 0]
+    assert flat(s.gumbel_l.logpdf, 0.3, -1.0)[1:3] == [0, 0]
+    np.testing.assert_allclose(flat(s.laplace.cdf, 0.3, 2.0)[2], 0.25)
+    np.testing.assert_allclose(flat(s.uniform.cdf, 0.3, 2.0), [0, 0, 0.5, 0])
+    # The logarithm of a small probability is not lost to rounding.
+    np.testing.assert_allclose(float(s.gumbel_l.logcdf(-40.0, 0.3, 1.7)), -23.7058817, rtol=1e-6)
+    np.testing.assert_allclose(float(s.gumbel_r.logsf(40.0, 0.3, 1.7)), -23.3529412, rtol=1e-6)

@@ -21,7 +21,27 @@ def _float(name: str, x: Any) -> Array:
     return v
 
 
-def i0e(x: Any, /) -> Array:
+@custom_jvp
+def _i0(x: Array) -> Array:
+    return exp(abs(x)) * ops.bessel_i0e(x)
+
+
+@custom_jvp
+def _i1(x: Array) -> Array:
+    return exp(abs(x)) * ops.bessel_i1e(x)
+
+
+def _i1_slope(t: Array, y: Array, x: Array) -> Array:
+    origin = x == 0
+    return t * jnp.where(origin, 0.5, _i0(x) - y / jnp.where(origin, 1, x))
+
+
+# DLMF 10.29.3 and 10.29.2.
+_i0.defjvps(lambda t, y, x: t * _i1(x))
+_i1.defjvps(_i1_slope)
+
+
+def i0e(x: Any) -> Array:
     """exp(-|x|) I_0(x), the modified Bessel function (DLMF 10.25.2) without overflow.
 
     Args:
@@ -36,7 +56,7 @@ def i0e(x: Any, /) -> Array:
     return ops.bessel_i0e(_float("i0e", x))
 
 
-def i0(x: Any, /) -> Array:
+def i0(x: Any) -> Array:
     """The modified Bessel function I_0(x) (DLMF 10.25.2).
 
     Args:
@@ -48,11 +68,10 @@ def i0(x: Any, /) -> Array:
     >>> print(round(float(i0(2.0)), 4))
     2.2796
     """
-    v = _float("i0", x)
-    return exp(abs(v)) * ops.bessel_i0e(v)
+    return _i0(_float("i0", x))
 
 
-def i1e(x: Any, /) -> Array:
+def i1e(x: Any) -> Array:
     """exp(-|x|) I_1(x), the modified Bessel function (DLMF 10.25.2) without overflow.
 
     Args:
@@ -67,7 +86,7 @@ def i1e(x: Any, /) -> Array:
     return ops.bessel_i1e(_float("i1e", x))
 
 
-def i1(x: Any, /) -> Array:
+def i1(x: Any) -> Array:
     """The modified Bessel function I_1(x) (DLMF 10.25.2).
 
     Args:
@@ -79,8 +98,7 @@ def i1(x: Any, /) -> Array:
     >>> print(round(float(i1(2.0)), 4))
     1.5906
     """
-    v = _float("i1", x)
-    return exp(abs(v)) * ops.bessel_i1e(v)
+    return _i1(_float("i1", x))
 
 
 def _ratios(z: Array, v: int, n_iter: int) -> Array:

@@ -22,7 +22,7 @@ def _real(name: str, *xs: Any) -> list[Array]:
     return found
 
 
-def expit(x: Any, /) -> Array:
+def expit(x: Any) -> Array:
     """The logistic function 1 / (1 + exp(-x)).
 
     Args:
@@ -45,7 +45,7 @@ def _logit(x: Array) -> Array:
 _logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
 
 
-def logit(x: Any, /) -> Array:
+def logit(x: Any) -> Array:
     """log(x / (1 - x)), the inverse of `expit`.
 
     Args:
@@ -69,7 +69,7 @@ def _xlogy(x: Array, y: Array) -> Array:
 _xlogy.defjvps(lambda t, _, x, y: t * log(y), lambda t, _, x, y: t * x / y)
 
 
-def xlogy(x: Any, y: Any, /) -> Array:
+def xlogy(x: Any, y: Any) -> Array:
     """x log(y), 0 where x is 0 and y is no NaN.
 
     Args:
@@ -93,7 +93,7 @@ def _xlog1py(x: Array, y: Array) -> Array:
 _xlog1py.defjvps(lambda t, _, x, y: t * log1p(y), lambda t, _, x, y: t * x / (1 + y))
 
 
-def xlog1py(x: Any, y: Any, /) -> Array:
+def xlog1py(x: Any, y: Any) -> Array:
     """x log(1 + y), 0 where x is 0 and y is no NaN.
 
     Args:
@@ -116,7 +116,7 @@ def _xlogx(x: Array) -> Array:
 _xlogx.defjvps(lambda t, _, x: t * (log(x) + 1))
 
 
-def entr(x: Any, /) -> Array:
+def entr(x: Any) -> Array:
     """The entropy -x log(x); 0 at 0, -inf for negative x.
 
     Args:
@@ -132,7 +132,7 @@ def entr(x: Any, /) -> Array:
     return jnp.where(v < 0, -np.inf, -_xlogx(v))
 
 
-def rel_entr(p: Any, q: Any, /) -> Array:
+def rel_entr(p: Any, q: Any) -> Array:
     """p log(p / q) for positive p and q; 0 for p = 0 <= q, infinite elsewhere.
 
     Args:
@@ -151,7 +151,7 @@ def rel_entr(p: Any, q: Any, /) -> Array:
     return jnp.where(both, _xlogx(ps) - _xlogy(ps, qs), jnp.where(none, 0, np.inf))
 
 
-def kl_div(p: Any, q: Any, /) -> Array:
+def kl_div(p: Any, q: Any) -> Array:
     """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence.
 
     Args:

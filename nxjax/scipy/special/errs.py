@@ -29,7 +29,7 @@ def _real(name: str, x: Any) -> Array:
     return convert(v, v.dtype)
 
 
-def erf(x: Any, /) -> Array:
+def erf(x: Any) -> Array:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (DLMF 7.2.1).
 
     Args:
@@ -44,7 +44,7 @@ def erf(x: Any, /) -> Array:
     return ops.erf(_real("erf", x))
 
 
-def erfc(x: Any, /) -> Array:
+def erfc(x: Any) -> Array:
     """1 - erf(x), without cancellation (DLMF 7.2.2).
 
     Args:
@@ -59,7 +59,7 @@ def erfc(x: Any, /) -> Array:
     return ops.erfc(_real("erfc", x))
 
 
-def erfinv(x: Any, /) -> Array:
+def erfinv(x: Any) -> Array:
     """The inverse of `erf` (DLMF 7.17.1).
 
     Args:

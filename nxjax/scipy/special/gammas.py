@@ -67,7 +67,7 @@ def _guarded(function: Callable[[Array], Array], z: Array) -> Array:
     return jnp.where(bad, z.dtype.type(complex(math.nan, math.nan)), function(jnp.where(bad, z.dtype.type(1), z)))
 
 
-def gammaln(x: Any, /) -> Array:
+def gammaln(x: Any) -> Array:
     """log |gamma(x)| (DLMF 5.2.1).
 
     Args:
@@ -83,7 +83,7 @@ def gammaln(x: Any, /) -> Array:
     return ops.lgamma(v)
 
 
-def loggamma(x: Any, /) -> Array:
+def loggamma(x: Any) -> Array:
     """The principal branch of log gamma(x) (DLMF 5.2.1): cut along the negative real axis.
 
     Args:
@@ -143,7 +143,7 @@ def gamma(x: Any) -> Array:
     return gammasgn(v) * exp(ops.lgamma(v))
 
 
-def digamma(x: Any, /) -> Array:
+def digamma(x: Any) -> Array:
     """The derivative of `gammaln` (DLMF 5.2.2).
 
     Args:

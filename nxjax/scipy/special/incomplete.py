@@ -126,7 +126,9 @@ def gamma_sample_slope(a: Array, x: Array) -> Array:
 
 
 def _density(a: Array, x: Array) -> Array:
-    return exp(xlogy(a - 1, x) - x - lgamma(a))
+    end = x == np.inf
+    x = jnp.where(end, 1, x)
+    return jnp.where(end, 0, exp(xlogy(a - 1, x) - x - lgamma(a)))
 
 
 # The values and first slopes are the ops'; higher ones in the parameter are carried through the recurrences.

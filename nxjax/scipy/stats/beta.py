@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
+from nxjax.ops.base import like
+from nxjax.ops.select import clamp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.incomplete import betainc
@@ -34,6 +36,11 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf)
 
 
+def _position(x: Array, loc: Array, scale: Array) -> Array:
+    z = (x - loc) / scale
+    return clamp(like(z, 0), z, like(z, 1))
+
+
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``.
 
@@ -47,7 +54,7 @@ def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.5839
     """
     x, a, b, loc, scale = operands("beta.cdf", x, a, b, loc, scale)
-    return betainc(a, b, jnp.clip((x - loc) / scale, 0, 1))
+    return betainc(a, b, _position(x, loc, scale))
 
 
 def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -63,7 +70,7 @@ def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.4161
     """
     x, a, b, loc, scale = operands("beta.sf", x, a, b, loc, scale)
-    return betainc(b, a, 1 - jnp.clip((x - loc) / scale, 0, 1))
+    return betainc(b, a, 1 - _position(x, loc, scale))
 
 
 logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, log, log1p, logarithm, operands
+from nxjax.scipy.stats.family import density, derived, log, log1p, operands
 from nxjax.trace.core import Array
 
 
@@ -62,7 +64,15 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return 0.5 + jnp.arctan((loc - x) / scale) / math.pi
 
 
-logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")
+def _log(p: Array) -> Array:
+    # Where no probability is left, it does not change.
+    none = p == 0
+    return jnp.where(none, -np.inf, log(jnp.where(none, 1, p)))
+
+
+logcdf, logsf = (
+    derived(_log, f, f"log{f.__name__}", f"Logarithm of `{f.__name__}`; arguments as there.") for f in (cdf, sf)
+)
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -76,7 +76,8 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -1.5623
     """
     x, loc, scale = operands("expon.logcdf", x, loc, scale)
-    return inside(~(x < loc), log1p(-exp(-(x - loc) / scale)))
+    z = jnp.where(x < loc, 0, (x - loc) / scale)
+    return log1p(-exp(-z))
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nxjax import numpy as jnp
+from nxjax.ops.base import like
+from nxjax.ops.select import clamp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammainc, gammaincc
@@ -33,6 +36,12 @@ def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf)
 
 
+def _within(function: Callable[[Array, Array], Array], a: Array, z: Array) -> Array:
+    """An incomplete function at ``z``, which changes nothing at its ends and beyond; there is no gamma(0) number."""
+    value = function(a, clamp(like(z, 0), z, like(z, float("inf"))))
+    return jnp.where(a == 0, float("nan"), value)
+
+
 def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``.
 
@@ -46,7 +55,7 @@ def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.102
     """
     x, a, loc, scale = operands("gamma.cdf", x, a, loc, scale)
-    return gammainc(a, jnp.maximum((x - loc) / scale, 0))
+    return _within(gammainc, a, (x - loc) / scale)
 
 
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -62,7 +71,7 @@ def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.898
     """
     x, a, loc, scale = operands("gamma.sf", x, a, loc, scale)
-    return gammaincc(a, jnp.maximum((x - loc) / scale, 0))
+    return _within(gammaincc, a, (x - loc) / scale)
 
 
 logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")

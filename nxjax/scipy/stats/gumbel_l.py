@@ -9,11 +9,10 @@ from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log
 from nxjax.trace.core import Array
 
 
-def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array]:
+def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Array]:
+    """z, the scale, and whether that is positive; where it is not, everything is NaN."""
     x, loc, scale = operands(f"gumbel_l.{name}", x, loc, scale)
-    # A scale that is not positive makes everything NaN.
-    scale = jnp.where(scale > 0, scale, float("nan"))
-    return (x - loc) / scale, scale
+    return (x - loc) / scale, scale, scale > 0
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -28,8 +27,8 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
     -1.5606
     """
-    z, scale = _standard("logpdf", x, loc, scale)
-    return z - exp(z) - log(scale)
+    z, scale, ok = _standard("logpdf", x, loc, scale)
+    return inside(ok, z - exp(z) - log(scale), float("nan"))
 
 
 pdf = density(logpdf)
@@ -47,7 +46,8 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logsf(0.7, 0.3, 1.7)), 4))
     -1.2653
     """
-    return -exp(_standard("logsf", x, loc, scale)[0])
+    z, _, ok = _standard("logsf", x, loc, scale)
+    return inside(ok, -exp(z), float("nan"))
 
 
 sf = exponential(logsf, "sf")
@@ -80,7 +80,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logcdf(0.7, 0.3, 1.7)), 4))
     -0.3315
     """
-    return log1p(-exp(logsf(x, loc, scale)))
+    return log(-jnp.expm1(logsf(x, loc, scale)))
 
 
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:

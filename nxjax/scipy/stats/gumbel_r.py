@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
+from nxjax.scipy.stats.family import density, exp, exponential, inside, log, operands
 from nxjax.trace.core import Array
 
 
-def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array]:
+def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Array]:
+    """z, the scale, and whether that is positive; where it is not, everything is NaN."""
     x, loc, scale = operands(f"gumbel_r.{name}", x, loc, scale)
-    # A scale that is not positive makes everything NaN.
-    scale = jnp.where(scale > 0, scale, float("nan"))
-    return (x - loc) / scale, scale
+    return (x - loc) / scale, scale, scale > 0
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -28,8 +27,8 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
     -1.5563
     """
-    z, scale = _standard("logpdf", x, loc, scale)
-    return -z - exp(-z) - log(scale)
+    z, scale, ok = _standard("logpdf", x, loc, scale)
+    return inside(ok, -z - exp(-z) - log(scale), float("nan"))
 
 
 pdf = density(logpdf)
@@ -47,7 +46,8 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logcdf(0.7, 0.3, 1.7)), 4))
     -0.7903
     """
-    return -exp(-_standard("logcdf", x, loc, scale)[0])
+    z, _, ok = _standard("logcdf", x, loc, scale)
+    return inside(ok, -exp(-z), float("nan"))
 
 
 cdf = exponential(logcdf, "cdf")
@@ -80,7 +80,7 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logsf(0.7, 0.3, 1.7)), 4))
     -0.6046
     """
-    return log1p(-exp(logcdf(x, loc, scale)))
+    return log(-jnp.expm1(logcdf(x, loc, scale)))
 
 
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -42,5 +42,4 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """
     x, loc, scale = operands("laplace.cdf", x, loc, scale)
     z = (x - loc) / scale
-    half = 0.5 * exp(-abs(z))
-    return jnp.where(z <= 0, half, 1 - half)
+    return jnp.where(z <= 0, 0.5 * exp(z), 1 - 0.5 * exp(-z))

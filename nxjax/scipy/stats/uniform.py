@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax import numpy as jnp
 from nxjax.scipy.stats.family import density, inside, log, operands
 from nxjax.trace.core import Array
 
@@ -41,7 +40,9 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.2353
     """
     x, loc, scale = operands("uniform.cdf", x, loc, scale)
-    return jnp.clip((x - loc) / scale, 0.0, 1.0)
+    end = loc + scale
+    value = inside(~(x > end), (x - loc) / scale, 1.0)
+    return inside(~(x < loc), value, 0.0)
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
