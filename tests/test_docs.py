@@ -94,7 +94,7 @@ def test_messages_name_an_anchor_of_the_page():
         assert f"errors.md#{cls.__name__.lower()}" in str(cls("what"))
 
 
-@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py"])
+@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py", "generate_gallery.py"])
 def test_generated_files_are_up_to_date(script: str):
     script = ROOT / "docs" / script
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
