@@ -52,6 +52,13 @@ def exponential(function: Callable[..., Array], name: str) -> Callable[..., Arra
     return derived(exp, function, name, f"Exponential of `{function.__name__}`; arguments as there.")
 
 
+def log_of_rest(logp: Array) -> Array:
+    """log(1 - exp(logp)), accurate for probabilities near 0 and near 1."""
+    near = logp > -0.6931472
+    few, much = jnp.where(near, logp, -1), jnp.where(near, -1, logp)
+    return jnp.where(near, log(-jnp.expm1(few)), log1p(-exp(much)))
+
+
 def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
     """``value`` where ``condition``, which is where the distribution lives.
 
@@ -60,4 +67,16 @@ def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
     return jnp.where(condition, value, outside)
 
 
-__all__ = ["density", "derived", "exp", "exponential", "inside", "log", "log1p", "logarithm", "mass", "operands"]
+__all__ = [
+    "density",
+    "derived",
+    "exp",
+    "exponential",
+    "inside",
+    "log",
+    "log1p",
+    "log_of_rest",
+    "logarithm",
+    "mass",
+    "operands",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
+from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, log_of_rest, operands
 from nxjax.trace.core import Array
 
 
@@ -80,7 +80,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logcdf(0.7, 0.3, 1.7)), 4))
     -0.3315
     """
-    return log(-jnp.expm1(logsf(x, loc, scale)))
+    return log_of_rest(logsf(x, loc, scale))
 
 
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
