@@ -324,7 +324,7 @@ def explain_retrace(fun: Any) -> RetraceReport:
     >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x + 1)
     >>> _ = f(nx.zeros(2)), f(nx.zeros(3))
-    >>> explain_retrace(f).reasons[1][0].what[:22]
+    >>> explain_retrace(f).reasons[1][0].what[:21]
     'x: shape (2,) -> (3,)'
     """
     while isinstance(fun, functools.partial):
