@@ -10,8 +10,8 @@ import importlib as _importlib
 import sys as _sys
 from typing import Any as _Any
 
-from nxjax import ops as _ops
 from nxjax import config as _config
+from nxjax import ops as _ops
 from nxjax.config import config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
 

@@ -1,5 +1,6 @@
 """What all tests share: golden texts, executors, hypothesis' profile, and programs checked as they are made."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from nxjax.testing import executors
 # Tests that import OpenVINO themselves start no process that reports it over the network.
 modules: dict[str, Any] = sys.modules
 modules.setdefault("openvino_telemetry", None)
+
+# JAX is the second opinion here: its programs are compiled quickly, and contracted less, than for speed.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 # A test that calls a function once is about machine code.
 config.update("compile_first", True)
