@@ -20,7 +20,19 @@ from nxjax.trace.core import Array
 
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """The operand repeated over new leading dimensions."""
+    """The operand repeated over new leading dimensions.
+
+    The result has shape ``(*sizes, *operand.shape)`` and the dtype of the operand.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.broadcast(jnp.array([1, 2]), (2,))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x, sizes = as_value(operand, "broadcast"), sizes_of(sizes, "broadcast")
     dims = tuple(range(len(sizes), len(sizes) + x.ndim))
     return ops.broadcast_in_dim(x, shape=(*sizes, *x.shape), broadcast_dimensions=dims)
@@ -29,7 +41,20 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 def broadcast_in_dim(
     operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
-    """The operand repeated into ``shape``; its dimension i is ``broadcast_dimensions[i]`` of the result."""
+    """The operand repeated into ``shape``; its dimension i is ``broadcast_dimensions[i]`` of the result.
+
+    A dimension of the operand has the size of the result's dimension, or 1.
+
+    Raises:
+        ShapeError: the sizes do not fit.
+        ParameterError: there is not one dimension of the result per dimension of the operand.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,))
+    Array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
+    """
     x = as_value(operand, "broadcast_in_dim")
     dims, sizes = ints(broadcast_dimensions, "broadcast_in_dim"), sizes_of(shape, "broadcast_in_dim")
     if not dims and len(sizes) == x.ndim:
@@ -38,13 +63,31 @@ def broadcast_in_dim(
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
-    """The operand with leading dimensions of size 1 up to ``rank``."""
+    """The operand with leading dimensions of size 1 up to ``rank``.
+
+    An operand of that rank is given back; a higher one can not be lowered.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.broadcast_to_rank(jnp.array([1, 2]), 3)
+    Array([[[1, 2]]], dtype=int32)
+    """
     v = as_value(x, "broadcast_to_rank")
     return ops.reshape(v, shape=(1,) * (rank - v.ndim) + v.shape)
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that arrays of these shapes broadcast to."""
+    """The shape that arrays of these shapes broadcast to.
+
+    Shapes are aligned at their last dimension, as NumPy does.
+
+    Raises:
+        ShapeError: two sizes differ, and neither is 1.
+
+    >>> from nxjax import lax
+    >>> lax.broadcast_shapes((3, 1), (0,))
+    (3, 0)
+    """
     try:
         return np.broadcast_shapes(*(tuple(s) for s in shapes))
     except ValueError:
@@ -52,7 +95,17 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
-    """The index along ``dimension``, repeated over ``shape``."""
+    """The index along ``dimension``, repeated over ``shape``.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.broadcasted_iota(jnp.int8, (2, 3), 1)
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int8)
+    """
     sizes = sizes_of(shape, "broadcasted_iota")
     return create.iota(
         dtype=dtypes.as_dtype(dtype), shape=sizes, dimension=check_axis("iota", int(dimension), len(sizes))
@@ -60,12 +113,34 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sh
 
 
 def iota(dtype: Any, size: int) -> Array:
-    """0, 1, ..., size - 1"""
+    """0, 1, ..., size - 1
+
+    A row of ``size`` elements of ``dtype``, which is a number.
+
+    Raises:
+        ShapeError: the size is negative.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.iota(jnp.float32, 3)
+    Array([0., 1., 2.], dtype=float32)
+    """
     return create.iota(dtype=dtypes.as_dtype(dtype), shape=sizes_of((size,), "iota"), dimension=0)
 
 
 def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
-    """``fill_value`` (a scalar) repeated into ``shape``."""
+    """``fill_value`` (a scalar) repeated into ``shape``.
+
+    Without ``dtype`` the result has that of the value; a Python number leaves it weak.
+
+    Raises:
+        ShapeError: the value is no scalar, or a size is negative.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.full((2,), 3.7, jnp.int32)
+    Array([3, 3], dtype=int32)
+    """
     x = as_value(fill_value, "full")
     if x.shape:
         raise ShapeError("full: the fill value is a scalar", got=x.type)
@@ -78,7 +153,20 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
 def full_like(
     x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, sharding: Any = None
 ) -> Array:
-    """``fill_value`` in the shape and dtype of ``x``."""
+    """``fill_value`` in the shape and dtype of ``x``.
+
+    ``dtype`` and ``shape`` replace those of ``x``.
+
+    Raises:
+        ShapeError: the value is no scalar.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.full_like(jnp.array([1, 2, 3]), 0.5)
+    Array([0, 0, 0], dtype=int32)
+    >>> lax.full_like(jnp.array([1, 2, 3]), 0.5, float)
+    Array([0.5, 0.5, 0.5], dtype=float32)
+    """
     v = as_value(x, "full_like")
     filled = full(v.shape if shape is None else shape, fill_value, v.dtype if dtype is None else dtype)
     if dtype is None and v.type.weak:
@@ -87,14 +175,39 @@ def full_like(
 
 
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory to see."""
+    """Zeros: there is no uninitialized memory to see.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.empty((2,), jnp.int8)
+    Array([0, 0], dtype=int8)
+    """
     return full(shape, 0, dtype)
 
 
 def reshape(
     operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
 ) -> Array:
-    """The elements in row-major order, after a transposition by ``dimensions``, in another shape."""
+    """The elements in row-major order, after a transposition by ``dimensions``, in another shape.
+
+    One size may be -1: it is what the others leave.
+
+    Raises:
+        ShapeError: the number of elements changes.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
+    >>> lax.reshape(x, (3, -1))
+    Array([[1, 2],
+           [3, 4],
+           [5, 6]], dtype=int32)
+    >>> lax.reshape(x, (6,), (1, 0))
+    Array([1, 4, 2, 5, 3, 6], dtype=int32)
+    """
     x, sizes = as_value(operand, "reshape"), ints(new_sizes, "reshape")
     if dimensions is not None and tuple(dimensions) != tuple(range(x.ndim)):
         x = ops.transpose(x, permutation=ints(dimensions, "reshape"))
@@ -105,18 +218,53 @@ def reshape(
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
-    """Result dimension i is operand dimension ``permutation[i]``."""
+    """Result dimension i is operand dimension ``permutation[i]``.
+
+    Raises:
+        ParameterError: ``permutation`` is not one of all dimensions.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.transpose(jnp.array([[1, 2, 3], [4, 5, 6]]), (1, 0))
+    Array([[1, 4],
+           [2, 5],
+           [3, 6]], dtype=int32)
+    """
     return ops.transpose(as_value(operand, "transpose"), permutation=ints(permutation, "transpose"))
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
-    """The elements in reverse order along ``dimensions``."""
+    """The elements in reverse order along ``dimensions``.
+
+    Negative dimensions count from the last.
+
+    Raises:
+        AxisError: there is no such dimension, or one is named twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.rev(jnp.array([[1, 2], [3, 4]]), (-1,))
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     x = as_value(operand, "rev")
     return ops.rev(x, dimensions=axes_of(dimensions, x.ndim, "rev"))
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """The array without dimensions of size 1."""
+    """The array without dimensions of size 1.
+
+    Only the named dimensions go. Negative ones count from the last.
+
+    Raises:
+        ShapeError: a dimension has another size.
+        AxisError: there is no such dimension.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.squeeze(jnp.array([[[1], [2]]]), (-1,))
+    Array([[1, 2]], dtype=int32)
+    """
     x = as_value(array, "squeeze")
     dims = axes_of(dimensions, x.ndim, "squeeze")
     if any(x.shape[d] != 1 for d in dims):
@@ -125,7 +273,17 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """The array with new dimensions of size 1 at these places of the result."""
+    """The array with new dimensions of size 1 at these places of the result.
+
+    Raises:
+        AxisError: the result has no such dimension, or one is named twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.expand_dims(jnp.array([1, 2]), (0, -1))
+    Array([[[1],
+            [2]]], dtype=int32)
+    """
     x = as_value(array, "expand_dims")
     rank = x.ndim + len(ints(dimensions, "expand_dims"))
     dims = axes_of(dimensions, rank, "expand_dims")
@@ -137,7 +295,18 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """Dimensions ``start`` to ``stop`` (exclusive) as one."""
+    """Dimensions ``start`` to ``stop`` (exclusive) as one.
+
+    Without ``stop`` all from ``start`` on; an empty range gives a new dimension of size 1.
+
+    Raises:
+        ParameterError: ``stop`` is before ``start``.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.collapse(jnp.array([[[1, 2], [3, 4]]]), 1)
+    Array([[1, 2, 3, 4]], dtype=int32)
+    """
     x = as_value(operand, "collapse")
     start, stop, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
     if stop < start:
@@ -146,7 +315,20 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
-    """The operands one after the other along ``dimension``."""
+    """The operands one after the other along ``dimension``.
+
+    Operands have one dtype and agree in all other sizes; weak ones yield.
+
+    Raises:
+        ParameterError: there is no operand.
+        DtypeError: the dtypes differ.
+        ShapeError: the other sizes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.concatenate([jnp.array([1, 2]), jnp.zeros(0, int), jnp.array([3])], 0)
+    Array([1, 2, 3], dtype=int32)
+    """
     if not len(operands):
         raise ParameterError("concatenate: needs at least one operand", got="none")
     values = aligned_dtypes("concatenate", *operands)
@@ -154,7 +336,20 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """The operand with a value around and between its elements: (low, high, interior) per dimension."""
+    """The operand with a value around and between its elements: (low, high, interior) per dimension.
+
+    Negative ``low`` and ``high`` cut off. The value is a scalar of the operand's dtype.
+
+    Raises:
+        DtypeError: the value has another dtype.
+        ShapeError: it is no scalar.
+        ParameterError: there is not one triple per dimension.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.pad(jnp.array([1, 2, 3]), 0, [(1, -1, 1)])
+    Array([0, 1, 0, 2, 0], dtype=int32)
+    """
     x = as_value(operand, "pad")
     value = as_value(padding_value, "pad")
     if value.dtype != x.dtype and value.type.weak:
@@ -171,14 +366,34 @@ def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Pieces of these sizes along an axis."""
+    """Pieces of these sizes along an axis.
+
+    Raises:
+        ShapeError: the sizes do not add up to that of the axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.split(jnp.array([1, 2, 3]), (1, 0, 2))
+    [Array([1], dtype=int32), Array([], shape=(0,), dtype=int32), Array([2, 3], dtype=int32)]
+    """
     x, lengths = as_value(operand, "split"), ints(sizes, "split")
     axis = check_axis("split", axis, x.ndim)
     return list(slicing.split(x, sizes=lengths, axis=axis))
 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
-    """Operands of one shape along a new axis."""
+    """Operands of one shape along a new axis.
+
+    Raises:
+        DtypeError: the dtypes differ.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.stack([jnp.array([1, 2]), jnp.array([3, 4])], -1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     values = aligned_dtypes("stack", *operands)
     if not values:
         raise ParameterError("stack: needs at least one operand", got="none")
@@ -189,14 +404,33 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
-    """The elements along an axis, which they lack."""
+    """The elements along an axis, which they lack.
+
+    Raises:
+        AxisError: there is no such axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.unstack(jnp.array([[1, 2], [3, 4]]), 1)
+    (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
+    """
     v = as_value(x, "unstack")
     at = check_axis("unstack", axis, v.ndim)
     return tuple(squeeze(piece, (at,)) for piece in split(v, (1,) * v.shape[at], at))
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Array:
-    """The operand repeated ``reps[i]`` times along dimension i."""
+    """The operand repeated ``reps[i]`` times along dimension i.
+
+    Raises:
+        ParameterError: there is not one number per dimension.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.tile(jnp.array([[1, 2]]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     x, times = as_value(operand, "tile"), ints(reps, "tile")
     if len(times) != x.ndim:
         raise ParameterError("tile: one number per dimension", got=times, expected=x.type)
@@ -207,7 +441,19 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 
 
 def broadcast_like(arr: Any, like_arr: Any) -> Array:
-    """The array repeated into the shape of another, aligned at the last dimension."""
+    """The array repeated into the shape of another, aligned at the last dimension.
+
+    The result has the dtype of ``arr``.
+
+    Raises:
+        ShapeError: ``arr`` has more dimensions, or its sizes do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.broadcast_like(jnp.array([1, 2]), jnp.zeros((2, 2)))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x, shape = as_value(arr, "broadcast_like"), as_value(like_arr, "broadcast_like").shape
     if len(shape) < x.ndim:
         raise ShapeError("broadcast_like: the other array has fewer dimensions", got=x.type, expected=shape)
@@ -215,5 +461,10 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
 
 def shape_as_value(shape: Sequence[int]) -> Array:
-    """A shape as a row of int32."""
+    """A shape as a row of int32.
+
+    >>> from nxjax import lax
+    >>> lax.shape_as_value((2, 0))
+    Array([2, 0], dtype=int32)
+    """
     return as_value(np.asarray(ints(shape, "shape_as_value"), np.int32), "shape_as_value")
