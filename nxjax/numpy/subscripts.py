@@ -428,7 +428,7 @@ def _fill(x: Array, mode: Any, fill_value: Any) -> Any:
 
 def refuse_absent(shape: Shape, entries: Sequence[Any]) -> None:
     """An error where single elements of an axis without elements are meant; arrays of indices may be empty, too."""
-    if 0 not in shape or any(isinstance(e, _Mask) or (isinstance(e, Array) and e.shape) for e in entries):
+    if 0 not in shape or any(isinstance(e, (_Mask, _Truth)) or (isinstance(e, Array) and e.shape) for e in entries):
         return
     axis = 0
     for e in entries:
