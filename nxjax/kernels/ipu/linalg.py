@@ -36,7 +36,8 @@ _CHOLESKY: Final = """
         for (unsigned j = i + 1; j < n; ++j) l[i * n + j] = 0;
       }
       if (!definite)
-        for (unsigned i = 0; i < size; ++i) l[i] = __builtin_nanf("");
+        for (unsigned i = 0; i < n; ++i)
+          for (unsigned j = 0; j <= i; ++j) l[i * n + j] = __builtin_nanf("");
     }
     return true;
   }
@@ -131,7 +132,7 @@ class _Factorization(Written):
 
 @final
 class Cholesky(_Factorization):
-    """The lower triangular factor of ``x`` [count, n, n] in ``y``; NaN all over where it is not positive definite."""
+    """The lower triangular factor of ``x`` [count, n, n] in ``y``; NaN where it is not positive definite."""
 
     @property
     def label(self) -> str:
@@ -160,7 +161,7 @@ class Cholesky(_Factorization):
             y[:, j, j] = np.sqrt(pivot)
             y[:, j + 1 :, j] = a[:, j + 1 :, j] - (y[:, j + 1 :, :j] * y[:, j, None, :j]).sum(2)
             y[:, j + 1 :, j] /= y[:, j, j, None]
-        y[~definite] = np.nan
+        y[~definite] = np.tril(np.full((n, n), np.nan, y.dtype))
         return {"y": y.reshape(arrays["y"].shape)}
 
     def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:

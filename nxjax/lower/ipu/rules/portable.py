@@ -140,7 +140,7 @@ def cholesky(b: Builder, e: Equation, x: View) -> View:
         d = diagonal(l)
         total = reduce.reduce_sum(d, axes=(d.ndim - 1,))
         bad = broadcast_in_dim(compare.ne(total, total), shape=l.shape, broadcast_dimensions=tuple(range(l.ndim - 2)))
-        return where(bad, constant(np.nan, l.dtype, l.shape), tril(l))
+        return tril(where(bad, constant(np.nan, l.dtype, l.shape), l))
 
     return b.inline(finish, [l.view])
 
