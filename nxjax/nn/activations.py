@@ -24,7 +24,14 @@ def _is_number(x: Any) -> bool:
 
 
 def identity(x: Any) -> Array:
-    """``x`` as an array."""
+    """``x`` as an array.
+
+    Args:
+        x: array or number of any dtype, which stays.
+
+    >>> identity(jnp.array([1, 2]))
+    Array([1, 2], dtype=int32)
+    """
     return value(x, "identity")
 
 
@@ -40,18 +47,36 @@ def relu(x: Any) -> Array:
 
 
 def relu6(x: Any) -> Array:
-    """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float."""
+    """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float.
+
+    >>> relu6(jnp.array([-1.0, 3.0, 8.0]))
+    Array([0., 3., 6.], dtype=float32)
+    """
     v = value(x, "relu6")
     return ops.relu6(v) if v.dtype in dtypes.FLOAT else jnp.minimum(jnp.maximum(v, 0), 6.0)
 
 
 def sigmoid(x: Any) -> Array:
-    """1 / (1 + exp(-x))"""
+    """1 / (1 + exp(-x))
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> sigmoid(jnp.array([-jnp.inf, 0.0, jnp.inf]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     return logistic(_inexact("sigmoid", x))
 
 
 def silu(x: Any) -> Array:
-    """x * sigmoid(x), also called swish (Ramachandran et al., 2017)."""
+    """x * sigmoid(x), also called swish (Ramachandran et al., 2017).
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> print(silu(jnp.array([-1.0, 0.0, 1.0])).round(4))
+    [-0.2689  0.      0.7311]
+    """
     v = _inexact("silu", x)
     return ops.silu(v) if v.dtype in dtypes.FLOAT else v * logistic(v)
 
@@ -65,57 +90,127 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     Args:
         x: array.
         approximate: by a hyperbolic tangent; else with the error function.
+
+    >>> print(gelu(jnp.array([-1.0, 0.0, 1.0])).round(4))
+    [-0.1588  0.      0.8412]
+    >>> print(gelu(jnp.array([-1.0, 0.0, 1.0]), approximate=False).round(4))
+    [-0.1587  0.      0.8413]
     """
     v = _inexact("gelu", x)
     return ops.gelu(convert(v, v.dtype), approximate=bool(approximate))
 
 
 def tanh(x: Any, /) -> Array:
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> tanh(jnp.array([-jnp.inf, 0.0, jnp.inf]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     return jnp.tanh(x)
 
 
 def softplus(x: Any) -> Array:
-    """log(1 + exp(x)), without overflow."""
+    """log(1 + exp(x)), without overflow.
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> print(softplus(jnp.array([-1.0, 0.0, 1000.0])).round(4))
+    [3.133e-01 6.931e-01 1.000e+03]
+    """
     return jnp.logaddexp(x, 0)
 
 
 def log_sigmoid(x: Any) -> Array:
-    """log(sigmoid(x)), without underflow."""
+    """log(sigmoid(x)), without underflow.
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> print(log_sigmoid(jnp.array([-1000.0, 0.0])).round(4))
+    [-1.000e+03 -6.931e-01]
+    """
     return -softplus(-value(x, "log_sigmoid"))
 
 
 def soft_sign(x: Any) -> Array:
-    """x / (|x| + 1)"""
+    """x / (|x| + 1)
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> soft_sign(jnp.array([-1.0, 0.0, 3.0]))
+    Array([-0.5 ,  0.  ,  0.75], dtype=float32)
+    """
     v = value(x, "soft_sign")
     return v / (jnp.abs(v) + 1)
 
 
 def squareplus(x: Any, b: Any = 4) -> Array:
-    """(x + sqrt(x^2 + b)) / 2 (Barron, 2021)."""
+    """(x + sqrt(x^2 + b)) / 2 (Barron, 2021).
+
+    Args:
+        x: array of any shape; integers become float.
+        b: number or array; 0 gives `relu`.
+
+    >>> squareplus(jnp.array([-1.5, 0.0, 1.5]))
+    Array([0.5, 1. , 2. ], dtype=float32)
+    """
     v = value(x, "squareplus")
     return (v + jnp.sqrt(jnp.square(v) + b)) / 2
 
 
 def sparse_plus(x: Any) -> Array:
-    """0 below -1, x above 1, (x + 1)^2 / 4 between."""
+    """0 below -1, x above 1, (x + 1)^2 / 4 between.
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> sparse_plus(jnp.array([-2.0, 0.0, 2.0]))
+    Array([0.  , 0.25, 2.  ], dtype=float32)
+    """
     v = value(x, "sparse_plus")
     return jnp.where(v <= -1.0, 0.0, jnp.where(v >= 1.0, v, (v + 1.0) ** 2 / 4))
 
 
 def sparse_sigmoid(x: Any) -> Array:
-    """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
+    """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`.
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> sparse_sigmoid(jnp.array([-2.0, 0.0, 2.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     return 0.5 * jnp.clip(value(x, "sparse_sigmoid") + 1.0, 0.0, 2.0)
 
 
 def mish(x: Any) -> Array:
-    """x * tanh(softplus(x)) (Misra, 2019)."""
+    """x * tanh(softplus(x)) (Misra, 2019).
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> print(mish(jnp.array([-1.0, 0.0, 1.0])).round(4))
+    [-0.3034  0.      0.8651]
+    """
     v = value(x, "mish")
     return v * jnp.tanh(softplus(v))
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Array:
-    """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015)."""
+    """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015).
+
+    Args:
+        x: array of any shape; integers become float.
+        alpha: number or array.
+
+    >>> print(elu(jnp.array([-1.0, 0.0, 2.0])).round(4))
+    [-0.6321  0.      2.    ]
+    """
     v = value(x, "elu")
     if _is_number(alpha) and alpha == 1 and v.dtype in dtypes.FLOAT:
         return ops.elu(v)
@@ -124,18 +219,41 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 def selu(x: Any) -> Array:
-    """Self-normalizing `elu` (Klambauer et al., 2017)."""
+    """Self-normalizing `elu` (Klambauer et al., 2017).
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> print(selu(jnp.array([-1.0, 0.0, 2.0])).round(4))
+    [-1.1113  0.      2.1014]
+    """
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
 def celu(x: Any, alpha: Any = 1.0) -> Array:
-    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1) (Barron, 2017)."""
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1) (Barron, 2017).
+
+    Args:
+        x: array of any shape; integers become float.
+        alpha: number or array, not 0.
+
+    >>> print(celu(jnp.array([-1.0, 0.0, 2.0]), alpha=2.0).round(4))
+    [-0.7869  0.      2.    ]
+    """
     v = value(x, "celu")
     return jnp.maximum(v, 0.0) + alpha * jnp.expm1(jnp.minimum(v, 0.0) / alpha)
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
-    """x for x >= 0, else negative_slope * x."""
+    """x for x >= 0, else negative_slope * x.
+
+    Args:
+        x: array of any shape; integers become float.
+        negative_slope: number or array.
+
+    >>> leaky_relu(jnp.array([-2.0, 0.0, 2.0]), 0.5)
+    Array([-1.,  0.,  2.], dtype=float32)
+    """
     v = value(x, "leaky_relu")
     if _is_number(negative_slope) and v.dtype in dtypes.FLOAT:
         return ops.leaky_relu(v, alpha=float(negative_slope))
@@ -143,18 +261,39 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
 
 
 def hard_tanh(x: Any) -> Array:
-    """x, at least -1 and at most 1."""
+    """x, at least -1 and at most 1.
+
+    Args:
+        x: array of any shape; integers stay integers.
+
+    >>> hard_tanh(jnp.array([-2.0, 0.5, 2.0]))
+    Array([-1. ,  0.5,  1. ], dtype=float32)
+    """
     v = value(x, "hard_tanh")
     return jnp.where(v > 1, 1, jnp.where(v < -1, -1, v))
 
 
 def hard_sigmoid(x: Any) -> Array:
-    """relu6(x + 3) / 6"""
+    """relu6(x + 3) / 6
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> hard_sigmoid(jnp.array([-4.0, 0.0, 4.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     return relu6(value(x, "hard_sigmoid") + 3.0) / 6.0
 
 
 def hard_silu(x: Any) -> Array:
-    """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
+    """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019).
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> hard_silu(jnp.array([-4.0, 0.0, 3.0]))
+    Array([-0.,  0.,  3.], dtype=float32)
+    """
     v = value(x, "hard_silu")
     return ops.hard_swish(v) if v.dtype in dtypes.FLOAT else v * hard_sigmoid(v)
 
@@ -167,6 +306,9 @@ def glu(x: Any, axis: int = -1) -> Array:
 
     Raises:
         ShapeError: the axis has odd size.
+
+    >>> glu(jnp.array([2.0, 4.0, 0.0, jnp.inf]))
+    Array([1., 4.], dtype=float32)
     """
     v = value(x, "glu")
     size = v.shape[as_axis("glu", axis, v.ndim)]
@@ -177,7 +319,14 @@ def glu(x: Any, axis: int = -1) -> Array:
 
 
 def log1mexp(x: Any) -> Array:
-    """log(1 - exp(-x)) for x > 0, accurate at both ends (Maechler, "Accurately computing log(1 - exp(-|a|))", 2012)."""
+    """log(1 - exp(-x)) for x > 0, accurate at both ends (Maechler, "Accurately computing log(1 - exp(-|a|))", 2012).
+
+    Args:
+        x: array of any shape; integers become float.
+
+    >>> [f"{y:.4g}" for y in log1mexp(jnp.array([1e-20, 50.0])).tolist()]
+    ['-46.05', '-1.929e-22']
+    """
     v = _inexact("log1mexp", x)
     small = v < 0.6931471805599453
     near = jnp.where(small, v, 1.0)

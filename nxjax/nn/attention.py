@@ -45,6 +45,19 @@ def dot_product_attention(
 
     Returns:
         An array of the shape and dtype of ``query``; with ``return_residual`` also [B, T, N].
+
+    Raises:
+        ParameterError: another implementation, or a mask that is not boolean.
+        ShapeError: shapes that do not fit.
+
+    Vaswani et al., "Attention is all you need" (2017).
+
+    >>> query, key = jnp.ones((1, 2, 1, 4)), jnp.ones((1, 3, 1, 4))
+    >>> value = jnp.arange(3.0).reshape(1, 3, 1, 1) * jnp.ones(4)
+    >>> dot_product_attention(query, key, value)[0, :, 0, 0].tolist()
+    [1.0, 1.0]
+    >>> dot_product_attention(query, key, value, is_causal=True)[0, :, 0, 0].tolist()
+    [0.0, 0.5]
     """
     if implementation not in (None, "xla"):
         raise ParameterError(

@@ -33,6 +33,12 @@ def standardize(
         epsilon: added to the variance.
         where: boolean mask of the elements that take part in the statistics.
         algorithm: ``"fast"`` takes the variance as mean(x^2) - mean(x)^2, ``"stable"`` as mean((x - mean)^2).
+
+    Raises:
+        ParameterError: another algorithm.
+
+    >>> print(standardize(jnp.array([1.0, 2.0, 3.0])).round(3))
+    [-1.225  0.     1.225]
     """
     if algorithm not in ("fast", "stable"):
         raise ParameterError("standardize: algorithm", got=repr(algorithm), expected="'fast' or 'stable'")
@@ -67,6 +73,14 @@ def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Any = -1, epsi
         scale, bias: of the shape of the normalized axes, or None for 1 and 0.
         axis: an axis or a tuple of them.
         epsilon: added to the variance.
+
+    Raises:
+        ShapeError: ``scale`` or ``bias`` does not broadcast to the normalized axes.
+
+    >>> x = jnp.array([[1.0, 3.0], [10.0, 30.0]])
+    >>> print(layer_norm(x, bias=jnp.array([0.0, 5.0])).round(3))
+    [[-1.  6.]
+     [-1.  6.]]
     """
     (v,) = promote_inexact("layer_norm", x)
     axes = as_axes("layer_norm", axis, v.ndim)
@@ -75,7 +89,11 @@ def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Any = -1, epsi
 
 
 def rms_norm(x: Any, scale: Any = None, axis: Any = -1, epsilon: float = 1e-6) -> Array:
-    """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`."""
+    """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`.
+
+    >>> print(rms_norm(jnp.array([3.0, 4.0, 0.0, 0.0])).round(3))
+    [1.2 1.6 0.  0. ]
+    """
     (v,) = promote_inexact("rms_norm", x)
     axes = as_axes("rms_norm", axis, v.ndim)
     return ops.rms_norm(v, *_parameters("rms_norm", v, axes, [(scale, 1)]), axis=axes, epsilon=float(epsilon))
@@ -92,6 +110,15 @@ def batch_norm_inference(
         mean, variance: vectors of statistics collected in training.
         axis: the feature axis.
         epsilon: added to the variance.
+
+    Raises:
+        ShapeError: a vector has not the size of the feature axis.
+
+    >>> x = jnp.array([[1.0, 10.0], [3.0, 30.0]])
+    >>> y = batch_norm_inference(x, None, None, jnp.array([2.0, 20.0]), jnp.array([1.0, 100.0]))
+    >>> print(y.round(3))
+    [[-1. -1.]
+     [ 1.  1.]]
     """
     (v,) = promote_inexact("batch_norm_inference", x)
     a = as_axis("batch_norm_inference", axis, v.ndim)

@@ -31,7 +31,11 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 
 
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements give -inf."""
+    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements give -inf.
+
+    >>> log_softmax(jnp.array([0.0, 1000.0]))
+    Array([-1000.,     0.], dtype=float32)
+    """
     return _normalized("log_softmax", ops.log_softmax, x, axis, where, -np.inf)
 
 
@@ -58,7 +62,17 @@ def _on_axes(name: str, op: Op, v: Array, axis: Any) -> Array:
 
 
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
-    """log(mean(exp(x))) over ``axis``; ``where`` masks elements out of sum and count."""
+    """log(mean(exp(x))) over ``axis``; ``where`` masks elements out of sum and count.
+
+    Args:
+        x: array; integers become float.
+        axis: an axis, a tuple of axes, or None for all.
+        where: boolean mask that broadcasts to ``x``.
+        keepdims: keep the axes, of size 1.
+
+    >>> logmeanexp(jnp.array([1000.0, 1000.0]))
+    Array(1000., dtype=float32)
+    """
     total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
     (v,) = promote_inexact("logmeanexp", x)
     if where is None:

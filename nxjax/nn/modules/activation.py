@@ -24,7 +24,12 @@ class ReLU(Module):
 
 @final
 class ReLU6(Module):
-    """min(max(x, 0), 6)"""
+    """min(max(x, 0), 6)
+
+    >>> import nxjax as nx
+    >>> ReLU6()(nx.array([-1.0, 8.0])).tolist()
+    [0.0, 6.0]
+    """
 
     def __call__(self, x: Any) -> Array:
         return activations.relu6(x)
@@ -32,7 +37,14 @@ class ReLU6(Module):
 
 @final
 class GELU(Module):
-    """x times the normal distribution function of x; ``approximate`` by a hyperbolic tangent."""
+    """x times the normal distribution function of x; ``approximate`` by a hyperbolic tangent.
+
+    >>> import nxjax as nx
+    >>> GELU(approximate=True)
+    GELU(approximate=True)
+    >>> print(GELU()(nx.array([-1.0, 0.0, 1.0])).round(4))
+    [-0.1587  0.      0.8413]
+    """
 
     def __init__(self, approximate: bool = False) -> None:
         self.approximate = bool(approximate)
@@ -46,7 +58,12 @@ class GELU(Module):
 
 @final
 class SiLU(Module):
-    """x * sigmoid(x)"""
+    """x * sigmoid(x)
+
+    >>> import nxjax as nx
+    >>> print(SiLU()(nx.array([-1.0, 0.0, 1.0])).round(4))
+    [-0.2689  0.      0.7311]
+    """
 
     def __call__(self, x: Any) -> Array:
         return activations.silu(x)
@@ -54,7 +71,12 @@ class SiLU(Module):
 
 @final
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))"""
+    """1 / (1 + exp(-x))
+
+    >>> import nxjax as nx
+    >>> Sigmoid()(nx.zeros(2)).tolist()
+    [0.5, 0.5]
+    """
 
     def __call__(self, x: Any) -> Array:
         return activations.sigmoid(x)
@@ -62,7 +84,12 @@ class Sigmoid(Module):
 
 @final
 class Tanh(Module):
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    >>> import nxjax as nx
+    >>> print(Tanh()(nx.array([-1.0, 0.0])).round(4))
+    [-0.7616  0.    ]
+    """
 
     def __call__(self, x: Any) -> Array:
         return activations.tanh(x)
@@ -70,7 +97,12 @@ class Tanh(Module):
 
 @final
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along ``axis``."""
+    """exp(x) / sum(exp(x)) along ``axis``.
+
+    >>> import nxjax as nx
+    >>> Softmax(axis=0)(nx.zeros((2, 1))).tolist()
+    [[0.5], [0.5]]
+    """
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = int(axis)

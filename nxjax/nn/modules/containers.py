@@ -91,6 +91,10 @@ class Residual(Module):
 
     Raises:
         ShapeError: the two sides differ in shape.
+
+    >>> import nxjax as nx
+    >>> Residual(nx.nn.relu)(nx.array([-1.0, 2.0])).tolist()
+    [-1.0, 4.0]
     """
 
     keyed = True
@@ -120,7 +124,14 @@ class Residual(Module):
 
 @final
 class Lambda(Module):
-    """A function of one array as a layer; the function is part of the structure."""
+    """A function of one array as a layer; the function is part of the structure.
+
+    >>> import nxjax as nx
+    >>> Lambda(nx.nn.relu)
+    Lambda(relu)
+    >>> Lambda(lambda x: 2 * x)(nx.array([1.0, 2.0])).tolist()
+    [2.0, 4.0]
+    """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
@@ -134,7 +145,12 @@ class Lambda(Module):
 
 @final
 class Identity(Module):
-    """The input as it is."""
+    """The input as it is.
+
+    >>> import nxjax as nx
+    >>> Identity()(nx.array([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
 
     def __call__(self, x: Any) -> Array:
         return as_value(x, "Identity")
