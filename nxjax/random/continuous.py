@@ -25,11 +25,28 @@ from nxjax.trace.types import Shape
 
 _SHAPED = """
 
-    Args:
-        key: a single key.
-        shape: of the result.
-        dtype: a float dtype; float32 by default.
-    """
+Args:
+    key: a single key.
+    shape: of the result.
+    dtype: a float dtype; float32 by default.
+
+Raises:
+    KeyTypeError: ``key`` is not a single key.
+    DtypeError: ``dtype`` is not a float dtype.
+
+>>> import nxjax as nx
+>>> x = nx.random.{name}(nx.random.key(0), (10000,))
+>>> x.dtype.name, {shown}
+('float32', {result})
+"""
+# A statistic of ten thousand numbers, and what it is.
+_EXAMPLES = {
+    "exponential": ("bool((x >= 0).all()), round(float(x.mean()), 1)", "True, 1.0"),
+    "cauchy": ("round(float((abs(x) < 1).mean()), 1)", "0.5"),
+    "laplace": ("round(float(abs(x).mean()), 1)", "1.0"),
+    "logistic": ("round(float(x.std()), 1), round(np.pi / 3**0.5, 1)", "1.8, 1.8"),
+    "maxwell": ("round(float(x.mean()), 1), round(2 * (2 / np.pi) ** 0.5, 1)", "1.6, 1.6"),
+}
 
 
 def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array]) -> Callable[..., Array]:
@@ -44,7 +61,8 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array])
         return drawn(typed, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
 
     sampler.__name__ = sampler.__qualname__ = name
-    sampler.__doc__ = doc + _SHAPED
+    shown, result = _EXAMPLES[name]
+    sampler.__doc__ = doc + _SHAPED.format(name=name, shown=shown, result=result)
     return placed(sampler)
 
 
@@ -131,25 +149,68 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
         b: exponent, a number or an array.
         shape: of the result; that of ``b`` by default.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.pareto(nx.random.key(0), 3.0, (10000,))
+    >>> x.dtype.name, bool(x.min() >= 1), round(float(x.mean()), 1)
+    ('float32', True, 1.5)
     """
     return _drawn("pareto", _pareto, key, (b,), shape, dtype)
 
 
 @placed
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Rayleigh: ``scale`` times the length of a vector of two normal numbers; other arguments as `pareto`."""
+    """Rayleigh: ``scale`` times the length of a vector of two normal numbers; other arguments as `pareto`.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.rayleigh(nx.random.key(0), 2.0, (10000,))
+    >>> x.dtype.name, round(float(x.mean()), 1), round(2 * (np.pi / 2) ** 0.5, 1)
+    ('float32', 2.5, 2.5)
+    """
     return _drawn("rayleigh", _rayleigh, key, (scale,), shape, dtype)
 
 
 @placed
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Triangular between ``left`` and ``right`` with the top at ``mode``; other arguments as `pareto`."""
+    """Triangular between ``left`` and ``right`` with the top at ``mode``; other arguments as `pareto`.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.triangular(nx.random.key(0), 0.0, 1.0, 2.0, (10000,))
+    >>> x.dtype.name, bool((x >= 0).all() and (x <= 2).all()), round(float(x.mean()), 1)
+    ('float32', True, 1.0)
+    """
     return _drawn("triangular", _triangular, key, (left, mode, right), shape, dtype)
 
 
 @placed
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1; other arguments as `pareto`."""
+    """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1; other arguments as `pareto`.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.wald(nx.random.key(0), 2.0, (10000,))
+    >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()), 1)
+    ('float32', True, 2.0)
+    """
     return _drawn("wald", _wald, key, (mean,), shape, dtype)
 
 
@@ -162,6 +223,16 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
         shape: of the result.
         dtype: a float dtype; float32 by default.
         mode: ``"low"`` (the default) draws one uniform number, ``"high"`` two, which reach further into the tail.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ParameterError: another mode.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.gumbel(nx.random.key(0), (10000,))
+    >>> x.dtype.name, round(float(x.mean()), 1), round(np.euler_gamma, 1)
+    ('float32', 0.6, 0.6)
     """
     one_of("gumbel", "mode", mode, (None, "low", "high"))
     typed, _ = as_key("gumbel", key)
@@ -192,6 +263,16 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype
         scale, concentration: numbers or arrays that broadcast with ``shape``.
         shape: of the uniform numbers drawn.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.weibull_min(nx.random.key(0), 2.0, 1.0, (10000,))
+    >>> x.dtype.name, bool((x >= 0).all()), round(float(x.mean()), 1)
+    ('float32', True, 2.0)
     """
     typed, _ = as_key("weibull_min", key)
     found = float_dtype("weibull_min", dtype)
@@ -213,6 +294,15 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
         loc, scale: numbers or arrays.
         shape: prefix of the result's shape, before that of the parameters; if empty, theirs twice, as in JAX.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.double_sided_maxwell(nx.random.key(0), 1.0, 2.0, (10000,))
+    >>> x.dtype.name, x.shape, round(float(abs(x - 1).mean()), 1), round(4 * (2 / np.pi) ** 0.5, 1)
+    ('float32', (10000,), 3.2, 3.2)
     """
     from nxjax.random.uniforms import rademacher
 

@@ -91,6 +91,16 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
         p: float or array of probabilities.
         shape: of the result; that of ``p`` by default.
         dtype: an integer dtype; int32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not an integer dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.geometric(nx.random.key(0), 0.5, (10000,))
+    >>> x.dtype.name, int(x.min()), round(float(x.mean()), 1)
+    ('int32', 1, 2.0)
     """
     typed, _ = as_key("geometric", key)
     (chance,) = promote_inexact("random.geometric", p)
@@ -116,6 +126,16 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
         lam: number or array.
         shape: of the result; that of ``lam`` by default.
         dtype: an integer dtype; int32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not an integer dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.poisson(nx.random.key(0), 3.0, (2000,))
+    >>> x.dtype.name, int(x.min()), round(float(x.mean()), 1)
+    ('int32', 0, 3.0)
     """
     typed, _ = as_key("poisson", key)
     found = int_dtype("poisson", dtype)
@@ -197,6 +217,16 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
         n, p: numbers or arrays.
         shape: of the result; that of the parameters by default.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.binomial(nx.random.key(0), 10, 0.3, (2000,))
+    >>> x.dtype.name, bool((x <= 10).all()), round(float(x.mean()), 1)
+    ('float32', True, 3.0)
     """
     typed, _ = as_key("binomial", key)
     found = float_dtype("binomial", dtype)
@@ -314,6 +344,16 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         shape: of the result; that of ``p`` by default.
         dtype: a float dtype; float32 by default.
         unroll: steps of the scan over outcomes to write out.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.multinomial(nx.random.key(0), 100, jnp.array([0.2, 0.3, 0.5]))
+    >>> x.shape, x.dtype.name, float(x.sum())
+    ((3,), 'float32', 100.0)
     """
     from nxjax.random.keys import split
 

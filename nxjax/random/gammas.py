@@ -146,6 +146,16 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
         dtype: a float dtype; float32 by default.
 
     Samples are differentiable in ``a``. Very small ``a`` underflow; see `loggamma`.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.gamma(nx.random.key(0), 3.0, (2000,))
+    >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()), 1)
+    ('float32', True, 3.0)
     """
     typed, _ = as_key("gamma", key)
     found = float_dtype("gamma", dtype)
@@ -154,7 +164,26 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 @placed
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The logarithm of `gamma`, accurate for small ``a``."""
+    """The logarithm of `gamma`, accurate for small ``a``.
+
+    Args:
+        key: a single key.
+        a: positive number or array.
+        shape: of the result; that of ``a`` by default.
+        dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> key = nx.random.key(0)
+    >>> float(nx.random.gamma(key, 1e-4, (100,)).min())
+    0.0
+    >>> bool(nx.random.loggamma(key, 1e-4, (100,)).min() > -jnp.inf)
+    True
+    """
     typed, _ = as_key("loggamma", key)
     found = float_dtype("loggamma", dtype)
     full = checked_shape("loggamma", shape, a)
@@ -170,6 +199,16 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
         a, b: positive numbers or arrays.
         shape: of the result; that of the parameters by default.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.beta(nx.random.key(0), 2.0, 3.0, (2000,))
+    >>> x.dtype.name, bool((x >= 0).all() and (x <= 1).all()), round(float(x.mean()), 1)
+    ('float32', True, 0.4)
     """
     typed, _ = as_key("beta", key)
     found = float_dtype("beta", dtype)
@@ -195,6 +234,16 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
         alpha: positive, [..., n].
         shape: of the result without its last axis; that of ``alpha`` by default.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: ``alpha`` is a number, or does not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.dirichlet(nx.random.key(0), jnp.array([1.0, 2.0, 3.0]), (500,))
+    >>> x.shape, bool(jnp.allclose(x.sum(-1), 1))
+    ((500, 3), True)
     """
     typed, _ = as_key("dirichlet", key)
     found = float_dtype("dirichlet", dtype)
@@ -218,7 +267,18 @@ def _chi2(key: Array, df: Array, shape: Shape) -> Array:
 
 @placed
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Chi-square with ``df`` degrees of freedom; arguments as `gamma`."""
+    """Chi-square with ``df`` degrees of freedom; arguments as `gamma`.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.chisquare(nx.random.key(0), 3.0, (2000,))
+    >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()))
+    ('float32', True, 3)
+    """
     typed, _ = as_key("chisquare", key)
     value = as_dtype_value("chisquare", df, float_dtype("chisquare", dtype))
     return _chisquare(typed, value, shape=checked_shape("chisquare", shape, df))
@@ -231,7 +291,24 @@ def _chisquare(key: Array, df: Array, *, shape: Shape) -> Array:
 
 @placed
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom."""
+    """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom.
+
+    Args:
+        key: a single key.
+        dfnum, dfden: positive numbers or arrays.
+        shape: of the result; that of the parameters by default.
+        dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.f(nx.random.key(0), 4.0, 40.0, (2000,))
+    >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()))
+    ('float32', True, 1)
+    """
     typed, _ = as_key("f", key)
     values = [as_dtype_value("f", v, float_dtype("f", dtype)) for v in (dfnum, dfden)]
     return _f(typed, *values, shape=checked_shape("f", shape, dfnum, dfden))
@@ -245,7 +322,18 @@ def _f(key: Array, dfnum: Array, dfden: Array, *, shape: Shape) -> Array:
 
 @placed
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Student's t with ``df`` degrees of freedom; arguments as `gamma`."""
+    """Student's t with ``df`` degrees of freedom; arguments as `gamma`.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.t(nx.random.key(0), 10.0, (2000,))
+    >>> x.dtype.name, round(float(x.std()), 1), round((10 / 8) ** 0.5, 1)
+    ('float32', 1.1, 1.1)
+    """
     typed, _ = as_key("t", key)
     value = as_dtype_value("t", df, float_dtype("t", dtype))
     return _t(typed, value, shape=checked_shape("t", shape, df))
@@ -267,6 +355,15 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> 
         p: positive number.
         shape: of the result.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.generalized_normal(nx.random.key(0), 2.0, (2000,))
+    >>> x.dtype.name, round(float(x.std()), 1), round(0.5**0.5, 1)
+    ('float32', 0.7, 0.7)
     """
     typed, _ = as_key("generalized_normal", key)
     found = float_dtype("generalized_normal", dtype)
@@ -285,6 +382,22 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d).
 
     Barthe, Guedon, Mendelson and Naor, "A probabilistic approach to the geometry of the l_p^n-ball" (2005).
+
+    Args:
+        key: a single key.
+        d: number of dimensions.
+        p: of the norm, positive.
+        shape: of the result without its last axis.
+        dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.ball(nx.random.key(0), 3, shape=(500,))
+    >>> x.shape, bool(((x * x).sum(-1) <= 1).all())
+    ((500, 3), True)
     """
     from nxjax.numpy.promotion import static_int
 

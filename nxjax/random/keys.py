@@ -109,7 +109,14 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """A raw key, ``u32[2]``, from an integer seed. New programs use `key`."""
+    """A raw key, ``u32[2]``, from an integer seed. New programs use `key`.
+
+    Raises:
+        KeyTypeError: the seed is not an integer scalar.
+
+    >>> PRNGKey(42)
+    Array([ 0, 42], dtype=uint32)
+    """
     _check_impl("PRNGKey", impl)
     return ops.random_unwrap(_seeded("PRNGKey", seed))
 
@@ -140,7 +147,20 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key from ``key`` and an integer scalar, such as the number of a step."""
+    """A new key from ``key`` and an integer scalar, such as the number of a step.
+
+    Args:
+        key: a single key.
+        data: an integer, or an integer array without dimensions; used as 32 bits.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key, or ``data`` not an integer scalar.
+
+    >>> import nxjax as nx
+    >>> key = nx.random.key(0)
+    >>> nx.random.key_data(nx.random.fold_in(key, 7)).tolist()
+    [2716826189, 292468403]
+    """
     typed, raw = as_key("fold_in", key)
     if isinstance(data, (bool, int)):
         number = constant(np.uint32(int(data) & 0xFFFFFFFF), dtypes.uint32)
@@ -163,25 +183,62 @@ def fold_in(key: Any, data: Any) -> Array:
 
 
 def clone(key: Any) -> Array:
-    """The same key, to be used a second time on purpose."""
+    """The same key, to be used a second time on purpose.
+
+    Args:
+        key: a key or an array of keys, typed or raw.
+
+    >>> import nxjax as nx
+    >>> key = nx.random.key(0)
+    >>> bool(nx.random.bits(key) == nx.random.bits(nx.random.clone(key)))
+    True
+    """
     typed, raw = as_key("clone", key, batched=True)
     return _given_back(ops.random_clone(typed), raw)
 
 
 def key_data(keys: Any) -> Array:
-    """The words of keys: ``u32[..., 2]``."""
+    """The words of keys: ``u32[..., 2]``.
+
+    Raises:
+        KeyTypeError: not keys.
+
+    >>> import nxjax as nx
+    >>> nx.random.key_data(nx.random.key(42))
+    Array([ 0, 42], dtype=uint32)
+    """
     typed, _ = as_key("key_data", keys, batched=True)
     return ops.random_unwrap(typed)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Keys from their words, the inverse of `key_data`."""
+    """Keys from their words, the inverse of `key_data`.
+
+    Args:
+        key_bits_array: ``u32[..., 2]``.
+        impl, dtype: the generator, which has to be ``"threefry2x32"``.
+
+    Raises:
+        ParameterError: another generator.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> nx.random.wrap_key_data(jnp.array([0, 42], jnp.uint32)) == nx.random.key(42)
+    Array(True, dtype=bool)
+    """
     _check_impl("wrap_key_data", impl, dtype)
     return ops.random_wrap(as_value(key_bits_array, "random.wrap_key_data"))
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the keys' generator: always ``"threefry2x32"``."""
+    """The name of the keys' generator: always ``"threefry2x32"``.
+
+    Raises:
+        KeyTypeError: not keys.
+
+    >>> import nxjax as nx
+    >>> key_impl(nx.random.key(0))
+    'threefry2x32'
+    """
     as_key("key_impl", keys, batched=True)
     return IMPL
 

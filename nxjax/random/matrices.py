@@ -27,6 +27,19 @@ def multivariate_normal(
         shape: of the result without its last axis; that of the parameters by default.
         dtype: a float dtype; that of the parameters by default.
         method: how the root of ``cov`` is found: ``"cholesky"``, ``"svd"`` or ``"eigh"``.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: ``mean`` and ``cov`` do not fit each other, or not ``shape``.
+        ParameterError: another method.
+
+    >>> import nxjax as nx
+    >>> cov = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> x = nx.random.multivariate_normal(nx.random.key(0), jnp.zeros(2), cov, (10000,))
+    >>> print(jnp.cov(x.T).round())
+    [[2. 1.]
+     [1. 2.]]
     """
     one_of("multivariate_normal", "method", method, ("cholesky", "svd", "eigh"))
     typed, _ = as_key("multivariate_normal", key)
@@ -67,6 +80,15 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
         shape: how many matrices.
         dtype: float or complex; float32 by default.
         m: columns; ``n`` by default. The shorter side is orthonormal.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        ShapeError: a negative size.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.orthogonal(nx.random.key(0), 3)
+    >>> x.shape, bool(jnp.allclose(x @ x.T, jnp.eye(3), atol=1e-5))
+    ((3, 3), True)
     """
     typed, _ = as_key("orthogonal", key)
     rows = static_int("random.orthogonal", n)

@@ -66,6 +66,16 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
         lower, upper: bounds, floats or arrays.
         shape: of the result; that of the bounds by default.
         dtype: a float dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.truncated_normal(nx.random.key(0), -1.0, 2.0, (10000,))
+    >>> x.dtype.name, bool((x > -1).all() and (x < 2).all()), round(float(x.mean()), 2)
+    ('float32', True, 0.23)
     """
     typed, _ = as_key("truncated_normal", key)
     found = float_dtype("truncated_normal", dtype)
@@ -90,7 +100,24 @@ def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, d
 
 @placed
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
-    """exp(sigma * n) with n normal."""
+    """exp(sigma * n) with n normal.
+
+    Args:
+        key: a single key.
+        sigma: number or array.
+        shape: of the result; that of ``sigma`` by default.
+        dtype: a float or complex dtype; float32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float or complex dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> x = nx.random.lognormal(nx.random.key(0), 0.5, (10000,))
+    >>> x.dtype.name, round(float(nx.numpy.log(x).std()), 1)
+    ('float32', 0.5)
+    """
     typed, _ = as_key("lognormal", key)
     found = dtypes.as_dtype(float if dtype is None else dtype)
     if found not in dtypes.INEXACT:

@@ -158,6 +158,15 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
         shape: of the result.
         minval, maxval: integers or integer arrays that broadcast to ``shape``. Where maxval <= minval, gives minval.
         dtype: an integer dtype; int32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not an integer dtype.
+        ShapeError: the parameters do not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> nx.random.randint(nx.random.key(0), (6,), 0, 10)
+    Array([9, 0, 2, 3, 1, 7], dtype=int32)
     """
     typed, _ = as_key("randint", key)
     found = int_dtype("randint", dtype)
@@ -233,6 +242,17 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
         p: float or float array of probabilities.
         shape: of the result; that of ``p`` by default.
         mode: ``"high"`` draws twice the bits, for probabilities near the resolution of the dtype.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``p`` is not a float.
+        ShapeError: ``p`` does not broadcast to ``shape``.
+
+    >>> import nxjax as nx
+    >>> nx.random.bernoulli(nx.random.key(0), 0.5, (4,))
+    Array([False, False,  True,  True], dtype=bool)
+    >>> round(float(nx.random.bernoulli(nx.random.key(0), 0.3, (10000,)).mean()), 2)
+    0.3
     """
     one_of("bernoulli", "mode", mode, ("low", "high"))
     typed, _ = as_key("bernoulli", key)
@@ -258,7 +278,20 @@ def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
 
 @placed
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """-1 or 1 with equal probability."""
+    """-1 or 1 with equal probability.
+
+    Args:
+        key: a single key.
+        shape: of the result.
+        dtype: a signed dtype; int32 by default.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+
+    >>> import nxjax as nx
+    >>> nx.random.rademacher(nx.random.key(0), (6,))
+    Array([-1, -1,  1,  1, -1,  1], dtype=int32)
+    """
     from nxjax.ops.arithmetic import mul, sub
 
     found = dtypes.as_dtype(int if dtype is None else dtype)
