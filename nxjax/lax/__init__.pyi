@@ -41,7 +41,7 @@ def acos(x: ArrayLike) -> Array:
 def acosh(x: ArrayLike) -> Array:
     """The inverse of cosh, for x >= 1"""
 def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """x + y; logical or for booleans."""
+    """x + y"""
 def after_all(*operands: Any) -> Any:
     """One token that stands for all of ``operands``."""
 def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:

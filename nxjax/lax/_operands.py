@@ -3,7 +3,7 @@ scalar is repeated into the shape of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nxjax.errors import DtypeError, ShapeError
@@ -58,11 +58,35 @@ def spread(x: Array, shape: tuple[int, ...]) -> Array:
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=())
 
 
-def face(op: Op, arity: int, name: str = "", *, accuracy: bool = False, numbers: bool = False) -> Callable[..., Array]:
+def named(function: Any, name: str, module: str, doc: str, example: tuple[str, str]) -> Any:
+    """A function that a factory makes, with its public name, the module it belongs to, and what it says.
+
+    ``example`` is what stands between the parentheses of a call, and the representation of its result.
+    """
+    args, shown = example
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = module
+    call = f">>> import nxjax.numpy as jnp\n>>> from nxjax import lax\n>>> lax.{name}({args})\n{shown}\n"
+    function.__doc__ = f"{doc.rstrip()}\n\n{call}"
+    return function
+
+
+def face(
+    op: Op,
+    arity: int,
+    name: str = "",
+    *,
+    accuracy: bool = False,
+    numbers: bool = False,
+    doc: str = "",
+    examples: Mapping[str, tuple[str, str, str]],
+    module: str,
+) -> Callable[..., Array]:
     """A function of ``arity`` operands (1 or 2) over an op without parameters.
 
     With ``accuracy`` it takes JAX's keyword of that name, a wish for a faster or a more exact approximation: there is
-    one approximation here, the most exact. With ``numbers`` it refuses truths, which the op takes.
+    one approximation here, the most exact. With ``numbers`` it refuses truths, which the op takes. ``examples`` says
+    for each name which operands it takes, and has a call and its result; ``doc`` replaces the op's own line.
     """
     own = name or op.name
 
@@ -81,10 +105,27 @@ def face(op: Op, arity: int, name: str = "", *, accuracy: bool = False, numbers:
         return op(a, b)
 
     function = arithmetic if numbers else binary if arity == 2 else approximated if accuracy else unary
-    function.__name__ = function.__qualname__ = own
-    function.__module__ = "nxjax.lax"
-    function.__doc__ = (type(op).__doc__ or "").split("\n")[0]
-    return function
+    takes, args, shown = examples[own]
+    line = doc or (type(op).__doc__ or "").split("\n")[0]
+    text = (_OF_ONE if arity == 1 else _OF_TWO).format(line=line, takes=takes)
+    return named(function, own, module, text, (args, shown))
+
+
+_OF_ONE = """{line}
+
+Takes {takes}, of any shape.
+
+Raises:
+    DtypeError: the operand is of another kind.
+"""
+_OF_TWO = """{line}
+
+Takes {takes}, both of one dtype and one shape; a scalar, or a dimension of size 1, is repeated.
+
+Raises:
+    DtypeError: the operands differ in dtype, or are of another kind.
+    ShapeError: the shapes do not fit.
+"""
 
 
 def refuse_truths(name: str, x: Array) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.lax import elementwise
-from nxjax.lax._operands import axes_of
+from nxjax.lax._operands import axes_of, named
 from nxjax.ops import argreduce, cumulative
 from nxjax.ops import reduce as reduces
 from nxjax.ops.base import check_axis
@@ -20,6 +20,56 @@ from nxjax.trace.core import Array, Op, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.reduce import reduce as reduction
+
+# What stands between the parentheses of a function's example, and what the call prints.
+_EXAMPLES: dict[str, tuple[str, str]] = {
+    "reduce_prod": ("jnp.array([[1, 2], [3, 4]]), (0,)", "Array([3, 8], dtype=int32)"),
+    "reduce_max": ("jnp.array([[1.0, jnp.nan], [3.0, 2.0]]), (1,)", "Array([nan,  3.], dtype=float32)"),
+    "reduce_min": ("jnp.zeros((2, 0)), (1,)", "Array([inf, inf], dtype=float32)"),
+    "reduce_and": ("jnp.array([[12, 10], [7, 8]]), (1,)", "Array([8, 0], dtype=int32)"),
+    "reduce_or": ("jnp.array([[True, False], [False, False]]), (1,)", "Array([ True, False], dtype=bool)"),
+    "reduce_xor": ("jnp.array([[12, 10], [7, 7]]), (-1,)", "Array([6, 0], dtype=int32)"),
+    "cumsum": ("jnp.array([1, 2, 3]), reverse=True", "Array([6, 5, 3], dtype=int32)"),
+    "cumprod": ("jnp.array([[1, 2], [3, 4]]), axis=1", "Array([[ 1,  2],\n       [ 3, 12]], dtype=int32)"),
+    "cummax": ("jnp.array([1.0, 3.0, 2.0, jnp.nan, 5.0])", "Array([ 1.,  3.,  3., nan, nan], dtype=float32)"),
+    "cummin": ("jnp.array([3, 1, 2]), reverse=True", "Array([1, 1, 2], dtype=int32)"),
+    "cumlogsumexp": ("jnp.array([-jnp.inf, 0.0, -jnp.inf])", "Array([-inf,   0.,   0.], dtype=float32)"),
+}
+_OVER_AXES = """{line}
+
+Args:
+    operand: array of {takes}; the dtype stays.
+    axes: the dimensions that go; negative ones count from the last.
+
+Raises:
+    AxisError: there is no such axis, or one is named twice.
+    DtypeError: the operand is of another kind.
+"""
+_RUNNING = """{line}
+
+Args:
+    operand: array of {takes}; shape and dtype stay.
+    axis: the dimension to run along; a negative one counts from the last.
+    reverse: run from the end.
+
+Raises:
+    AxisError: there is no such axis.
+    DtypeError: the operand is of another kind.
+"""
+
+
+def _takes(name: str) -> str:
+    """The kinds of elements that a function takes."""
+    if name in ("reduce_and", "reduce_or", "reduce_xor"):
+        return "integers or booleans"
+    if name == "cumlogsumexp":
+        return "floats or complex numbers"
+    return "integers, floats or complex numbers" + (", or booleans" if name.endswith(("max", "min")) else "")
+
+
+def _named(function: Any, op: Op, text: str) -> Any:
+    line = (type(op).__doc__ or "").split("\n")[0]
+    return named(function, op.name, __name__, text.format(line=line, takes=_takes(op.name)), _EXAMPLES[op.name])
 
 
 def _over_axes(op: Op) -> Callable[..., Array]:
@@ -32,13 +82,23 @@ def _over_axes(op: Op) -> Callable[..., Array]:
             return (jnp.max if op.name == "reduce_max" else jnp.min)(x, axis=found)
         return op(x, axes=found)
 
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = type(op).__doc__
-    return function
+    return _named(function, op, _OVER_AXES)
 
 
 def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """Sum along ``axes``."""
+    """Sum along ``axes``.
+
+    The dtype stays: sums of short integers wrap around. A sum of nothing is 0.
+
+    Raises:
+        AxisError: there is no such axis, or one is named twice.
+        DtypeError: the operand is boolean.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.reduce_sum(jnp.array([[200, 100], [1, 2]], jnp.uint8), (1,))
+    Array([44,  3], dtype=uint8)
+    """
     x = as_value(operand, "reduce_sum")
     return reduces.reduce_sum(x, axes=axes_of(axes, x.ndim, "reduce_sum"))
 
@@ -130,9 +190,7 @@ def _running(op: Op) -> Callable[..., Array]:
             return associative_scan(getattr(jnp, _OF_COMPLEX[op.name]), x, reverse=bool(reverse), axis=dim)
         return op(x, axis=dim, reverse=bool(reverse))
 
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = type(op).__doc__
-    return function
+    return _named(function, op, _RUNNING)
 
 
 cumsum = _running(cumulative.cumsum)
@@ -151,12 +209,38 @@ def _index_of(op: Op, operand: Any, axis: int, index_dtype: Any) -> Array:
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """Index of the first largest element along ``axis``."""
+    """Index of the first largest element along ``axis``.
+
+    NaN counts as the largest.
+
+    Raises:
+        AxisError: there is no such axis.
+        ParameterError: ``index_dtype`` is no integer dtype.
+        ShapeError: the axis is empty.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.argmax(jnp.array([[1, 7, 7], [5, 0, 2]]), 1, jnp.int32)
+    Array([1, 0], dtype=int32)
+    """
     return _index_of(argreduce.argmax, operand, axis, index_dtype)
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """Index of the first smallest element along ``axis``."""
+    """Index of the first smallest element along ``axis``.
+
+    NaN counts as the smallest.
+
+    Raises:
+        AxisError: there is no such axis.
+        ParameterError: ``index_dtype`` is no integer dtype.
+        ShapeError: the axis is empty.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.argmin(jnp.array([1.0, jnp.nan, -2.0]), 0, jnp.uint8)
+    Array(1, dtype=uint8)
+    """
     return _index_of(argreduce.argmin, operand, axis, index_dtype)
 
 

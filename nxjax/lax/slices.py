@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints
+from nxjax.lax._operands import axes_of, index, ints, named
 from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
 from nxjax.ops import indexing, slicing
 from nxjax.ops import scatter as scatters
@@ -34,7 +34,18 @@ slice_ = builtins.slice  # `slice` is lax's own below
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """``operand[start:limit:stride]`` in every dimension."""
+    """``operand[start:limit:stride]`` in every dimension.
+
+    Raises:
+        ParameterError: there is not one index per dimension.
+        ShapeError: an index lies outside, or a limit before its start.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.slice(jnp.array([[1, 2, 3], [4, 5, 6]]), (0, 0), (2, 3), (1, 2))
+    Array([[1, 3],
+           [4, 6]], dtype=int32)
+    """
     starts, limits = ints(start_indices, "slice"), ints(limit_indices, "slice")
     steps = None if strides is None else ints(strides, "slice")
     return slicing.slice(as_value(operand, "slice"), start_indices=starts, limit_indices=limits, strides=steps)
@@ -43,7 +54,15 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """``operand[start:limit:stride]`` along one axis."""
+    """``operand[start:limit:stride]`` along one axis.
+
+    Start and limit may be None or negative, as in Python.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.slice_in_dim(jnp.array([1, 2, 3, 4]), -3, None, 2)
+    Array([2, 4], dtype=int32)
+    """
     x = as_value(operand, "slice_in_dim")
     axis = check_axis("slice_in_dim", axis, x.ndim)
     start, limit, _ = slice_(start_index, limit_index).indices(x.shape[axis])
@@ -53,7 +72,20 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """One element along an axis, which stays with size 1 or goes."""
+    """One element along an axis, which stays with size 1 or goes.
+
+    A negative index counts from the end.
+
+    Raises:
+        AxisError: there is no such axis, or no such index.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1)
+    Array([[3, 4]], dtype=int32)
+    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), 0, axis=1, keepdims=False)
+    Array([1, 3], dtype=int32)
+    """
     x = as_value(operand, "index_in_dim")
     axis = check_axis("index_in_dim", axis, x.ndim)
     at = check_axis("index_in_dim", operator.index(index), x.shape[axis])
@@ -98,7 +130,21 @@ def dynamic_slice(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """A block of static size at dynamic start indices, moved inside where it would stick out."""
+    """A block of static size at dynamic start indices, moved inside where it would stick out.
+
+    Start indices may be traced; a negative one counts from the end if ``allow_negative_indices``.
+
+    Raises:
+        ParameterError: there is not one start index per dimension.
+        ShapeError: a block is larger than the operand.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.dynamic_slice(jnp.arange(5), (4,), (3,))
+    Array([2, 3, 4], dtype=int32)
+    >>> lax.dynamic_slice(jnp.arange(5), (-2,), (2,))
+    Array([3, 4], dtype=int32)
+    """
     x = as_value(operand, "dynamic_slice")
     return slicing.dynamic_slice(
         x,
@@ -110,7 +156,19 @@ def dynamic_slice(
 def dynamic_update_slice(
     operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
-    """The operand with a block at dynamic start indices replaced."""
+    """The operand with a block at dynamic start indices replaced.
+
+    A block that would stick out is moved inside. ``update`` has the operand's dtype and number of dimensions.
+
+    Raises:
+        DtypeError: the dtypes differ.
+        ShapeError: the block is larger than the operand.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.dynamic_update_slice(jnp.zeros(4), jnp.array([1.0, 2.0]), (3,))
+    Array([0., 0., 1., 2.], dtype=float32)
+    """
     x, u = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
     if u.dtype != x.dtype and u.type.weak:
         u = convert_element_type(u, dtype=x.dtype)
@@ -122,7 +180,20 @@ def dynamic_update_slice(
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
-    """As `dynamic_slice` along one axis."""
+    """As `dynamic_slice` along one axis.
+
+    The other axes stay whole.
+
+    Raises:
+        AxisError: there is no such axis.
+        ShapeError: the block is larger than the operand.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.dynamic_slice_in_dim(jnp.array([[1, 2, 3], [4, 5, 6]]), 2, 2, axis=1)
+    Array([[2, 3],
+           [5, 6]], dtype=int32)
+    """
     x = as_value(operand, "dynamic_slice_in_dim")
     axis = check_axis("dynamic_slice_in_dim", axis, x.ndim)
     starts = [start_index if d == axis else 0 for d in range(x.ndim)]
@@ -133,7 +204,20 @@ def dynamic_slice_in_dim(
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
-    """One element along an axis at a dynamic index."""
+    """One element along an axis at a dynamic index.
+
+    An index beyond the end gives the last element.
+
+    Raises:
+        AxisError: there is no such axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), 7)
+    Array([3], dtype=int32)
+    >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), -1, keepdims=False)
+    Array(3, dtype=int32)
+    """
     y = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return y if keepdims else squeeze(y, (axis,))
 
@@ -141,7 +225,18 @@ def dynamic_index_in_dim(
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """As `dynamic_update_slice` along one axis."""
+    """As `dynamic_update_slice` along one axis.
+
+    Raises:
+        AxisError: there is no such axis.
+        DtypeError: the dtypes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.dynamic_update_slice_in_dim(jnp.zeros((2, 3)), jnp.ones((2, 1)), 1, axis=1)
+    Array([[0., 1., 0.],
+           [0., 1., 0.]], dtype=float32)
+    """
     x = as_value(operand, "dynamic_update_slice_in_dim")
     axis = check_axis("dynamic_update_slice_in_dim", axis, x.ndim)
     starts = [start_index if d == axis else 0 for d in range(x.ndim)]
@@ -151,7 +246,20 @@ def dynamic_update_slice_in_dim(
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """One element along an axis replaced."""
+    """One element along an axis replaced.
+
+    ``update`` has the shape of the element, with or without the axis.
+
+    Raises:
+        AxisError: there is no such axis.
+        DtypeError: the dtypes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.dynamic_update_index_in_dim(jnp.zeros((2, 2)), jnp.array([1.0, 2.0]), -1, axis=0)
+    Array([[0., 0.],
+           [1., 2.]], dtype=float32)
+    """
     x, u = as_value(operand, "dynamic_update_index_in_dim"), as_value(update, "dynamic_update_index_in_dim")
     axis = check_axis("dynamic_update_index_in_dim", axis, x.ndim)
     if u.ndim != x.ndim:
@@ -160,7 +268,15 @@ def dynamic_update_index_in_dim(
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
-    """Elements at the indices along ``axes``; the index arrays' shape comes first in the result."""
+    """Elements at the indices along ``axes``; the index arrays' shape comes first in the result.
+
+    There is one integer array per axis, all of one shape; an index beyond the end is the last.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.index_take(jnp.array([10, 20, 30]), [jnp.array([0, 2, 9])], (0,))
+    Array([10, 30, 30], dtype=int32)
+    """
     x = as_value(src, "index_take")
     arrays = [as_value(i, "index_take") for i in idxs]
     dims = axes_of(axes, x.ndim, "index_take")
@@ -185,7 +301,28 @@ def gather(
     mode: Any = None,
     fill_value: Any = None,
 ) -> Array:
-    """Slices of the operand at the index vectors in the last dimension of ``start_indices``."""
+    """Slices of the operand at the index vectors in the last dimension of ``start_indices``.
+
+    Args:
+        operand: array of any dtype, which is the result's.
+        start_indices: integers ``[..., k]``: index vectors, of one component per dimension in ``start_index_map``.
+        dimension_numbers: what each dimension of the result is.
+        slice_sizes: size of a slice along each dimension of the operand.
+        mode: what an index out of bounds means, see `GatherScatterMode`; ``fill_value`` by default.
+        fill_value: NaN by default; the lowest integer, or the highest unsigned one, where there is no NaN.
+
+    Raises:
+        DtypeError: the indices are no integers.
+        ParameterError: there is not one size per dimension.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> rows = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> lax.gather(rows, jnp.array([[1], [5]]), numbers, slice_sizes=(1, 2))
+    Array([[ 3.,  4.],
+           [nan, nan]], dtype=float32)
+    """
     return indexing.gather(
         as_value(operand, "gather"),
         as_value(start_indices, "gather"),
@@ -203,6 +340,50 @@ def _same_class(numbers: Any, cls: Any) -> Any:
         return numbers
     fields = cls.__dataclass_fields__
     return cls(**{name: getattr(numbers, name) for name in fields})
+
+
+# What the arrays of a function's example are, and what the call prints.
+_EXAMPLES: dict[str, tuple[str, str]] = {
+    "scatter": (
+        "jnp.array([10, 10, 10]), jnp.array([[0], [7]]), jnp.array([1, 2])",
+        "Array([ 1, 10, 10], dtype=int32)",
+    ),
+    "scatter_add": (
+        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([1, 2, 5])",
+        "Array([6, 3, 3], dtype=int32)",
+    ),
+    "scatter_sub": (
+        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([1, 2, 5])",
+        "Array([0, 3, 3], dtype=int32)",
+    ),
+    "scatter_mul": (
+        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([2, 5, 7])",
+        "Array([30,  3,  3], dtype=int32)",
+    ),
+    "scatter_min": (
+        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([1, 2, 5])",
+        "Array([1, 3, 3], dtype=int32)",
+    ),
+    "scatter_max": (
+        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([4, 2, 5])",
+        "Array([4, 3, 3], dtype=int32)",
+    ),
+}
+_SCATTERED = """{line} Windows of the operand at ``scatter_indices`` take ``updates``.
+
+Args:
+    operand: array; result and updates have its dtype.
+    scatter_indices: integers ``[..., k]``: index vectors, of one component per dimension in
+        ``scatter_dims_to_operand_dims``.
+    updates: the dimensions of the indices but the last, and those of a window.
+    dimension_numbers: what each dimension of the updates is.
+    indices_are_sorted, unique_indices: promises, which may make it quicker.
+    mode: what an index out of bounds means, see `GatherScatterMode`; its window is dropped by default.
+
+Raises:
+    DtypeError: the dtypes differ, or the indices are no integers.
+    ShapeError: the updates do not fit.
+"""
 
 
 def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
@@ -227,9 +408,9 @@ def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
             mode=GatherScatterMode.from_any(mode),
         )
 
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = f"{type(op).__doc__} Windows of the operand at ``scatter_indices`` take ``updates``."
-    return function
+    arrays, shown = _EXAMPLES[op.name]
+    call = f"{arrays}, lax.ScatterDimensionNumbers((), (0,), (0,))"
+    return named(function, op.name, __name__, _SCATTERED.format(line=type(op).__doc__), (call, shown))
 
 
 scatter = _scatter_face(scatters.scatter)
@@ -255,6 +436,16 @@ def scatter_apply(
 
     An element that several windows hold takes the function as many times. ``update_shape`` is the shape that updates
     would have in `scatter`.
+
+    Raises:
+        ShapeError: the function changes the shape.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> x, places = jnp.array([1, 2, 3]), jnp.array([[0], [2], [2]])
+    >>> lax.scatter_apply(x, places, lambda x: x * 10, numbers, update_shape=(3,))
+    Array([ 10,   2, 300], dtype=int32)
     """
     x = as_value(operand, "scatter_apply")
     options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}

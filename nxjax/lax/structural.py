@@ -82,7 +82,28 @@ from nxjax.trace.core import Array
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """One array, or a sequence of arrays sorted together by the first ``num_keys`` of them."""
+    """One array, or a sequence of arrays sorted together by the first ``num_keys`` of them.
+
+    Floats are ordered with NaN last, complex numbers by real, then imaginary part.
+
+    Args:
+        operand: array, or arrays of one shape: keys, then what is moved along with them.
+        dimension: the axis; negative ones count from the last.
+        is_stable: keep equal keys in their order.
+        num_keys: how many arrays decide, the first before the second.
+
+    Raises:
+        ParameterError: there is no array, or not so many keys.
+        ShapeError: the shapes differ.
+        AxisError: there is no such axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.sort(jnp.array([2.0, jnp.nan, -1.0]))
+    Array([-1.,  2., nan], dtype=float32)
+    >>> lax.sort((jnp.array([1, 0, 1]), jnp.array([5, 4, 3])), num_keys=2)
+    (Array([0, 1, 1], dtype=int32), Array([4, 3, 5], dtype=int32))
+    """
     many = isinstance(operand, (tuple, list))
     values = [as_value(x, "sort") for x in (operand if many else (operand,))]
     if not values:
@@ -93,12 +114,33 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """Keys in order, and values moved along with them."""
+    """Keys in order, and values moved along with them.
+
+    Raises:
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.sort_key_val(jnp.array([3, 1, 2]), jnp.array([30.0, 10.0, 20.0]))
+    (Array([1, 2, 3], dtype=int32), Array([10., 20., 30.], dtype=float32))
+    """
     return sort((keys, values), dimension, is_stable, 1)
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
-    """The k largest along an axis and their indices."""
+    """The k largest along an axis and their indices.
+
+    Values fall; of equal ones the first comes first. Indices are int32.
+
+    Raises:
+        ShapeError: the axis has less than ``k`` elements.
+        AxisError: there is no such axis.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.top_k(jnp.array([1, 9, 9, 4]), 2)
+    [Array([9, 9], dtype=int32), Array([1, 2], dtype=int32)]
+    """
     x = as_value(operand, "top_k")
     return list(sorts.top_k(x, k=index(k, "top_k"), axis=check_axis("top_k", axis, x.ndim)))
 
@@ -111,7 +153,15 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The k largest and their indices; exact here, whatever recall is asked for."""
+    """The k largest and their indices; exact here, whatever recall is asked for.
+
+    As `top_k`, with floats.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.approx_max_k(jnp.array([1.0, 9.0, 4.0]), 2)
+    [Array([9., 4.], dtype=float32), Array([1, 2], dtype=int32)]
+    """
     return top_k(operand, k, axis=reduction_dimension)
 
 
@@ -123,7 +173,15 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The k smallest and their indices; exact here, whatever recall is asked for."""
+    """The k smallest and their indices; exact here, whatever recall is asked for.
+
+    Values rise; of equal ones the first comes first. Indices are int32.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.approx_min_k(jnp.array([1.0, 9.0, 4.0]), 2)
+    [Array([1., 4.], dtype=float32), Array([0, 2], dtype=int32)]
+    """
     from nxjax.ops.arithmetic import neg
 
     values, where = top_k(neg(as_value(operand, "approx_min_k")), k, axis=reduction_dimension)
@@ -134,7 +192,15 @@ def approx_min_k(
 
 
 def stop_gradient(x: Any) -> Any:
-    """A tree of values that derivatives take as constants."""
+    """A tree of values that derivatives take as constants.
+
+    Values, shapes and dtypes are unchanged.
+
+    >>> import nxjax as nx
+    >>> from nxjax import lax
+    >>> nx.grad(lambda x: x * lax.stop_gradient(x))(3.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
     return trees.map(_stopped, x)
 
 
@@ -146,7 +212,15 @@ def _stopped(v: Any) -> Array:
 
 
 def optimization_barrier(operand: Any, /) -> Any:
-    """A tree of values behind which a compiler neither moves nor merges computation."""
+    """A tree of values behind which a compiler neither moves nor merges computation.
+
+    Values, shapes and dtypes are unchanged.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.optimization_barrier({"a": jnp.array([1, 2])})
+    {'a': Array([1, 2], dtype=int32)}
+    """
     leaves, structure = trees.flatten(operand)
     return trees.unflatten(structure, identity.optimization_barrier(*(as_value(x) for x in leaves)))
 
