@@ -86,6 +86,18 @@ def choice(
         p: probabilities of the elements; equal by default.
         axis: of ``a``, along which to choose.
         mode: of the Gumbel numbers used for ``p`` without replacement, see `gumbel`.
+
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        ParameterError: nothing to choose from, or too little without replacement.
+        ShapeError: ``p`` has another size than ``axis``.
+
+    >>> import nxjax as nx
+    >>> nx.random.choice(nx.random.key(0), jnp.array([2, 3, 5, 7]), (3,), replace=False).shape
+    (3,)
+    >>> x = nx.random.choice(nx.random.key(0), 3, (10000,), p=jnp.array([0.2, 0.3, 0.5]))
+    >>> [round(float((x == i).mean()), 1) for i in range(3)]
+    [0.2, 0.3, 0.5]
     """
     typed, _ = as_key("choice", key)
     if not isinstance(shape, (tuple, list)):
