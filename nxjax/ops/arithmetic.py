@@ -163,7 +163,14 @@ class Pow(Differentiable, Binary):
     name = "pow"
     allowed = dtypes.INEXACT
     hlo = "power"
-    ufunc = np.power
+
+    def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        out = np.asarray(np.power(x, y), x.dtype)
+        # Where NumPy sees one exponent of 1/2 for all elements it takes the root, which is NaN for -inf and -0 for -0;
+        # IEEE 754 (9.2.1) has inf and 0 there.
+        if x.dtype in dtypes.FLOAT and (half := y == 0.5).any():
+            out = np.where(half, np.where(x == -np.inf, -x, out + x.dtype.type(0)), out)
+        return out
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         from nxjax.ops.compare import eq

@@ -136,3 +136,15 @@ def test_int4_stays_in_four_bits():
     x = np.arange(-8, 8).astype(ml_dtypes.int4)
     np.testing.assert_array_equal(ops.neg.eval(x).astype(int), [-8, *range(7, -8, -1)])
     np.testing.assert_array_equal(ops.abs.eval(x).astype(int), [-8, *range(7, -1, -1), *range(1, 8)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_a_power_of_one_half_is_no_root(dtype):
+    import nxjax as nx
+
+    x = nx.numpy.array([-np.inf, -0.0, -1.0, 4.0], dtype)
+    for f in (nx.lax.pow, nx.jit(nx.lax.pow)):
+        for exponent in (nx.numpy.array(0.5, dtype), nx.numpy.full(4, 0.5, dtype)):
+            y = np.asarray(f(x, nx.numpy.broadcast_to(exponent, (4,)))).astype(np.float64)
+            np.testing.assert_array_equal(y, [np.inf, 0.0, np.nan, 2.0])
+            assert not np.signbit(y[1])
