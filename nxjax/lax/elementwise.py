@@ -107,7 +107,13 @@ face = functools.partial(_face, examples=_EXAMPLES, module=__name__)
 
 
 class RoundingMethod(enum.IntEnum):
-    """How `round` treats halves."""
+    """How `round` treats halves.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array([ 0.,  2., -2.], dtype=float32)
+    """
 
     AWAY_FROM_ZERO = rounding.AWAY_FROM_ZERO
     TO_NEAREST_EVEN = rounding.TO_NEAREST_EVEN
@@ -183,7 +189,22 @@ conj = face(complex_ops.conj, 1)
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
-    """x * y; with ``out_dtype``, the operands are converted to it first."""
+    """x * y; with ``out_dtype``, the operands are converted to it first.
+
+    Takes numbers of one dtype and shape; a scalar is repeated. Integers wrap around.
+
+    Raises:
+        DtypeError: the dtypes differ, or are boolean.
+        ShapeError: the shapes do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([100, 2], jnp.int8)
+    >>> lax.mul(x, x)
+    Array([16,  4], dtype=int8)
+    >>> lax.mul(x, x, out_dtype=jnp.int32)
+    Array([10000,     4], dtype=int32)
+    """
     if out_dtype is not None:
         x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)
     a, b = aligned("mul", x, y)
@@ -192,7 +213,17 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
 
 
 def mulhi(x: Any, y: Any, /) -> Array:
-    """The upper half of the bits of an integer product."""
+    """The upper half of the bits of an integer product.
+
+    Raises:
+        DtypeError: the dtypes differ.
+        ParameterError: they are no integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.mulhi(jnp.array([100, -1], jnp.int8), jnp.array([100, 1], jnp.int8))
+    Array([39, -1], dtype=int8)
+    """
     a, b = aligned("mulhi", x, y)
     require("mulhi", a.dtype in dtypes.INTEGER, "operands are integers", a.type)
     bits = dtypes.bit_width(a.dtype)
@@ -224,47 +255,157 @@ def _mulhi64(a: Array, b: Array) -> Array:
 
 
 def nextafter(x1: Any, x2: Any) -> Array:
-    """The next representable float after ``x1`` in the direction of ``x2``."""
+    """The next representable float after ``x1`` in the direction of ``x2``.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.nextafter(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0]))
+    Array([1.0000001, 0.       ], dtype=float32)
+    """
     return arithmetic.nextafter(*aligned("nextafter", x1, x2))
 
 
 def polygamma(m: Any, x: Any) -> Array:
-    """The derivative of order ``m`` (a whole float) of digamma."""
+    """The derivative of order ``m`` (a whole float) of digamma.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.polygamma(1.0, jnp.array([1.0, 0.0])).round(3)
+    Array([1.645,   inf], dtype=float32)
+    """
     return special.polygamma(*aligned("polygamma", m, x))
 
 
 def zeta(x: Any, q: Any) -> Array:
-    """The Hurwitz zeta function: the sum of (q + k)^-x over k >= 0."""
+    """The Hurwitz zeta function: the sum of (q + k)^-x over k >= 0.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.zeta(jnp.array([2.0, 1.0]), 1.0).round(3)
+    Array([1.645,   inf], dtype=float32)
+    """
     return special.zeta(*aligned("zeta", x, q))
 
 
 def igamma(a: Any, x: Any) -> Array:
-    """The regularized lower incomplete gamma function."""
+    """The regularized lower incomplete gamma function.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.igamma(1.0, jnp.array([0.0, 1.0, jnp.inf])).round(3)
+    Array([0.   , 0.632, 1.   ], dtype=float32)
+    """
     return incomplete.igamma(*aligned("igamma", a, x))
 
 
 def igammac(a: Any, x: Any) -> Array:
-    """The regularized upper incomplete gamma function."""
+    """The regularized upper incomplete gamma function.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.igammac(1.0, jnp.array([0.0, 1.0, jnp.inf])).round(3)
+    Array([1.   , 0.368, 0.   ], dtype=float32)
+    """
     return incomplete.igammac(*aligned("igammac", a, x))
 
 
 def igamma_grad_a(a: Any, x: Any) -> Array:
-    """The derivative of `igamma` in ``a``."""
+    """The derivative of `igamma` in ``a``.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.igamma_grad_a(jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])).round(3)
+    Array([ 0.   , -0.276], dtype=float32)
+    """
     return incomplete.igamma_grad_a(*aligned("igamma_grad_a", a, x))
 
 
 def random_gamma_grad(a: Any, x: Any) -> Array:
-    """How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile."""
+    """How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.random_gamma_grad(jnp.array([1.0, 1.0]), jnp.array([1.0, 2.0])).round(3)
+    Array([1.174, 1.632], dtype=float32)
+    """
     return incomplete.random_gamma_grad(*aligned("random_gamma_grad", a, x))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """The regularized incomplete beta function."""
+    """The regularized incomplete beta function.
+
+    ``a`` and ``b`` are positive, ``x`` is in [0, 1]; NaN elsewhere.
+
+    Takes floats of one dtype and shape; a scalar is repeated.
+
+    Raises:
+        DtypeError: the dtypes differ, or are no floats.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.betainc(2.0, 2.0, jnp.array([0.0, 0.5, 1.0, 2.0]))
+    Array([0. , 0.5, 1. , nan], dtype=float32)
+    """
     return incomplete.regularized_incomplete_beta(*aligned("betainc", a, b, x))
 
 
 def pow(x: Any, y: Any) -> Array:
-    """x to the power y, for float or complex x; an integer y is converted to the dtype of x."""
+    """x to the power y, for float or complex x; an integer y is converted to the dtype of x.
+
+    Raises:
+        DtypeError: ``x`` is an integer: see `integer_pow`; or the dtypes differ.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.pow(jnp.array([2.0, 0.0]), jnp.array([-1, 0]))
+    Array([0.5, 1. ], dtype=float32)
+    >>> lax.pow(-8.0, 1 / 3)
+    Array(nan, dtype=float32, weak_type=True)
+    """
     base, exponent = as_value(x, "pow"), as_value(y, "pow")
     if exponent.dtype in dtypes.INTEGER and base.dtype in dtypes.INEXACT:
         exponent = convert.convert_element_type(exponent, dtype=base.dtype, weak=base.type.weak)
@@ -272,28 +413,83 @@ def pow(x: Any, y: Any) -> Array:
 
 
 def integer_pow(x: Any, y: int) -> Array:
-    """x to a power that is a Python int."""
+    """x to a power that is a Python int.
+
+    Keeps shape and dtype. Integers wrap around.
+
+    Raises:
+        DtypeError: the operand is no number, or an integer with a negative power.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.integer_pow(jnp.array([2, -3]), 3)
+    Array([  8, -27], dtype=int32)
+    >>> lax.integer_pow(jnp.array([2.0, 0.0]), -1)
+    Array([0.5, inf], dtype=float32)
+    """
     return arithmetic.integer_pow(as_value(x, "integer_pow"), y=y.__index__())
 
 
 def reciprocal(x: Any) -> Array:
-    """1 / x"""
+    """1 / x
+
+    Takes floats or complex numbers and keeps shape and dtype.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.reciprocal(jnp.array([4.0, 0.0, -jnp.inf]))
+    Array([ 0.25,   inf, -0.  ], dtype=float32)
+    """
     return integer_pow(x, -1)
 
 
 def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:
-    """The nearest integer."""
+    """The nearest integer.
+
+    Halves go away from zero, or to the even neighbour. Keeps shape and dtype.
+
+    Raises:
+        DtypeError: the operand is no float.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.round(jnp.array([0.5, 1.5, -2.5]))
+    Array([ 1.,  2., -3.], dtype=float32)
+    >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array([ 0.,  2., -2.], dtype=float32)
+    """
     return rounding.round(as_value(x, "round"), rounding_method=int(rounding_method))
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
-    """The operand rounded to a float format of that many bits, kept in its dtype."""
+    """The operand rounded to a float format of that many bits, kept in its dtype.
+
+    What is too large becomes infinite.
+
+    Raises:
+        DtypeError: the operand is no float.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.reduce_precision(jnp.array([1.001, 70000.0]), 5, 10)
+    Array([1.0009766,       inf], dtype=float32)
+    """
     x = as_value(operand, "reduce_precision")
     return rounding.reduce_precision(x, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
 
 
 def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
-    """The operand by value in another dtype; of None, in its own."""
+    """The operand by value in another dtype; of None, in its own.
+
+    Floats are cut off toward zero to integers, and held at the limits; NaN becomes 0. Integers wrap around.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.convert_element_type(jnp.array([-1.7, 300.0, jnp.nan]), jnp.int8)
+    Array([ -1, 127,   0], dtype=int8)
+    >>> lax.convert_element_type(jnp.array([257, -1]), jnp.uint8)
+    Array([  1, 255], dtype=uint8)
+    """
     x = as_value(operand, "convert_element_type")
     dtype = x.dtype if new_dtype is None else dtypes.as_dtype(new_dtype)
     weak = new_dtype is None and x.type.weak
@@ -303,23 +499,76 @@ def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
-    """The operand's bits read as another dtype."""
+    """The operand's bits read as another dtype.
+
+    A narrower dtype adds a dimension at the end, a wider one takes it away.
+
+    Raises:
+        DtypeError: a dtype has no bits to read: it is boolean or complex.
+        ShapeError: the last dimension does not hold the bits of the wider dtype.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.bitcast_convert_type(jnp.array([1.0, -0.0]), jnp.int32)
+    Array([ 1065353216, -2147483648], dtype=int32)
+    >>> lax.bitcast_convert_type(jnp.array([258]), jnp.uint8)
+    Array([[2, 1, 0, 0]], dtype=uint8)
+    """
     return convert.bitcast_convert_type(as_value(operand, "bitcast_convert_type"), dtype=dtypes.as_dtype(new_dtype))
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:
-    """``on_true`` where ``pred``, else ``on_false``."""
+    """``on_true`` where ``pred``, else ``on_false``.
+
+    ``pred`` is boolean, of the shape of the others or a scalar.
+
+    Raises:
+        DtypeError: the dtypes differ.
+        ShapeError: the shapes differ.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([-1, -2]))
+    Array([ 1, -2], dtype=int32)
+    """
     return select_ops.select_n(as_value(pred, "select"), *aligned("select", on_false, on_true))
 
 
 def select_n(which: Any, *cases: Any) -> Array:
-    """``cases[which]``, element by element."""
+    """``cases[which]``, element by element.
+
+    ``which`` is boolean (two cases) or int32, of the shape of the cases or a scalar.
+
+    Raises:
+        DtypeError: the dtypes differ.
+        ShapeError: the shapes differ.
+        ParameterError: there is no case.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.select_n(jnp.array([0, 2, 1]), jnp.array([1, 2, 3]), jnp.array([10, 20, 30]), jnp.array([100, 200, 300]))
+    Array([  1, 200,  30], dtype=int32)
+    """
     require("select_n", len(cases) > 0, "needs at least one case", len(cases))
     return select_ops.select_n(as_value(which, "select_n"), *aligned("select_n", *cases))
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:
-    """``x`` moved between ``min`` and ``max``, which have its shape or are scalars."""
+    """``x`` moved between ``min`` and ``max``, which have its shape or are scalars.
+
+    Where the limits cross, ``max`` decides; NaN stays.
+
+    Raises:
+        DtypeError: the dtypes differ.
+        ShapeError: a limit has another shape.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.clamp(0.0, jnp.array([-1.0, 0.5, jnp.nan]), 1.0)
+    Array([0. , 0.5, nan], dtype=float32)
+    >>> lax.clamp(3, jnp.array([1, 9]), 2)
+    Array([2, 2], dtype=int32)
+    """
     low, middle, high = (as_value(v, "clamp") for v in (min, x, max))
     scalars = [v for v in (low, high) if not v.shape]
     cast = aligned("clamp", middle, *scalars) if scalars else [middle]
