@@ -148,7 +148,18 @@ def conv(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """`conv_general_dilated` in the layout NCHW, OIHW, without dilation."""
+    """`conv_general_dilated` in the layout NCHW, OIHW, without dilation.
+
+    Raises:
+        ShapeError: the input's features do not fit the kernel.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[[1.0, 2.0, 3.0, 4.0]]])
+    >>> kernel = jnp.array([[[1.0, -1.0]]])
+    >>> lax.conv(x, kernel, (1,), "SAME")
+    Array([[[-1., -1., -1.,  4.]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
     )
@@ -164,7 +175,18 @@ def conv_with_general_padding(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """`conv_general_dilated` in the layout NCHW, OIHW."""
+    """`conv_general_dilated` in the layout NCHW, OIHW.
+
+    Raises:
+        ShapeError: the input's features do not fit the kernel.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
+    >>> kernel = jnp.array([[[1.0, -1.0]]])
+    >>> lax.conv_with_general_padding(x, kernel, (1,), [(1, 0)], (2,), (1,))
+    Array([[[-1.,  1., -2.,  2., -3.]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs,
         rhs,
@@ -318,6 +340,13 @@ def conv_general_dilated_local(
         lhs: as in `conv_general_dilated`.
         rhs: kernels; spatial dimensions are those of the result, and the input features hold features and window.
         filter_shape: sizes of the window.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
+    >>> kernels = jnp.array([[[1.0, 10.0], [1.0, -1.0]]])
+    >>> lax.conv_general_dilated_local(x, kernels, (1,), "VALID", (2,))
+    Array([[[ 3., 17.]]], dtype=float32)
     """
     x, y = as_value(lhs, "conv_general_dilated_local"), as_value(rhs, "conv_general_dilated_local")
     pair = canonical_precision(precision)
@@ -344,7 +373,12 @@ def conv_general_dilated_local(
 
 
 def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], ...]:
-    """The three specs of string dimension numbers."""
+    """The three specs of string dimension numbers.
+
+    >>> from nxjax import lax
+    >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
+    ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+    """
     ones = (1,) * len(dimension_numbers[0])
     return tuple(conv_dimension_numbers(ones, ones, dimension_numbers))
 
@@ -356,7 +390,12 @@ def conv_shape_tuple(
     pads: Any,
     batch_group_count: int = 1,
 ) -> tuple[int, ...]:
-    """Shape of a convolution of shapes in the order NC..., OI..."""
+    """Shape of a convolution of shapes in the order NC..., OI...
+
+    >>> from nxjax import lax
+    >>> lax.conv_shape_tuple((1, 3, 8, 8), (16, 3, 3, 3), (2, 2), "SAME")
+    (1, 16, 4, 4)
+    """
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
     return _shape(lhs_shape, rhs_shape, strides, pads, None, batch_group_count)
@@ -369,7 +408,12 @@ def conv_general_shape_tuple(
     padding: Any,
     dimension_numbers: Any,
 ) -> tuple[int, ...]:
-    """Shape of a convolution in any layout."""
+    """Shape of a convolution in any layout.
+
+    >>> from nxjax import lax
+    >>> lax.conv_general_shape_tuple((1, 8, 8, 3), (3, 3, 3, 16), (1, 1), "VALID", ("NHWC", "HWIO", "NHWC"))
+    (1, 6, 6, 16)
+    """
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     if isinstance(padding, str):
         inner = [lhs_shape[i] for i in numbers.lhs_spec[2:]]
@@ -384,7 +428,12 @@ def conv_transpose_shape_tuple(
     padding: Any,
     dimension_numbers: Any,
 ) -> tuple[int, ...]:
-    """Shape of a transposed convolution in any layout."""
+    """Shape of a transposed convolution in any layout.
+
+    >>> from nxjax import lax
+    >>> lax.conv_transpose_shape_tuple((1, 4, 4, 3), (3, 3, 3, 8), (2, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
+    (1, 8, 8, 8)
+    """
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     window = [rhs_shape[i] for i in numbers.rhs_spec[2:]]
     if isinstance(padding, str):

@@ -56,7 +56,13 @@ __all__ = (
 
 
 class SvdAlgorithm(Enum):
-    """Which method a device with several should prefer; every method gives the same decomposition."""
+    """Which method a device with several should prefer; every method gives the same decomposition.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.linalg.svd(jnp.diag(jnp.array([4.0, 9.0])), compute_uv=False, algorithm=lax.linalg.SvdAlgorithm.QR)
+    Array([9., 4.], dtype=float32)
+    """
 
     DEFAULT = "default"
     QR = "QR"
@@ -66,7 +72,14 @@ class SvdAlgorithm(Enum):
 
 
 class EighImplementation(Enum):
-    """As `SvdAlgorithm`, for `eigh`."""
+    """As `SvdAlgorithm`, for `eigh`.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[9.0, 0.0], [0.0, 4.0]])
+    >>> lax.linalg.eigh(x, implementation=lax.linalg.EighImplementation.JACOBI)[1]
+    Array([4., 9.], dtype=float32)
+    """
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -74,7 +87,14 @@ class EighImplementation(Enum):
 
 
 class EigImplementation(Enum):
-    """As `SvdAlgorithm`, for `eig`."""
+    """As `SvdAlgorithm`, for `eig`.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[0.0, -1.0], [1.0, 0.0]])
+    >>> lax.linalg.eig(x, implementation=lax.linalg.EigImplementation.LAPACK)[0].imag
+    Array([ 1., -1.], dtype=float32)
+    """
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"

@@ -47,6 +47,11 @@ class ConvDimensionNumbers:
         out_spec: (batch, feature, spatial...) dimensions of the result.
 
     Unpacks into its three parts.
+
+    >>> from nxjax import lax
+    >>> numbers = lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC"))
+    >>> numbers.lhs_spec, numbers.rhs_spec
+    ((0, 3, 1, 2), (3, 2, 0, 1))
     """
 
     lhs_spec: Spec

@@ -32,7 +32,16 @@ DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 @final
 @param_class
 class Precision(Enum):
-    """How exactly a device that multiplies in short floats has to work; CPUs always compute in full precision."""
+    """How exactly a device that multiplies in short floats has to work; CPUs always compute in full precision.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([1.0, 2.0])
+    >>> lax.Precision("tensorfloat32")
+    <Precision.HIGH: 1>
+    >>> lax.dot(x, x, precision=lax.Precision.HIGHEST)
+    Array(5., dtype=float32)
+    """
 
     DEFAULT = 0
     HIGH = 1

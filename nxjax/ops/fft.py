@@ -24,7 +24,13 @@ from nxjax.trace.types import ArrayType, Shape
 @final
 @param_class
 class FftType(Enum):
-    """Which transform: complex or real, forwards (unscaled) or backwards (divided by the number of elements)."""
+    """Which transform: complex or real, forwards (unscaled) or backwards (divided by the number of elements).
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.fft(jnp.array([1.0, 0.0, 0.0]), lax.FftType.RFFT, (3,))
+    Array([1.+0.j, 1.+0.j], dtype=complex64)
+    """
 
     FFT = 0
     IFFT = 1

@@ -28,6 +28,11 @@ class GatherScatterMode(enum.Enum):
 
     CLIP: the window is moved inside. FILL_OR_DROP: a gather gives ``fill_value``, a scatter does nothing.
     PROMISE_IN_BOUNDS: there are none.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> jnp.array([1, 2, 3]).at[jnp.array([1, 9])].get(mode=lax.GatherScatterMode.CLIP)
+    Array([2, 3], dtype=int32)
     """
 
     CLIP = 0
@@ -61,6 +66,13 @@ class GatherDimensionNumbers:
         collapsed_slice_dims: operand dimensions of slice size 1 that the result lacks.
         start_index_map: the operand dimension of each component of the index vector.
         operand_batching_dims, start_indices_batching_dims: dimensions that operand and indices share.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> pairs = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0, 1), start_index_map=(0, 1))
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> lax.gather(x, jnp.array([[0, 1], [1, 0]]), pairs, slice_sizes=(1, 1))
+    Array([2, 3], dtype=int32)
     """
 
     offset_dims: tuple[int, ...]

@@ -47,6 +47,13 @@ class ScatterDimensionNumbers:
         inserted_window_dims: operand dimensions of window size 1 that the updates lack.
         scatter_dims_to_operand_dims: the operand dimension of each component of the index vector.
         operand_batching_dims, scatter_indices_batching_dims: dimensions that operand and indices share.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> rows = lax.ScatterDimensionNumbers((1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> lax.scatter(jnp.zeros((2, 2)), jnp.array([[1]]), jnp.array([[5.0, 6.0]]), rows)
+    Array([[0., 0.],
+           [5., 6.]], dtype=float32)
     """
 
     update_window_dims: tuple[int, ...]

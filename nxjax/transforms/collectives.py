@@ -52,7 +52,17 @@ def _given(groups: Groups) -> dict[str, Any]:
 
 
 def axis_size(axis_name: Any) -> int:
-    """The number of elements along one or several named axes, as a Python int."""
+    """The number of elements along one or several named axes, as a Python int.
+
+    Raises:
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: x / lax.axis_size("i"), axis_name="i")(jnp.array([3.0, 6.0, 9.0]))
+    Array([1., 2., 3.], dtype=float32)
+    """
     return math.prod(axes.axis_size(name) for name in _names(axis_name))
 
 
@@ -113,7 +123,16 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Mean over the named axes. As `psum`."""
+    """Mean over the named axes. As `psum`.
+
+    Integers and booleans become float.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(jnp.array([1, 2, 6]))
+    Array([-2., -1.,  3.], dtype=float32)
+    """
     names = _names(axis_name)
     groups = _groups("pmean", names, axis_index_groups)
     size = axis_size(names) if groups is None else len(groups[0])
@@ -140,22 +159,64 @@ def _extremum(op: Op, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
 
 
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Maximum over the named axes. As `psum`."""
+    """Maximum over the named axes. As `psum`.
+
+    Keeps the dtype; NaN where one is.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1.0, 4.0, 2.0]))
+    Array([4., 4., 4.], dtype=float32)
+    """
     return _extremum(ops.pmax, x, axis_name, axis_index_groups)
 
 
 def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Minimum over the named axes. As `psum`."""
+    """Minimum over the named axes. As `psum`.
+
+    Keeps the dtype; NaN where one is.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: x - lax.pmin(x, "i"), axis_name="i")(jnp.array([3, 5, 2]))
+    Array([1, 3, 0], dtype=int32)
+    """
     return _extremum(ops.pmin, x, axis_name, axis_index_groups)
 
 
 def pargmax(x: Any, axis_name: Any) -> Any:
-    """The position along the named axis of the maximum; the first of several."""
+    """The position along the named axis of the maximum; the first of several.
+
+    Positions are int32.
+
+    Raises:
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pargmax(x, "i"), axis_name="i")(jnp.array([1.0, 4.0, 4.0]))
+    Array([1, 1, 1], dtype=int32)
+    """
     return tree.map(lambda leaf: _position_of(as_value(leaf, "pargmax"), pmax(leaf, axis_name), axis_name), x)
 
 
 def pargmin(x: Any, axis_name: Any) -> Any:
-    """The position along the named axis of the minimum; the first of several."""
+    """The position along the named axis of the minimum; the first of several.
+
+    Positions are int32.
+
+    Raises:
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pargmin(x, "i"), axis_name="i")(jnp.array([3.0, 1.0, 1.0]))
+    Array([1, 1, 1], dtype=int32)
+    """
     return tree.map(lambda leaf: _position_of(as_value(leaf, "pargmin"), pmin(leaf, axis_name), axis_name), x)
 
 
@@ -170,7 +231,18 @@ def _position_of(x: Array, extremum: Array, axis_name: Any) -> Array:
 
 
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
-    """The value of element ``source``, for all elements of the named axis."""
+    """The value of element ``source``, for all elements of the named axis.
+
+    Raises:
+        ParameterError: there is no such element.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([5, 6, 7]))
+    Array([7, 7, 7], dtype=int32)
+    """
     from nxjax.ops.compare import eq
     from nxjax.ops.select import select_n
     from nxjax.ops.shape import broadcast_in_dim
@@ -194,13 +266,33 @@ def pvary(x: Any, axis_name: Any) -> Any:
     """``x`` itself, taken as a value that may differ along the named mesh axes (see `nx.shard_map`).
 
     Its derivative is the sum over those axes: who shares a value adds up what was done with it.
+
+    Raises:
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pvary(x, "i"), axis_name="i")(jnp.array([1, 2]))
+    Array([1, 2], dtype=int32)
     """
     names = _names(axis_name)
     return tree.map(lambda leaf: varying(as_value(leaf, "pvary"), _checked_names(names)), x)
 
 
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """`pvary` under its newer name: ``to="varying"``."""
+    """`pvary` under its newer name: ``to="varying"``.
+
+    Raises:
+        ParameterError: ``to`` is something else.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pcast(x, "i", to="varying"), axis_name="i")(jnp.array([1, 2]))
+    Array([1, 2], dtype=int32)
+    """
     if to != "varying":
         raise ParameterError("pcast: a value can only be taken as varying", got=repr(to), expected="'varying'")
     return pvary(x, axis_name)
@@ -236,7 +328,20 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
 def psum_scatter(
     x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """The sum over the named axes, of which each element keeps its own part along ``scatter_dimension``."""
+    """The sum over the named axes, of which each element keeps its own part along ``scatter_dimension``.
+
+    With ``tiled`` a part is a block, and the dimension stays; without, it has the size of the axis and goes.
+
+    Raises:
+        ShapeError: the dimension does not divide into parts.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(jnp.array([[1, 2], [10, 20]]))
+    Array([11, 22], dtype=int32)
+    """
     names = _names(axis_name)
     groups = _groups("psum_scatter", names, axis_index_groups)
     size = axis_size(names) if groups is None else len(groups[0])
@@ -279,6 +384,17 @@ def all_to_all(
 
     The split axis has the size of the named axis and disappears, and ``concat_axis`` is new; if ``tiled``, parts are
     blocks and both axes stay.
+
+    Raises:
+        ShapeError: the split axis does not divide into parts.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.all_to_all(x, "i", 0, 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
     """
     names = _names(axis_name)
     groups = _groups("all_to_all", names, axis_index_groups)
@@ -348,7 +464,18 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
-    """Element i gets the value of element ``perm[i]``."""
+    """Element i gets the value of element ``perm[i]``.
+
+    Raises:
+        ParameterError: ``perm`` is no permutation of the elements.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(jnp.array([5, 6, 7]))
+    Array([7, 5, 6], dtype=int32)
+    """
     size = axis_size(axis_name)
     if sorted(perm) != list(range(size)):
         raise ParameterError("pshuffle: not a permutation", got=perm, expected=f"of 0 to {size - 1}")
@@ -356,7 +483,19 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 
 
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """Exchange the named axis with the positional ``axis``."""
+    """Exchange the named axis with the positional ``axis``.
+
+    Raises:
+        ShapeError: the sizes differ.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
+    >>> import nxjax as nx
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.pswapaxes(x, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
