@@ -25,6 +25,10 @@ class Shard:
         device: where it is.
         index: the slices of the whole array that it is.
         replica_id: 0 for the first device that has this part, 1 for the second, ...
+
+    >>> import nxjax as nx
+    >>> nx.device_put(nx.arange(3.0), nx.devices("cpu")[0]).addressable_shards[0]
+    Shard(device=cpu:0, index=(slice(None, None, None),), replica_id=0, shape=(3,))
     """
 
     __slots__ = ("_data", "device", "index", "replica_id")
@@ -129,6 +133,11 @@ def make_array_from_process_local_data(
 
     Raises:
         ShardingError: the part does not fit.
+
+    >>> import nxjax as nx
+    >>> sharding = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))
+    >>> make_array_from_process_local_data(sharding, np.arange(4.0)).tolist()
+    [0.0, 1.0, 2.0, 3.0]
     """
     layout = as_sharding(sharding, "make_array_from_process_local_data")
     data = _part(local_data, None)
@@ -167,6 +176,12 @@ def make_array_from_single_device_arrays(
 
     Raises:
         ShardingError: devices or shapes are others.
+
+    >>> import nxjax as nx
+    >>> device = nx.devices("cpu")[0]
+    >>> sharding = nx.NamedSharding(nx.make_mesh((1,), ("x",), devices=[device]), nx.P("x"))
+    >>> make_array_from_single_device_arrays((4,), sharding, [nx.device_put(nx.arange(4.0), device)]).tolist()
+    [0.0, 1.0, 2.0, 3.0]
     """
     where = "make_array_from_single_device_arrays"
     layout = as_sharding(sharding, where)

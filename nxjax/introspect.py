@@ -50,7 +50,11 @@ def live_arrays(platform: str | None = None) -> list[DeviceArray]:
 
 
 def copy_to_host_async(x: Any) -> None:
-    """Begin to bring the arrays of a pytree to the host's memory. They are there already, or come when asked for."""
+    """Begin to bring the arrays of a pytree to the host's memory. They are there already, or come when asked for.
+
+    >>> import nxjax as nx
+    >>> copy_to_host_async([nx.numpy.ones(2)])
+    """
     for leaf in tree.leaves(x):
         if isinstance(leaf, DeviceArray):
             leaf.numpy()
@@ -64,22 +68,41 @@ def effects_barrier() -> None:
 
 
 def host_id(backend: str | None = None) -> int:
-    """The former name of `process_index`."""
+    """The former name of `process_index`.
+
+    >>> host_id()
+    0
+    """
     return runtime.process_index(backend)
 
 
 def host_count(backend: str | None = None) -> int:
-    """The former name of `process_count`."""
+    """The former name of `process_count`.
+
+    >>> host_count()
+    1
+    """
     return runtime.process_count(backend)
 
 
 def host_ids(backend: str | None = None) -> list[int]:
-    """The former name of `process_indices`."""
+    """The former name of `process_indices`.
+
+    >>> host_ids()
+    [0]
+    """
     return runtime.process_indices(backend)
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
-    """What is installed and what can run here, as ``nxjax info`` says it; printed, or returned."""
+    """What is installed and what can run here, as ``nxjax info`` says it; printed, or returned.
+
+    Args:
+        return_string: give the text instead of printing it.
+
+    >>> "numpy" in print_environment_info(return_string=True).lower()
+    True
+    """
     text = info.text()
     if return_string:
         return text

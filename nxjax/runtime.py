@@ -41,23 +41,42 @@ def devices(backend: str | None = None) -> list[Device]:
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
-    """As `devices`, those of this process only, or of another one."""
+    """As `devices`, those of this process only, or of another one.
+
+    Raises:
+        ExecutionError: nothing here runs on ``backend``.
+
+    >>> local_devices(backend="cpu")[0].platform
+    'cpu'
+    """
     wanted = _process_index() if process_index is None else process_index
     return [d for d in devices(backend) if d.process_index == wanted]
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices of the default platform, or of ``backend``, there are in all processes."""
+    """How many devices of the default platform, or of ``backend``, there are in all processes.
+
+    >>> device_count("cpu") == len(devices("cpu"))
+    True
+    """
     return len(devices(backend or default_backend()))
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """As `device_count`, in this process."""
+    """As `device_count`, in this process.
+
+    >>> local_device_count() <= device_count()
+    True
+    """
     return len(local_devices(backend=backend or default_backend()))
 
 
 def default_backend() -> str:
-    """The platform of the default executor."""
+    """The platform of the default executor.
+
+    >>> default_backend()
+    'cpu'
+    """
     return registry.default().platform
 
 
@@ -83,17 +102,29 @@ def default_device(device: Any) -> Iterator[None]:
 
 
 def process_index(backend: str | None = None) -> int:
-    """The number of this process among those that `nx.distributed.initialize` has joined; 0 where it is alone."""
+    """The number of this process among those that `nx.distributed.initialize` has joined; 0 where it is alone.
+
+    >>> process_index()
+    0
+    """
     return _process_index()
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes `nx.distributed.initialize` has joined; 1 without it."""
+    """How many processes `nx.distributed.initialize` has joined; 1 without it.
+
+    >>> process_count()
+    1
+    """
     return max((d.process_index for d in registry.default().devices()), default=0) + 1
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """The numbers of all processes."""
+    """The numbers of all processes.
+
+    >>> process_indices()
+    [0]
+    """
     return list(range(process_count(backend)))
 
 
@@ -180,7 +211,16 @@ def device_get(x: Any) -> Any:
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait until every array of the tree is computed; gives the tree back."""
+    """Wait until every array of the tree is computed; gives the tree back.
+
+    Raises:
+        RuntimeError: an array was deleted.
+        ExecutionError: a computation failed.
+
+    >>> import nxjax as nx
+    >>> block_until_ready({"x": nx.ones(2)})
+    {'x': Array([1., 1.], dtype=float32)}
+    """
     # Taking one array for a tree takes longer than a small program runs.
     for leaf in (x,) if type(x) is DeviceArray else tree.leaves(x):
         if isinstance(leaf, DeviceArray):
@@ -214,6 +254,8 @@ def clear_caches() -> None:
     """Forget compiled executables that no function holds, and give back memory that is kept for later results.
 
     Each jitted function has its own `clear_cache`.
+
+    >>> clear_caches()
     """
     from nxjax.backends.dispatch import compiler
 
@@ -222,14 +264,31 @@ def clear_caches() -> None:
 
 @contextmanager
 def disable_jit(disable: bool = True) -> Iterator[None]:
-    """Inside, `jit` calls functions as they are: prints and breakpoints see values."""
+    """Inside, `jit` calls functions as they are: prints and breakpoints see values.
+
+    >>> import nxjax as nx
+    >>> with disable_jit():
+    ...     nx.jit(lambda x: 2 * x if x > 1 else x)(3.0)
+    6.0
+    """
     with config.using(disable_jit=disable):
         yield
 
 
 @contextmanager
 def enable_x64(new_val: bool = True) -> Iterator[None]:
-    """Inside, Python numbers and 64-bit NumPy input keep 64 bits."""
+    """Inside, Python numbers and 64-bit NumPy input keep 64 bits.
+
+    Raises:
+        DtypeError: not a bool.
+
+    >>> import nxjax as nx
+    >>> with enable_x64():
+    ...     nx.numpy.arange(2).dtype.name
+    'int64'
+    >>> nx.numpy.arange(2).dtype.name
+    'int32'
+    """
     if not isinstance(new_val, (bool, np.bool_)):
         raise DtypeError("enable_x64: needs a bool", got=repr(new_val))
     with config.using(enable_x64=bool(new_val)):
@@ -238,6 +297,16 @@ def enable_x64(new_val: bool = True) -> Iterator[None]:
 
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Inside, operations on concrete values are computed at once, also while a function is traced."""
+    """Inside, operations on concrete values are computed at once, also while a function is traced.
+
+    >>> import nxjax as nx
+    >>> @nx.jit
+    ... def f(x):
+    ...     with ensure_compile_time_eval():
+    ...         n = int(nx.numpy.ones(3).sum())
+    ...     return x * n
+    >>> f(2.0)
+    Array(6., dtype=float32, weak_type=True)
+    """
     with use(EVAL):
         yield

@@ -52,7 +52,17 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, **_: Any) -> No
 
 
 def visualize_array_sharding(x: Any, **_: Any) -> None:
-    """Print which device has which part of an array. As `visualize_sharding`."""
+    """Print which device has which part of an array. As `visualize_sharding`.
+
+    Raises:
+        ShardingError: inside `nx.jit`, or an array of another rank than 1 and 2.
+
+    >>> import nxjax as nx
+    >>> visualize_array_sharding(nx.ones(3))
+    ┌───────┐
+    │ CPU 0 │
+    └───────┘
+    """
     value = _concrete(x, "visualize_array_sharding")
     print(sharding_text(value.shape, _sharding(value)))
 
@@ -62,6 +72,11 @@ def inspect_array_sharding(x: Any, *, callback: Callable[[Sharding], Any]) -> No
 
     Raises:
         ShardingError: inside `nx.jit`, where the compiler has not chosen yet.
+
+    >>> import nxjax as nx
+    >>> x = nx.device_put(nx.ones(3), nx.devices("cpu")[0])
+    >>> inspect_array_sharding(x, callback=lambda s: print(s.device_list))
+    (cpu:0,)
     """
     callback(_sharding(_concrete(x, "inspect_array_sharding")))
 

@@ -76,6 +76,12 @@ def metadata(directory: str | os.PathLike[str], step: int | None = None) -> Any:
     Raises:
         ParameterError: no such step.
         InvalidFileError: its index is damaged.
+
+    >>> import nxjax as nx, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = nx.checkpoints.save(folder, {"w": nx.ones(2)}, step=3, metadata={"loss": 0.5})
+    >>> metadata(folder)
+    {'loss': 0.5}
     """
     number = None if step is None else steps.checked_step(step, "checkpoints.metadata")
     return indexes.read(steps.folder_of(Path(directory), number, "checkpoints.metadata")[1]).metadata

@@ -61,7 +61,16 @@ def all_steps(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def latest_step(directory: str | os.PathLike[str]) -> int | None:
-    """The last step that can be restored, or None."""
+    """The last step that can be restored, or None.
+
+    >>> import nxjax as nx, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> latest_step(folder) is None
+    True
+    >>> _ = nx.checkpoints.save(folder, {"w": nx.ones(2)}, step=3)
+    >>> latest_step(folder)
+    3
+    """
     return max(_found(Path(directory)), default=None)
 
 

@@ -30,6 +30,11 @@ class Artifact:
         deviation: differences to the exact reference on the example arguments; None where nothing here can run it.
         graph: what the files were written from; None if that is the program itself.
         notes: what else to know.
+
+    >>> import nxjax as nx
+    >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
+    >>> artifact.target, artifact.run(nx.ones((1, 3))).tolist()
+    ('tflite', [[2.0, 2.0, 2.0]])
     """
 
     def __init__(self, target: str, signature: Signature, subject: Subject, build: Build, report: Report) -> None:

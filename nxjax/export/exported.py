@@ -76,6 +76,9 @@ class SymbolicType:
 
     Attributes:
         shape: sizes, and expressions such as ``b`` or ``2*b`` in the place of those that are not known.
+
+    >>> SymbolicType(("b", 3), np.dtype(np.float32))
+    f32[b,3]
     """
 
     shape: tuple[int | str, ...]
@@ -113,6 +116,13 @@ class Exported:
         calling_convention_version: 10, as JAX 0.10.
         uses_global_constants: whether the module has a platform index or dimension variables.
         disabled_safety_checks: given to `nx.export.export`.
+
+    >>> import nxjax as nx
+    >>> exported = nx.export.export(nx.jit(lambda x: 2 * x))(nx.ShapeDtypeStruct((3,), nx.float32))
+    >>> exported.in_avals, exported.out_avals, exported.has_vjp()
+    ((f32[3],), (f32[3],), True)
+    >>> exported.call(nx.ones(3)).tolist()
+    [2.0, 2.0, 2.0]
     """
 
     fun_name: str

@@ -30,5 +30,11 @@ def load(path: str | os.PathLike[str]) -> Exported:
 
     Raises:
         InvalidFileError: no exported function, or damaged.
+
+    >>> import nxjax as nx, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "double.nxp")
+    >>> save(path, nx.export.export(nx.jit(lambda x: 2 * x))(1.0))
+    >>> load(path)
+    Exported(<lambda>: (f32[]) -> (f32[]), platforms=('cpu',))
     """
     return deserialize(Path(path).read_bytes())

@@ -37,7 +37,17 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Any = (), scope: Any 
 
 
 def symbolic_args_specs(args: Any, shapes_specs: Any, **_: Any) -> Any:
-    """As `symbolic_shape`: always an error."""
+    """As `symbolic_shape`: always an error.
+
+    Raises:
+        LoweringError: always.
+
+    >>> try:
+    ...     symbolic_args_specs((1.0,), "b")
+    ... except LoweringError as error:
+    ...     print(error.args[0].splitlines()[0])
+    export: symbolic_args_specs: every size is known when a function is traced
+    """
     _refused("symbolic_args_specs", repr(shapes_specs)[:80])
 
 
@@ -52,7 +62,17 @@ def is_symbolic_dim(p: Any) -> bool:
 
 @final
 class SymbolicScope:
-    """Of symbolic sizes, which nxjax does not export: making one is an error that says what to do."""
+    """Of symbolic sizes, which nxjax does not export: making one is an error that says what to do.
+
+    Raises:
+        LoweringError: always.
+
+    >>> try:
+    ...     SymbolicScope()
+    ... except LoweringError as error:
+    ...     print(error.args[0].splitlines()[0])
+    export: SymbolicScope: every size is known when a function is traced
+    """
 
     def __init__(self, constraints_str: Any = ()) -> None:
         _refused("SymbolicScope", repr(constraints_str)[:80])

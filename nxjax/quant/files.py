@@ -70,12 +70,28 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         InvalidFileError: not a safetensors file, or damaged.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> save(path, {"layers": [np.ones(2), 3]})
+    >>> load(path)
+    {'layers': [Array([1., 1.], dtype=float64), Array(3, dtype=int32)]}
     """
     return loads(Path(path).read_bytes(), str(path))
 
 
 def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") -> Any:
-    """As `load`, from bytes."""
+    """As `load`, from bytes.
+
+    Raises:
+        InvalidFileError: no safetensors data, or damaged.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> save(path, {"w": np.arange(3.0)})
+    >>> loads(Path(path).read_bytes())["w"].tolist()
+    [0.0, 1.0, 2.0]
+    """
     library = _library("safetensors")
     data = bytes(data)
     try:

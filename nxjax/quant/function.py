@@ -31,6 +31,14 @@ class Quantized:
         policy: what decides how each equation computes.
         ranges: (least, greatest) of each value on a grid, by site.
         params: positions of the arguments that hold weights, None for "those that are trees".
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
+    >>> p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[1.0, 2.0]])
+    >>> print(qf(p, x).round(1))
+    [[2. 3.]]
+    >>> qf.quantize_params(p, x)
+    {'w': QArray(i8[2,2], 1x2 scales)}
     """
 
     def __init__(

@@ -148,6 +148,16 @@ def mixed_precision(
 
     Returns:
         The quantized function; ``.policy.exceptions`` names the wide layers, float ones with their bias and relu.
+
+    Raises:
+        ParameterError: ``budget`` is no share.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
+    >>> p = {"a": jnp.array([[1.0, 0.01], [3.0, 2.0]]), "b": jnp.ones((2, 2))}
+    >>> qf = mixed_precision(f, [(p, jnp.array([[1.0, 2.0]]))], budget=0.5, progress=False)
+    >>> len(qf.policy.exceptions)
+    1
     """
     if not isinstance(budget, (int, float)) or not 0 <= budget <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("mixed_precision: budget", got=budget, expected="a share of all products, 0 to 1")

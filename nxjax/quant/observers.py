@@ -23,6 +23,15 @@ class Observer(ABC):
 
     Attributes:
         histogram: whether `clipped` needs a histogram, which costs a second pass over the data.
+
+    >>> class Fixed(Observer):
+    ...     def joined(self, batches):
+    ...         return -1.0, 1.0
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> f = lambda p, x: x @ p["w"]
+    >>> batch = ({"w": jnp.ones((2, 2))}, jnp.array([[0.5, -0.25]]))
+    >>> set(nx.quantize(f, calibrate=[batch], observer=Fixed()).ranges.values())
+    {(-1.0, 1.0)}
     """
 
     histogram: ClassVar[bool] = False
@@ -96,7 +105,12 @@ class _Histogram(Observer):
 
 @final
 class Percentile(_Histogram):
-    """The range that holds ``percent`` of the magnitudes."""
+    """The range that holds ``percent`` of the magnitudes.
+
+    >>> counts = np.array([90, 5, 4, 1])
+    >>> Percentile(99).clipped((-4.0, 4.0), counts)
+    (-3.0, 3.0)
+    """
 
     def __init__(self, percent: float = 99.99) -> None:
         if not 0 < percent <= 100:
@@ -113,6 +127,11 @@ class Entropy(_Histogram):
     """The bound whose 128 levels lose least information: least Kullback-Leibler divergence from the histogram.
 
     Migacz, "8-bit inference with TensorRT" (GTC 2017): what lies above the bound is counted into the last bin.
+
+    >>> counts = (1e6 * np.exp(-np.arange(512) / 20)).astype(int)
+    >>> low, high = Entropy().clipped((-2.0, 2.0), counts)
+    >>> high < 2.0
+    True
     """
 
     levels: Final = 128
@@ -153,6 +172,12 @@ class MSE(_Histogram):
     Values of one sign have all levels for themselves.
 
     Sung et al. 2015, "Resiliency of deep neural networks under quantization"; searched over the bins.
+
+    >>> counts = np.zeros(256, int)
+    >>> counts[:32], counts[-1] = 1000, 1
+    >>> low, high = MSE(levels=4).clipped((-2.0, 2.0), counts)
+    >>> high < 2.0
+    True
     """
 
     def __init__(self, levels: int = 256) -> None:

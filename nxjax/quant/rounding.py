@@ -43,6 +43,14 @@ def gptq(
 
     Returns:
         The parameter tree with `QArray` leaves; grouped convolutions are rounded to the nearest.
+
+    Raises:
+        ParameterError: no data.
+
+    >>> import nxjax.numpy as jnp
+    >>> p = {"w": jnp.array([[1.0, -0.31], [0.52, 2.0]])}
+    >>> gptq(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))])
+    {'w': QArray(i4[2,2], 1x2 scales)}
     """
     return _rounded(fun, data, policy, params, lambda w, s, h, limit: _gptq(w, s, h, limit, damping))
 
@@ -63,6 +71,17 @@ def adaround(
     Args:
         steps: of Adam, per layer.
         fun, data, policy, params: as for `gptq`.
+
+    Returns:
+        The parameter tree with `QArray` leaves.
+
+    Raises:
+        ParameterError: no data.
+
+    >>> import nxjax.numpy as jnp
+    >>> p = {"w": jnp.array([[1.0, -0.31], [0.52, 2.0]])}
+    >>> adaround(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))], steps=20)
+    {'w': QArray(i8[2,2], 1x2 scales)}
     """
     return _rounded(fun, data, policy, params, lambda w, s, h, limit: _adaround(w, s, h, limit, steps))
 

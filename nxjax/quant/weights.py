@@ -42,6 +42,16 @@ def equalize(
 
     Returns:
         The parameter tree.
+
+    Raises:
+        ParameterError: no two layers that follow each other.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
+    >>> p = {"a": jnp.array([[1.0, 16.0]]), "b": jnp.array([[1.0], [1.0]])}
+    >>> equal = equalize(f, p, jnp.ones((1, 1)))
+    >>> print(equal["a"], equal["b"].T, f(equal, jnp.ones((1, 1))))
+    [[1. 4.]] [[1. 4.]] [[17.]]
     """
     layers = Layers(fun, "int8", params, tuple(args))
     pairs = _pairs(layers)
@@ -84,6 +94,16 @@ def correct_bias(
 
     Returns:
         The parameter tree.
+
+    Raises:
+        ParameterError: no data.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> f = lambda p, x: x @ p["w"] + p["b"]
+    >>> p = {"w": jnp.array([[1.0, -0.313], [0.52, 2.0]]), "b": jnp.zeros(2)}
+    >>> new = correct_bias(f, [(p, jnp.array([[1.0, 2.0]]))])
+    >>> bool((new["w"] == p["w"]).all()), bool(abs(new["b"]).max() < 0.05)
+    (True, True)
     """
     batches = list(data)
     if not batches:
@@ -128,6 +148,16 @@ def smooth(
 
     Returns:
         The parameter tree.
+
+    Raises:
+        ParameterError: ``alpha`` outside of 0 to 1, no data, or no norm before products.
+
+    >>> import nxjax as nx, nxjax.numpy as jnp
+    >>> f = lambda p, x: nx.nn.rms_norm(x, p["scale"]) @ p["w"]
+    >>> p, x = {"scale": jnp.array([1.0, 16.0]), "w": jnp.ones((2, 2))}, jnp.array([[1.0, 1.0]])
+    >>> new = smooth(f, [(p, x)])
+    >>> print(new["scale"].round(2), bool(jnp.allclose(f(new, x), f(p, x))))
+    [1. 4.] True
     """
     if not 0 <= alpha <= 1:
         raise ParameterError("smooth: alpha", got=alpha, expected="0 to 1")

@@ -19,13 +19,21 @@ class LawBroken(AssertionError):
 
 
 def executors() -> list[str]:
-    """The executors of this machine's CPU."""
+    """The executors of this machine's CPU.
+
+    >>> "reference" in executors()
+    True
+    """
     found = [registry.get(n) for n in registry.names()]
     return [b.name for b in found if b.platform == "cpu" and b.available()[0]]
 
 
 def tolerance(dtype: Any) -> float:
-    """Relative error that two right implementations may differ by in ``dtype``."""
+    """Relative error that two right implementations may differ by in ``dtype``.
+
+    >>> tolerance("float32"), tolerance("int8")
+    (2e-05, 0.0)
+    """
     d = dtypes.real_part(np.dtype(dtype))
     if d not in dtypes.FLOAT:
         return 0.0
@@ -40,7 +48,14 @@ def broken(name: str, what: str, detail: str = "") -> LawBroken:
 def assert_close(
     law: str, what: str, got: Any, expected: Any, rtol: float | None = None, atol: float | None = None
 ) -> None:
-    """Equal shapes and dtypes, and values within tolerance; else `LawBroken` naming ``law``."""
+    """Equal shapes and dtypes, and values within tolerance; else `LawBroken` naming ``law``.
+
+    >>> try:
+    ...     assert_close("jit = eager", "f", np.array([1.0, 2.0]), np.array([1.0, 3.0]))
+    ... except LawBroken as error:
+    ...     print(str(error).splitlines()[0])
+    f: jit = eager does not hold: element [1]: got 2.0, expected 3.0
+    """
     a, b = np.asarray(numpy_of(got)), np.asarray(numpy_of(expected))
     if a.shape != b.shape or a.dtype != b.dtype:
         raise broken(law, what, f"got {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}")

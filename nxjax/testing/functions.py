@@ -71,7 +71,14 @@ def _next_order(function: Callable[..., Any], ts: Sequence[NDArray]) -> Callable
 
 
 def check_batch(f: Callable[..., Any], args: Sequence[Any], in_axes: Any = 0, rtol: float | None = None) -> None:
-    """`vmap` of a function against a loop over its mapped arguments."""
+    """`vmap` of a function against a loop over its mapped arguments.
+
+    Raises:
+        LawBroken: the results differ.
+
+    >>> import nxjax as nx
+    >>> check_batch(nx.sin, (np.arange(6.0).reshape(2, 3),))
+    """
     values = [np.asarray(numpy_of(as_value(x))) for x in args]
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(values)
     size = next(v.shape[a] for v, a in zip(values, axes, strict=True) if a is not None)
@@ -84,7 +91,15 @@ def check_batch(f: Callable[..., Any], args: Sequence[Any], in_axes: Any = 0, rt
 
 @dataclass
 class Traces:
-    """How often a jitted function was traced inside a `count_traces` block."""
+    """How often a jitted function was traced inside a `count_traces` block.
+
+    >>> import nxjax as nx
+    >>> f = nx.jit(lambda x: x + 1)
+    >>> with count_traces(f) as traces:
+    ...     _ = f(1.0), f(2.0)
+    >>> traces
+    Traces(count=1)
+    """
 
     count: int = 0
 
@@ -110,6 +125,15 @@ def count_traces(jitted: Jitted) -> Generator[Traces, None, None]:
 
 @contextlib.contextmanager
 def checked_programs() -> Generator[None, None, None]:
-    """Every program staged inside is checked."""
+    """Every program staged inside is checked.
+
+    Raises:
+        ProgramError: when such a program is not well typed.
+
+    >>> import nxjax as nx
+    >>> with checked_programs():
+    ...     float(nx.jit(lambda x: x + 1)(1.0))
+    2.0
+    """
     with config.using(check=True):
         yield

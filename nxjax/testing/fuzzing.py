@@ -19,6 +19,10 @@ class Fuzzed:
     Attributes:
         tried: how many cases of each kind.
         failures: a text for each kind of failure: Python that does it again, and what is wrong as comments.
+
+    >>> print(Fuzzed({"programs": 12}))
+          12  programs
+    no failure
     """
 
     tried: dict[str, int] = field(default_factory=dict)

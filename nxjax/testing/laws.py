@@ -33,6 +33,9 @@ class Sample:
     """Operands and parameters for which an op is checked.
 
     ``differentiable`` may be switched off for points where the op has a kink.
+
+    >>> sample([1.0, 2.0], axis=0).params
+    {'axis': 0}
     """
 
     args: tuple[NDArray, ...]
@@ -42,7 +45,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Bad:
-    """Operands that an op must refuse with an ``error`` whose text contains ``says``."""
+    """Operands that an op must refuse with an ``error`` whose text contains ``says``.
+
+    >>> from nxjax.errors import ShapeError
+    >>> bad(np.zeros(2), np.zeros(3), error=ShapeError, says="shape").says
+    'shape'
+    """
 
     args: tuple[NDArray, ...]
     error: type[Exception]
@@ -51,12 +59,22 @@ class Bad:
 
 
 def sample(*args: Any, differentiable: bool = True, **params: Any) -> Sample:
-    """A `Sample` of arrays and keyword parameters."""
+    """A `Sample` of arrays and keyword parameters.
+
+    >>> sample(np.zeros((2, 3)), axis=0)
+    Sample(args=(array([[0., 0., 0.],
+           [0., 0., 0.]]),), params={'axis': 0}, differentiable=True)
+    """
     return Sample(tuple(np.asarray(a) for a in args), params, differentiable)
 
 
 def bad(*args: Any, error: type[Exception], says: str, **params: Any) -> Bad:
-    """A `Bad` of arrays and keyword parameters."""
+    """A `Bad` of arrays and keyword parameters.
+
+    >>> from nxjax.errors import ShapeError
+    >>> bad(np.zeros(2), np.zeros(3), error=ShapeError, says="shape").error.__name__
+    'ShapeError'
+    """
     return Bad(tuple(np.asarray(a) for a in args), error, says, params)
 
 

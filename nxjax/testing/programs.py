@@ -59,6 +59,10 @@ class RandomProgram:
     Attributes:
         args: NumPy arrays that it may be called with.
         steps: op, name and operands of each step, by position among arguments and earlier results.
+
+    >>> program = random_program(np.random.default_rng(0), 3)
+    >>> program(*program.args).shape, len(program.steps)
+    ((2, 2), 3)
     """
 
     args: tuple[NDArray, ...]

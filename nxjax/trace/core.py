@@ -38,6 +38,10 @@ class Array(ArrayMembers):
     Not an `abc.ABC`: ``isinstance(x, Array)`` is asked several times per op, and costs ten times as much there.
 
     ``isinstance(x, nx.Array)`` holds for both. Operators, methods and indexing are attached by `nxjax.numpy`.
+
+    >>> import nxjax as nx
+    >>> isinstance(nx.ones(2), nx.Array), isinstance(nx.numpy.arange(3)[0], nx.Array), isinstance(1.0, nx.Array)
+    (True, True, False)
     """
 
     __slots__ = ("__weakref__",)

@@ -23,7 +23,11 @@ from nxjax.trace.params import param_class
 @param_class
 class AxisType(enum.Enum):
     """Who decides how values are cut along a mesh axis: the compiler (`Auto`), or the function itself (`Manual`, inside
-    `nx.shard_map`). `Explicit` is accepted and means `Auto`: the types of nxjax hold no sharding."""
+    `nx.shard_map`). `Explicit` is accepted and means `Auto`: the types of nxjax hold no sharding.
+
+    >>> list(AxisType)
+    [Auto, Explicit, Manual]
+    """
 
     Auto = enum.auto()
     Explicit = enum.auto()
@@ -354,13 +358,29 @@ use_abstract_mesh = set_mesh
 
 
 def get_mesh() -> Mesh:
-    """The current mesh; an empty one if none is set or it has no devices."""
+    """The current mesh; an empty one if none is set or it has no devices.
+
+    >>> import nxjax as nx
+    >>> with nx.set_mesh(nx.make_mesh((1,), ("x",))):
+    ...     get_mesh().axis_names
+    ('x',)
+    >>> get_mesh().empty
+    True
+    """
     mesh = _current.get()
     return mesh if isinstance(mesh, Mesh) else EMPTY_MESH
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The axes of the current mesh; an empty mesh if none is set."""
+    """The axes of the current mesh; an empty mesh if none is set.
+
+    >>> import nxjax as nx
+    >>> with nx.set_mesh(nx.make_mesh((1,), ("x",))):
+    ...     get_abstract_mesh().axis_sizes
+    (1,)
+    >>> get_abstract_mesh().axis_names
+    ()
+    """
     mesh = _current.get()
     return EMPTY_ABSTRACT_MESH if mesh is None else mesh.abstract_mesh
 

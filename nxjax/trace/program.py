@@ -176,6 +176,11 @@ class Program(_Lazy):
         inputs: one variable per argument.
         equations: in an order in which every variable is made before it is used.
         outputs: variables or literals.
+
+    >>> import nxjax as nx
+    >>> program = nx.make_jaxpr(lambda x: nx.sin(x) * 2)(1.0)
+    >>> [e.op.name for e in program.equations], program.in_types, program.out_types
+    (['sin', 'mul'], (f32[]*,), (f32[]*,))
     """
 
     def __init__(

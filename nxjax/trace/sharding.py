@@ -29,7 +29,12 @@ NDArray = np.ndarray[Any, Any]
 
 
 class Sharding(ABC):
-    """How an array is laid out over devices: cut into equal blocks, each on one device or on several. Immutable."""
+    """How an array is laid out over devices: cut into equal blocks, each on one device or on several. Immutable.
+
+    >>> import nxjax as nx
+    >>> isinstance(nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x")), Sharding)
+    True
+    """
 
     __slots__ = ("__weakref__",)
     memory_kind: str | None

@@ -133,6 +133,13 @@ class ShapeDtypeStruct:
     """Stands for an array in `eval_shape`, `jit(f).trace` and `make_jaxpr`: a shape and a dtype, no data.
 
     ``sharding`` says where an argument will be when the compiled function is called; None: anywhere.
+
+    Raises:
+        ShapeError: a size that is no integer.
+
+    >>> import nxjax as nx
+    >>> nx.eval_shape(nx.sin, ShapeDtypeStruct((2, 3), nx.float32))
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
     __slots__ = ("dtype", "shape", "sharding", "weak_type")

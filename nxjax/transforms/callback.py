@@ -349,7 +349,19 @@ def io_callback(
 def debug_callback(
     callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
 ) -> None:
-    """Call ``callback(*args, **kwargs)`` with the values, each time the program computes them. `nx.debug.callback`."""
+    """Call ``callback(*args, **kwargs)`` with the values, each time the program computes them. `nx.debug.callback`.
+
+    Args:
+        callback: function of arrays; what it gives is not used.
+        args, kwargs: what it is called with; trees of arrays.
+        ordered: calls keep the order of the program.
+
+    >>> import nxjax as nx
+    >>> f = nx.jit(lambda x: (nx.debug.callback(lambda v: print("value", v), x), x + 1)[1])
+    >>> float(f(1.0))
+    value 1.0
+    2.0
+    """
     host, xs = _flat(callback, args, kwargs, "debug.callback")
     debug_callback_op(
         *xs, callback=host, result_types=(), out_def=one_object(Structure, tree.structure(None)), ordered=bool(ordered)
@@ -389,6 +401,12 @@ def debug_print(
         ordered: keep the order among ordered prints.
 
     Under `vmap` each element prints; under `grad` a value prints once.
+
+    >>> import nxjax as nx
+    >>> f = nx.jit(lambda x: (nx.debug.print("x = {x}", x=x), x + 1)[1])
+    >>> float(f(1.0))
+    x = 1.0
+    2.0
     """
     if not isinstance(fmt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("debug.print: the format is a string", got=type(fmt).__name__)

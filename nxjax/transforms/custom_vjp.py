@@ -227,7 +227,12 @@ class _BatchedPull:
 
 @final
 class CustomVJPPrimal:
-    """What ``fwd`` gets per leaf with ``symbolic_zeros=True``: the value, and whether it may be perturbed."""
+    """What ``fwd`` gets per leaf with ``symbolic_zeros=True``: the value, and whether it may be perturbed.
+
+    >>> primal = CustomVJPPrimal(2.0, perturbed=False)
+    >>> primal.value, primal.perturbed
+    (2.0, False)
+    """
 
     def __init__(self, value: Array, perturbed: bool = True) -> None:
         self.value = value

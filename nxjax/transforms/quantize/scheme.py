@@ -33,6 +33,14 @@ class Scheme:
         dense_per_channel: the same for matrix products; off, because NPUs take one scale there.
         group: weight-only schemes: this many weights along the summed dimension share a scale; None for all of them.
         rounding: of the integer rescaling, "double" or "single".
+
+    Raises:
+        ParameterError: storage types that do not go together.
+
+    >>> Scheme(activations=None, weights="int4", group=32).integer
+    False
+    >>> Scheme().activations.name, Scheme().integer
+    ('int8', True)
     """
 
     activations: DType | None = dtypes.int8
@@ -139,6 +147,10 @@ class Layered:
     Attributes:
         base: the policy of all other layers.
         exceptions: layer name (what makes its result, as `Plan.names` has it) -> its answer.
+
+    >>> policy = Layered(as_policy("int8"), {"dot_general_1": "int16x8"})
+    >>> policy.of_layer("dot_general_1", "dot_general", "", ()), policy("dot_general", "", ()) == preset("int8")
+    ('int16x8', True)
     """
 
     def __init__(self, base: Policy, exceptions: Mapping[str, Scheme | str | None]) -> None:
