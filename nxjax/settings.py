@@ -46,6 +46,19 @@ class Setting:
         return f"<setting {self.name} = {self.value!r}>"
 
 
+# What the example of a setting sets; True where nothing stands here.
+_SHOWN = {
+    "default_matmul_precision": "highest",
+    "numpy_dtype_promotion": "strict",
+    "numpy_rank_promotion": "raise",
+    "default_prng_impl": "threefry2x32",
+    "transfer_guard": "log",
+    "transfer_guard_device_to_device": "log",
+    "transfer_guard_device_to_host": "log",
+    "transfer_guard_host_to_device": "log",
+    "legacy_prng_key": "warn",
+    "array_garbage_collection_guard": "log",
+}
 _DOCS = {
     "debug_nans": "Inside, the first op that makes a NaN raises, with the user's line: see `docs/debugging.md`.",
     "debug_infs": "As `debug_nans`, for infinities.",
@@ -81,7 +94,9 @@ def __getattr__(name: str) -> Any:
     doc = _DOCS.get(name)
     if doc is None:
         raise AttributeError(f"module 'nxjax.settings' has no attribute {name!r}")
-    made = globals()[name] = Setting(name, doc)
+    shown = _SHOWN.get(name, True)
+    example = f">>> import nxjax as nx\n>>> with nx.{name}({shown!r}):\n...     nx.{name}.value\n{shown!r}\n"
+    made = globals()[name] = Setting(name, f"{doc}\n\n{example}")
     return made
 
 

@@ -27,7 +27,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     return inside((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p))
 
 
-pmf = mass(logpmf)
+pmf = mass(logpmf, "1, 0.3", "0.3")
 
 
 def cdf(k: Any, p: Any) -> Array:

@@ -33,7 +33,7 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return jnp.where((a <= 0) | (b <= 0) | (scale <= 0), float("nan"), value)
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 2.3, 1.4", "1.5655")
 
 
 def _position(x: Array, loc: Array, scale: Array) -> Array:
@@ -73,4 +73,4 @@ def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return betainc(b, a, 1 - _position(x, loc, scale))
 
 
-logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")
+logcdf, logsf = logarithm(cdf, "logcdf", "0.7, 2.3, 1.4", "-0.5381"), logarithm(sf, "logsf", "0.7, 2.3, 1.4", "-0.8768")

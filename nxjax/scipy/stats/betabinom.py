@@ -29,4 +29,4 @@ def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
     return jnp.where((n < 0) | (a <= 0) | (b <= 0), float("nan"), value)
 
 
-pmf = mass(logpmf)
+pmf = mass(logpmf, "1, 5, 1.2, 2.3", "0.2458")

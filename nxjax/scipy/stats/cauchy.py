@@ -29,7 +29,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return -log(math.pi * scale) - log1p(z * z)
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.3, 1.7", "0.1774")
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -71,7 +71,8 @@ def _log(p: Array) -> Array:
 
 
 logcdf, logsf = (
-    derived(_log, f, f"log{f.__name__}", f"Logarithm of `{f.__name__}`; arguments as there.") for f in (cdf, sf)
+    derived(_log, f, f"log{f.__name__}", f"Logarithm of `{f.__name__}`; arguments as there.", "0.7, 0.3, 1.7", shown)
+    for f, shown in ((cdf, "-0.5559"), (sf, "-0.8523"))
 )
 
 

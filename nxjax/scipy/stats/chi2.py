@@ -25,7 +25,7 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return _gamma.logpdf(x, df / 2, loc, 2 * scale)
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 3.0", "0.2352")
 
 
 def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -60,4 +60,4 @@ def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return _gamma.sf(x, df / 2, loc, 2 * scale)
 
 
-logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")
+logcdf, logsf = logarithm(cdf, "logcdf", "0.7, 3.0", "-2.0652"), logarithm(sf, "logsf", "0.7, 3.0", "-0.1356")

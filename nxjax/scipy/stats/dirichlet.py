@@ -15,7 +15,21 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, alpha: Any) -> Array:
-    """Logarithm of the density at ``x``, whose first axis has the size of ``alpha`` or one less, and sums to 1."""
+    """Logarithm of the density at ``x``, whose first axis has the size of ``alpha`` or one less, and sums to 1.
+
+    Args:
+        x: [n, ...] or [n - 1, ...].
+        alpha: [n], positive.
+
+    Returns:
+        Array of the shape of ``x`` without its first axis.
+
+    Raises:
+        ShapeError: ``x`` does not fit ``alpha``.
+
+    >>> print(round(float(logpdf(jnp.array([0.2, 0.8]), jnp.array([2.0, 3.0]))), 4))
+    0.4292
+    """
     x, alpha = promote_inexact("scipy.stats.dirichlet.logpdf", x, alpha)
     if alpha.ndim != 1 or x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
         raise ShapeError(
@@ -30,4 +44,4 @@ def logpdf(x: Any, alpha: Any) -> Array:
     return inside(valid, value)
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "jnp.array([0.2, 0.8]), jnp.array([2.0, 3.0])", "1.536")

@@ -25,7 +25,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(~(x < loc), -(x - loc) / scale - log(scale))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.3, 1.7", "0.4649")
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -44,7 +44,7 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(~(x < loc), -(x - loc) / scale, 0.0)
 
 
-sf = exponential(logsf, "sf")
+sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.7903")
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

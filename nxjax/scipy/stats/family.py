@@ -18,8 +18,13 @@ def operands(name: str, *xs: Any) -> list[Array]:
     return inexact_operands(f"scipy.stats.{name}", *xs)
 
 
-def derived(outer: Callable[[Array], Array], inner: Callable[..., Array], name: str, doc: str) -> Callable[..., Array]:
-    """``outer`` of ``inner``, with the arguments of ``inner``."""
+def derived(
+    outer: Callable[[Array], Array], inner: Callable[..., Array], name: str, doc: str, args: str, shown: str
+) -> Callable[..., Array]:
+    """``outer`` of ``inner``, with the arguments of ``inner``.
+
+    ``args`` is what stands between the parentheses of the call that its docstring shows, ``shown`` what comes out.
+    """
     import functools
 
     @functools.wraps(inner)
@@ -28,28 +33,31 @@ def derived(outer: Callable[[Array], Array], inner: Callable[..., Array], name: 
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = inner.__module__
-    function.__doc__ = doc
+    gives = f"Returns:\n    Array of the shape and float dtype that `{inner.__name__}` gives."
+    function.__doc__ = f"{doc}\n\n{gives}\n\n>>> print(round(float({name}({args})), 4))\n{shown}\n"
     return function
 
 
-def density(logpdf: Callable[..., Array]) -> Callable[..., Array]:
+def density(logpdf: Callable[..., Array], args: str, shown: str) -> Callable[..., Array]:
     """The density from its logarithm."""
-    return derived(exp, logpdf, "pdf", "Density; arguments as `logpdf`.")
+    return derived(exp, logpdf, "pdf", "Density; arguments as `logpdf`.", args, shown)
 
 
-def mass(logpmf: Callable[..., Array]) -> Callable[..., Array]:
+def mass(logpmf: Callable[..., Array], args: str, shown: str) -> Callable[..., Array]:
     """The probability from its logarithm."""
-    return derived(exp, logpmf, "pmf", "Probability; arguments as `logpmf`.")
+    return derived(exp, logpmf, "pmf", "Probability; arguments as `logpmf`.", args, shown)
 
 
-def logarithm(function: Callable[..., Array], name: str) -> Callable[..., Array]:
+def logarithm(function: Callable[..., Array], name: str, args: str, shown: str) -> Callable[..., Array]:
     """log of ``function``."""
-    return derived(log, function, name, f"Logarithm of `{function.__name__}`; arguments as there.")
+    doc = f"Logarithm of `{function.__name__}`; arguments as there."
+    return derived(log, function, name, doc, args, shown)
 
 
-def exponential(function: Callable[..., Array], name: str) -> Callable[..., Array]:
+def exponential(function: Callable[..., Array], name: str, args: str, shown: str) -> Callable[..., Array]:
     """exp of ``function``."""
-    return derived(exp, function, name, f"Exponential of `{function.__name__}`; arguments as there.")
+    doc = f"Exponential of `{function.__name__}`; arguments as there."
+    return derived(exp, function, name, doc, args, shown)
 
 
 def log_of_rest(logp: Array) -> Array:

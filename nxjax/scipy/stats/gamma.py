@@ -33,7 +33,7 @@ def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(within, xlogy(a - 1, z) - z - lgamma(a) - log(scale))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 2.3", "0.2677")
 
 
 def _within(function: Callable[[Array, Array], Array], a: Array, z: Array) -> Array:
@@ -74,4 +74,4 @@ def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return _within(gammaincc, a, (x - loc) / scale)
 
 
-logcdf, logsf = logarithm(cdf, "logcdf"), logarithm(sf, "logsf")
+logcdf, logsf = logarithm(cdf, "logcdf", "0.7, 2.3", "-2.2829"), logarithm(sf, "logsf", "0.7, 2.3", "-0.1076")

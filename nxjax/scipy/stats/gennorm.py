@@ -27,7 +27,7 @@ def logpdf(x: Any, beta: Any) -> Array:
     return log(0.5 * beta) - lgamma(1 / beta) - abs(x) ** beta
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 1.5", "0.3084")
 
 
 def cdf(x: Any, beta: Any) -> Array:

@@ -26,4 +26,4 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     return inside(~(x <= 0), xlog1py(x - 1, -p) + log(p))
 
 
-pmf = mass(logpmf)
+pmf = mass(logpmf, "1, 0.3", "0.3")

@@ -31,7 +31,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(ok, z - exp(z) - log(scale), float("nan"))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.3, 1.7", "0.21")
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -50,7 +50,7 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(ok, -exp(z), float("nan"))
 
 
-sf = exponential(logsf, "sf")
+sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.2822")
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -31,7 +31,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(ok, -z - exp(-z) - log(scale), float("nan"))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2109")
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -50,7 +50,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(ok, -exp(-z), float("nan"))
 
 
-cdf = exponential(logcdf, "cdf")
+cdf = exponential(logcdf, "cdf", "0.7, 0.3, 1.7", "0.4537")
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

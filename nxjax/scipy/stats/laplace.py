@@ -25,7 +25,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return -abs(x - loc) / scale - log(2 * scale)
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2325")
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -13,10 +13,19 @@ from nxjax.trace.core import Array
 
 
 def logpmf(x: Any, n: Any, p: Any) -> Array:
-    """Logarithm of the probability of counts ``x`` (last axis) in ``n`` draws with probabilities ``p``."""
+    """Logarithm of the probability of counts ``x`` (last axis) in ``n`` draws with probabilities ``p``.
+
+    Args:
+        x: [..., k] counts.
+        n: their sum; elsewhere the probability is 0.
+        p: [..., k].
+
+    >>> print(round(float(logpmf(jnp.array([1, 2]), 3, jnp.array([0.3, 0.7]))), 4))
+    -0.8187
+    """
     x, n, p = promote_inexact("scipy.stats.multinomial.logpmf", x, n, p)
     value = lgamma(n + 1) + jnp.sum(xlogy(x, p) - lgamma(x + 1), axis=-1)
     return inside(jnp.sum(x, axis=-1) == n, value)
 
 
-pmf = mass(logpmf)
+pmf = mass(logpmf, "jnp.array([1, 2]), 3, jnp.array([0.3, 0.7])", "0.441")

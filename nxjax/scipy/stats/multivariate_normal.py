@@ -13,7 +13,15 @@ from nxjax.trace.core import Array
 
 
 def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
-    """Logarithm of the density at ``x`` [..., n] with ``mean`` [..., n] and ``cov`` [..., n, n] or a number."""
+    """Logarithm of the density at ``x`` [..., n] with ``mean`` [..., n] and ``cov`` [..., n, n] or a number.
+
+    Raises:
+        ShapeError: ``cov`` does not fit ``mean``.
+        ParameterError: ``allow_singular`` is given.
+
+    >>> print(round(float(logpdf(jnp.array([1.0, 0.0]), jnp.zeros(2), jnp.array([[2.0, 1.0], [1.0, 2.0]]))), 4))
+    -2.7205
+    """
     if allow_singular is not None:
         raise ParameterError("multivariate_normal.logpdf: allow_singular is not supported")
     x, mean, cov = promote_inexact("scipy.stats.multivariate_normal.logpdf", x, mean, cov)
@@ -37,5 +45,9 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
 
 
 def pdf(x: Any, mean: Any, cov: Any) -> Array:
-    """Density; arguments as `logpdf`."""
+    """Density; arguments as `logpdf`.
+
+    >>> print(round(float(pdf(jnp.array([1.0, 0.0]), jnp.zeros(2), jnp.array([[2.0, 1.0], [1.0, 2.0]]))), 4))
+    0.0658
+    """
     return exp(logpdf(x, mean, cov))

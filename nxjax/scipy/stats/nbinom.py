@@ -28,4 +28,4 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     return inside(~(y < 0), ways + xlogy(n, p) + xlog1py(y, -p))
 
 
-pmf = mass(logpmf)
+pmf = mass(logpmf, "1, 5, 0.3", "0.0085")

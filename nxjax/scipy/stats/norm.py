@@ -29,7 +29,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return -((x - loc) * (x - loc) / variance + log(2 * math.pi * variance)) / 2
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2283")
 
 
 def _standard(name: str, x: Any, loc: Any, scale: Any) -> Array:

@@ -27,7 +27,7 @@ def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(within, log(b / scale) - (b + 1) * log(jnp.where(within, z, 1)))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "2.5, 1.5", "0.1518")
 
 
 def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -47,7 +47,7 @@ def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(~(z < 1), -b * log(jnp.where(z < 1, 1, z)), 0.0)
 
 
-sf = exponential(logsf, "sf")
+sf = exponential(logsf, "sf", "2.5, 1.5", "0.253")
 
 
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

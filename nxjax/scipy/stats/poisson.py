@@ -32,7 +32,7 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
     return inside(whole, xlogy(x, mu) - lgamma(x + 1) - mu)
 
 
-pmf = mass(logpmf)
+pmf = mass(logpmf, "1, 2.3", "0.2306")
 
 
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:

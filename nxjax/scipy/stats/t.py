@@ -28,4 +28,4 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return front - (df + 1) / 2 * log1p(z * z / df)
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 3.0", "0.2716")

@@ -48,7 +48,7 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return jnp.where(a < b, value, float("nan"))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, -1.0, 1.5", "0.4031")
 
 
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -85,4 +85,4 @@ def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return logcdf(-z, -b, -a)
 
 
-cdf, sf = exponential(logcdf, "cdf"), exponential(logsf, "sf")
+cdf, sf = exponential(logcdf, "cdf", "0.7, -1.0, 1.5", "0.7739"), exponential(logsf, "sf", "0.7, -1.0, 1.5", "0.2261")

@@ -24,7 +24,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return inside(~((x < loc) | (x > loc + scale)), -log(scale))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.3, 1.7", "0.5882")
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -30,4 +30,4 @@ def logpdf(x: Any, kappa: Any) -> Array:
     return jnp.where(kappa > 0, value, float("nan"))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 1.5", "0.3044")

@@ -28,4 +28,4 @@ def logpdf(x: Any, c: Any) -> Array:
     return jnp.where((c > 0) & (c < 1), value, float("nan"))
 
 
-pdf = density(logpdf)
+pdf = density(logpdf, "0.7, 0.4", "0.2439")
