@@ -135,9 +135,17 @@ def dot(
 ) -> Array:
     """Product of vectors and matrices, or `dot_general` if ``dimension_numbers`` are given.
 
-    >>> import nxjax as nx
-    >>> float(dot(nx.arange(3.0), nx.arange(3.0)))
-    5.0
+    Raises:
+        ShapeError: the operands have more than two dimensions, or do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[1, 2], [3, 4]], jnp.int8)
+    >>> lax.dot(x, x)
+    Array([[ 7, 10],
+           [15, 22]], dtype=int8)
+    >>> lax.dot(x, x[0], preferred_element_type=jnp.int32)
+    Array([ 5, 11], dtype=int32)
     """
     x, y = as_value(lhs, "dot"), as_value(rhs, "dot")
     if dimension_numbers is None:
@@ -155,9 +163,14 @@ def dot(
 def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
     """Matrix products over equal leading dimensions: ``[..., m, k]`` and ``[..., k, n]`` to ``[..., m, n]``.
 
-    >>> import nxjax as nx
-    >>> batch_matmul(nx.ones((5, 2, 3)), nx.ones((5, 3, 4))).shape
-    (5, 2, 4)
+    Raises:
+        ShapeError: the operands differ in rank, are no matrices, or do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[[1, 2]], [[3, 4]]])
+    >>> lax.batch_matmul(x, jnp.ones((2, 2, 1), int)).ravel()
+    Array([3, 7], dtype=int32)
     """
     x, y = as_value(lhs, "batch_matmul"), as_value(rhs, "batch_matmul")
     if x.ndim != y.ndim or x.ndim < 2:
@@ -187,9 +200,16 @@ def ragged_dot(
         group_sizes: how many rows each group has, integers ``[groups]``.
         group_offset: not available.
 
-    >>> import nxjax as nx
-    >>> ragged_dot(nx.ones((3, 1)), nx.array([[[1.0]], [[2.0]]]), nx.array([1, 2])).tolist()
-    [[1.0], [2.0], [2.0]]
+    Raises:
+        ShapeError: the operands do not fit.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[1], [2], [3]])
+    >>> lax.ragged_dot(x, jnp.array([[[1]], [[10]]]), jnp.array([1, 2]))
+    Array([[ 1],
+           [20],
+           [30]], dtype=int32)
     """
     x, y, sizes = as_value(lhs, "ragged_dot"), as_value(rhs, "ragged_dot"), as_value(group_sizes, "ragged_dot")
     require("ragged_dot", group_offset is None, "group_offset is not available", group_offset)
@@ -220,9 +240,14 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
         fft_type: an `FftType` or its name.
         fft_lengths: sizes of the (real) transformed dimensions.
 
-    >>> import nxjax as nx
-    >>> fft(nx.ones(4), "rfft", (4,)).shape
-    (3,)
+    Raises:
+        ShapeError: the lengths do not fit.
+        ParameterError: there is no such transform, or more than 3 lengths.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.fft(jnp.array([1.0, 0.0, -1.0, 0.0]), "rfft", (4,))
+    Array([0.+0.j, 2.+0.j, 0.+0.j], dtype=complex64)
     """
     value = as_value(x, "fft")
     if isinstance(fft_type, str):

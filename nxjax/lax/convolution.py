@@ -32,6 +32,9 @@ def padtype_to_pads(
     ``"VALID"`` pads nothing. ``"SAME"`` pads so that there are ``ceil(size / stride)`` windows, an odd element at the
     end; ``"SAME_LOWER"`` puts it at the start.
 
+    Raises:
+        ParameterError: no such padding.
+
     >>> padtype_to_pads((5, 6), (3, 4), (1, 2), "SAME")
     [(1, 1), (1, 1)]
     """
@@ -246,9 +249,18 @@ def conv_transpose(
         transpose_kernel: mirror the kernel and swap its feature dimensions, as Keras' ``Conv2DTranspose`` does.
         use_consistent_padding: pairs, too, are those of the forward convolution.
 
-    >>> import nxjax as nx
-    >>> conv_transpose(nx.ones((1, 4, 4, 3)), nx.ones((3, 3, 3, 8)), (2, 2), "SAME").shape
-    (1, 8, 8, 8)
+    Raises:
+        ShapeError: input and kernel differ in rank or features; ParameterError: no such padding.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[[1.0], [2.0]]])
+    >>> kernel = jnp.array([[[1.0]], [[10.0]]])
+    >>> lax.conv_transpose(x, kernel, (2,), "SAME")
+    Array([[[10.],
+            [ 1.],
+            [20.],
+            [ 2.]]], dtype=float32)
     """
     x, y = as_value(lhs, "conv_transpose"), as_value(rhs, "conv_transpose")
     if x.ndim != y.ndim or x.ndim < 2:
@@ -297,9 +309,15 @@ def conv_general_dilated_patches(
 ) -> Array:
     """The windows that a convolution sees, flattened into its output features: features first, then window.
 
-    >>> import nxjax as nx
-    >>> conv_general_dilated_patches(nx.ones((1, 3, 8, 8)), (2, 2), (2, 2), "VALID").shape
-    (1, 12, 4, 4)
+    Raises:
+        ParameterError: there is not one window size per spatial dimension.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
+    >>> lax.conv_general_dilated_patches(x, (2,), (1,), "VALID")
+    Array([[[1., 2.],
+            [2., 3.]]], dtype=float32)
     """
     x = as_value(lhs, "conv_general_dilated_patches")
     window = sizes(filter_shape, max(0, x.ndim - 2), "conv_general_dilated_patches", "filter_shape")
@@ -340,6 +358,9 @@ def conv_general_dilated_local(
         lhs: as in `conv_general_dilated`.
         rhs: kernels; spatial dimensions are those of the result, and the input features hold features and window.
         filter_shape: sizes of the window.
+
+    Raises:
+        ShapeError: the kernels do not fit the windows.
 
     >>> import nxjax.numpy as jnp
     >>> from nxjax import lax
@@ -392,6 +413,9 @@ def conv_shape_tuple(
 ) -> tuple[int, ...]:
     """Shape of a convolution of shapes in the order NC..., OI...
 
+    Raises:
+        ParameterError: no such padding.
+
     >>> from nxjax import lax
     >>> lax.conv_shape_tuple((1, 3, 8, 8), (16, 3, 3, 3), (2, 2), "SAME")
     (1, 16, 4, 4)
@@ -409,6 +433,9 @@ def conv_general_shape_tuple(
     dimension_numbers: Any,
 ) -> tuple[int, ...]:
     """Shape of a convolution in any layout.
+
+    Raises:
+        ShapeError: the shapes differ in rank; ParameterError: no such padding.
 
     >>> from nxjax import lax
     >>> lax.conv_general_shape_tuple((1, 8, 8, 3), (3, 3, 3, 16), (1, 1), "VALID", ("NHWC", "HWIO", "NHWC"))
@@ -429,6 +456,9 @@ def conv_transpose_shape_tuple(
     dimension_numbers: Any,
 ) -> tuple[int, ...]:
     """Shape of a transposed convolution in any layout.
+
+    Raises:
+        ShapeError: the shapes differ in rank; ParameterError: no such padding.
 
     >>> from nxjax import lax
     >>> lax.conv_transpose_shape_tuple((1, 4, 4, 3), (3, 3, 3, 8), (2, 2), "SAME", ("NHWC", "HWIO", "NHWC"))

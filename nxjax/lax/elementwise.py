@@ -435,6 +435,9 @@ def reciprocal(x: Any) -> Array:
 
     Takes floats or complex numbers and keeps shape and dtype.
 
+    Raises:
+        DtypeError: the operand is an integer or boolean.
+
     >>> import nxjax.numpy as jnp
     >>> from nxjax import lax
     >>> lax.reciprocal(jnp.array([4.0, 0.0, -jnp.inf]))
@@ -482,6 +485,9 @@ def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
     """The operand by value in another dtype; of None, in its own.
 
     Floats are cut off toward zero to integers, and held at the limits; NaN becomes 0. Integers wrap around.
+
+    Raises:
+        DtypeError: there is no such dtype.
 
     >>> import nxjax.numpy as jnp
     >>> from nxjax import lax

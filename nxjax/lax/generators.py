@@ -158,6 +158,9 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Array:
         a, b: scalars of one dtype, integer or floating point; ``b`` is not reached.
         shape: of the result.
 
+    Raises:
+        DtypeError: the bounds differ in dtype; ShapeError: they are no scalars.
+
     >>> import nxjax as nx
     >>> bool((rng_uniform(0.0, 1.0, (3,)) < 1).all())
     True

@@ -108,6 +108,9 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
         x: Hermitian matrices ``[..., n, n]``.
         symmetrize_input: take (x + x^H) / 2 instead of the lower triangle of x.
 
+    Raises:
+        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
+
     >>> import nxjax as nx
     >>> cholesky(nx.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
@@ -132,6 +135,9 @@ def triangular_solve(
     Args:
         a: ``[..., n, n]``, of which one triangle is read.
         b: ``[..., n, k]`` (``[..., k, n]`` without ``left_side``), or one vector ``[..., n]`` per matrix.
+
+    Raises:
+        ShapeError: the operands do not fit; DtypeError: they are no floats or complex numbers.
 
     >>> import nxjax as nx
     >>> a = nx.array([[2.0, 0.0], [1.0, 1.0]])
@@ -158,6 +164,9 @@ def triangular_solve(
 def lu(x: Any) -> tuple[Array, Array, Array]:
     """P x = L U: packed factors, row swaps ``[..., min(m, n)]`` and permutation ``[..., m]``, both int32.
 
+    Raises:
+        ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
+
     >>> import nxjax as nx
     >>> factors, pivots, permutation = lu(nx.array([[1.0, 2.0], [4.0, 4.0]]))
     >>> factors.tolist(), permutation.tolist()
@@ -173,6 +182,9 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
         pivots: int32 ``[..., k]``, as `lu` gives them.
         permutation_size: number of rows, at least k; the result is int32 ``[..., permutation_size]``.
 
+    Raises:
+        DtypeError: pivots are not int32; ParameterError: there are fewer rows than swaps.
+
     >>> import nxjax as nx
     >>> lu_pivots_to_permutation(nx.array([2, 1]), 3).tolist()
     [2, 1, 0]
@@ -184,6 +196,9 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
 
 def geqrf(a: Any) -> tuple[Array, Array]:
     """R in the upper triangle, Householder reflectors below it, and their scalars ``[..., min(m, n)]``: LAPACK's geqrf.
+
+    Raises:
+        ShapeError: ``a`` is no matrix; DtypeError: it is no float or complex number.
 
     >>> import nxjax as nx
     >>> geqrf(nx.array([[0.0], [2.0]]))[0].tolist()
@@ -198,6 +213,9 @@ def householder_product(a: Any, taus: Any) -> Array:
     Args:
         a: ``[..., m, n]``, m >= n.
         taus: scalars of the reflectors ``[..., k]``, k <= n.
+
+    Raises:
+        ShapeError: reflectors and scalars do not fit; DtypeError: they are no floats or complex numbers.
 
     >>> import nxjax as nx
     >>> householder_product(*geqrf(nx.array([[0.0], [2.0]]))).tolist()
@@ -214,6 +232,9 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
         full_matrices: Q is ``[..., m, m]`` instead of ``[..., m, min(m, n)]``.
         pivoting: factorize x[:, p] instead, and give the permutation p ``[..., n]`` (int32) too: the largest remaining
             column comes next, so that the diagonal of R does not increase.
+
+    Raises:
+        ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
 
     >>> import nxjax as nx
     >>> q, r = qr(nx.ones((4, 2)), full_matrices=False)
@@ -245,6 +266,10 @@ def eigh(
         symmetrize_input: take (x + x^H) / 2 instead of one triangle.
         sort_eigenvalues: they are always sorted.
         subset_by_index: (start, end) of the eigenvalues to give.
+
+    Raises:
+        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
+        ParameterError: there are no such eigenvalues.
 
     >>> import nxjax as nx
     >>> v, w = eigh(nx.array([[2.0, 0.0], [0.0, 1.0]]))
@@ -290,6 +315,9 @@ def eig(
         x: ``[..., n, n]``.
         enable_eigvec_derivs: allow to differentiate eigenvectors, which is right for distinct eigenvalues only.
 
+    Raises:
+        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
+
     >>> import nxjax as nx
     >>> w, _, _ = eig(nx.array([[0.0, 1.0], [-1.0, 0.0]]))
     >>> sorted(w.tolist(), key=lambda z: z.imag)
@@ -321,6 +349,10 @@ def svd(
         full_matrices: U and V are square.
         subset_by_index: (start, end) of the singular values to give.
 
+    Raises:
+        ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
+        ParameterError: there are no such singular values.
+
     >>> import nxjax as nx
     >>> svd(nx.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).tolist()
     [4.0, 3.0]
@@ -351,6 +383,9 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
         permutation: ``[..., n]``.
         b: ``[..., n, k]``, or ``[..., n]`` if ``lu`` has one dimension more.
 
+    Raises:
+        ShapeError: the matrix is not square; ParameterError: ``trans`` is not 0, 1 or 2.
+
     >>> import nxjax as nx
     >>> factors, _, permutation = lu(nx.array([[2.0, 0.0], [0.0, 4.0]]))
     >>> lu_solve(factors, permutation, nx.array([2.0, 4.0])).tolist()
@@ -376,6 +411,9 @@ def symmetric_product(
         alpha, beta: Python numbers.
         symmetrize_output: give the upper triangle as the transposed lower one.
 
+    Raises:
+        ShapeError: the operands do not fit; DtypeError: they are not of one float dtype.
+
     >>> import nxjax as nx
     >>> symmetric_product(nx.array([[1.0, 2.0]]), nx.array([[1.0]]), beta=1.0).tolist()
     [[6.0]]
@@ -396,6 +434,9 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     Args:
         r_matrix: upper triangular ``[n, n]``, float.
         w_vector: ``[n]``.
+
+    Raises:
+        ShapeError: the operands do not fit; DtypeError: they are not of one float dtype.
 
     >>> import nxjax as nx
     >>> cholesky_update(nx.array([[3.0]]), nx.array([4.0])).tolist()
@@ -434,6 +475,9 @@ def hessenberg(a: Any) -> tuple[Array, Array]:
     Args:
         a: ``[..., n, n]``, n > 0.
 
+    Raises:
+        ShapeError: ``a`` is not square; DtypeError: it is no float or complex number.
+
     >>> import nxjax as nx
     >>> packed, taus = hessenberg(nx.ones((3, 3)))
     >>> packed.shape, taus.shape
@@ -450,6 +494,9 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Arr
     Args:
         a: Hermitian ``[..., n, n]``, n > 0.
         lower: the triangle to read.
+
+    Raises:
+        ShapeError: ``a`` is not square; DtypeError: it is no float or complex number.
 
     >>> import nxjax as nx
     >>> _, d, e, _ = tridiagonal(nx.array([[2.0, 1.0], [1.0, 3.0]]))
@@ -471,6 +518,9 @@ def schur(
         x: ``[..., n, n]``.
         sort_eig_vals, select_callable: not available.
 
+    Raises:
+        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
+
     >>> import nxjax as nx
     >>> schur(nx.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
     [[1.0, 2.0], [0.0, 3.0]]
@@ -490,6 +540,9 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
         a: ``[..., m, n]`` with the reflectors below its diagonal.
         taus: their scalars ``[..., k]``.
         c: ``[..., m, p]``, or ``[..., p, m]`` without ``left``.
+
+    Raises:
+        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
 
     >>> import nxjax as nx
     >>> ormqr(*geqrf(nx.array([[0.0], [2.0]])), nx.array([[0.0], [2.0]]), transpose=True).tolist()
@@ -555,6 +608,9 @@ def qdwh(
         eps: U is right to this, relatively; by default that of the dtype.
         dynamic_shape: not available.
 
+    Raises:
+        ShapeError: ``x`` is wider than high; DtypeError: it is no float or complex number.
+
     >>> import nxjax as nx
     >>> u, h, _, converged = qdwh(nx.array([[0.0, 2.0], [1.0, 0.0]]))
     >>> nx.numpy.round(nx.numpy.diag(h), 4).tolist(), bool(converged)
@@ -581,6 +637,9 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
         dl, d, du: ``[..., n]``; ``dl[..., 0]`` and ``du[..., -1]`` are not read.
         b: ``[..., n, k]``.
         perturb_singular: pivots that are zero but for rounding count as rounding, so that solutions are finite.
+
+    Raises:
+        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
 
     >>> import nxjax as nx
     >>> one = nx.ones(2)

@@ -141,9 +141,17 @@ def reduce(
         init_values: a tree of scalars, the identity of ``computation``.
         computation: gives the tree of combined scalars; elements are combined in an unspecified order.
 
-    >>> import nxjax as nx
-    >>> float(reduce(nx.arange(4.0), 0.0, lambda x, y: x + y, (0,)))
-    6.0
+    Raises:
+        AxisError: there is no such dimension.
+        ShapeError: the arrays differ in shape.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
+    >>> lax.reduce(x, 0, lambda x, y: x + y, (0,))
+    Array([5, 7, 9], dtype=int32)
+    >>> lax.reduce(x, 1, lax.mul, (1,))
+    Array([  6, 120], dtype=int32)
     """
     leaves, treedef = tree.flatten(operands)
     xs = [as_value(x, "reduce") for x in leaves]

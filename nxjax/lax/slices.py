@@ -58,6 +58,10 @@ def slice_in_dim(
 
     Start and limit may be None or negative, as in Python.
 
+    Raises:
+        AxisError: there is no such axis.
+        ParameterError: the stride is not positive.
+
     >>> import nxjax.numpy as jnp
     >>> from nxjax import lax
     >>> lax.slice_in_dim(jnp.array([1, 2, 3, 4]), -3, None, 2)
@@ -271,6 +275,9 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     """Elements at the indices along ``axes``; the index arrays' shape comes first in the result.
 
     There is one integer array per axis, all of one shape; an index beyond the end is the last.
+
+    Raises:
+        AxisError: there is no such axis.
 
     >>> import nxjax.numpy as jnp
     >>> from nxjax import lax

@@ -51,9 +51,17 @@ def reduce_window(
     Returns:
         One element per window, in the structure of ``operand``.
 
-    >>> import nxjax as nx
-    >>> reduce_window(nx.arange(6.0), -nx.inf, nx.lax.max, (2,), (2,)).tolist()
-    [1.0, 3.0, 5.0]
+    Raises:
+        ParameterError: there is not one number per dimension, or no such padding.
+        ShapeError: the arrays differ in shape, or an initial value is no scalar.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> x = jnp.array([3.0, 1.0, 4.0, 1.0, 5.0])
+    >>> lax.reduce_window(x, -jnp.inf, lax.max, (2,), (2,))
+    Array([3., 4.], dtype=float32)
+    >>> lax.reduce_window(x, 0.0, lax.add, (3,), padding="SAME")
+    Array([ 4.,  8.,  6., 10.,  6.], dtype=float32)
     """
     name = "reduce_window"
     leaves, treedef = tree.flatten(operand)
@@ -108,6 +116,9 @@ def reduce_window_shape_tuple(
     window_dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
     """Number of windows per dimension.
+
+    Raises:
+        ParameterError: there is not one number per dimension.
 
     >>> reduce_window_shape_tuple((8,), (3,), (2,), ((0, 0),))
     (3,)

@@ -78,6 +78,9 @@ def conv_dimension_numbers(
         dimension_numbers: None (batch, feature, spatial...; kernel output, input, spatial...), three strings such as
             ``("NHWC", "HWIO", "NHWC")``, or a `ConvDimensionNumbers`.
 
+    Raises:
+        ShapeError: the shapes differ in rank; ParameterError: a layout does not fit them.
+
     >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
     (3, 2, 0, 1)
     """

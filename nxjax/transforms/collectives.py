@@ -69,9 +69,14 @@ def axis_size(axis_name: Any) -> int:
 def axis_index(axis_name: Any) -> Array:
     """The element's own position along the named axis (int32); row-major over a tuple of axes.
 
+    Raises:
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
     >>> import nxjax as nx
-    >>> nx.vmap(lambda x: x + nx.lax.axis_index("i"), axis_name="i")(nx.zeros(3)).tolist()
-    [0.0, 1.0, 2.0]
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: x + lax.axis_index("i"), axis_name="i")(jnp.zeros(3))
+    Array([0., 1., 2.], dtype=float32)
     """
     names = _names(axis_name)
     found = [
@@ -104,8 +109,10 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx
-    >>> nx.vmap(lambda x: x / nx.lax.psum(x, "i"), axis_name="i")(nx.array([1.0, 3.0])).tolist()
-    [0.25, 0.75]
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")(jnp.array([1.0, 3.0]))
+    Array([0.25, 0.75], dtype=float32)
     """
     names = _names(axis_name)
     groups = _groups("psum", names, axis_index_groups, equal=False)
@@ -301,9 +308,16 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
     """The values of all elements along the named axes, in a new dimension ``axis``, or joined in it if ``tiled``.
 
+    Raises:
+        AxisError: the result has no such axis.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
     >>> import nxjax as nx
-    >>> nx.vmap(lambda x: nx.lax.all_gather(x, "i"), axis_name="i")(nx.arange(2.0)).tolist()
-    [[0.0, 1.0], [0.0, 1.0]]
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(jnp.array([5, 6]))
+    Array([[5, 6],
+           [5, 6]], dtype=int32)
     """
     names = _names(axis_name)
     groups = _groups("all_gather", names, axis_index_groups)
@@ -442,9 +456,15 @@ def _exchanged(x: Array, names: tuple[Any, ...], size: int, split: int, concat: 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """Send values along the named axis: ``perm`` holds pairs (source, target); who receives nothing gets zeros.
 
+    Raises:
+        ParameterError: a source or target comes twice, or is not there.
+        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
+
     >>> import nxjax as nx
-    >>> nx.vmap(lambda x: nx.lax.ppermute(x, "i", [(0, 1), (1, 0)]), axis_name="i")(nx.arange(2.0)).tolist()
-    [1.0, 0.0]
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> nx.vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(jnp.array([5, 6, 7]))
+    Array([0, 5, 6], dtype=int32)
     """
     names = _one_name("ppermute", axis_name)
     size = axis_size(names)

@@ -25,9 +25,14 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         xs: pytree of arrays of one leading size.
         batch_size: how many elements are worked on at once, as by `vmap`.
 
-    >>> import nxjax as nx
-    >>> map(lambda x: x * x, nx.arange(3.0)).tolist()
-    [0.0, 1.0, 4.0]
+    Raises:
+        ShapeError: the arrays differ in leading size.
+        ParameterError: ``xs`` holds no array.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.map(lambda x: (x, x * x), jnp.array([1, 2, 3]))
+    (Array([1, 2, 3], dtype=int32), Array([1, 4, 9], dtype=int32))
     """
 
     def step(_: None, x: Any) -> tuple[None, Any]:
@@ -64,9 +69,15 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         elems: pytree of arrays of one size along ``axis``.
         reverse: combine from the end.
 
-    >>> import nxjax as nx
-    >>> associative_scan(nx.add, nx.arange(5.0)).tolist()
-    [0.0, 1.0, 3.0, 6.0, 10.0]
+    Raises:
+        ShapeError: the arrays differ in size along the axis.
+        AxisError: there is no such axis.
+        ParameterError: ``fn`` is no function.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.associative_scan(lax.max, jnp.array([1, 3, 2, 5, 4]))
+    Array([1, 3, 3, 5, 5], dtype=int32)
     """
     if not callable(fn):
         raise ParameterError("associative_scan: needs a function", got=type(fn).__name__)

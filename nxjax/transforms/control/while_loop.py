@@ -356,9 +356,14 @@ def fori_loop(
         body_fun: maps ``(i, val)`` to ``val``, of one structure and type.
         unroll: as in `scan`; needs constant bounds.
 
-    >>> import nxjax as nx
-    >>> int(fori_loop(0, 5, lambda i, total: total + i, 0))
-    10
+    Raises:
+        CarryTypeError: ``body_fun`` changes the structure or type of ``val``.
+        DtypeError: a bound is no integer scalar.
+
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.fori_loop(0, 5, lambda i, x: x + i, jnp.array([0, 10]))
+    Array([10, 20], dtype=int32)
     """
     if not callable(body_fun):
         raise ParameterError("fori_loop: needs a function", got=type(body_fun).__name__)
