@@ -51,6 +51,7 @@ def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None
 
     Raises:
         KernelError: the kernel differs from the op's meaning. It is not registered.
+        ParameterError: not an op made by `nx.custom_op`, or another target.
 
     >>> import numpy as np
     >>> import nxjax as nx

@@ -31,6 +31,9 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
 def scalar_type_of(x: Any) -> type:
     """The Python type of the kind of ``x``: bool, int, float or complex.
 
+    Raises:
+        TypePromotionError: not a number.
+
     >>> scalar_type_of(np.float32(1))
     <class 'float'>
     """

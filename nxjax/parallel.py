@@ -66,6 +66,7 @@ def pmap(
     Raises:
         ShardingError: there are fewer devices than elements.
         ShapeError: mapped axes differ in size.
+        AxisSpecError: ``in_axes`` has another number of entries than there are arguments.
 
     >>> import nxjax as nx
     >>> nx.pmap(lambda x: x / nx.lax.psum(x, "i"), axis_name="i")(nx.ones((1, 2))).tolist()

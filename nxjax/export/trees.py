@@ -93,6 +93,9 @@ def register_pytree_node_serialization(
 def register_namedtuple_serialization(nodetype: type[T], *, serialized_name: str) -> type[T]:
     """As `register_pytree_node_serialization`, for a namedtuple: its fields are found by name.
 
+    Raises:
+        ParameterError: no namedtuple, or registered already.
+
     >>> class Point(collections.namedtuple("Point", "x y")): pass
     >>> register_namedtuple_serialization(Point, serialized_name="docs.Point") is Point
     True

@@ -23,6 +23,9 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
         dtype: of the result; float32 by default.
         axis: where the new axis stands in the result.
 
+    Raises:
+        ParameterError: ``axis`` is no number.
+
     >>> import nxjax as nx
     >>> one_hot(nx.array([0, 2]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]

@@ -154,6 +154,7 @@ def scaled_dot_general(
 
     Raises:
         ShapeError: contracted elements do not fill whole blocks.
+        DtypeError: another ``preferred_element_type``.
 
     >>> import nxjax as nx
     >>> configs = [get_scaled_dot_general_config("mxfp8")] * 3

@@ -172,6 +172,9 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
         One row per layer: SQNR, largest error, histogram of differences in steps of the layer's grid. Layers inside of
         scans, loops and conditions are not listed; what these give is.
 
+    Raises:
+        ParameterError: not a quantized function, or no data.
+
     >>> import nxjax as nx, nxjax.numpy as np
     >>> f = lambda p, x: np.tanh(x @ p["w"])
     >>> batch = ({"w": np.ones((2, 2))}, np.array([[0.5, -0.25]]))

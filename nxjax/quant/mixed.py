@@ -71,6 +71,9 @@ def sensitivity(
         data: an iterable of argument tuples; calibrates and measures.
         progress: show a progress bar.
 
+    Raises:
+        ParameterError: no data.
+
     >>> import nxjax as nx, nxjax.numpy as np
     >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
     >>> batch = ({"a": np.eye(2) * 3, "b": np.eye(2)}, np.array([[0.4, -1.0]]))

@@ -45,6 +45,11 @@ def categorical(
     Returns:
         int32 array.
 
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        ShapeError: logits without an axis, or a ``shape`` that does not end as it has to.
+        ParameterError: more draws without replacement than categories.
+
     >>> import nxjax as nx
     >>> nx.random.categorical(nx.random.key(0), nx.zeros((4, 10))).shape
     (4,)

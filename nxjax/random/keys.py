@@ -138,6 +138,10 @@ def as_key_shape(where: str, num: Any) -> Shape:
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     """``num`` new keys from one: ``key<fry>[num]``, or of shape ``num`` if that is a tuple. Do not use ``key`` again.
 
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        ParameterError: ``num`` is negative, or no integer or tuple of integers.
+
     >>> import nxjax as nx
     >>> nx.random.split(nx.random.key(0), 3).shape
     (3,)

@@ -35,6 +35,10 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         shape: of the result.
         dtype: a float or complex dtype; float32 by default. Complex numbers have variance 1 in both parts together.
 
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not a float or complex dtype.
+
     >>> import nxjax as nx
     >>> nx.random.normal(nx.random.key(0), (2, 3)).shape
     (2, 3)

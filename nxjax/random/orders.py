@@ -58,6 +58,10 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         axis: along which to permute.
         independent: every line along ``axis`` in an order of its own.
 
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``x`` is a number, but no integer.
+
     >>> import nxjax as nx
     >>> sorted(nx.random.permutation(nx.random.key(0), 4).tolist())
     [0, 1, 2, 3]

@@ -42,6 +42,10 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         shape: of the result.
         dtype: uint8, uint16, uint32 or uint64; uint32 by default.
 
+    Raises:
+        KeyTypeError: ``key`` is not a single key.
+        DtypeError: ``dtype`` is not an unsigned integer dtype.
+
     >>> import nxjax as nx
     >>> nx.random.bits(nx.random.key(0), (2,)).dtype.name
     'uint32'

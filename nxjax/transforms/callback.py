@@ -313,6 +313,9 @@ def pure_callback(
         vmap_method: how `vmap` calls it: ``sequential`` (once per element), ``expand_dims`` (once, with a leading axis
             on every argument, of size 1 where it is shared), ``broadcast_all`` (once, with the axis repeated).
 
+    Raises:
+        ParameterError: another ``vmap_method``.
+
     >>> import nxjax as nx, numpy as np
     >>> f = nx.jit(lambda x: nx.pure_callback(lambda v: np.square(v), nx.ShapeDtypeStruct((), nx.float32), x))
     >>> float(f(3.0))
@@ -401,6 +404,9 @@ def debug_print(
         ordered: keep the order among ordered prints.
 
     Under `vmap` each element prints; under `grad` a value prints once.
+
+    Raises:
+        ParameterError: no format string, or one that the arguments do not fit.
 
     >>> import nxjax as nx
     >>> f = nx.jit(lambda x: (nx.debug.print("x = {x}", x=x), x + 1)[1])

@@ -309,6 +309,9 @@ def checkpoint(
             into jitted functions; a loop counts as one op.
         static_argnums: arguments that stay Python values.
 
+    Raises:
+        ParameterError: not a function.
+
     >>> import nxjax as nx
     >>> float(nx.grad(checkpoint(lambda x: nx.sin(nx.sin(x))))(0.0))
     1.0

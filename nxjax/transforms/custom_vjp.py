@@ -242,6 +242,9 @@ class CustomVJPPrimal:
 def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
     """The values of a tree of `CustomVJPPrimal`, as ``fwd`` gets it with ``symbolic_zeros=True``.
 
+    Raises:
+        TreeError: a leaf of another class.
+
     >>> custom_vjp_primal_tree_values((CustomVJPPrimal(1.0), [CustomVJPPrimal(2.0, False)]))
     (1.0, [2.0])
     """
@@ -491,6 +494,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
 
     Returns:
         ``converted`` and ``consts``, such that ``converted(*args, *consts)`` is ``fun(*args)``.
+
+    Raises:
+        TreeError: called with arguments of another structure than the examples.
 
     >>> import nxjax as nx
     >>> converted, consts = closure_convert(lambda x: x + 1.0, 2.0)

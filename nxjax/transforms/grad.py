@@ -68,6 +68,7 @@ def value_and_grad(
 
     Raises:
         GradientError: the output is not a real scalar, or an input is not float.
+        ParameterError: not a function.
 
     >>> import nxjax as nx
     >>> value, gradient = value_and_grad(lambda p: p["w"] * p["b"])({"w": 2.0, "b": 3.0})

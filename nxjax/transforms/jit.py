@@ -620,6 +620,9 @@ def jit(
     Returns:
         A callable with `trace`, `lower`, `eval_shape` and `clear_cache`.
 
+    Raises:
+        ParameterError: not a function, or an argument of another name.
+
     >>> import nxjax as nx
     >>> float(jit(lambda x: x * 2)(3.0))
     6.0

@@ -172,6 +172,7 @@ def linear_call(
 
     Raises:
         TypeError: the transpose gives another structure than that of ``linear_args``; residuals are differentiated.
+        TreeError: the transpose gives another structure than the linear arguments have.
 
     >>> import nxjax as nx
     >>> f = lambda x: linear_call(lambda r, x: x / r, lambda r, ct: ct / r, 4.0, x)

@@ -18,6 +18,9 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         fun: function of pytrees.
         *args, **kwargs: arrays, or `ShapeDtypeStruct` in their place.
 
+    Raises:
+        ParameterError: not a function.
+
     >>> import nxjax as nx
     >>> eval_shape(lambda x: x.sum(0), nx.ShapeDtypeStruct((3, 4), nx.float32))
     ShapeDtypeStruct(shape=(4,), dtype=float32)
@@ -56,6 +59,9 @@ def make_jaxpr(
     Args:
         static_argnums: arguments that stay Python values.
         return_shape: give ``(program, results as ShapeDtypeStruct)``.
+
+    Raises:
+        ParameterError: not a function.
 
     >>> import nxjax as nx
     >>> make_jaxpr(lambda x: nx.sin(x) * 2.0)(1.0)

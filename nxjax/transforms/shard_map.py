@@ -64,6 +64,7 @@ def shard_map(
 
     Raises:
         ShardingError: a spec does not fit the mesh, an argument or a result; or a result varies where it must not.
+        ParameterError: not a function.
 
     >>> import nxjax as nx
     >>> from nxjax.sharding import AbstractMesh, PartitionSpec as P

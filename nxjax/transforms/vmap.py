@@ -229,6 +229,7 @@ def vmap(
     Raises:
         AxisSpecError: ``in_axes`` does not fit the arguments.
         ShapeError: mapped axes differ in size.
+        ParameterError: not a function.
 
     >>> import nxjax as nx
     >>> vmap(lambda x, y: x * y, in_axes=(0, None))(nx.arange(3.0), 2.0).tolist()

@@ -379,6 +379,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
     Raises:
         BranchTypeError: the two results differ in structure or type.
+        ParameterError: not two functions, or arguments that are not known.
+        ShapeError, DtypeError: ``pred`` is no boolean or number without dimensions.
 
     >>> import nxjax as nx
     >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 1.0))
@@ -419,6 +421,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
 
     Raises:
         BranchTypeError: the branches' results differ in structure or type.
+        ParameterError: no sequence of functions.
+        ShapeError, DtypeError: ``index`` is no integer without dimensions.
 
     >>> import nxjax as nx
     >>> float(switch(1, [lambda x: x, lambda x: x * 10], 2.0))

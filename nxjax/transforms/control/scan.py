@@ -420,6 +420,8 @@ def scan(
     Raises:
         CarryTypeError: ``f`` gives a carry of another structure or type than it takes.
         ShapeError: leaves of ``xs`` are scalars or differ in leading size.
+        ParameterError: not a function, or an ``unroll`` that is no number of steps.
+        TreeError: the function gives no pair.
 
     >>> import nxjax as nx
     >>> total, sums = scan(lambda c, x: (c + x, c + x), 0.0, nx.arange(4.0))

@@ -291,6 +291,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Raises:
         CarryTypeError: ``body_fun`` changes the carry's structure or type.
         GradientError: in reverse mode (`grad`, `vjp`); `jvp` works. Use `scan`, or `fori_loop` with constant bounds.
+        ParameterError: not two functions.
+        ShapeError, DtypeError: ``cond_fun`` gives something else than one boolean.
 
     >>> import nxjax as nx
     >>> int(while_loop(lambda x: x < 100, lambda x: x * 2, 3))
@@ -359,6 +361,7 @@ def fori_loop(
     Raises:
         CarryTypeError: ``body_fun`` changes the structure or type of ``val``.
         DtypeError: a bound is no integer scalar.
+        ParameterError: not a function, or ``unroll`` with traced bounds.
 
     >>> import nxjax.numpy as jnp
     >>> from nxjax import lax
