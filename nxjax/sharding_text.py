@@ -41,6 +41,10 @@ def sharding_text(shape: Sequence[int], sharding: Sharding) -> str:
 def visualize_sharding(shape: Sequence[int], sharding: Sharding, **_: Any) -> None:
     """Print which device has which part of an array of ``shape``.
 
+    Args:
+        shape: of rank 1 or 2.
+        sharding: how an array of this shape lies on devices.
+
     >>> import nxjax as nx
     >>> s = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))
     >>> visualize_sharding((4, 2), s)

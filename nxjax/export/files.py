@@ -13,6 +13,11 @@ from nxjax.export.serialization import deserialize
 def save(path: str | os.PathLike[str], exported: Exported, vjp_order: int = 0) -> None:
     """Write ``exported.serialize(vjp_order)``; a failure leaves what was there before.
 
+    Args:
+        path: of the file.
+        exported: from `nx.export.export`.
+        vjp_order: how many orders of reverse derivatives go with it.
+
     Raises:
         OSError: the disk is full, or the like.
 

@@ -38,6 +38,9 @@ def identity(x: Any) -> Array:
 def relu(x: Any) -> Array:
     """max(x, 0); the derivative at 0 is 0.
 
+    Args:
+        x: array of any shape and real dtype, which stays; booleans become integers.
+
     >>> import nxjax as nx
     >>> relu(nx.array([-1.0, 0.0, 2.0])).tolist()
     [0.0, 0.0, 2.0]
@@ -48,6 +51,9 @@ def relu(x: Any) -> Array:
 
 def relu6(x: Any) -> Array:
     """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float.
+
+    Args:
+        x: array of any shape.
 
     >>> relu6(jnp.array([-1.0, 3.0, 8.0]))
     Array([0., 3., 6.], dtype=float32)
@@ -303,6 +309,10 @@ hard_swish = hard_silu
 
 def glu(x: Any, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half.
+
+    Args:
+        x: array of any shape; integers become float.
+        axis: an axis of even size, which is halved.
 
     Raises:
         ShapeError: the axis has odd size.

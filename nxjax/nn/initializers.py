@@ -52,6 +52,12 @@ def _scaled(x: Array, factor: Any) -> Array:
 def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
     """All zeros; ``key`` is not looked at.
 
+    Args:
+        key: of any kind.
+        shape: of the result.
+        dtype: float32 by default.
+        out_sharding: how the result is laid out over devices.
+
     >>> import nxjax as nx
     >>> zeros(nx.random.key(0), (2,)).tolist()
     [0.0, 0.0]
@@ -61,6 +67,12 @@ def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> 
 
 def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
     """All ones; ``key`` is not looked at.
+
+    Args:
+        key: of any kind.
+        shape: of the result.
+        dtype: float32 by default.
+        out_sharding: how the result is laid out over devices.
 
     >>> import nxjax as nx
     >>> ones(nx.random.key(0), (2,)).tolist()
@@ -106,6 +118,10 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Normal with mean 0 and deviation ``stddev``.
+
+    Args:
+        stddev: number.
+        dtype: used where ``init`` is given none; float32 by default.
 
     >>> import nxjax as nx
     >>> normal(0.1)(nx.random.key(0), (2, 3)).shape

@@ -97,6 +97,10 @@ def _seeded(where: str, seed: Any) -> Array:
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """A key, ``key<fry>[]``, from an integer seed.
 
+    Args:
+        seed: an integer, or an integer array without dimensions.
+        impl, dtype: the generator; ``"threefry2x32"``, the only one.
+
     Raises:
         KeyTypeError: the seed is not an integer scalar.
 

@@ -32,6 +32,17 @@ def check_grads(
 
     The differences are taken in the arguments' own dtype, so give float64 arrays for a sharp check.
 
+    Args:
+        f: function of pytrees of arrays.
+        args: its arguments, the point at which derivatives are taken.
+        order: up to which order of derivatives.
+        modes: ``"fwd"``, ``"rev"`` or both.
+        atol, rtol: tolerances; 1e-5 in double precision, else 3e-2.
+        eps: step of the differences.
+
+    Raises:
+        LawBroken: a derivative is another one.
+
     >>> check_grads(lambda x: x * x * x, (np.float64(2.0),), order=2)
     """
     leaves, treedef = tree.flatten(tuple(args))

@@ -492,6 +492,10 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Array]]:
     """``fun`` with the values it closes over, so far as they are being traced, as further arguments.
 
+    Args:
+        fun: function of pytrees.
+        example_args: arguments of the types that ``converted`` will be called with.
+
     Returns:
         ``converted`` and ``consts``, such that ``converted(*args, *consts)`` is ``fun(*args)``.
 

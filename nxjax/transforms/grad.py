@@ -195,6 +195,12 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool, reduce_axes: Sequ
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """Value of ``fun(*primals)`` and the map from the result's cotangent to those of the arguments.
 
+    Args:
+        fun: function of pytrees of float or complex arrays.
+        primals: its arguments.
+        has_aux: ``fun`` gives ``(y, aux)``, and ``aux`` is not differentiated.
+        reduce_axes: accepted for JAX programs.
+
     Returns:
         ``(y, vjp_fn)`` or ``(y, vjp_fn, aux)``; ``vjp_fn(ct)`` gives a tuple with one entry per argument.
 

@@ -129,6 +129,11 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
     The map may be called many times and costs no second evaluation of ``fun``.
 
+    Args:
+        fun: function of pytrees of float or complex arrays.
+        primals: its arguments, and the point at which it is linearized.
+        has_aux: ``fun`` gives ``(y, aux)``; the result is ``(y, f_jvp, aux)``.
+
     >>> import nxjax as nx
     >>> y, f_jvp = linearize(lambda x: x * x, 3.0)
     >>> float(y), float(f_jvp(1.0))

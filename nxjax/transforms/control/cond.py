@@ -419,6 +419,11 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = None) -> Any:
     """``branches[index](*operands)``; the index is clamped into range.
 
+    Args:
+        index: an integer without dimensions.
+        branches: functions of ``operands`` whose results have one structure, shape and dtype.
+        operands: pytrees of arrays.
+
     Raises:
         BranchTypeError: the branches' results differ in structure or type.
         ParameterError: no sequence of functions.
