@@ -114,6 +114,11 @@ class Config:
         no_tracing, no_execution: tracing, or running anything, is an error.
         default_matmul_precision, enable_custom_prng, legacy_prng_key: kept for JAX programs, without effect.
         mode: what of these is not at rest, as calls have to know; None: nothing. It follows from the others.
+
+    >>> import nxjax as nx
+    >>> with nx.config.using(check=True):
+    ...     nx.config.check
+    True
     """
 
     __slots__ = (

@@ -50,7 +50,12 @@ class Shard:
 
 
 def global_shards(x: DeviceArray) -> list[Shard]:
-    """The parts of ``x`` on all devices, in the order of its sharding."""
+    """The parts of ``x`` on all devices, in the order of its sharding.
+
+    >>> import nxjax as nx
+    >>> [shard.index for shard in global_shards(nx.numpy.ones((2, 3)))]
+    [(slice(None, None, None), slice(None, None, None))]
+    """
     sharding = placing.sharding_of(x)
     here = process_index()
     if type(x) is PlacedArray and x.buffer is not None:
@@ -72,7 +77,12 @@ def global_shards(x: DeviceArray) -> list[Shard]:
 
 
 def addressable_shards(x: DeviceArray) -> list[Shard]:
-    """The parts of ``x`` on the devices of this process."""
+    """The parts of ``x`` on the devices of this process.
+
+    >>> import nxjax as nx
+    >>> [shard.data.shape for shard in addressable_shards(nx.numpy.ones((2, 3)))]
+    [(2, 3)]
+    """
     here = process_index()
     return [s for s in global_shards(x) if s.device.process_index == here]
 
@@ -239,6 +249,11 @@ def replicated(x: Any) -> Any:
 
     Raises:
         ExecutionError: it is on no mesh.
+
+    >>> import nxjax as nx
+    >>> sharding = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))
+    >>> replicated(nx.device_put(nx.numpy.ones(2), sharding)).sharding.spec
+    P()
     """
     sharding = placing.sharding_of(x)
     if not isinstance(sharding, NamedSharding):

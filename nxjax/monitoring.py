@@ -24,64 +24,131 @@ def record_event(event: str, **kwargs: Any) -> None:
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: Any) -> None:
-    """Say how many seconds ``event`` took."""
+    """Say how many seconds ``event`` took.
+
+    >>> register_event_duration_secs_listener(lambda event, duration, **kwargs: print(event, duration))
+    >>> record_event_duration_secs("/mine/step", 0.5)
+    /mine/step 0.5
+    >>> clear_event_listeners()
+    """
     for listener in tuple(_durations):
         listener(event, duration, **kwargs)
 
 
 def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: Any) -> None:
-    """Say when ``event`` began and ended, in seconds."""
+    """Say when ``event`` began and ended, in seconds.
+
+    >>> register_event_time_span_listener(lambda event, start, end, **kwargs: print(event, end - start))
+    >>> record_event_time_span("/mine/step", 1.0, 1.5)
+    /mine/step 0.5
+    >>> clear_event_listeners()
+    """
     for listener in tuple(_spans):
         listener(event, start_time, end_time, **kwargs)
 
 
 def record_scalar(event: str, value: float | int, **kwargs: Any) -> None:
-    """Say the ``value`` of something."""
+    """Say the ``value`` of something.
+
+    >>> register_scalar_listener(lambda event, value, **kwargs: print(event, value))
+    >>> record_scalar("/mine/loss", 0.25)
+    /mine/loss 0.25
+    >>> clear_event_listeners()
+    """
     for listener in tuple(_scalars):
         listener(event, value, **kwargs)
 
 
 def register_event_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, **kwargs)`` hears of each event."""
+    """``callback(event, **kwargs)`` hears of each event.
+
+    >>> register_event_listener(lambda event, **kwargs: print(event, kwargs))
+    >>> record_event("/mine/started", run=3)
+    /mine/started {'run': 3}
+    >>> clear_event_listeners()
+    """
     _events.append(callback)
 
 
 def register_event_duration_secs_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, duration, **kwargs)`` hears of each duration."""
+    """``callback(event, duration, **kwargs)`` hears of each duration.
+
+    >>> register_event_duration_secs_listener(lambda event, duration, **kwargs: print(event, duration))
+    >>> record_event_duration_secs("/mine/step", 0.5)
+    /mine/step 0.5
+    >>> clear_event_listeners()
+    """
     _durations.append(callback)
 
 
 def register_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, start_time, end_time, **kwargs)`` hears of each span."""
+    """``callback(event, start_time, end_time, **kwargs)`` hears of each span.
+
+    >>> register_event_time_span_listener(lambda event, start, end, **kwargs: print(event, end - start))
+    >>> record_event_time_span("/mine/step", 1.0, 1.5)
+    /mine/step 0.5
+    >>> clear_event_listeners()
+    """
     _spans.append(callback)
 
 
 def register_scalar_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, value, **kwargs)`` hears of each number."""
+    """``callback(event, value, **kwargs)`` hears of each number.
+
+    >>> register_scalar_listener(lambda event, value, **kwargs: print(event, value))
+    >>> record_scalar("/mine/loss", 0.25)
+    /mine/loss 0.25
+    >>> clear_event_listeners()
+    """
     _scalars.append(callback)
 
 
 def unregister_event_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of events. ValueError: it did not."""
+    """``callback`` hears no more of events. ValueError: it did not.
+
+    >>> register_event_listener(print)
+    >>> unregister_event_listener(print)
+    >>> record_event("/mine/started")
+    """
     _events.remove(callback)
 
 
 def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of durations. ValueError: it did not."""
+    """``callback`` hears no more of durations. ValueError: it did not.
+
+    >>> register_event_duration_secs_listener(print)
+    >>> unregister_event_duration_listener(print)
+    >>> record_event_duration_secs("/mine/step", 0.5)
+    """
     _durations.remove(callback)
 
 
 def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of spans. ValueError: it did not."""
+    """``callback`` hears no more of spans. ValueError: it did not.
+
+    >>> register_event_time_span_listener(print)
+    >>> unregister_event_time_span_listener(print)
+    >>> record_event_time_span("/mine/step", 1.0, 1.5)
+    """
     _spans.remove(callback)
 
 
 def unregister_scalar_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of numbers. ValueError: it did not."""
+    """``callback`` hears no more of numbers. ValueError: it did not.
+
+    >>> register_scalar_listener(print)
+    >>> unregister_scalar_listener(print)
+    >>> record_scalar("/mine/loss", 0.25)
+    """
     _scalars.remove(callback)
 
 
 def clear_event_listeners() -> None:
-    """Nobody hears of anything."""
+    """Nobody hears of anything.
+
+    >>> register_event_listener(print)
+    >>> clear_event_listeners()
+    >>> record_event("/mine/started")
+    """
     for listeners in (_events, _durations, _spans, _scalars):
         listeners.clear()

@@ -30,6 +30,11 @@ def start_trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> None:
 
     Raises:
         ExecutionError: a trace is going on already.
+
+    >>> import tempfile
+    >>> start_trace(tempfile.mkdtemp())
+    >>> os.path.basename(stop_trace())
+    'perfetto_trace.json.gz'
     """
     global _events, _folder
     with _lock:
@@ -43,6 +48,15 @@ def stop_trace() -> str:
 
     Raises:
         ExecutionError: no trace is going on.
+
+    >>> import tempfile
+    >>> start_trace(tempfile.mkdtemp())
+    >>> with TraceAnnotation("a step"):
+    ...     pass
+    >>> path = stop_trace()
+    >>> with gzip.open(path) as file:
+    ...     [event["name"] for event in json.load(file)["traceEvents"]]
+    ['a step']
     """
     global _events
     with _lock:
@@ -77,7 +91,12 @@ def trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> Generator[None
 
 
 class TraceAnnotation:
-    """``with TraceAnnotation(name, **about):`` a span of the trace that is going on, if one is."""
+    """``with TraceAnnotation(name, **about):`` a span of the trace that is going on, if one is.
+
+    >>> with TraceAnnotation("load", file="a.csv") as span:
+    ...     (span.name, span.about)
+    ('load', {'file': 'a.csv'})
+    """
 
     def __init__(self, name: str, **about: Any) -> None:
         self.name = name
@@ -95,7 +114,12 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A `TraceAnnotation` of one step of training: ``StepTraceAnnotation("train", step_num=i)``."""
+    """A `TraceAnnotation` of one step of training: ``StepTraceAnnotation("train", step_num=i)``.
+
+    >>> with StepTraceAnnotation("train", step_num=3) as span:
+    ...     span.about
+    {'step_num': 3}
+    """
 
 
 def annotate_function(func: F, name: str | None = None, **about: Any) -> F:

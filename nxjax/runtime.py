@@ -236,6 +236,9 @@ def wait_for(x: DeviceArray) -> None:
     Raises:
         RuntimeError: it was deleted.
         ExecutionError: its computation failed, such as in another process.
+
+    >>> import nxjax as nx
+    >>> wait_for(nx.numpy.ones(3))
     """
     if x.buffer is None:
         x.numpy()  # says what is wrong with a deleted one
@@ -246,7 +249,12 @@ def wait_for(x: DeviceArray) -> None:
 
 
 def sharding_of(x: DeviceArray) -> Sharding:
-    """Where an array is."""
+    """Where an array is.
+
+    >>> import nxjax as nx
+    >>> len(sharding_of(nx.numpy.ones(3)).device_list)
+    1
+    """
     return placing.sharding_of(x)
 
 

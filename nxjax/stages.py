@@ -10,7 +10,12 @@ CompilerOptions: TypeAlias = dict[str, str | bool]
 
 
 class ArgInfo(NamedTuple):
-    """An argument of a staged function: its type, and whether its memory is given away."""
+    """An argument of a staged function: its type, and whether its memory is given away.
+
+    >>> import nxjax as nx
+    >>> ArgInfo(nx.typeof(nx.ones((2, 3))), donated=False).shape
+    (2, 3)
+    """
 
     aval: ArrayType
     donated: bool

@@ -26,6 +26,11 @@ class Deviation:
         max_error: the largest absolute difference in real numbers.
         rms_error: root of the mean squared difference.
         scale: the largest magnitude of the reference.
+
+    >>> import nxjax as nx
+    >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
+    >>> artifact.deviation.max_error
+    0.0
     """
 
     runs_on: str

@@ -25,6 +25,11 @@ class Report:
         cost: what one run takes; each figure says who says so.
         notes: what else a user should know.
         analysis: the compiler's own answer about the whole program, where a target gives one.
+
+    >>> import nxjax as nx
+    >>> report = nx.explain(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
+    >>> report.target, [row.op for row in report.rows]
+    ('tflite', ['mul'])
     """
 
     target: str

@@ -16,6 +16,11 @@ class Target:
     """One target: its name, the chip, the file format, what it computes in, and the best label reachable here.
 
     ``forms`` are the usual ones of a target that comes in several, each compiled for by ``name:form``.
+
+    >>> import nxjax as nx
+    >>> target = next(t for t in nx.targets() if t.name == "tflite")
+    >>> target.name, isinstance(target, Target)
+    ('tflite', True)
     """
 
     name: str
@@ -35,7 +40,12 @@ class Target:
 
 @final
 class Targets(tuple[Target, ...]):
-    """The targets, printed as a table."""
+    """The targets, printed as a table.
+
+    >>> import nxjax as nx
+    >>> isinstance(nx.targets(), Targets), "tflite" in repr(nx.targets())
+    (True, True)
+    """
 
     __slots__ = ()
 

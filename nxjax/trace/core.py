@@ -80,7 +80,13 @@ class Array(ArrayMembers):
 
 
 class Tracer(Array):
-    """A value that stands for one inside a trace."""
+    """A value that stands for one inside a trace.
+
+    >>> import nxjax as nx
+    >>> nx.jit(lambda x: print(isinstance(x, nx.core.Tracer), x.shape, x.dtype) or x)(nx.ones(3)).tolist()
+    True (3,) float32
+    [1.0, 1.0, 1.0]
+    """
 
     # Named so as not to hide the array methods `trace` and `var`.
     __slots__ = ("owner", "type")

@@ -24,7 +24,13 @@ T = TypeVar("T")
 
 @final
 class Var:
-    """A variable: a type and an identity."""
+    """A variable: a type and an identity.
+
+    >>> import nxjax as nx
+    >>> program = nx.make_jaxpr(lambda x: x * 2)(nx.numpy.ones(3))
+    >>> [v.type for v in program.inputs]
+    [f32[3]]
+    """
 
     __slots__ = ("__weakref__", "type")
 
@@ -38,7 +44,13 @@ class Var:
 
 @final
 class Literal:
-    """A scalar written into the program."""
+    """A scalar written into the program.
+
+    >>> import nxjax as nx
+    >>> program = nx.make_jaxpr(lambda x: x * 2)(nx.numpy.ones(3))
+    >>> [type(a).__name__ for e in program.equations for a in e.inputs]
+    ['Literal', 'Var', 'Var']
+    """
 
     __slots__ = ("type", "value")
 
@@ -102,7 +114,14 @@ class AliasedParams(dict[str, Any]):
 
 @final
 class Equation:
-    """``outputs = op[params] inputs``, with the user's source line and named scope."""
+    """``outputs = op[params] inputs``, with the user's source line and named scope.
+
+    >>> import nxjax as nx
+    >>> program = nx.make_jaxpr(lambda x: nx.numpy.sum(x))(nx.numpy.ones(3))
+    >>> e = program.equations[0]
+    >>> e.op.name, [v.type for v in e.inputs], [v.type for v in e.outputs]
+    ('reduce_sum', [f32[3]], [f32[]])
+    """
 
     __slots__ = ("inputs", "op", "outputs", "params", "scope", "source")
 

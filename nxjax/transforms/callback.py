@@ -342,6 +342,12 @@ def io_callback(
     Args:
         callback, result_shape_dtypes, *args, **kwargs: as in `pure_callback`; ``None`` stands for no result.
         ordered: keep the order among ordered callbacks of the program.
+
+    >>> import nxjax as nx
+    >>> f = nx.jit(lambda x: (io_callback(lambda v: print("saw", v), None, x), x + 1)[1])
+    >>> float(f(1.0))
+    saw 1.0
+    2.0
     """
     host, xs = _flat(callback, args, kwargs, "io_callback")
     types, out_def = _results(result_shape_dtypes, "io_callback")

@@ -270,7 +270,14 @@ name_op = Name()
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """``x`` (a pytree) with a name for `checkpoint_policies.save_only_these_names` and its like."""
+    """``x`` (a pytree) with a name for `checkpoint_policies.save_only_these_names` and its like.
+
+    >>> import nxjax as nx
+    >>> policy = checkpoint_policies.save_only_these_names("y")
+    >>> f = nx.checkpoint(lambda x: nx.sin(checkpoint_name(nx.sin(x), "y")), policy=policy)
+    >>> saved_residuals(f, 1.0)
+    [f32[]*, f32[]*]
+    """
     return tree.map(lambda leaf: name_op(as_value(leaf, "checkpoint_name"), name=name), x)
 
 
@@ -354,7 +361,16 @@ remat = checkpoint
 
 
 def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[ArrayType]:
-    """The types of the values that differentiating ``fun`` keeps for the backward pass."""
+    """The types of the values that differentiating ``fun`` keeps for the backward pass.
+
+    Args:
+        fun: function of pytrees.
+        args, kwargs: its arguments.
+
+    >>> import nxjax as nx
+    >>> saved_residuals(lambda x: nx.sin(x), nx.ones(3))
+    [f32[3]]
+    """
     leaves, treedef = tree.flatten((args, kwargs))
     values = [as_value(x, "saved_residuals") for x in leaves]
     found: list[ArrayType] = []
@@ -374,7 +390,12 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
 
 
 def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print one line per value that the backward pass of ``fun`` keeps."""
+    """Print one line per value that the backward pass of ``fun`` keeps.
+
+    >>> import nxjax as nx
+    >>> print_saved_residuals(lambda x: nx.sin(x), nx.ones(3))
+    f32[3]
+    """
     for type in saved_residuals(fun, *args, **kwargs):
         print(type)
 

@@ -130,7 +130,13 @@ class _Entry:
 
 
 class Jitted(Generic[P, R]):
-    """A function that is traced once per type signature and compiled; made by `jit`."""
+    """A function that is traced once per type signature and compiled; made by `jit`.
+
+    >>> import nxjax as nx
+    >>> f = nx.jit(lambda x: x + 1)
+    >>> isinstance(f, nx.stages.Wrapped), float(f(1.0)), f.trace_count
+    (True, 2.0, 1)
+    """
 
     # A slot, for machine code to find: None, or what an executor left there (`Executable.shortcut`).
     __slots__ = ("__dict__", "__weakref__", "_plans")

@@ -113,7 +113,13 @@ def the_compiler() -> Compiler:
 
 @final
 class Compiled:
-    """A compiled function: callable with arguments of exactly the types it was compiled for."""
+    """A compiled function: callable with arguments of exactly the types it was compiled for.
+
+    >>> import nxjax as nx
+    >>> compiled = nx.jit(lambda x: x + 1).lower(nx.ones(3)).compile()
+    >>> compiled(nx.ones(3)).tolist()
+    [2.0, 2.0, 2.0]
+    """
 
     def __init__(self, traced: Traced, executable: Executable) -> None:
         self._traced = traced
@@ -194,7 +200,13 @@ class Compiled:
 
 @final
 class Lowered:
-    """A program in the text of its executor, not compiled yet."""
+    """A program in the text of its executor, not compiled yet.
+
+    >>> import nxjax as nx
+    >>> lowered = nx.jit(lambda x: x + 1).lower(nx.ones(3))
+    >>> lowered.out_info, lowered.args_info
+    (ShapeDtypeStruct(shape=(3,), dtype=float32), ((ShapeDtypeStruct(shape=(3,), dtype=float32),), {}))
+    """
 
     def __init__(self, traced: Traced, device: Any, donate: tuple[int, ...], placement: Any) -> None:
         self._traced = traced
@@ -250,7 +262,13 @@ class Lowered:
 
 @final
 class Traced:
-    """A traced function: ``program`` with the trees of arguments and results."""
+    """A traced function: ``program`` with the trees of arguments and results.
+
+    >>> import nxjax as nx
+    >>> traced = nx.jit(lambda x: x + 1).trace(nx.ones(3))
+    >>> [e.op.name for e in traced.program.equations]
+    ['broadcast_in_dim', 'add']
+    """
 
     def __init__(
         self,

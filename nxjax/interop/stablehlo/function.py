@@ -33,6 +33,10 @@ class StablehloFunction:
     Attributes:
         program: what it computes, in nxjax's ops.
         arg_names: the arguments' names, empty where the module has none.
+
+    >>> f = from_stablehlo("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }", trusted=True)
+    >>> isinstance(f, StablehloFunction), float(f(2.0)), f.program.in_types
+    (True, 2.0, (f32[],))
     """
 
     def __init__(self, module: Module, name: str, seed: int | None) -> None:
