@@ -11,23 +11,14 @@ import nxjax as nx
 from nxjax import settings
 from nxjax.scipy import stats
 
-MODULES = (
-    "checkpoints",
-    "custom_derivatives",
-    "debug",
-    "dtypes",
-    "export",
-    "image",
-    "nn",
-    "nn.initializers",
-    "quant",
-    "random",
-    "sharding",
-    "testing",
-)
+# tests/numpy/test_examples.py walks numpy; settings of a process cannot be shown without changing it.
+ELSEWHERE = {"numpy", "lax", "scipy", "errors", "config", "distributed"}
+MODULES = sorted({*nx._MODULES, "nn.initializers"} - ELSEWHERE)
 # Names that stand for something which no user makes or calls, and one that is executed elsewhere.
 SILENT = {
     "bfloat16": "tests/numpy/test_examples.py runs its example with those of the other scalar types",
+    "Alias": "what `interop.as_jax` gives, shown there",
+    "Trace": "what transforms are made of; nobody makes one",
     "DebugEffect": "names an effect in JAX's signatures; nobody makes one",
     "OrderedDebugEffect": "as DebugEffect",
     "ModeResult": "what `mode` gives, shown there",
@@ -80,7 +71,7 @@ def test_every_public_name_has_an_example_that_is_executed():
     }
     silent = {n for here in missing.values() for n in here}
     assert silent == set(SILENT), {m: sorted(here - set(SILENT)) for m, here in missing.items() if here - set(SILENT)}
-    assert len(names["random"]) > 40 and all(names.values())
+    assert len(names["random"]) > 40 and sum(map(len, names.values())) > 500
 
 
 def test_settings_show_how_they_are_set():
