@@ -159,7 +159,7 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Array:
         shape: of the result.
 
     Raises:
-        DtypeError: the bounds differ in dtype; ShapeError: they are no scalars.
+        DtypeError: the bounds differ in dtype; ShapeError: they are no scalars, or a size is negative.
 
     >>> import nxjax as nx
     >>> bool((rng_uniform(0.0, 1.0, (3,)) < 1).all())
@@ -168,6 +168,8 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Array:
     low, high = aligned("rng_uniform", a, b)
     if low.shape:
         raise ShapeError("rng_uniform: bounds are scalars", got=low.type, expected="a scalar")
+    if any(n < 0 for n in shape):
+        raise ShapeError("rng_uniform: sizes are not negative", got=tuple(shape))
     out = ShapeDtypeStruct(tuple(int(n) for n in shape), low.dtype)
     return io_callback(functools.partial(_draw, out.shape), out, low, high)
 

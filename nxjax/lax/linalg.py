@@ -384,7 +384,8 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
         b: ``[..., n, k]``, or ``[..., n]`` if ``lu`` has one dimension more.
 
     Raises:
-        ShapeError: the matrix is not square; ParameterError: ``trans`` is not 0, 1 or 2.
+        ShapeError: the matrix is not square, or ``b`` has another number of rows.
+        ParameterError: ``trans`` is not 0, 1 or 2.
 
     >>> import nxjax as nx
     >>> factors, _, permutation = lu(nx.array([[2.0, 0.0], [0.0, 4.0]]))
@@ -396,6 +397,12 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
     vector = rhs.ndim == factors.ndim - 1
     if vector:
         rhs = reshape(rhs, shape=(*rhs.shape, 1))
+    if rhs.ndim < 2 or factors.ndim < 2 or rhs.shape[-2] != factors.shape[-1]:
+        raise ShapeError(
+            "lu_solve: factors and right-hand side do not fit",
+            got=f"{factors.type} and {as_value(b, 'lu_solve').type}",
+            expected="[..., n, n] and [..., n] or [..., n, k]",
+        )
     x = linalg_lu.solve_factored(factors, order, rhs, trans)
     return reshape(x, shape=x.shape[:-1]) if vector else x
 

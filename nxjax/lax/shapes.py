@@ -385,6 +385,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """Operands of one shape along a new axis.
 
     Raises:
+        ParameterError: there are none.
         DtypeError: the dtypes differ.
         ShapeError: the shapes differ.
 
@@ -394,9 +395,9 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    values = aligned_dtypes("stack", *operands)
-    if not values:
+    if not operands:
         raise ParameterError("stack: needs at least one operand", got="none")
+    values = aligned_dtypes("stack", *operands)
     if any(v.shape != values[0].shape for v in values):
         raise ShapeError("stack: operands differ in shape", got=", ".join(repr(v.type) for v in values))
     at = check_axis("stack", axis, values[0].ndim + 1)
