@@ -204,7 +204,7 @@ def test_the_number_of_devices_is_set_once() -> None:
     with nx.config.using(num_cpu_devices=3), pytest.raises(ParameterError, match=r"(?s)changed after.*there are 8"):
         nx.devices()
     with pytest.raises(ParameterError, match="num_cpu_devices"):
-        nx.config.update("num_cpu_devices", -1)
+        nx.config.update("num_cpu_devices", -2)
 
 
 def test_flags_of_jax_programs_set_the_number() -> None:

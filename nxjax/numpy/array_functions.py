@@ -241,6 +241,6 @@ _METHODS = (
 def members() -> dict[str, Any]:
     """The methods by name, named as what they are attached to."""
     for method in _METHODS:
-        method.__qualname__ = f"Array.{method.__name__}"
+        method.__module__, method.__qualname__ = "nxjax.trace.core", f"Array.{method.__name__}"
         method.__doc__ = f"As `nx.numpy.{method.__name__}` of this array."
     return {method.__name__: method for method in _METHODS}

@@ -56,13 +56,17 @@ def save(path: str | os.PathLike[str], params: Any) -> None:
     tree = _described(params, "", tensors)
     for key, x in tensors.items():
         if x.dtype.name not in TYPES.values():
-            raise DtypeError(
-                f"save: {key} has an element type that safetensors has not",
-                got=x.dtype,
-                expected=f"int4, {', '.join(TYPES.values())}",
-                fix="save keys of random numbers as nx.random.key_data(key), complex numbers as two arrays",
-            )
+            raise _no_type(key, x.dtype)
     whole.write(path, _library("safetensors.numpy").save(tensors, {TREE: json.dumps(tree)}))
+
+
+def _no_type(path: str, dtype: Any) -> DtypeError:
+    return DtypeError(
+        f"save: {path or 'the tree'} has an element type that safetensors has not",
+        got=dtype,
+        expected=f"int4, {', '.join(TYPES.values())}",
+        fix="save keys of random numbers as nx.random.key_data(key), complex numbers as two arrays",
+    )
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -149,6 +153,8 @@ def _described(x: Any, path: str, tensors: dict[str, NDArray], depth: int = 0) -
             expected="dicts, lists, tuples, arrays and QArrays",
             fix="save module.parameters() or tree.leaves(...)",
         )
+    if isinstance(x, Array) and x.dtype == dtypes.key:
+        raise _no_type(path, x.dtype)
     # Python's numbers are what they are in a program; NumPy's keep their dtype.
     value = np.asarray(x if isinstance(x, (Array, np.ndarray, np.generic)) else as_value(x, "save"))
     name = path or "value"

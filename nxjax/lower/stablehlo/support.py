@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.placement import YES, Placement, Verdict
+from nxjax.ops.linalg_hessenberg import HostMatrixOp
 from nxjax.trace.program import Equation
 
 
@@ -18,7 +19,7 @@ def verdict(equation: Equation) -> Verdict:
         for inner in held.equations:
             if not (found := verdict(inner)).ok:
                 return found
-    if not (op.has("stablehlo") or op.has("expand")):
+    if not (op.has("stablehlo") or op.has("expand")) or isinstance(op, HostMatrixOp):
         return Verdict(False, f"{op.name} has no form in StableHLO", "compute it on the host")
     return YES
 

@@ -259,6 +259,7 @@ class Op:
 
     multi = False
     name = "test"
+    aliases = {}
 
     def __init__(self, function):
         self.eval = function
