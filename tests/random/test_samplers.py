@@ -1,4 +1,10 @@
-"""Every sampler gives JAX's numbers: same key, shape, dtype."""
+"""Every sampler gives JAX's numbers: same key, shape, dtype.
+
+Those of most cases are kept in tests/golden/samplers.npz, since JAX compiles for seconds: `--update-golden` asks it.
+"""
+
+import zlib
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -86,6 +92,10 @@ WHOLE = [
 POSITION = {"truncated_normal": 2, "triangular": 3, "weibull_min": 2, "double_sided_maxwell": 2, "ball": 2}
 
 
+SHAPES = ((), (50, 3))
+GOLDEN = Path(__file__).parents[1] / "golden/samplers.npz"
+
+
 def shaped(name, args, kwargs, shape):
     if name == "randint":
         return (shape, *args), kwargs
@@ -94,8 +104,30 @@ def shaped(name, args, kwargs, shape):
     return args, {**kwargs, "shape": shape}
 
 
-def compare(name, args, kwargs):
-    want = np.asarray(getattr(jax.random, name)(jax.random.key(3), *args, **kwargs))
+CASES = [(n, *shaped(n, a, k, shape)) for n, a, k in SHAPED for shape in SHAPES] + WHOLE
+
+
+def label(name, args, kwargs):
+    return f"{name}-{zlib.crc32(repr((name, args, kwargs)).encode()):08x}"
+
+
+def jaxs(name, args, kwargs):
+    return np.asarray(getattr(jax.random, name)(jax.random.key(3), *args, **kwargs))
+
+
+@pytest.fixture(scope="module")
+def golden(request):
+    """Case -> JAX's numbers; in the file as words, since NumPy writes no bfloat16."""
+    if request.config.getoption("--update-golden"):
+        found = {label(*case): jaxs(*case) for case in CASES}
+        words = {f"{name}@{x.dtype.name}": x.view(f"u{x.itemsize}") for name, x in found.items()}
+        np.savez_compressed(GOLDEN, **words)
+    with np.load(GOLDEN) as file:
+        return {key.split("@")[0]: file[key].view(key.split("@")[1]) for key in file}
+
+
+def compare(golden, name, args, kwargs):
+    want = golden[label(name, args, kwargs)]
     got = getattr(nx.random, name)(nx.random.key(3), *args, **kwargs)
     assert got.dtype == want.dtype
     assert got.shape == want.shape
@@ -112,14 +144,19 @@ def compare(name, args, kwargs):
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs"), SHAPED)
-def test_same_numbers(name, args, kwargs):
-    for shape in ((), (50, 3)):
-        compare(name, *shaped(name, args, kwargs, shape))
+def test_same_numbers(golden, name, args, kwargs):
+    for shape in SHAPES:
+        compare(golden, name, *shaped(name, args, kwargs, shape))
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs"), WHOLE)
-def test_same_numbers_of_arrays(name, args, kwargs):
-    compare(name, args, kwargs)
+def test_same_numbers_of_arrays(golden, name, args, kwargs):
+    compare(golden, name, args, kwargs)
+
+
+@pytest.mark.parametrize("case", range(0, len(WHOLE), 5))
+def test_golden_numbers_are_those_of_the_jax_that_is_here(golden, case):
+    np.testing.assert_array_equal(golden[label(*WHOLE[case])], jaxs(*WHOLE[case]))
 
 
 @pytest.mark.parametrize("name", ["uniform", "normal", "randint", "bits", "gamma", "permutation", "categorical"])
