@@ -39,7 +39,7 @@ demo: $(VENV)/demo
 	$(BIN)/python -m nxjax.demo
 
 test: $(VENV)/test lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto
 
 # Core dependencies only: no jaxlib, no JAX, nothing to compare with.
 test-quick: $(VENV)-core/quick
