@@ -8,6 +8,7 @@ import base64
 import io
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,7 +24,9 @@ MACHINE = [
     (re.compile(re.escape(str(ROOT)) + "/"), ""),
     (re.compile(r"\b\d{5,}\.py:(?=\d)"), "notebook:"),
 ]
-FORBIDDEN = re.compile(r"(/home/|/root/|/tmp/|/Users/|site-packages|\bat 0x[0-9a-f]{6,})")
+# Folders of whoever runs this, and addresses.
+PLACES = (str(Path.home()), tempfile.gettempdir(), sys.prefix, "site-packages")
+FORBIDDEN = re.compile("|".join((*map(re.escape, PLACES), r"\bat 0x[0-9a-f]{6,}")))
 
 
 def cleaned(text: str) -> str:
