@@ -21,14 +21,22 @@ def _version(package: str) -> str | None:
 def extras() -> dict[str, dict[str, str | None]]:
     """Extra -> package -> installed version or None, as the package's own metadata lists them."""
     found: dict[str, dict[str, str | None]] = {}
+    others: list[tuple[str, str]] = []
     for requirement in requires("nxjax") or []:
         if "extra ==" not in requirement:
             continue
-        package = requirement.split(";")[0].split("[")[0]
+        package, _, rest = requirement.split(";")[0].partition("[")
         for mark in "<>=!~ ":
             package = package.split(mark)[0]
         extra = requirement.split("extra ==")[1].strip().strip("\"'")
-        found.setdefault(extra, {})[package] = _version(package)
+        packages = found.setdefault(extra, {})
+        if package == "nxjax":
+            others += [(extra, other.strip()) for other in rest.split("]")[0].split(",")]
+        else:
+            packages[package] = _version(package)
+    # An extra that names others is all of them.
+    for extra, other in others:
+        found[extra].update(found.get(other, {}))
     return found
 
 
@@ -78,7 +86,9 @@ def text() -> str:
     files, size = cache.size()
     lines += ["", "cache", f"  {config.cache_dir or 'off'}: {files} executables, {size / 2**20:.1f} MiB"]
     lines += ["", "settings"]
-    lines += _table([(name, repr(getattr(config, name)), f"NXJAX_{name.upper()}") for name in config.__slots__])
+    # What is no setting of its own is no slot to show: what calls have to know, and what JAX's programs set in vain.
+    names = [name for name in config.__slots__ if name != "mode" and not name.startswith("_")]
+    lines += _table([(name, repr(getattr(config, name)), f"NXJAX_{name.upper()}") for name in names])
     return "\n".join(lines)
 
 

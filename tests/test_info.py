@@ -34,6 +34,19 @@ def test_a_missing_package_is_named_with_the_command(monkeypatch):
     assert 'missing matplotlib; pip install "nxjax[demo]"' in info.text()
 
 
+def test_an_extra_that_names_others_is_missing_what_they_miss(monkeypatch):
+    assert {"onnxruntime", "ai-edge-litert"} <= set(info.extras()["npu"]) and "nxjax" not in info.extras()["npu"]
+    monkeypatch.setattr(info, "_version", lambda p: None)
+    assert info.extras()["npu"]["onnx"] is None
+
+
+def test_settings_are_those_that_can_be_set():
+    settings = info.text().split("\nsettings\n")[1].splitlines()
+    names = [line.split()[0] for line in settings]
+    assert "executor" in names and "mode" not in names and "_idle" not in names
+    assert max(map(len, settings)) < 160
+
+
 def test_the_cache_can_be_measured_and_cleared(tmp_path, capsys):
     from nxjax.backends import cache
 
