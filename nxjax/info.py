@@ -88,7 +88,9 @@ def text() -> str:
     lines += ["", "settings"]
     # What is no setting of its own is no slot to show: what calls have to know, and what JAX's programs set in vain.
     names = [name for name in config.__slots__ if name != "mode" and not name.startswith("_")]
-    lines += _table([(name, repr(getattr(config, name)), f"NXJAX_{name.upper()}") for name in names])
+    # A device is an object, which no variable of the environment holds.
+    told = {name: "" if name == "default_device" else f"NXJAX_{name.upper()}" for name in names}
+    lines += _table([(name, repr(getattr(config, name)), told[name]) for name in names])
     return "\n".join(lines)
 
 
