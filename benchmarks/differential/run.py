@@ -1,0 +1,95 @@
+"""Ask both libraries every case of an area, in every mode, and say what came out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.differential.answer import Nothing, Refused, answer, differs, nearer
+from benchmarks.differential.case import Case
+
+SAME = ("same", "nearer", "both refuse")
+CLEAR_AFTER = 400  # cases: compiled programs hold mappings of memory, of which a process has 65,530
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one case in one mode.
+
+    ``kind``: "same"; "nearer" (another value than JAX's, at least as near to JAX's own in twice the precision);
+    "both refuse"; "accepts" (JAX refuses); or a difference: "refuses", "structure", "shape", "dtype", "weak", "value".
+    """
+
+    case: Case
+    mode: str
+    kind: str
+    detail: str = ""
+
+    @property
+    def different(self) -> bool:
+        return self.kind not in SAME and self.kind != "accepts"
+
+    def __str__(self) -> str:
+        return f"{self.kind} [{self.mode}] {self.case}\n    {self.detail}"
+
+
+def verdicts(cases: Iterable[Case]) -> Iterator[Verdict]:
+    import jax
+
+    import nxjax
+
+    for i, case in enumerate(cases):
+        if i % CLEAR_AFTER == CLEAR_AFTER - 1:
+            jax.clear_caches()
+            nxjax.clear_caches()
+        for mode in case.modes:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = _verdict(case, mode, nxjax, jax)
+            if found is not None:
+                yield found
+                if mode == "call" and found.kind != "same":
+                    break  # the other modes would say the same again
+
+
+def _verdict(case: Case, mode: str, nxjax: object, jax: object) -> Verdict | None:
+    ours, our_error = _answer(case, mode, nxjax)
+    peers, peer_error = _answer(case, mode, jax)
+    if isinstance(our_error, Nothing):
+        return None
+    if our_error is not None and peer_error is not None:
+        return Verdict(case, mode, "both refuse", f"ours: {_told(our_error)}\n    JAX:  {_told(peer_error)}")
+    if our_error is not None:
+        return Verdict(case, mode, "refuses", f"ours: {_told(our_error)}\n    JAX:  {peers}")
+    if peer_error is not None:
+        return Verdict(case, mode, "accepts", f"ours: {ours}\n    JAX:  {_told(peer_error)}")
+    kind = differs(ours, peers, case.tolerance)
+    if not kind:
+        return Verdict(case, mode, "same")
+    detail = f"ours: {ours}\n    JAX:  {peers}"
+    if kind == "value":
+        truth = _truth(case, mode, jax)
+        detail += f"\n    in 64 bits: {truth}"
+        if truth is not None and nearer(ours, peers, truth, case.tolerance):
+            kind = "nearer"
+    return Verdict(case, mode, kind, detail)
+
+
+def _answer(case: Case, mode: str, library: object) -> tuple[list, BaseException | None]:
+    try:
+        return answer(case, mode, library), None
+    except Refused as refused:
+        return [], refused.__cause__
+
+
+def _truth(case: Case, mode: str, jax: object) -> list | None:
+    with jax.enable_x64(True):
+        try:
+            return answer(case, mode, jax, wide=True)
+        except Refused:
+            return None
+
+
+def _told(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
