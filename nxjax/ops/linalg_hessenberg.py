@@ -48,6 +48,8 @@ def reduce_hessenberg(a: NDArray, low: int, high: int) -> NDArray:
 class HostMatrixOp(MatrixOp):
     """Answered by the host, or by LAPACK's routine where XLA has it."""
 
+    host_only = True
+
     def host(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
         """The results as the host gives them to another executor."""
         return tuple(self.eval(*xs, **params))

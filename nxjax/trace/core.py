@@ -115,6 +115,8 @@ class Op(ABC):
     multi: ClassVar[bool] = False  # gives a tuple of results
     effect: ClassVar[bool] = False  # must run even when no result is used
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
+    # Only a host computes it: its ``stablehlo`` rule says so in an error, and its method ``host`` gives the results.
+    host_only: ClassVar[bool] = False
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
     infers_vma: ClassVar[bool] = False
     # JAX's name of a parameter -> ours, or "" for one that has no counterpart.

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.placement import YES, Placement, Verdict
-from nxjax.ops.linalg_hessenberg import HostMatrixOp
 from nxjax.trace.program import Equation
 
 
@@ -19,7 +18,7 @@ def verdict(equation: Equation) -> Verdict:
         for inner in held.equations:
             if not (found := verdict(inner)).ok:
                 return found
-    if not (op.has("stablehlo") or op.has("expand")) or isinstance(op, HostMatrixOp):
+    if op.host_only or not (op.has("stablehlo") or op.has("expand")):
         return Verdict(False, f"{op.name} has no form in StableHLO", "compute it on the host")
     return YES
 
