@@ -5,6 +5,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.errors import LeakedTracerError
+from nxjax.trace import leaks
 
 KEPT = []
 
@@ -63,3 +64,16 @@ def test_nested_functions_are_no_leak():
     with nx.checking_leaks():
         nx.jit(nx.grad(nested))(1.0)
         nx.vmap(nx.jit(nx.grad(nested)))(jnp.ones(3))
+
+
+def test_objects_are_walked_only_where_a_trace_is_held(monkeypatch):
+    walked = []
+    alive = leaks._alive
+    monkeypatch.setattr(leaks, "_alive", lambda trace: walked.append(trace) or alive(trace))
+    with nx.checking_leaks():
+        nx.jit(nx.vmap(nx.grad(jnp.sin)))(jnp.ones(3))
+    assert not walked
+    with nx.checking_leaks(), pytest.raises(LeakedTracerError):
+        nx.jit(to_list)(1.0)
+    KEPT.clear()
+    assert walked
