@@ -106,6 +106,7 @@ class Config:
         compile_first: the CPU executor makes machine code before a program's first run; else it may wait for the second
             where NumPy gives the same numbers sooner.
         cpu_pool_bytes: how much free memory the CPU executor keeps for its next results.
+        progress: False: no progress bars but those that are asked for.
         traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
         debug_nans, debug_infs, debug_key_reuse, check_tracer_leaks: see "Debugging" in the documentation.
         log_compiles, explain_cache_misses: `jit` logs (logger ``nxjax``) what it traces and compiles, and why again.
@@ -123,7 +124,7 @@ class Config:
 
     __slots__ = (
         "_idle", "cache_dir", "check", "compile_first", "cpu_isa", "cpu_pool_bytes", "default_device", "disable_jit",
-        "enable_x64", "executor", "ipu_model", "mode", "num_cpu_devices", "num_threads", "platforms",
+        "enable_x64", "executor", "ipu_model", "mode", "num_cpu_devices", "num_threads", "platforms", "progress",
         "traceback_filtering", *_JAX,
     )  # fmt: skip
     mode: tuple[Any, ...] | None
@@ -163,6 +164,7 @@ class Config:
         self.cpu_isa = os.environ.get("NXJAX_CPU_ISA", "")
         self.num_threads = int(os.environ.get("NXJAX_NUM_THREADS") or 0)
         self.cpu_pool_bytes = int(os.environ.get("NXJAX_CPU_POOL_BYTES") or 2**30)
+        self.progress = _flag("NXJAX_PROGRESS", True)
         self.traceback_filtering = _flag("NXJAX_TRACEBACK_FILTERING", True)
         for name in _JAX:
             self.update(name, getattr(self, name))

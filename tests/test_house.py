@@ -41,7 +41,7 @@ VENDOR_ROOMS = {
     "jax": ("trace/tree.py", "interop/jax.py"),
     "sklearn": ("demo",),
     "matplotlib": ("demo", "quant", "deploy", "profiling"),
-    "tqdm": ("demo", "quant", "checkpoints", "debug"),
+    "tqdm": ("demo", "debug", "progress.py"),
     "safetensors": ("quant",),
     **dict.fromkeys(
         (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from types import TracebackType
 from typing import Any, Final, final
 
-from nxjax.errors import MissingExtraError
+from nxjax.progress import bars
 
 # Less is done before anybody could read the bar.
 _BIG: Final = 256 * 2**20
@@ -15,24 +13,11 @@ _BIG: Final = 256 * 2**20
 
 @final
 class Progress:
-    """``with Progress("saving", total, None) as done: done(n)``: a bar if asked for, or on a terminal for much data."""
+    """``with Progress("saving", total, None) as done: done(n)``: a bar if asked for, or for much that is watched."""
 
     def __init__(self, what: str, total: int, asked: bool | None) -> None:
-        self.bar: Any = None
-        if asked is False or (asked is None and (total < _BIG or not sys.stderr.isatty())):
-            return
-        try:
-            with warnings.catch_warnings():
-                # A notebook without widgets gets the bar as text, which needs no warning.
-                warnings.simplefilter("ignore")
-                from tqdm.auto import tqdm  # type: ignore[import-untyped]
-        except ImportError:
-            if asked:
-                raise MissingExtraError(
-                    "checkpoint: progress=True needs tqdm", got="no module 'tqdm'", fix="pip install 'nxjax[demo]'"
-                ) from None
-            return
-        self.bar = tqdm(total=total, desc=what, unit="B", unit_scale=True)
+        make = bars(asked, "checkpoint", total >= _BIG)
+        self.bar: Any = None if make is None else make(total=total, desc=what, unit="B", unit_scale=True)
 
     def __call__(self, amount: int) -> None:
         """So many bytes more."""

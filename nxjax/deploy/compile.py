@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from nxjax.backends import target_registry as registry
 from nxjax.backends.base import LABELS
@@ -17,7 +17,11 @@ from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject, stored_
 from nxjax.errors import ExecutionError, LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Placement
+from nxjax.progress import Phases
 from nxjax.quant.function import Quantized
+
+# What `compile` does, in this order; building is writing the file and running the vendor's compiler.
+PHASES: Final = ("tracing", "lowering", "building", "verifying")
 
 
 def compile(
@@ -29,6 +33,7 @@ def compile(
     io: IO = "integer",
     verify: bool = True,
     unroll: int = UNROLL,
+    progress: bool | None = None,
     **options: object,
 ) -> Callable[..., Artifact]:
     """A function of example arguments that gives ``fun`` compiled for ``target``.
@@ -45,6 +50,7 @@ def compile(
         verify: run the artifact on the example arguments where something here can, and measure its deviation from the
             exact reference.
         unroll: scans of at most so many steps are written out.
+        progress: show the phases as a bar; by default on a terminal or in a notebook, where they take over a second.
         **options: of the target; see docs/targets.md. Targets of several devices take ``in_shardings``,
             ``out_shardings`` and ``donate_argnums``, as `jit` does; see docs/tpu.md.
 
@@ -67,9 +73,12 @@ def compile(
 
     @functools.wraps(fun, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
-        bound = Bound(fun, args, kwargs, _constants(chosen, fun, constants))
-        subject = bound.subject(chosen, io, unroll)
-        return built(chosen, bound, subject, spread(fun, bound, options), strict, verify)
+        with Phases(f"compiling for {chosen.name}", PHASES, progress, "compile") as phase:
+            phase("tracing")
+            bound = Bound(fun, args, kwargs, _constants(chosen, fun, constants))
+            phase("lowering")
+            subject = bound.subject(chosen, io, unroll)
+            return built(chosen, bound, subject, spread(fun, bound, options), strict, verify, phase)
 
     return compiled
 
@@ -80,9 +89,16 @@ def _constants(target: Target[Any], fun: object, given: Positions) -> Positions:
 
 
 def built(
-    target: Target[Any], signature: Signature, subject: Subject, options: dict[str, object], strict: bool, verify: bool
+    target: Target[Any],
+    signature: Signature,
+    subject: Subject,
+    options: dict[str, object],
+    strict: bool,
+    verify: bool,
+    phase: Callable[[str], None],
 ) -> Artifact:
-    """The artifact that ``target`` makes of a subject, checked as `compile` says."""
+    """The artifact that ``target`` makes of a subject, checked as `compile` says; ``phase`` is told what begins."""
+    phase("building")
     if strict and not target.host:
         # What the published rules refuse need not be compiled to be refused.
         _check_strict(target, target.placed(subject.form))
@@ -99,6 +115,7 @@ def built(
     report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes, build.analysis)
     artifact = Artifact(target.name, signature, subject, build, report)
     if verify and build.run is not None and signature.inputs is not None:
+        phase("verifying")
         stored = stored_inputs(subject.inputs, signature.inputs)
         artifact.deviation = measured(build.runs_on, subject.outputs, build.run(stored), subject.meaning(stored))
     return artifact
@@ -137,6 +154,7 @@ def explain(
     constants: Positions = None,
     io: IO = "integer",
     unroll: int = UNROLL,
+    progress: bool | None = None,
     **options: object,
 ) -> Callable[..., Report]:
     """As `compile`, giving the report alone. What `compile` refuses is in it and no error: ops that no target could
@@ -151,11 +169,18 @@ def explain(
 
     @functools.wraps(fun, updated=())
     def explained(*args: Any, **kwargs: Any) -> Report:
+        with Phases(f"explaining {chosen.name}", PHASES[:3], progress, "explain") as phase:
+            return report(phase, args, kwargs)
+
+    def report(phase: Callable[[str], None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Report:
+        phase("tracing")
         bound = Bound(fun, args, kwargs, _constants(chosen, fun, constants))
+        phase("lowering")
         try:
             form = bound.subject(chosen, io, unroll).form
         except UnsupportedOpsError:
             return _refused(chosen, bound, unroll)
+        phase("building")
         try:
             build = chosen.build(form, spread(fun, bound, options))
             _name(build, bound)

@@ -19,7 +19,7 @@ import numpy as np
 from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
-from nxjax.deploy.compile import built
+from nxjax.deploy.compile import PHASES, built
 from nxjax.deploy.files import safe_name
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Subject, as_given, converted, refuse_traced
@@ -28,6 +28,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement
+from nxjax.progress import Phases
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 
@@ -47,6 +48,7 @@ def load(
     strict: bool = False,
     example: Sequence[Any] | None = None,
     memory_limit: int = 2**32,
+    progress: bool | None = None,
     **options: object,
 ) -> Artifact:
     """Read a ``.tflite`` or ``.onnx`` file.
@@ -61,6 +63,7 @@ def load(
         strict: as for `compile`.
         example: one array per input, to measure the deviation of a target on; random ones if they are not given.
         memory_limit: bytes that the values of the file may take together: a small file may ask for any amount.
+        progress: as for `compile`.
         **options: of the target.
 
     Raises:
@@ -87,7 +90,9 @@ def load(
     ends = Ends(name, graph, example)
     subject = Subject(graph, graph.inputs, graph.outputs, partial(interpret, graph))
     if target is not None:
-        artifact = built(registry.npu(target, "load"), ends, subject, dict(options), strict, True)
+        chosen = registry.npu(target, "load")
+        with Phases(f"compiling for {target}", PHASES[2:], progress, "load") as phase:
+            artifact = built(chosen, ends, subject, dict(options), strict, True, phase)
         if example is None and artifact.deviation is not None:
             artifact.notes.append("the deviation is on random inputs: give some of the real ones as example=")
         return artifact

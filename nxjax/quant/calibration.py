@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.progress import bars
 from nxjax.quant.observers import Observer, Range, as_observer
 from nxjax.transforms.jit import jit
 from nxjax.transforms.quantize.function import Call
@@ -185,26 +184,5 @@ def _histogram_pass(
 
 def shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any]:
     """``data`` with a progress bar: if asked for, or by default on a terminal or in a notebook."""
-    if progress is False or (progress is None and not _interactive()):
-        return data
-    try:
-        with warnings.catch_warnings():
-            # A notebook without widgets gets the bar as text, which needs no warning.
-            warnings.simplefilter("ignore")
-            from tqdm.auto import tqdm
-    except ImportError:
-        if progress:
-            from nxjax.errors import MissingExtraError
-
-            raise MissingExtraError(
-                "quantize: progress=True needs tqdm", got="no module 'tqdm'", fix="pip install 'nxjax[demo]'"
-            ) from None
-        return data
-    return tqdm(data, desc=what, unit="batch")
-
-
-def _interactive() -> bool:
-    """Whether somebody watches: a terminal, or a notebook, whose shell has a kernel."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return sys.stderr.isatty() or getattr(shell, "kernel", None) is not None
+    make = bars(progress, "quantize")
+    return data if make is None else make(data, desc=what, unit="batch")

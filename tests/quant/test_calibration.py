@@ -11,7 +11,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax import lax
+from nxjax import lax, progress
 from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.quant import calibration
 from nxjax.transforms.quantize.scheme import preset
@@ -181,7 +181,7 @@ def test_progress_without_its_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(MissingExtraError, match="pip install"):
         nx.quantize(f, calibrate=batches(), progress=True)
-    monkeypatch.setattr(calibration, "_interactive", lambda: True)
+    monkeypatch.setattr(progress, "interactive", lambda: True)
     assert nx.quantize(f, calibrate=batches()).ranges
 
 
