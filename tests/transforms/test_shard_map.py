@@ -1,6 +1,9 @@
-"""shard_map: JAX's values and gradients (in a process of their own), the meaning on one device, and what is refused."""
+"""shard_map: JAX's values and gradients, the meaning on one device, and what is refused.
 
-import json
+JAX's are kept in tests/golden/shard_map.npz, since it compiles for long: `--update-golden` asks it, and one test asks
+it for a few.
+"""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +21,9 @@ from nxjax.sharding import PartitionSpec as P
 from nxjax.trace.axes import UnboundAxisError
 from tests.transforms import shard_map_cases as cases
 
+GOLDEN = Path(__file__).parents[1] / "golden/shard_map.npz"
+ASKED = ["normalized", "scattered", "branches", "training_inside", "random_bits_of_places", "trees"]
+
 MESH = AbstractMesh((2, 4), ("x", "y"))
 R = np.random.default_rng(0)
 A = R.normal(size=(8, 16)).astype(np.float32)
@@ -28,22 +34,33 @@ def real():
     return nx.make_mesh((2, 4), ("x", "y"))
 
 
-@pytest.fixture(scope="module")
-def report():
-    """What differs from JAX, per case; empty where nothing does."""
-    script = Path(cases.__file__)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600)
+def ours(mesh):
+    return cases.library(nx, mesh)
+
+
+def asked(file, names):
+    """JAX's results, from a process of its own, whose CPU is eight devices."""
+    command = [sys.executable, cases.__file__, str(file), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return cases.saved(file)
+
+
+@pytest.fixture(scope="module")
+def golden(request):
+    if request.config.getoption("--update-golden"):
+        asked(GOLDEN, cases.NAMES)
+    return cases.saved(GOLDEN)
 
 
 @pytest.mark.parametrize("name", cases.NAMES)
-def test_values_and_derivatives_are_those_of_jax(report, name):
-    assert report[name] == ""
+def test_values_and_derivatives_are_those_of_jax(golden, name):
+    assert cases.difference(cases.results(ours(real()), name), golden[name]) == ""
 
 
-def ours(mesh):
-    return cases.library(nx, mesh)
+def test_what_is_kept_is_what_jax_gives(golden, tmp_path):
+    for name, found in asked(tmp_path / "jax.npz", ASKED).items():
+        assert cases.difference(golden[name], found) == "", name
 
 
 @pytest.mark.parametrize("name", ["contracted", "gathered_tiled", "exchanged", "branches_of_places", "training_inside"])
