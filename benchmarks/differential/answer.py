@@ -217,6 +217,8 @@ def nearer(ours: list[Any], peers: list[Any], truth: list[Any], tolerance: float
         return False
     for a, b, t in zip(ours, peers, truth, strict=True):
         if not isinstance(a, Answer):
+            if type(a) is not type(b) or not (a == b or a != a):
+                return False
             continue
         if not (isinstance(b, Answer) and isinstance(t, Answer)) or a.array.shape != t.array.shape:
             return False
