@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -32,6 +32,7 @@ class Case:
         make: gives the function from the library (``nxjax`` or ``jax``).
         modes: which of MODES to compare.
         tolerance: how many times the usual error of the dtype is still the same answer, for what is ill-conditioned.
+        truth: the same function of NumPy arrays in float64, where JAX may be wrong in twice the precision, too.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Case:
     make: Callable[[ModuleType], Callable[..., Any]] | None = None
     modes: tuple[str, ...] = MODES
     tolerance: float = 1.0
+    truth: Callable[..., Any] | None = None
 
     def function(self, library: ModuleType) -> Callable[..., Any]:
         if self.make is not None:
@@ -52,6 +54,14 @@ class Case:
     def __str__(self) -> str:
         shown = [_shown(x) for x in self.args] + [f"{key}={_shown(value)}" for key, value in self.kwargs.items()]
         return f"{self.name}({', '.join(shown)})"
+
+
+def in_some_modes(cases: Iterable[Case], random: np.random.Generator, count: int = 2) -> Iterator[Case]:
+    """The cases called as they stand, and in ``count`` of their other modes: others with another seed."""
+    for case in cases:
+        rest = [mode for mode in case.modes if mode != "call"]
+        drawn = {rest[int(i)] for i in random.permutation(len(rest))[:count]}
+        yield replace(case, modes=tuple(mode for mode in case.modes if mode == "call" or mode in drawn))
 
 
 def _shown(x: Any) -> str:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.differential.answer import Nothing, Refused, answer, differs, nearer
+from benchmarks.differential.answer import Nothing, Refused, answer, by_truth, differs, nearer
 from benchmarks.differential.case import Case
 
 SAME = ("same", "nearer", "both refuse")
@@ -17,7 +17,8 @@ CLEAR_AFTER = 400  # cases: compiled programs hold mappings of memory, of which 
 class Verdict:
     """What came of one case in one mode.
 
-    ``kind``: "same"; "nearer" (another value than JAX's, at least as near to JAX's own in twice the precision);
+    ``kind``: "same"; "nearer" (another value than JAX's, at least as near to JAX's own in twice the precision, or
+    to the case's ``truth``);
     "both refuse"; "accepts" (JAX refuses); or a difference: "refuses", "structure", "shape", "dtype", "weak", "value".
     """
 
@@ -73,6 +74,10 @@ def _verdict(case: Case, mode: str, nxjax: object, jax: object) -> Verdict | Non
         detail += f"\n    in 64 bits: {truth}"
         if truth is not None and nearer(ours, peers, truth, case.tolerance):
             kind = "nearer"
+        elif (named := by_truth(case, mode)) is not None:
+            detail += f"\n    truth: {named}"
+            if nearer(ours, peers, named, case.tolerance):
+                kind = "nearer"
     return Verdict(case, mode, kind, detail)
 
 
