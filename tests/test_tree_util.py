@@ -102,7 +102,7 @@ def test_map_takes_deeper_trees_after_the_first():
         (
             {"a": [1, {"k": 1, "l": 2}]},
             {"a": [1, {"k": 2, "m": 3}]},
-            r"\['a'\]\[1\]: missing \['l'\] and extra \['m'\]",
+            r"\['a'\]\[1\]: Dict key mismatch, missing \['l'\] and extra \['m'\]",
         ),
         (Point(1, [2]), Point(1, 2), r"\.y: int instead of list"),
         ((1, None), (1, 2), r"\[1\]: int instead of NoneType"),
@@ -122,6 +122,7 @@ def test_reduce_all_broadcast_transpose():
     assert nx.tree.reduce(lambda a, b: a + b, tree) == 6
     assert nx.tree.reduce(lambda a, b: a + b, tree, 10) == 16
     assert nx.tree.reduce_associative(lambda a, b: a + b, list("abcdefg")) == "abcdefg"
+    assert nx.tree.reduce_associative(lambda a, b: f"({a}{b})", list("abcde")) == "((ab)(c(de)))"
     assert nx.tree.reduce_associative(max, (), identity=0) == 0
     with pytest.raises(TreeError, match="no leaves"):
         nx.tree.reduce_associative(max, ())
@@ -154,6 +155,8 @@ def test_registration_of_our_own():
             return cls(*children)
 
     assert nx.tree.map(lambda x: x + 1, Own(1)).x == 2
+    flat = tree_util.register_pytree_node_class(dataclasses.make_dataclass("Flat", "x", bases=(Own,), init=False))(1)
+    assert [tree_util.keystr(p) for p, _ in nx.tree.leaves_with_path(flat)] == ["[<flat index 0>]"]
 
     @tree_util.register_dataclass
     @dataclasses.dataclass
@@ -178,6 +181,11 @@ def test_partial_is_a_node():
     assert nx.tree.leaves(p) == [1, 3]
     assert nx.tree.map(lambda x: 10 * x, p)(5) == 45
     assert isinstance(p, functools.partial)
+    # What a partial binds that is given as the function is no leaf: it may be a static thing.
+    q = tree_util.Partial(functools.partial(pow, 2), 5)
+    assert nx.tree.leaves(q) == [5] and q() == 32 and q.args == (5,)
+    assert nx.tree.structure(q) == nx.tree.structure(tree_util.Partial(q.func.partial, 6))
+    assert "pow" in repr(q)
 
 
 def test_one_level():
@@ -192,6 +200,7 @@ def test_one_level():
     treedef = tree_util.treedef_tuple([nx.tree.structure(1), nx.tree.structure([1, 2])])
     assert treedef == nx.tree.structure((0, [0, 0]))
     assert [tree_util.treedef_is_leaf(c) for c in tree_util.treedef_children(treedef)] == [True, False]
+    assert tree_util.treedef_is_leaf(nx.tree.structure(()))
 
 
 def test_keystr_simple():

@@ -77,7 +77,7 @@ class Error:
         found: list[tuple[tuple[int, ...], JaxRuntimeError]] = []
         for at in zip(*np.nonzero(failed), strict=True) if failed.ndim else [()] if failed else []:
             code = int(codes[at])
-            payload = [np.asarray(x)[at] for x in self._state.payload[code]]
+            payload = [x[at] for x in self._state.payload[code]]
             found.append((tuple(map(int, at)), self._sites[code].error(payload)))
         return found
 

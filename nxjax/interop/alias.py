@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any, Final, final
@@ -21,7 +22,19 @@ _STANDINS: Final[dict[str, dict[str, Any]]] = {
     "jax._src": {},
     "jax._src.compiler": {},
     "jax._src.traceback_util": {"register_exclusion": lambda path: None},
+    "jax._src.xla_bridge": {},
 }
+
+
+def _clients() -> dict[str, Any]:
+    from nxjax.backends.xla.client import made
+
+    found = {name: made(name) for name in ("cpu", "gpu", "tpu")}
+    return {name: client for name, client in found.items() if client is not None}
+
+
+# What is looked up anew each time: chex asks whether there are devices already before it says how many there are to be.
+_ASKED: Final[dict[str, Callable[[], Any]]] = {"jax._src.xla_bridge._backends": _clients}
 # Those that hold what is public elsewhere.
 _PUBLIC: Final = {"jax._src.flatten_util": "nxjax.flatten_util"}
 
@@ -125,7 +138,9 @@ def _standin(name: str) -> ModuleType:
     module = ModuleType(name, "Private to JAX; here because libraries import it.")
     module.__path__ = []
 
-    def refuse(attribute: str) -> ModuleType:
+    def refuse(attribute: str) -> Any:
+        if asked := _ASKED.get(f"{name}.{attribute}"):
+            return asked()
         if f"{name}.{attribute}" in (*_STANDINS, *_PUBLIC):
             return importlib.import_module(f"{name}.{attribute}")
         if attribute.startswith("__"):

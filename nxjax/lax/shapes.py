@@ -91,7 +91,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*(tuple(s) for s in shapes))
     except ValueError:
-        raise ShapeError("broadcast_shapes: the shapes do not fit together", got=shapes) from None
+        raise ShapeError("broadcast_shapes: Incompatible shapes for broadcasting", got=shapes) from None
 
 
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:

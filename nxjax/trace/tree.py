@@ -11,7 +11,7 @@ import functools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import optree
 
@@ -141,7 +141,8 @@ def _difference(treedef: TreeDef, tree: Any, path: tuple[Any, ...]) -> str | Non
     if ours != theirs:
         missing, extra = [e for e in ours if e not in theirs], [e for e in theirs if e not in ours]
         words = [f"{label} {items}" for label, items in (("missing", missing), ("extra", extra)) if items]
-        return f"{here}: {' and '.join(words) or 'other order of keys'}"
+        kind = "Dict key mismatch, " if issubclass(treedef.type, dict) else ""
+        return f"{here}: {kind}{' and '.join(words) or 'other order of keys'}"
     if found[1] != optree.tree_flatten_one_level(treedef.one_level().unflatten(list(found[0])), namespace=NAMESPACE)[1]:  # pyright: ignore[reportOptionalMemberAccess]
         return f"{here}: {type(tree).__name__} with other static data"
     rows = zip(treedef.children(), found[0], _entry_keys(treedef, ours), strict=True)
@@ -192,10 +193,12 @@ def reduce_associative(
         if identity is not _NOTHING:
             return identity
         raise TreeError("tree.reduce_associative: no leaves", got=structure(tree), fix="give identity=...")
-    while len(items) > 1:
-        pairs = [operation(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
-        items = pairs + items[len(items) & ~1 :]
-    return items[0]
+    return _halves(operation, items)
+
+
+def _halves(operation: Callable[[Any, Any], Any], items: list[Any]) -> Any:
+    middle = len(items) // 2
+    return operation(_halves(operation, items[:middle]), _halves(operation, items[middle:])) if middle else items[0]
 
 
 def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
@@ -313,7 +316,7 @@ def _key(entry: Any) -> Any:
     raw = entry.entry
     if isinstance(raw, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)) or type(raw).__module__.startswith("jax"):
         return _from_raw(raw)  # optree takes the keys of a dataclass for field names
-    if isinstance(entry, (optree.GetAttrEntry, optree.NamedTupleEntry, optree.DataclassEntry)):
+    if isinstance(entry, (optree.GetAttrEntry, optree.NamedTupleEntry)):
         return GetAttrKey(entry.name if hasattr(entry, "name") else entry.field)
     if isinstance(entry, optree.MappingEntry):
         return DictKey(entry.entry)
@@ -598,12 +601,38 @@ def register_static(cls: C) -> C:
     return cls
 
 
+class _Whole:
+    """A `functools.partial` as a plain function, which another one would open and take the arguments of."""
+
+    def __init__(self, partial: functools.partial[Any]) -> None:
+        self.partial = partial
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.partial(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Whole) and self.partial == other.partial
+
+    def __hash__(self) -> int:
+        return hash(self.partial)
+
+    def __repr__(self) -> str:
+        return repr(self.partial)
+
+
 class Partial(functools.partial[Any]):
     """`functools.partial` whose bound arguments are leaves and whose function is part of the structure.
+
+    A ``func`` that is a partial itself is part of the structure with all that it binds.
 
     >>> leaves(Partial(pow, 2)), Partial(pow, 2)(3)
     ([2], 8)
     """
+
+    def __new__(cls, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Self:
+        if isinstance(func, functools.partial):
+            func = _Whole(func)  # pyright: ignore[reportUnknownArgumentType]
+        return super().__new__(cls, func, *args, **kwargs)
 
 
 register_pytree_node(

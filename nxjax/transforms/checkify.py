@@ -17,6 +17,7 @@ from nxjax.errors import NxError, Source
 from nxjax.ops.argreduce import argmax
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.bitwise import and_, not_, or_
+from nxjax.ops.collectives import varying
 from nxjax.ops.compare import eq, gt, lt, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.identity import stop_gradient
@@ -28,6 +29,7 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
+from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var, held_programs
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
@@ -37,6 +39,7 @@ from nxjax.transforms.callback import Callback
 from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
+from nxjax.transforms.shard_map_op import inside, shard_map_op
 
 
 class CheckError(NxError, ValueError):
@@ -98,24 +101,24 @@ class Site:
     def __hash__(self) -> int:
         return hash((self.kind, self.text))
 
-    def chosen(self, payload: Sequence[NDArray]) -> tuple[Site, Sequence[NDArray]]:
+    def chosen(self, payload: Sequence[Array]) -> tuple[Site, Sequence[Array]]:
         """The site itself that failed, and its arrays."""
         if not self.among:
             return self, payload
-        which, start = int(payload[0]), 1
+        which, start = int(np.asarray(payload[0])), 1
         for site in self.among[:which]:
             start += len(site.types)
         found = self.among[which]
         return found.chosen(payload[start : start + len(found.types)])
 
-    def message(self, payload: Sequence[NDArray]) -> str:
+    def message(self, payload: Sequence[Array]) -> str:
         site, values = self.chosen(payload)
         if site.in_def is None:
             return site.text.format(*values)
         args, kwargs = tree.unflatten(site.in_def, list(values))
         return f"{site.text.format(*args, **kwargs)} (`check` failed)"
 
-    def error(self, payload: Sequence[NDArray]) -> CheckError:
+    def error(self, payload: Sequence[Array]) -> CheckError:
         site, _ = self.chosen(payload)
         return site.kind(self.message(payload), source=site.source)
 
@@ -135,7 +138,7 @@ class Check(Callback):
 
     def call(self, xs: Sequence[NDArray], *, callback: Any, debug: bool = False, **_: Any) -> tuple[NDArray, ...]:
         if not debug and not xs[0]:
-            raise callback.error(xs[1:])
+            raise callback.error([wrap(x) for x in xs[1:]])
         return ()
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
@@ -188,16 +191,22 @@ class State(NamedTuple):
     def noted(self, i: int, code: int, failed: Array, payload: Sequence[Array]) -> State:
         """With site ``i``, whose code is ``code``, found ``failed`` unless an earlier one has."""
         new = and_(failed, not_(self.failed))
-        kept = tuple(
-            select_n(new if x.ndim == 0 else broadcast_in_dim(new, shape=x.shape, broadcast_dimensions=()), old, x)
-            for old, x in zip(self.payload[i], map(_plain, payload), strict=True)
-        )
+        kept = tuple(_chosen(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
         mine = wrap(np.asarray(code, np.int32))
         return State(
             or_(self.failed, failed),
             select_n(new, self.code, mine),
             (*self.payload[:i], kept, *self.payload[i + 1 :]),
         )
+
+    def then(self, later: State) -> State:
+        """The state after ``later``, of the same sites, which counts unless something failed before."""
+        new = and_(later.failed, not_(self.failed))
+        rows = tuple(
+            tuple(_chosen(new, old, x) for old, x in zip(*row, strict=True))
+            for row in zip(self.payload, later.payload, strict=True)
+        )
+        return State(or_(self.failed, later.failed), _chosen(new, self.code, later.code), rows)
 
     def part(self, start: int, count: int) -> State:
         return State(self.failed, self.code, self.payload[start : start + count])
@@ -211,6 +220,11 @@ def nothing(sites: Sequence[Site]) -> State:
     """The state before anything was done."""
     zeros = tuple(tuple(wrap(np.zeros(t.shape, t.dtype)) for t in s.types) for s in sites)
     return State(wrap(np.asarray(False)), wrap(np.asarray(0, np.int32)), zeros)
+
+
+def _chosen(new: Array, old: Array, x: Array) -> Array:
+    """``x`` where ``new``, a scalar, is true, else ``old``."""
+    return select_n(new if x.ndim == 0 else broadcast_in_dim(new, shape=x.shape, broadcast_dimensions=()), old, x)
 
 
 def _plain(x: Array) -> Array:
@@ -523,6 +537,33 @@ def _cond(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Ar
     return list(ys), state
 
 
+def _shard_map(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+    # Every device has a state of its own; afterwards the first of them that failed counts.
+    p, (plan,) = step.equation.params, step.inner
+    axes: tuple[Any, ...] = p["manual_axes"]
+    leaves, structure = tree.flatten(nothing(plan.sites))
+
+    def flat(*parts: Array) -> Sequence[Array]:
+        own = [varying(x, axes) for x in leaves] if p["checked"] else leaves
+        ys, after = walk(plan, parts, tree.unflatten(structure, own), base)
+        return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
+
+    with inside(p["mesh"], axes, p["checked"]):
+        opened, consts = stage(flat, plan.program.in_types, plan.program.name).close_over()
+    count = len(plan.program.outputs)
+    out = shard_map_op(
+        *consts,
+        *xs,
+        **{
+            **p,
+            "program": opened,
+            "in_specs": (*(PartitionSpec(),) * len(consts), *p["in_specs"]),
+            "out_specs": (*p["out_specs"], *(PartitionSpec(axes),) * len(leaves)),
+        },
+    )
+    return list(out[:count]), state.then(tree.unflatten(structure, first_rows(out[count:])))
+
+
 _RULES: Final[dict[str, Callable[..., tuple[list[Array], State]]]] = {
     "jit": _jit,
     "checkpoint": _call,
@@ -531,6 +572,7 @@ _RULES: Final[dict[str, Callable[..., tuple[list[Array], State]]]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
+    "shard_map": _shard_map,
 }
 
 

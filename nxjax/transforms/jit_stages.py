@@ -242,6 +242,13 @@ class Lowered:
             return the_compiler().lower_placed(opened, self._placement, self._donate)
         return the_compiler().lower(opened, device=self._device, donate=self._donate)
 
+    def compiler_ir(self, dialect: str | None = None) -> str | None:
+        """The text that `as_text` gives, or None, as in JAX, where there is no such stage."""
+        try:
+            return self.as_text(dialect)
+        except ParameterError:
+            return None
+
     def compile(self, compiler_options: Any = None) -> Compiled:
         opened, _ = self._traced.program.close_over()
         if self._placement is not None:

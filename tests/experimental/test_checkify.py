@@ -1,5 +1,7 @@
 """`checkify`: every kind of check, in and under every transform; messages as JAX gives them."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,41 @@ def test_batches_and_derivatives():
     # The rule is kept, whatever is looked at; checks that nobody asked for are not done.
     assert nx.grad(lambda x: c.checkify(own, errors=c.all_checks)(x)[1])(-1.0) == 7
     assert message(own, -1.0, kinds=c.nan_checks) is None
+
+
+def test_checks_in_maps_over_devices():
+    """Every device has its own checks; the first that failed is said."""
+    mesh, spec = nx.sharding.AbstractMesh((2,), ("i",)), nx.sharding.PartitionSpec("i")
+    xs = jnp.array([[1.0], [2.0], [-3.0], [-4.0]])
+
+    def f(start, x):
+        lax.scan(lambda s, v: (s, positive(v[0]) + s), start(), x)
+        return x * lax.pmax(x, "i")
+
+    for checked, start in ((True, lambda: lax.pvary(0.0, "i")), (False, lambda: 0.0)):
+        g = nx.shard_map(functools.partial(f, start), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=checked)
+        assert message(g, xs) == message(nx.jit(g), xs) == says(-3.0) and message(g, -xs) == says(-1.0)
+        assert message(g, abs(xs)) is None
+        assert message(lambda x, g=g: (positive(x[0, 0]), g(x)), -xs) == says(-1.0)
+        slope = nx.grad(lambda x, g=g: c.checkify(g)(x)[1].sum())(abs(xs))
+        np.testing.assert_allclose(slope, nx.grad(lambda x, g=g: g(x).sum())(abs(xs)))
+    assert message(nx.pmap(positive), jnp.array([-1.0])) == says(-1.0)
+
+
+def test_what_is_formatted_are_arrays():
+    def f(x):
+        c.check(x["a"][0] > 0, "{} {k} {:.2f}", x, x["a"][0], k=nx.random.key(0))
+
+    for message_of in (lambda: message(f, {"a": -jnp.ones(2)}), lambda: _said(f, {"a": -jnp.ones(2)})):
+        said = message_of()
+        assert said.startswith("{'a': Array([-1., -1.], dtype=float32)} Array((), dtype=key<fry>)")
+        assert "-1.00 (`check` failed)" in said
+
+
+def _said(f, x):
+    with pytest.raises(c.JaxRuntimeError) as error:
+        f(x)
+    return error.value.what
 
 
 def test_what_is_checked_by_itself():

@@ -99,7 +99,8 @@ def test_stages() -> None:
     traced = f.trace({"x": shape}, k=2.0)
     assert traced.out_info["y"].shape == (3,)
     lowered = traced.lower()
-    assert "mul" in lowered.as_text()
+    assert "mul" in lowered.as_text() and lowered.compiler_ir() == lowered.as_text()
+    assert "stablehlo" in lowered.compiler_ir("stablehlo") and lowered.compiler_ir("no such") is None
     compiled = lowered.compile()
     assert compiled({"x": X}, k=2.0)["y"].tolist() == [0, 2, 4]
     with pytest.raises(ParameterError, match="other argument types"):
