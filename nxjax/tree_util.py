@@ -50,7 +50,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: Callable[[Any], bool] | None = 
     >>> all_leaves([1, 2]), all_leaves([1, (2, 3)])
     (True, False)
     """
-    return all(treedef_is_leaf(_tree.structure(x, is_leaf)) for x in iterable)
+    return all(_tree.structure(x, is_leaf).is_leaf() for x in iterable)
 
 
 def is_tree_node(typ: Any) -> bool:
@@ -86,7 +86,7 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     >>> flatten_one_level_with_keys({"a": [2, 3]})[0]
     [(DictKey(key='a'), [2, 3])]
     """
-    if treedef_is_leaf(_tree.structure(tree)):
+    if _tree.structure(tree).is_leaf():
         raise TreeError("flatten_one_level: not a node", got=type(tree).__name__, expected="a container")
     keyed = _tree.leaves_with_path(tree, is_leaf=lambda x: x is not tree)
     aux = optree.tree_flatten_one_level(tree, namespace=_tree.NAMESPACE).metadata
@@ -94,12 +94,12 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """True for the structure of a single leaf.
+    """True for the structure of a single leaf, and of an empty node.
 
     >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
     (True, False)
     """
-    return treedef.is_leaf()
+    return treedef.num_nodes == 1
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
@@ -129,7 +129,7 @@ class _Registry:
 
     def flatten_one_level(self, tree: Any) -> tuple[Iterable[Any], Any] | None:
         """The children of a node and what else it holds; None for a leaf."""
-        return None if treedef_is_leaf(_tree.structure(tree)) else flatten_one_level(tree)
+        return None if _tree.structure(tree).is_leaf() else flatten_one_level(tree)
 
     def register_node(self, type: Any, to_iterable: Callable[..., Any], from_iterable: Callable[..., Any]) -> None:
         """As `register_pytree_node`."""

@@ -316,6 +316,8 @@ def _key(entry: Any) -> Any:
     raw = entry.entry
     if isinstance(raw, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)) or type(raw).__module__.startswith("jax"):
         return _from_raw(raw)  # optree takes the keys of a dataclass for field names
+    if isinstance(entry, optree.DataclassEntry):
+        return _from_raw(raw)  # of the registered order: fields of that order are optree's guess
     if isinstance(entry, (optree.GetAttrEntry, optree.NamedTupleEntry)):
         return GetAttrKey(entry.name if hasattr(entry, "name") else entry.field)
     if isinstance(entry, optree.MappingEntry):
