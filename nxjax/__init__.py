@@ -35,6 +35,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("linear_transpose",), "nxjax.transforms.transpose"),
     **dict.fromkeys(("vmap",), "nxjax.transforms.vmap"),
     **dict.fromkeys(("shard_map",), "nxjax.transforms.shard_map"),
+    **dict.fromkeys(("smap",), "nxjax.transforms.smap"),
     **dict.fromkeys(("pmap",), "nxjax.parallel"),
     **dict.fromkeys(("bucketed",), "nxjax.transforms.bucketed"),
     **dict.fromkeys(("jacfwd", "jacrev", "jacobian", "hessian"), "nxjax.transforms.jacobian"),

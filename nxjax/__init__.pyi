@@ -575,6 +575,7 @@ from nxjax.transforms.retrace import explain_retrace as explain_retrace
 from nxjax.transforms.shapes import eval_shape as eval_shape
 from nxjax.transforms.shapes import make_jaxpr as make_jaxpr
 from nxjax.transforms.shard_map import shard_map as shard_map
+from nxjax.transforms.smap import smap as smap
 from nxjax.transforms.transpose import linear_transpose as linear_transpose
 from nxjax.transforms.vmap import vmap as vmap
 

@@ -9,7 +9,7 @@ import numpy as np
 from nxjax.errors import DtypeError as TypePromotionError
 from nxjax.numpy.scalar_types import bfloat16 as bfloat16
 from nxjax.numpy.scalar_types import issubdtype as issubdtype
-from nxjax.numpy.scalar_types import result_type as result_type
+from nxjax.numpy.scalar_types import promoted
 from nxjax.trace import dtypes as _dtypes
 
 # The dtype of random keys; `issubdtype(x.dtype, prng_key)` asks for it.
@@ -17,6 +17,23 @@ prng_key = _dtypes.key
 extended = _dtypes.key
 # The dtype of tangents of integers.
 float0 = _dtypes.float0
+
+
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
+    """The dtype that the arguments (arrays, scalars or dtypes) promote to; None is the default float.
+
+    Args:
+        args: at least one.
+        return_weak_type_flag: give the dtype and whether it is weak, as that of Python's numbers.
+
+    Raises:
+        ParameterError: no argument.
+
+    >>> result_type(np.float16, 1.5), result_type(1, 2.0, return_weak_type_flag=True)
+    (dtype('float16'), (dtype('float32'), True))
+    """
+    dtype, weak = promoted(*args)
+    return (dtype, weak) if return_weak_type_flag else dtype
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype[Any]:

@@ -40,8 +40,10 @@ def devices(backend: str | None = None) -> list[Device]:
         raise ExecutionError(f"devices: no {backend!r} device here", got=error.got, expected=error.expected) from None
 
 
-def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
-    """As `devices`, those of this process only, or of another one.
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+) -> list[Device]:
+    """As `devices`, those of this process only, or of another one; ``host_id`` is its index under a former name.
 
     Raises:
         ExecutionError: nothing here runs on ``backend``.
@@ -49,7 +51,8 @@ def local_devices(process_index: int | None = None, backend: str | None = None) 
     >>> local_devices(backend="cpu")[0].platform
     'cpu'
     """
-    wanted = _process_index() if process_index is None else process_index
+    asked = host_id if process_index is None else process_index
+    wanted = _process_index() if asked is None else asked
     return [d for d in devices(backend) if d.process_index == wanted]
 
 

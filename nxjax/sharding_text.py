@@ -38,12 +38,25 @@ def sharding_text(shape: Sequence[int], sharding: Sharding) -> str:
     return "\n".join([rule("┌", "┬", "┐"), between.join(body), rule("└", "┴", "┘")])
 
 
-def visualize_sharding(shape: Sequence[int], sharding: Sharding, **_: Any) -> None:
+def visualize_sharding(
+    shape: Sequence[int],
+    sharding: Sharding,
+    *,
+    use_color: bool = True,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color_map: Any = None,
+) -> None:
     """Print which device has which part of an array of ``shape``.
 
     Args:
         shape: of rank 1 or 2.
         sharding: how an array of this shape lies on devices.
+        use_color, scale, min_width, max_width, color_map: of JAX's picture; this one is text as wide as it has to be.
+
+    Raises:
+        ShardingError: a shape of another rank.
 
     >>> import nxjax as nx
     >>> s = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))

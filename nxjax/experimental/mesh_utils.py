@@ -13,9 +13,21 @@ __all__ = ["create_device_mesh"]
 
 
 def create_device_mesh(
-    mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, **_: Any
+    mesh_shape: Sequence[int],
+    devices: Sequence[Any] | None = None,
+    *,
+    contiguous_submeshes: bool = False,
+    allow_split_physical_axes: bool = False,
 ) -> np.ndarray[Any, Any]:
     """The devices of `nx.make_mesh` as an array of this shape.
+
+    Args:
+        mesh_shape: sizes.
+        devices: all of the default platform if left out.
+        contiguous_submeshes, allow_split_physical_axes: about the wiring of TPU slices, which is not looked at here.
+
+    Raises:
+        ShardingError: fewer devices than the mesh needs.
 
     >>> from nxjax.sharding import Mesh
     >>> Mesh(create_device_mesh((1, 1)), ("data", "model"))

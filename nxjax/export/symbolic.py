@@ -36,7 +36,7 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Any = (), scope: Any 
     _refused("symbolic_shape", repr(shape_spec))
 
 
-def symbolic_args_specs(args: Any, shapes_specs: Any, **_: Any) -> Any:
+def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Any = (), scope: Any = None) -> Any:
     """As `symbolic_shape`: always an error.
 
     Raises:

@@ -44,7 +44,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y"""
 def after_all(*operands: Any) -> Any:
     """One token that stands for all of ``operands``."""
-def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = 'varying') -> Any:
     """The values of all elements along the named axes, in a new dimension ``axis``, or joined in it if ``tiled``."""
 def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False) -> Any:
     """Element i gets part i along ``split_axis`` of every element, along ``concat_axis``."""

@@ -183,13 +183,21 @@ def result_type(*args: Any) -> DType:
     >>> jnp.result_type(jnp.zeros(2, jnp.float16), 1.5), jnp.result_type(jnp.int32, jnp.float16)
     (dtype('float16'), dtype('float16'))
     """
+    return promoted(*args)[0]
+
+
+def promoted(*args: Any) -> tuple[DType, bool]:
+    """What the arguments of `result_type` promote to, and whether it is weak."""
     from nxjax.errors import ParameterError
 
     if not args:
         raise ParameterError("result_type: at least one array or dtype is required")
     pairs: list[Any] = []
     for x in args:
-        if isinstance(x, Array):
+        if x is None:
+            # NumPy's default; promotion has it in 32 bits unless told otherwise.
+            pairs.append((dtypes.canonical(dtypes.float64), False))
+        elif isinstance(x, Array):
             pairs.append((x.type.dtype, x.type.weak))
         elif type(x) in _PYTHON_SCALARS:
             pairs.append((dtypes.as_dtype(type(x)), True))
@@ -198,7 +206,7 @@ def result_type(*args: Any) -> DType:
         else:
             weak = getattr(x, "weak_type", False)
             pairs.append((dtypes.canonical(dtypes.as_dtype(x)) if _is_data(x) else dtypes.as_dtype(x), weak))
-    return dtypes.promote(*pairs)[0]
+    return dtypes.promote(*pairs)
 
 
 def _is_data(x: Any) -> Any:
@@ -228,6 +236,8 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
 
 def _named(dtype: Any) -> DType:
     """A dtype, one that no array holds too."""
+    if isinstance(dtype, np.dtype) and hasattr(ml_dtypes, dtype.name):
+        return dtype
     return dtype.dtype if isinstance(dtype, ScalarType) else dtypes.as_dtype(dtype)
 
 

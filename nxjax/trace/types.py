@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any, Final, final
 
-from nxjax.errors import ProgramError, ShapeError
+from nxjax.errors import ParameterError, ProgramError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -136,6 +136,7 @@ class ShapeDtypeStruct:
 
     Raises:
         ShapeError: a size that is no integer.
+        ParameterError: ``is_ref``: arrays are never written to.
 
     >>> import nxjax as nx
     >>> nx.eval_shape(nx.sin, ShapeDtypeStruct((2, 3), nx.float32))
@@ -144,7 +145,18 @@ class ShapeDtypeStruct:
 
     __slots__ = ("dtype", "shape", "sharding", "weak_type")
 
-    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, **_: Any) -> None:
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any,
+        *,
+        sharding: Any = None,
+        weak_type: bool = False,
+        manual_axis_type: Any = None,
+        is_ref: bool = False,
+    ) -> None:
+        if is_ref:
+            raise ParameterError("ShapeDtypeStruct: there are no mutable references", got="is_ref=True")
         self.sharding = sharding
         try:
             self.shape: Shape = tuple(int(n) for n in shape)

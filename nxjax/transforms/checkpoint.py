@@ -9,7 +9,7 @@ optimization barrier keeps a compiler from merging it with the first computation
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
@@ -288,6 +288,7 @@ def checkpoint(
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Callable[P, R]: ...
 @overload
@@ -296,6 +297,7 @@ def checkpoint(
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def checkpoint(
@@ -304,6 +306,7 @@ def checkpoint(
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Any:
     """``fun``, whose intermediate values are computed again in the backward pass instead of being kept.
@@ -314,7 +317,7 @@ def checkpoint(
             where the two are apart anyway.
         policy: says which values may be kept; see `checkpoint_policies`. None keeps the arguments only. A policy looks
             into jitted functions; a loop counts as one op.
-        static_argnums: arguments that stay Python values.
+        static_argnums, static_argnames: arguments that stay Python values; names are of keyword arguments.
 
     Raises:
         ParameterError: not a function.
@@ -325,18 +328,26 @@ def checkpoint(
     """
     if fun is None:
         return functools.partial(
-            checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete
+            checkpoint,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            concrete=concrete,
         )
     if not callable(fun):
         raise ParameterError("checkpoint: needs a function", got=type(fun).__name__)
     fixed = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    named_fixed = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
     name = getattr(fun, "__name__", "function")
 
     @functools.wraps(fun)
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         static = {i % len(args) for i in fixed if -len(args) <= i < len(args)}
         given = tuple(a for i, a in enumerate(args) if i not in static)
-        leaves, treedef = tree.flatten((given, kwargs))
+        python = {k: v for k, v in kwargs.items() if k in named_fixed}
+        arrays = {k: v for k, v in kwargs.items() if k not in python}
+        leaves, treedef = tree.flatten((given, arrays))
         if eager(leaves):
             return fun(*args, **kwargs)
         xs = [as_value(x, "checkpoint") for x in leaves]
@@ -345,11 +356,12 @@ def checkpoint(
         def flat(*values: Array) -> Sequence[Any]:
             dynamic, named = tree.unflatten(treedef, values)
             rest = iter(dynamic)
-            ys, out_def = tree.flatten(fun(*[a if i in static else next(rest) for i, a in enumerate(args)], **named))
+            whole = [a if i in static else next(rest) for i, a in enumerate(args)]
+            ys, out_def = tree.flatten(fun(*whole, **named, **python))
             out_defs.append(out_def)
             return ys
 
-        program = stage(flat, [x.type for x in xs], name, tree.path_names((given, kwargs), "arguments"))
+        program = stage(flat, [x.type for x in xs], name, tree.path_names((given, arrays), "arguments"))
         opened, consts = program.close_over()
         out = checkpoint_op(*consts, *xs, program=opened, prevent_cse=prevent_cse, policy=policy, differentiated=False)
         return tree.unflatten(out_defs[0], out)

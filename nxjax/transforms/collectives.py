@@ -305,11 +305,23 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     return pvary(x, axis_name)
 
 
-def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(
+    x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
+) -> Any:
     """The values of all elements along the named axes, in a new dimension ``axis``, or joined in it if ``tiled``.
+
+    Args:
+        x: pytree of arrays.
+        axis_name: name or names of axes.
+        axis_index_groups: elements that share values; the default is all of them.
+        axis: where the values stand.
+        tiled: join them in ``axis`` rather than stack them.
+        to: "varying", as results of collectives are in `shard_map`; its ``out_specs`` then name the axis, though all
+            elements have the same values.
 
     Raises:
         AxisError: the result has no such axis.
+        ParameterError: ``to`` is something else.
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx
@@ -319,6 +331,13 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
     Array([[5, 6],
            [5, 6]], dtype=int32)
     """
+    if to != "varying":
+        raise ParameterError(
+            "all_gather: its results vary along the axis",
+            got=f"to={to!r}",
+            expected="to='varying'",
+            fix="lax.psum of each element's values in their places gives what varies along no axis",
+        )
     names = _names(axis_name)
     groups = _groups("all_gather", names, axis_index_groups)
     size = axis_size(names) if groups is None else len(groups[0])

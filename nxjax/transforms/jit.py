@@ -579,6 +579,7 @@ def jit(
     inline: bool = False,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    compiler_options: Any = None,
     **_: Any,
 ) -> Jitted[P, R]: ...
 @overload
@@ -594,6 +595,7 @@ def jit(
     inline: bool = False,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    compiler_options: Any = None,
     **_: Any,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
@@ -609,6 +611,7 @@ def jit(
     inline: bool = False,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    compiler_options: Any = None,
     **unused: Any,
 ) -> Any:
     """``fun``, traced once per type of its arguments and compiled. Never changes a value, shape or dtype.
@@ -622,6 +625,7 @@ def jit(
         in_shardings, out_shardings: where arguments are taken to and results are left: a tree prefix of shardings, of
             `PartitionSpec` (on the current mesh) or of None (where they are; what the compiler chooses). An argument
             that was put elsewhere is an error; one that was put nowhere is moved.
+        compiler_options: XLA's, taken from programs written for JAX; they have no effect here.
 
     Returns:
         A callable with `trace`, `lower`, `eval_shape` and `clear_cache`.
@@ -649,7 +653,7 @@ def jit(
         )
     if not callable(fun):
         raise ParameterError("jit: needs a function", got=described(fun), expected="jit(f)(x), not jit(f(x))")
-    unknown = unused.keys() - {"abstracted_axes", "compiler_options"}
+    unknown = unused.keys() - {"abstracted_axes"}
     if unknown:
         raise ParameterError(f"jit() got an unexpected keyword argument {min(unknown)!r}", expected=", ".join(_OPTIONS))
     nums, names = _resolve(fun, static_argnums, static_argnames, "static")

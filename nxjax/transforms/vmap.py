@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from nxjax.config import config
 from nxjax.errors import AxisSpecError, NonFiniteError, ParameterError, ShapeError, described
 from nxjax.ops.base import move_batch
+from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
@@ -213,6 +214,7 @@ def vmap(
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
+    sum_match: bool = False,
 ) -> Callable[P, R]:
     """``fun`` over an added axis of its arguments, as one call on whole arrays.
 
@@ -225,9 +227,10 @@ def vmap(
         axis_size: number of elements, needed when no argument is mapped.
         spmd_axis_name: mesh axis (or tuple of axes) that the added dimension is cut along, in
             `nx.lax.with_sharding_constraint` and `nx.shard_map` inside ``fun``.
+        sum_match: a result that varies though its axis in ``out_axes`` is None is summed over the axis.
 
     Raises:
-        AxisSpecError: ``in_axes`` does not fit the arguments.
+        AxisSpecError: ``in_axes`` or ``out_axes`` does not fit the arguments or results.
         ShapeError: mapped axes differ in size.
         ParameterError: not a function.
 
@@ -273,6 +276,10 @@ def vmap(
         ys, found = vmap_flat(flat, size, xs, dims, axis_name, spmd_axis_name)
         result = tree.unflatten(out_defs[0], ys)
         wanted = _axes_leaves(out_axes, result, "vmap: out_axes")
+        if sum_match:
+            pairs = zip(ys, found, wanted, strict=True)
+            ys = [reduce_sum(y, axes=(d,)) if w is None and d is not None else y for y, d, w in pairs]
+            found = [None if w is None else d for d, w in zip(found, wanted, strict=True)]
         return tree.unflatten(out_defs[0], [_placed(y, d, w, size) for y, d, w in zip(ys, found, wanted, strict=True)])
 
     return mapped

@@ -35,6 +35,8 @@ from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
 Branches = tuple[Program, ...]
+# For an operand that is left out; None is one.
+_NOTHING: Any = object()
 
 
 @final
@@ -416,17 +418,17 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @boundary
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = None) -> Any:
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _NOTHING) -> Any:
     """``branches[index](*operands)``; the index is clamped into range.
 
     Args:
         index: an integer without dimensions.
         branches: functions of ``operands`` whose results have one structure, shape and dtype.
-        operands: pytrees of arrays.
+        operands: pytrees of arrays; ``operand=x`` is accepted for a single one.
 
     Raises:
         BranchTypeError: the branches' results differ in structure or type.
-        ParameterError: no sequence of functions.
+        ParameterError: no sequence of functions, or operands given twice.
         ShapeError, DtypeError: ``index`` is no integer without dimensions.
 
     >>> import nxjax as nx
@@ -436,8 +438,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     functions = tuple(branches)
     if not functions or not all(callable(f) for f in functions):
         raise ParameterError("switch: needs a sequence of functions", got=f"{len(functions)} branches")
-    if operand is not None:
-        operands = (*operands, operand)
+    if operand is not _NOTHING:
+        if operands:
+            raise ParameterError("switch: operands given twice", got="positions and operand=")
+        operands = (operand,)
     value = as_value(index, "switch: index")
     if value.shape:
         raise ShapeError("switch: the index must be a scalar", got=value.type)

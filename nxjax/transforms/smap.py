@@ -1,0 +1,63 @@
+"""`smap`: `shard_map` over one axis of the current mesh, said by positions of dimensions. Knows nothing of devices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+from nxjax.errors import ParameterError, ShardingError
+from nxjax.trace import tree
+from nxjax.trace.partition import PartitionSpec
+from nxjax.transforms.shard_map import shard_map
+
+_UNSAID: Final[Any] = type("Unsaid", (), {"__repr__": lambda self: "left out"})()
+
+
+def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = _UNSAID, out_axes: Any, axis_name: Any) -> Any:
+    """``f`` on every device along one axis of the current mesh, each with its own part of the arguments.
+
+    It is `shard_map` with numbers of dimensions in place of partition specs; the mesh's other axes stay the compiler's.
+
+    Args:
+        f: function of positional pytrees. Left out, `smap` is a decorator with options.
+        in_axes: the dimension that is cut, from 0: an int for all arguments or a tuple with an entry, or a tree prefix,
+            per argument; None: every device has the whole argument.
+        out_axes: likewise the dimension in which results are joined; None: they are the same on all devices.
+        axis_name: of the mesh, see `nx.sharding.set_mesh`.
+
+    Raises:
+        ParameterError: ``in_axes`` or ``out_axes`` holds something else, or ``axis_name`` is several.
+        ShardingError: no current mesh, no ``in_axes``, or a size that the axis does not divide.
+
+    >>> import nxjax as nx
+    >>> from nxjax.sharding import AbstractMesh
+    >>> with nx.sharding.use_abstract_mesh(AbstractMesh((2,), ("x",))):
+    ...     smap(lambda a: a - a.max(), in_axes=0, out_axes=0, axis_name="x")(nx.arange(4.0)).tolist()
+    [-1.0, 0.0, -1.0, 0.0]
+    """
+    if f is None:
+        return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    if isinstance(axis_name, (tuple, list)):
+        raise ParameterError("smap: axis_name is one name", got=repr(axis_name), fix="nx.shard_map takes several axes")
+    if in_axes is _UNSAID:
+        raise ShardingError(
+            "smap: in_axes is missing",
+            fix="say which dimension is cut: types of nxjax hold no sharding to take it from",
+        )
+    return shard_map(
+        f,
+        in_specs=_specs(in_axes, axis_name, "in_axes"),
+        out_specs=_specs(out_axes, axis_name, "out_axes"),
+        axis_names={axis_name},
+    )
+
+
+def _specs(axes: Any, name: Any, where: str) -> Any:
+    leaves, treedef = tree.flatten(axes, lambda x: x is None)
+    for axis in leaves:
+        if axis is not None and (type(axis) is not int or axis < 0):
+            raise ParameterError(f"smap: {where}", got=repr(axis), expected="dimensions, counted from 0, or None")
+    return tree.unflatten(
+        treedef, [PartitionSpec() if a is None else PartitionSpec(*(None,) * a, name) for a in leaves]
+    )
