@@ -88,6 +88,13 @@ class Mul(Differentiable, Binary):
         return (mul(ct, y), None) if isinstance(x, Linear) else (None, mul(x, ct))
 
 
+def _ratio(x: NDArray, y: NDArray) -> NDArray:
+    """Complex x / y: 0 of a finite number by an infinite one (C99, annex G.5.1), where NumPy has NaN."""
+    ratio = np.divide(x, y)
+    gone = np.isinf(y) & np.isfinite(x)
+    return np.where(gone, np.zeros_like(ratio), ratio) if gone.any() else ratio
+
+
 @final
 class Div(Differentiable, Binary):
     """x / y; for integers, the quotient rounded toward zero (x / 0 is -1, as in XLA)."""
@@ -97,7 +104,7 @@ class Div(Differentiable, Binary):
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         if x.dtype not in dtypes.INTEGER:
-            return np.asarray(np.divide(x, y), x.dtype)
+            return np.asarray(_ratio(x, y) if x.dtype.kind == "c" else np.divide(x, y), x.dtype)
         safe = np.where(y == 0, np.ones_like(y), y)
         quotient = np.floor_divide(x, safe)
         # NumPy rounds down; one is missing where the signs differ and a remainder is left.
@@ -210,7 +217,9 @@ class IntegerPow(Differentiable, Unary):
         if x.dtype in dtypes.INTEGER:
             return np.asarray(_by_squaring(x, y, np.multiply, np.ones_like(x)), x.dtype)
         power = _by_squaring(x, -y if y < 0 else y, np.multiply, np.ones_like(x))
-        return np.asarray(np.reciprocal(power) if y < 0 else power, x.dtype)
+        if y >= 0:
+            return np.asarray(power, x.dtype)
+        return np.asarray(_ratio(np.ones_like(power), power) if x.dtype.kind == "c" else np.reciprocal(power), x.dtype)
 
     def tangents(self, out: Array, x: Array, /, *, y: int) -> Sequence[Tangent | None]:
         if y == 0:
@@ -244,15 +253,18 @@ class _Extremum(Differentiable, Binary):
     allowed = dtypes.NUMERIC
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
-        return (lambda t: mul(t, _share(self, x, y)), lambda t: mul(t, _share(self, y, x)))
+        return (lambda t: mul(t, _share(self, out, x, y)), lambda t: mul(t, _share(self, out, y, x)))
 
 
-def _share(op: _Extremum, x: Array, y: Array) -> Array:
+def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     """1 where ``x`` is the extremum, 1/2 where both are, 0 elsewhere."""
     from nxjax.ops.compare import eq, gt, lt
     from nxjax.ops.select import select_n
 
-    wins = gt(x, y) if op is max else lt(x, y)
+    if x.dtype in dtypes.COMPLEX:  # which have an order here, but no comparisons
+        wins = eq(x, out)
+    else:
+        wins = gt(x, y) if op is max else lt(x, y)
     return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
 
 
@@ -368,7 +380,8 @@ class Rsqrt(_Root):
     hlo = "rsqrt"
 
     def eval(self, x: NDArray, /) -> NDArray:
-        return np.asarray(np.reciprocal(np.sqrt(x)), x.dtype)
+        root = np.sqrt(x)
+        return np.asarray(_ratio(np.ones_like(root), root) if x.dtype.kind == "c" else np.reciprocal(root), x.dtype)
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, mul(div(out, x), -0.5)),)
@@ -387,7 +400,7 @@ class Cbrt(_Root):
         return np.asarray(np.cbrt(wide)).astype(x.dtype)
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
-        return (lambda t: mul(t, div(mul(out, 1 / 3), x)),)
+        return (lambda t: mul(t, mul(integer_pow(out, y=-2), 1 / 3)),)
 
 
 @final

@@ -246,7 +246,9 @@ class Acosh(Smooth):
     ufunc = np.arccosh
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))),)
+        if x.dtype in dtypes.COMPLEX:
+            return (lambda t: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))),)  # each root on its own branch
+        return (lambda t: mul(t, rsqrt(mul(sub(x, 1), add(x, 1)))),)
 
 
 @final
@@ -258,7 +260,7 @@ class Atanh(Smooth):
     ufunc = np.arctanh
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: div(t, sub(like(x, 1), square(x))),)
+        return (lambda t: div(t, mul(sub(like(x, 1), x), add(x, 1))),)
 
 
 @final

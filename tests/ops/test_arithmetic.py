@@ -148,3 +148,20 @@ def test_a_power_of_one_half_is_no_root(dtype):
             y = np.asarray(f(x, nx.numpy.broadcast_to(exponent, (4,)))).astype(np.float64)
             np.testing.assert_array_equal(y, [np.inf, 0.0, np.nan, 2.0])
             assert not np.signbit(y[1])
+
+
+def test_a_finite_complex_number_by_an_infinite_one_is_zero():
+    import nxjax as nx
+
+    x = np.array([complex(np.nan, np.inf), complex(-np.inf, 1e-30), complex(np.inf, -np.inf), 2], np.complex64)
+    for f in (lambda z: ops.div(nx.numpy.ones_like(z), z), lambda z: ops.integer_pow(z, y=-1)):
+        for g in (f, nx.jit(f)):
+            np.testing.assert_array_equal(g(nx.asarray(x)), [0, 0, 0, 0.5])
+    assert complex(ops.rsqrt(nx.asarray(x[:1]))[0]) == 0
+
+
+def test_cbrt_has_its_infinite_slope_at_zero_and_none_at_infinity():
+    import nxjax as nx
+
+    slopes = nx.vmap(nx.grad(ops.cbrt))(nx.numpy.array([0.0, -0.0, np.inf, 8.0]))
+    np.testing.assert_allclose(slopes, [np.inf, np.inf, 0, 1 / 12], rtol=1e-6)

@@ -51,7 +51,10 @@ def product(f: Function, x: Parts, y: Parts) -> Parts:
 
 
 def quotient(f: Function, x: Parts, y: Parts) -> Parts:
-    """With the larger part of the divisor divided into the smaller one. Only x / 0 has 0 / 0 as its ratio."""
+    """With the larger part of the divisor divided into the smaller one. Only x / 0 has 0 / 0 as its ratio.
+
+    A finite number by an infinite one is 0 (C99, annex G.5.1).
+    """
     (a, b), (c, d) = x, y
     size, other = fabs(f, c), fabs(f, d)
     wide = size.ge(other)
@@ -64,7 +67,11 @@ def quotient(f: Function, x: Parts, y: Parts) -> Parts:
     real = (first + second * ratio) * scale
     imaginary = (f.select(wide, b, b * ratio) - f.select(wide, a * ratio, a)) * scale
     zero = size.eq(0.0) & other.eq(0.0)
-    return f.select(zero, a / size, real), f.select(zero, b / size, imaginary)
+    infinite = float("inf")
+    finite = fabs(f, a).lt(infinite) & fabs(f, b).lt(infinite)
+    gone = (size.eq(infinite) | other.eq(infinite)) & finite
+    real, imaginary = f.select(zero, a / size, real), f.select(zero, b / size, imaginary)
+    return f.select(gone, 0.0, real), f.select(gone, 0.0, imaginary)
 
 
 @op("add", COMPLEX)
