@@ -15,6 +15,7 @@ from nxjax import distributed as distributed
 from nxjax import dlpack as dlpack
 from nxjax import dtypes as dtypes
 from nxjax import errors as errors
+from nxjax import example_libraries as example_libraries
 from nxjax import experimental as experimental
 from nxjax import export as export
 from nxjax import extend as extend

@@ -9,6 +9,6 @@ __all__ = ["io_callback"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("topologies", "multihost_utils", "checkify", "key_reuse"):
+    if name in ("topologies", "multihost_utils", "checkify", "key_reuse", "jet"):
         return importlib.import_module(f"nxjax.experimental.{name}")
     raise AttributeError(f"module 'nxjax.experimental' has no attribute {name!r}")
