@@ -172,6 +172,8 @@ METHODS = {
     "byteswap": "(self) -> Array",
     "to_device": "(self, device: Any, *, stream: Any = None) -> Array",
     "block_until_ready": "(self) -> Array",
+    "clone": "(self) -> Array",
+    "tobytes": "(self, order: str = 'C') -> bytes",
     "addressable_data": "(self, index: int) -> Array",
 }  # fmt: skip
 

@@ -173,10 +173,11 @@ class Place:
         """
         from nxjax.numpy.elementwise import negative
 
+        x = value(values, "subtract")
         return write(
             self.array,
             self.index,
-            negative(values),
+            negative(convert(x, self.array.dtype) if x.dtype == dtypes.bool_ else x),
             "scatter_add",
             Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
         )

@@ -71,7 +71,8 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     Array([97, 98, 99], dtype=uint8)
     """
     wanted = dtypes.as_dtype(dtype)
-    return from_data(np.frombuffer(buffer, dtype=wanted, count=count, offset=offset), wanted)
+    stored = np.dtype(dtype) if dtype in (float, int, complex) else wanted  # Python's own are eight bytes, or sixteen
+    return from_data(np.frombuffer(buffer, dtype=stored, count=count, offset=offset), wanted)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:

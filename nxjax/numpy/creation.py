@@ -312,8 +312,16 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     from nxjax.numpy.shapes import broadcast_to
 
     sizes = as_shape("full", shape)
-    x = asarray(fill_value, dtype)
+    x = asarray(fill_value if dtype is None else _wrapped(fill_value, dtypes.as_dtype(dtype)), dtype)
     return placed(broadcast_to(x, sizes), device)
+
+
+def _wrapped(x: Any, dtype: DType) -> Any:
+    """A Python integer that fits the integer ``dtype``, by its lowest bits, as in arithmetic with arrays."""
+    if type(x) is not int or dtype not in dtypes.INTEGER:
+        return x
+    info = dtypes.integer_info(dtype)
+    return (x - int(info.min)) % (int(info.max) - int(info.min) + 1) + int(info.min)
 
 
 def _like(a: Any, shape: Any, dtype: Any, where: str) -> tuple[Shape, DType, bool]:
@@ -391,7 +399,7 @@ def full_like(
     from nxjax.numpy.shapes import broadcast_to
 
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
-    x = broadcast_to(asarray(fill_value, wanted), sizes)
+    x = broadcast_to(asarray(_wrapped(fill_value, wanted), wanted), sizes)
     return placed(convert(x, wanted, weak) if weak else x, _beside(a, sizes, device, out_sharding))
 
 
@@ -481,10 +489,10 @@ def linspace(
 
     default = dtypes.to_inexact(result_type_of((start, stop), "linspace")[0])
     wanted = default if dtype is None else dtypes.as_dtype(dtype)
-    work = default if wanted not in dtypes.INEXACT else dtypes.promote((default, False), (wanted, False))[0]
+    work = dtypes.to_inexact(wanted)
     # A Python number is read in the dtype that was asked for, not in the default one first.
     exact = (full((), v, work) if type(v) in _PYTHON_SCALARS else v for v in (start, stop))
-    a, b = broadcast("linspace", *(convert(v, work) for v in promote_inexact("linspace", *exact)))
+    a, b = broadcast("linspace", *(astype(v, work) for v in promote_inexact("linspace", *exact)))
     parts = num - 1 if endpoint else num
     column = (num,) + (1,) * a.ndim
     if num == 0:
@@ -524,12 +532,13 @@ def logspace(
     from nxjax.numpy.powers import power
 
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
-    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
+    work = None if wanted is None else dtypes.to_inexact(wanted)
+    out = power(base, linspace(start, stop, num, endpoint, dtype=work, axis=axis))
     return out if wanted is None else astype(out, wanted)
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign, or complex.
+    """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign (nan otherwise), or complex.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.geomspace(1, 1000, 4).round(2)
@@ -543,6 +552,9 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     from nxjax.numpy.shapes import expand_dims, moveaxis
 
     a, b = broadcast("geomspace", *promote_inexact("geomspace", start, stop))
+    if dtype is not None:
+        work = dtypes.to_inexact(dtypes.as_dtype(dtype))
+        a, b = astype(a, work), astype(b, work)
     if a.dtype in dtypes.COMPLEX:
         from nxjax.numpy.elementwise import divide, exp
 
@@ -553,6 +565,8 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     else:
         # All of one sign: the sign is taken out, then the exponents are evenly spaced.
         s = sign(a)
+        one = ops.mul(s, s)  # or 0, which makes nan of all
+        a, b = ops.div(ops.mul(a, one), one), ops.div(ops.mul(b, one), one)
         out = multiply(s, power(10.0, linspace(log10(multiply(a, s)), log10(multiply(b, s)), num, endpoint)))
         if num > 0:
             from nxjax.numpy.joining import concatenate
@@ -645,7 +659,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
         raise ShapeError("vander: x is one-dimensional", got=v.type)
     n = v.shape[0] if N is None else static_int("vander", N)
     exponents = wrap(np.arange(n) if increasing else np.arange(n)[::-1].copy())
-    return power(expand_dims(v, -1), convert(exponents, dtypes.int32))
+    return power(expand_dims(v, -1), convert(exponents, v.dtype if v.dtype in dtypes.INTEGER else dtypes.int32))
 
 
 # --- printing: NumPy's own ---

@@ -69,6 +69,8 @@ def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compar
         tb = ta
         right = b
     elif kind is int:
+        if dtype is _bool and not compares:  # which becomes an integer
+            return None
         tb = ta
         right = b
     else:

@@ -148,7 +148,7 @@ def _ufunc(identity: Any) -> Callable[[Binary], Any]:
 
         for method in ("reduce", "accumulate", "outer", "at", "reduceat"):
             setattr(function, method, forward(method))
-        function.nin, function.nout, function.nargs, function.identity = 2, 1, 3, identity
+        function.nin, function.nout, function.nargs, function.identity = 2, 1, 2, identity
         return function
 
     return mark
@@ -208,14 +208,14 @@ def positive(x: Any, /) -> Array:
 
 
 def square(x: Any, /) -> Array:
-    """x * x. Keeps the dtype.
+    """x * x. Keeps the dtype, but booleans become integers.
 
     >>> import nxjax.numpy as jnp
-    >>> jnp.square(jnp.array([12, 20], jnp.uint8))
-    Array([144, 144], dtype=uint8)
+    >>> jnp.square(jnp.array([12, 20], jnp.uint8)), jnp.square(True)
+    (Array([144, 144], dtype=uint8), Array(1, dtype=int32))
     """
     v = value(x, "square")
-    return ops.mul(v, v) if v.dtype == dtypes.bool_ else ops.square(v)
+    return ops.square(convert(v, dtypes.as_dtype(int)) if v.dtype == dtypes.bool_ else v)
 
 
 def sign(x: Any, /) -> Array:

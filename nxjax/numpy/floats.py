@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.elementwise import equal, logical_and
+from nxjax.numpy.elementwise import equal, greater, less, logical_and
 from nxjax.numpy.promotion import (
     broadcast,
     convert,
@@ -336,7 +336,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     a, b = inexact_operands("copysign", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("copysign: does not take complex input", got=a.type)
-    size = ops.abs(a)
+    size = ops.abs(convert(a, a.dtype, a.type.weak and b.type.weak))
     return ops.select_n(signbit(b), size, ops.neg(size))
 
 
@@ -480,7 +480,7 @@ def fmax(x1: Any, x2: Any) -> Array:
     Array([3., 2.], dtype=float32)
     """
     a, b = operands("fmax", x1, x2)
-    return where(logical_or_nan(ops.gt(a, b), b), a, b)
+    return where(logical_or_nan(greater(a, b), b), a, b)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
@@ -491,7 +491,7 @@ def fmin(x1: Any, x2: Any) -> Array:
     Array([1., 2.], dtype=float32)
     """
     a, b = operands("fmin", x1, x2)
-    return where(logical_or_nan(ops.lt(a, b), b), a, b)
+    return where(logical_or_nan(less(a, b), b), a, b)
 
 
 def logical_or_nan(condition: Array, v: Array) -> Array:

@@ -255,7 +255,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     for n in reversed(sizes):
         out.append(rest % n)
         rest = rest // n
-    return tuple(reversed(out))
+    return tuple(convert(x, index.dtype, index.type.weak) for x in reversed(out))
 
 
 def ravel_multi_index(

@@ -126,7 +126,7 @@ def _tolist(self: Any) -> Any:
 
 def _round(self: Any, ndigits: int | None = None) -> Any:
     out = _face().round(self, ndigits or 0)
-    return out if ndigits is not None or isinstance(out, Tracer) or out.shape else int(out)
+    return out if ndigits is not None else out.astype(int)
 
 
 def _len(self: Any) -> int:
@@ -253,9 +253,18 @@ def _repr_html(self: Any) -> str:
 
 def _format(self: Any, spec: str) -> str:
     if isinstance(self, Tracer):
-        return format(_repr(self), spec) if not spec or spec[-1] == "s" else repr(self)
+        if not spec or spec[-1] == "s":
+            return format(_repr(self), spec)
+        raise _traced(
+            ConcretizationTypeError,
+            self,
+            f"format {spec!r}: a traced value has no digits to be printed",
+            f'nx.debug.print("{{x:{spec}}}", x=x) prints values when the function runs',
+        )
     if not self.type.shape and self.dtype != dtypes.key:
         return format(self.numpy()[()], spec)
+    if spec and spec[-1] != "s":
+        raise TypeError(f"format {spec!r} is for scalars, got {self.type}; np.array2string(x, precision=2) prints arrays")
     return format(_str(self), spec)
 
 
@@ -362,7 +371,35 @@ def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
 
 
 def _byteswap(self: Any) -> Any:
-    raise NotImplementedError("byteswap: arrays are always in native byte order")
+    """The same dtype, with the bytes of each element in the other order.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([1, 256], jnp.int16).byteswap()
+    Array([256,   1], dtype=int16)
+    """
+    from nxjax.numpy.integers import view
+
+    if self.dtype in dtypes.COMPLEX:
+        from nxjax.ops.complex import complex
+
+        return complex(_byteswap(self.real), _byteswap(self.imag))
+    swapped = view(self[..., None], np.uint8)[..., ::-1] if self.dtype.itemsize > 1 else self
+    return view(swapped, self.dtype).reshape(self.shape)
+
+
+def _tobytes(self: Any, order: str = "C") -> bytes:
+    """The elements as bytes, in row-major ``order`` unless another is given.
+
+    Raises:
+        ConcretizationTypeError: traced.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.array([1, 2], jnp.uint8).tobytes()
+    b'\\x01\\x02'
+    """
+    if isinstance(self, Tracer):
+        raise _traced(ConcretizationTypeError, self, "tobytes() of a traced value", "return it from the function")
+    return self.numpy().tobytes(order)
 
 
 def _property(name: str, doc: str) -> property:
@@ -399,6 +436,15 @@ def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
 
 def _unhashable(self: Any) -> int:
     raise TypeError("unhashable type: 'Array'")
+
+
+def _hash(self: Any) -> int:
+    raise _traced(
+        ConcretizationTypeError,
+        self,
+        "unhashable type: a traced value is no key of a dict, no element of a set and no static argument",
+        f"key by something known when the function is traced, such as a name or a position; or mark it static: {_STATIC}",
+    )
 
 
 def attach() -> None:
@@ -441,6 +487,8 @@ def attach() -> None:
         "transpose": _transpose,
         "flatten": _flatten,
         "copy": _copy_method,
+        "clone": _copy_method,
+        "tobytes": _tobytes,
         "view": _view,
         "byteswap": _byteswap,
         "item": _item,
@@ -451,4 +499,5 @@ def attach() -> None:
     for name, member in members.items():
         setattr(Array, name, member)
     Array.__hash__ = object.__hash__  # type: ignore[method-assign]
+    Tracer.__hash__ = _hash  # type: ignore[method-assign]
     DeviceArray.__hash__ = _unhashable  # type: ignore[method-assign]

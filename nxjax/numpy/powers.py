@@ -166,6 +166,7 @@ def log10(x: Any, /) -> Array:
 
 def _log_base(name: str, x: Any, base: float) -> Array:
     (v,) = promote_inexact(name, x)
+    v = convert(v, v.dtype)  # a weak number's logarithm is not weak: a choice that JAX made for these two
     return ops.div(ops.log(v), full_like(v, np.log(base)))
 
 
@@ -183,7 +184,7 @@ def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> A
 
         m = maximum(a, b)
         s = ops.sub(ops.add(a, b), ops.add(m, m))
-        return ops.add(m, log1p(exp(s)))
+        return convert(ops.add(m, log1p(exp(s))), m.dtype)
     from nxjax.transforms.custom_jvp import custom_jvp
 
     return _logaddexp(custom_jvp)(a, b)
@@ -232,7 +233,7 @@ def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> 
     only_all("logaddexp2", out, where)
     a, b = inexact_operands("logaddexp2", x1, x2)
     ln2 = full_like(a, np.log(2.0))
-    return ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2)
+    return convert(ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2), a.dtype)
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:

@@ -94,9 +94,11 @@ def argsort(
     places = _places(x, i, wanted)
     if not descending:
         return ops.sort(x, places, dimension=i, is_stable=stable, num_keys=1)[1]
+    if not stable:
+        return ops.rev(ops.sort(x, places, dimension=i, is_stable=True, num_keys=1)[1], dimensions=(i,))
     # Reversed before and after, so that equal elements keep their order.
     flipped = ops.sort(
-        ops.rev(x, dimensions=(i,)), ops.rev(places, dimensions=(i,)), dimension=i, is_stable=stable, num_keys=1
+        ops.rev(x, dimensions=(i,)), ops.rev(places, dimensions=(i,)), dimension=i, is_stable=True, num_keys=1
     )
     return ops.rev(flipped[1], dimensions=(i,))
 
@@ -149,31 +151,42 @@ def sort_complex(a: Any) -> Array:
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
     """A reordering in which the ``kth`` element is the one of the sorted array, no larger one before it.
 
-    Here, the sorted array.
+    As in JAX, those up to ``kth`` rise and those after it fall.
 
     Raises:
         AxisError: ``kth`` is out of range.
 
     >>> import nxjax.numpy as jnp
-    >>> int(jnp.partition(jnp.array([5, 1, 4, 2]), 1)[1])
-    2
+    >>> jnp.partition(jnp.array([5, 1, 4, 2]), 1)
+    Array([1, 2, 5, 4], dtype=int32)
     """
     x, i = _along("partition", a, axis)
-    as_axis("partition", kth, x.shape[i])
-    return sort(x, i)
+    n = x.shape[i]
+    kth = as_axis("partition", kth, n)
+    y = sort(x, i)
+    return ops.concatenate(_part(y, i, 0, kth + 1), ops.rev(_part(y, i, kth + 1, n), dimensions=(i,)), dimension=i)
 
 
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it.
 
+    As in JAX, those up to ``kth`` are in order of their elements, the others in their own.
+
     >>> import nxjax.numpy as jnp
-    >>> x = jnp.array([5, 1, 4, 2])
-    >>> jnp.sort(x[jnp.argpartition(x, 2)[:2]])
-    Array([1, 2], dtype=int32)
+    >>> jnp.argpartition(jnp.array([5, 1, 4, 2]), 1)
+    Array([1, 3, 0, 2], dtype=int32)
     """
     x, i = _along("argpartition", a, axis)
-    as_axis("argpartition", kth, x.shape[i])
-    return argsort(x, i)
+    n = x.shape[i]
+    kth = as_axis("argpartition", kth, n)
+    order = argsort(x, i)
+    return ops.concatenate(_part(order, i, 0, kth + 1), sort(_part(order, i, kth + 1, n), i), dimension=i)
+
+
+def _part(x: Array, i: int, start: int, stop: int) -> Array:
+    starts, stops = [0] * x.ndim, list(x.shape)
+    starts[i], stops[i] = start, stop
+    return ops.slice(x, start_indices=tuple(starts), limit_indices=tuple(stops), strides=(1,) * x.ndim)
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
@@ -265,8 +278,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     rising = searchsorted(edges, v, side)
     if n == 1:
         return rising
-    other = "left" if side == "right" else "right"
-    falling = n - searchsorted(ops.rev(edges, dimensions=(0,)), v, other)
+    falling = n - searchsorted(ops.rev(edges, dimensions=(0,)), v, side)
     return where(edges[-1] >= edges[0], rising, falling)
 
 

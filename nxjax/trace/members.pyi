@@ -151,11 +151,13 @@ class ArrayMembers:
     def block_until_ready(self) -> Array:
         """Wait for the computation; gives the array back."""
     def byteswap(self) -> Array:
-        ...
+        """The same dtype, with the bytes of each element in the other order."""
     def choose(self, choices: Any, out: None = None, mode: str = 'raise') -> Array:
         """``choices[a[i]][i]`` for every i; all broadcast together."""
     def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a: ArrayLike | None = None, a_min: Any = None, a_max: Any = None) -> Array:
         """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote."""
+    def clone(self) -> Array:
+        """A copy."""
     @property
     def committed(self) -> bool:
         """Whether the array was put where it is, so that computations with it take place there."""
@@ -256,6 +258,8 @@ class ArrayMembers:
         """The slices of ``a`` at ``indices`` along ``axis``; None flattens first. Negative indices count from the end."""
     def to_device(self, device: Any, *, stream: Any = None) -> Array:
         """On another device."""
+    def tobytes(self, order: str = 'C') -> bytes:
+        """The elements as bytes, in row-major ``order`` unless another is given."""
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; of an array without axes, the number."""
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None, out: None = None) -> Array:

@@ -256,3 +256,36 @@ def test_files(tmp_path):
     np.testing.assert_array_equal(jnp.load(tmp_path / "x.npy"), X)
     jnp.savez(tmp_path / "x.npz", a=X)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["a"], X)
+
+
+def test_booleans_count_as_integers():
+    truths = jnp.array([True, False])
+    for y, want in ((truths + 1, [2, 1]), (2 * truths, [2, 0]), (truths & 1, [1, 0]), (1 | truths, [1, 1])):
+        assert y.dtype == np.int32 and y.weak_type and y.tolist() == want
+    assert (truths < 1).dtype == bool
+    assert jnp.square(truths).dtype == np.int32
+
+
+def test_bytes_and_copies():
+    x = jnp.array([[1, 2]], "int16")
+    assert x.tobytes() == b"\x01\x00\x02\x00" and x.byteswap().tolist() == [[256, 512]]
+    assert jnp.array(1 + 2j).byteswap().byteswap() == 1 + 2j and x.clone().tolist() == [[1, 2]]
+    assert round(jnp.array([1.6], "float16")).dtype == np.int32
+    with pytest.raises(nx.errors.ConcretizationTypeError, match="tobytes"):
+        nx.jit(lambda v: v.tobytes())(x)
+
+
+def test_numbers_made_of_others():
+    assert jnp.full(2, -1, "uint8").tolist() == [255, 255] and jnp.full_like(x8 := jnp.zeros(1, "int8"), 300) == 44
+    assert jnp.vander(x8 + 2).dtype == np.int8 and jnp.linspace(0, 1j, 3, dtype="int8").tolist() == [0, 0, 0]
+    assert np.isnan(jnp.geomspace(0, 1, 3)).all() and jnp.geomspace(1, 8, 4)[-1] == 8
+    assert jnp.logspace(0, 2, 3, dtype="int32").tolist() == [1, 10, 100]
+    assert jnp.frombuffer(np.float64(2.5).tobytes()).tolist() == [2.5]
+    assert jnp.digitize(5, jnp.array([8, 5, 4])) == np.digitize(5, [8, 5, 4])
+    assert jnp.digitize(5, jnp.array([8, 5, 4]), right=True) == np.digitize(5, [8, 5, 4], right=True)
+    assert jnp.unravel_index(jnp.array(5, "uint8"), (2, 3))[0].dtype == np.uint8
+    assert jnp.fmax(1j, 2) == 2 and jnp.fmin(1j, np.nan) == 1j
+    strong = (jnp.log2(0.5), jnp.log10(2), jnp.logaddexp2(0.5, 1), jnp.copysign(-1, jnp.ones(())))
+    assert not any(y.weak_type for y in strong)
+    assert jnp.zeros(2, int).at[0].subtract(True).tolist() == [-1, 0]
+    assert float(jnp.finfo(np.dtype(jnp.float4_e2m1fn)).max) == 6
