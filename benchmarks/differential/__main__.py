@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name has TEXT in it")
     parser.add_argument("--list", action="store_true", help="print every difference")
     parser.add_argument("--all", action="store_true", help="print also what was nearer, accepted or refused by both")
+    parser.add_argument("--fresh", action="store_true", help="ask JAX again what it has answered in earlier runs")
     given = parser.parse_args()
     if unknown := set(given.areas) - set(AREAS):
         parser.error(f"no area {', '.join(sorted(unknown))}; there are {', '.join(AREAS)}")
@@ -43,7 +44,7 @@ def main() -> int:
 def one(area: str, given: argparse.Namespace) -> int:
     kinds: Counter[str] = Counter()
     functions: set[str] = set()
-    for verdict in verdicts(case for case in cases(area, given.seed) if given.only in case.name):
+    for verdict in verdicts((case for case in cases(area, given.seed) if given.only in case.name), fresh=given.fresh):
         kinds[verdict.kind] += 1
         functions.add(verdict.case.name)
         if (given.list and verdict.different) or (given.all and verdict.kind != "same"):

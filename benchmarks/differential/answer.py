@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -108,23 +107,6 @@ def _vmap(case: Case, library: ModuleType, called: Callable[..., Any], given: li
     return library.vmap(called, in_axes=tuple(0 if m else None for m in mapped))(*arrays(stacked))
 
 
-def by_truth(case: Case, mode: str) -> list[Any] | None:
-    """What ``case.truth`` says to a case, in the modes that differentiate nothing."""
-    if case.truth is None or mode in ("jvp", "vjp"):
-        return None
-    told = replace(case, make=lambda _: case.truth)
-    try:
-        with np.errstate(all="ignore"):
-            return answer(told, mode, _NUMPY, wide=True)
-    except Refused:
-        return None
-
-
-def _each(function: Callable[..., Any], in_axes: Sequence[int | None]) -> Callable[..., Any]:
-    return lambda *xs: np.stack([function(*(x if a is None else x[i] for x, a in zip(xs, in_axes))) for i in range(2)])
-
-
-_NUMPY: Any = SimpleNamespace(numpy=np, jit=lambda function: function, vmap=_each)
 _MODES: dict[str, Callable[..., Any]] = {"call": _call, "jit": _jit, "jvp": _jvp, "vjp": _vjp, "vmap": _vmap}
 
 
@@ -179,8 +161,8 @@ class Answer:
 
 def _plain(leaf: Any) -> Any:
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape") and not isinstance(leaf, np.dtype):
-        if "key<" in str(leaf.dtype):
-            return f"{leaf.dtype}{list(leaf.shape)}"
+        if "key<" in str(leaf.dtype) or leaf.dtype.fields:
+            return f"keys{list(leaf.shape)}"
         weak = None if isinstance(leaf, (np.ndarray, np.generic)) else bool(leaf.weak_type)
         return Answer(np.asarray(leaf), weak)
     return leaf if isinstance(leaf, (bool, int, float, complex, str, np.dtype)) else _kind(leaf)

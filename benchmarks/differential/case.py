@@ -32,7 +32,7 @@ class Case:
         make: gives the function from the library (``nxjax`` or ``jax``).
         modes: which of MODES to compare.
         tolerance: how many times the usual error of the dtype is still the same answer, for what is ill-conditioned.
-        truth: the same function of NumPy arrays in float64, where JAX may be wrong in twice the precision, too.
+        truth: the function of each element, of NumPy arrays in float64, where JAX may be wrong in 64 bits, too.
     """
 
     name: str
