@@ -1,5 +1,7 @@
 """`checking_leaks` names the value, and who holds it; what nxjax keeps itself is no leak."""
 
+import gc
+
 import pytest
 
 import nxjax as nx
@@ -8,6 +10,15 @@ from nxjax.errors import LeakedTracerError
 from nxjax.trace import leaks
 
 KEPT = []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _seen():
+    """Holders are found among all objects, also among those that no collection of garbage walks in these tests."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 class Holder:
