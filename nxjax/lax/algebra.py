@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
+
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import linalg
 from nxjax.lax.convolution import (
@@ -72,7 +74,23 @@ __all__ = (
 
 
 def _axes(values: Any) -> tuple[int, ...]:
-    return tuple(int(v) for v in values)
+    return (values,) if isinstance(values, int) else tuple(int(v) for v in values)
+
+
+def _rank(dtype: dtypes.DType) -> tuple[bool, int, int, int, bool]:
+    """Of two dtypes in one product the higher is the result's: complex, then by range, precision, width and sign."""
+    part = dtypes.real_part(dtype) if dtype in dtypes.COMPLEX else dtype
+    info = ml_dtypes.finfo(part) if part in dtypes.FLOAT else None
+    size = (info.maxexp, info.nmant) if info else (-1, -1)
+    width = 1 if part == dtypes.bool_ else dtypes.bit_width(part)
+    return (dtype in dtypes.COMPLEX, *size, width, part not in dtypes.UNSIGNED)
+
+
+def _holds(wanted: dtypes.DType, dtype: dtypes.DType) -> bool:
+    """Whether products of ``dtype`` can be accumulated in ``wanted``."""
+    if dtype == wanted or dtype in dtypes.INTEGER:
+        return True
+    return dtype in dtypes.INEXACT and wanted in (dtypes.COMPLEX if dtype in dtypes.COMPLEX else dtypes.INEXACT)
 
 
 def dot_general(
@@ -87,7 +105,7 @@ def dot_general(
     """Sum of products over contracting dimensions, for each index of the batch dimensions.
 
     Args:
-        lhs, rhs: arrays; of one dtype, or promoted to one.
+        lhs, rhs: arrays; of two dtypes, the wider one counts.
         dimension_numbers: ``((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))``.
         precision: None, a `Precision`, its name, or a pair of them.
         preferred_element_type: dtype of accumulator and result.
@@ -104,8 +122,8 @@ def dot_general(
     """
     x, y = as_value(lhs, "dot_general"), as_value(rhs, "dot_general")
     if x.dtype != y.dtype:
-        dtype, weak = dtypes.promote((x.dtype, x.weak_type), (y.dtype, y.weak_type))
-        x, y = (v if v.dtype == dtype else convert_element_type(v, dtype=dtype, weak=weak) for v in (x, y))
+        dtype = max(x.dtype, y.dtype, key=_rank)
+        x, y = (v if v.dtype == dtype else convert_element_type(v, dtype=dtype) for v in (x, y))
     try:
         (xc, yc), (xb, yb) = dimension_numbers
         numbers = ((_axes(xc), _axes(yc)), (_axes(xb), _axes(yb)))
@@ -115,12 +133,16 @@ def dot_general(
             got=repr(dimension_numbers),
             expected="((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)), each a sequence of ints",
         ) from None
+    wanted = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    if wanted is not None and not _holds(wanted, x.dtype):
+        z = dot_ops.dot_general(x, y, dimension_numbers=numbers, precision=canonical_precision(precision))
+        return convert_element_type(z, dtype=wanted)
     return dot_ops.dot_general(
         x,
         y,
         dimension_numbers=numbers,
         precision=canonical_precision(precision),
-        preferred_element_type=None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type),
+        preferred_element_type=wanted,
     )
 
 

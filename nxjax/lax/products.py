@@ -267,7 +267,7 @@ def scaled_dot(
         lhs, rhs: arrays, usually of a float8 dtype.
         lhs_scale, rhs_scale: as their operand in shape, but for contracted dimensions, which they divide; None is 1.
         dimension_numbers: as `dot_general` takes them; without them, matrices with equal leading dimensions.
-        preferred_element_type: of the result: bfloat16 if not given.
+        preferred_element_type: of the result: bfloat16 if not given. What is multiplied is bfloat16.
 
     Raises:
         ShapeError: a scale does not fit.
@@ -286,12 +286,12 @@ def scaled_dot(
     if out not in dtypes.FLOAT:
         raise DtypeError("scaled_dot: preferred_element_type", got=out, expected="a float dtype")
     (lc, rc), _ = dimension_numbers
-    wide = [_scaled(v, s, dims).astype(out) for v, s, dims in ((x, lhs_scale, lc), (y, rhs_scale, rc))]
+    wide = [_scaled(v, s, dims) for v, s, dims in ((x, lhs_scale, lc), (y, rhs_scale, rc))]
     return dot_general(*wide, dimension_numbers, preferred_element_type=out)
 
 
 def _scaled(x: Array, scale: Any, contracted: Sequence[int]) -> Array:
-    wide = x.astype("bfloat16" if dtypes.bit_width(x.dtype) <= 16 else x.dtype)
+    wide = x.astype("bfloat16")
     if scale is None:
         return wide
     # Scales may be powers of two in a dtype that holds nothing else, and that arrays here do not have.

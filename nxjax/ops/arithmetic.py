@@ -89,10 +89,16 @@ class Mul(Differentiable, Binary):
 
 
 def _ratio(x: NDArray, y: NDArray) -> NDArray:
-    """Complex x / y: 0 of a finite number by an infinite one (C99, annex G.5.1), where NumPy has NaN."""
+    """Complex x / y, with the limits of C99 (annex G.5.1) where one of them is infinite and NumPy has NaN."""
     ratio = np.divide(x, y)
-    gone = np.isinf(y) & np.isfinite(x)
-    return np.where(gone, np.zeros_like(ratio), ratio) if gone.any() else ratio
+    above, below = np.isinf(x), np.isinf(y)
+    if not (above.any() or below.any()):
+        return ratio
+    gone, grown = below & np.isfinite(x), above & np.isfinite(y) & (y != 0)
+    a, b = (np.where(np.isinf(v), np.copysign(1, v), np.copysign(0, v)) for v in (x.real, x.imag))
+    limit = np.empty_like(ratio)
+    limit.real, limit.imag = np.inf * (a * y.real + b * y.imag), np.inf * (b * y.real - a * y.imag)
+    return np.where(gone, np.zeros_like(ratio), np.where(grown, limit, ratio))
 
 
 @final

@@ -158,6 +158,9 @@ def test_a_finite_complex_number_by_an_infinite_one_is_zero():
         for g in (f, nx.jit(f)):
             np.testing.assert_array_equal(g(nx.asarray(x)), [0, 0, 0, 0.5])
     assert complex(ops.rsqrt(nx.asarray(x[:1]))[0]) == 0
+    one, two = nx.asarray(np.array([complex(-np.inf, np.inf)], np.complex64)), nx.asarray(np.array([3j], np.complex64))
+    for g in (ops.div, nx.jit(ops.div)):
+        assert complex(g(one, two)[0]) == complex(np.inf, np.inf)
 
 
 def test_cbrt_has_its_infinite_slope_at_zero_and_none_at_infinity():

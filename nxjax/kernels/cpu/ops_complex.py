@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nxjax.kernels.cpu.convert import constant, convert, register_type
 from nxjax.kernels.cpu.ir import Function, Value, bits_of, element, lanes_of, vector, with_element
-from nxjax.kernels.cpu.math_base import fabs
+from nxjax.kernels.cpu.math_base import copysign, fabs
 from nxjax.kernels.cpu.math_exp import exp
 from nxjax.kernels.cpu.math_trig import cos, sin
 from nxjax.kernels.cpu.ops import DType, Site, op
@@ -53,7 +53,7 @@ def product(f: Function, x: Parts, y: Parts) -> Parts:
 def quotient(f: Function, x: Parts, y: Parts) -> Parts:
     """With the larger part of the divisor divided into the smaller one. Only x / 0 has 0 / 0 as its ratio.
 
-    A finite number by an infinite one is 0 (C99, annex G.5.1).
+    A finite number by an infinite one is 0, an infinite one by a finite one infinite (C99, annex G.5.1).
     """
     (a, b), (c, d) = x, y
     size, other = fabs(f, c), fabs(f, d)
@@ -68,10 +68,18 @@ def quotient(f: Function, x: Parts, y: Parts) -> Parts:
     imaginary = (f.select(wide, b, b * ratio) - f.select(wide, a * ratio, a)) * scale
     zero = size.eq(0.0) & other.eq(0.0)
     infinite = float("inf")
+    below = size.eq(infinite) | other.eq(infinite)
+    # The divisor is neither infinite, nor NaN, nor 0.
+    usual = size.lt(infinite) & other.lt(infinite) & ~zero
+    first, second = fabs(f, a).eq(infinite), fabs(f, b).eq(infinite)
     finite = fabs(f, a).lt(infinite) & fabs(f, b).lt(infinite)
-    gone = (size.eq(infinite) | other.eq(infinite)) & finite
-    real, imaginary = f.select(zero, a / size, real), f.select(zero, b / size, imaginary)
-    return f.select(gone, 0.0, real), f.select(gone, 0.0, imaginary)
+    p = copysign(f, f.select(first, f.constant(a.type, 1.0), 0.0), a)
+    q = copysign(f, f.select(second, f.constant(b.type, 1.0), 0.0), b)
+    grown = (first | second) & usual
+    limits = (p * c + q * d) * infinite, (q * c - p * d) * infinite
+    found = f.select(zero, a / size, real), f.select(zero, b / size, imaginary)
+    re, im = (f.select(below & finite, 0.0, f.select(grown, v, w)) for v, w in zip(limits, found, strict=True))
+    return re, im
 
 
 @op("add", COMPLEX)
