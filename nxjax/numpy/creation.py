@@ -121,6 +121,11 @@ def _leaves(x: Any) -> list[Any]:
 
 def _from_sequence(x: Sequence[Any], wanted: DType | None) -> Array:
     leaves = _leaves(x)
+    if wanted is not None and wanted in dtypes.INTEGER and wanted.isbuiltin == 1:
+        info = np.iinfo(wanted)
+        for leaf in leaves:
+            if isinstance(leaf, (int, np.integer)) and not info.min <= leaf <= info.max:
+                raise OverflowError(f"Python integer {leaf} out of bounds for {wanted.name}")
     if any(isinstance(leaf, Array) or hasattr(leaf, "__jax_array__") for leaf in leaves):
         return _stacked(x, wanted or _common([as_value(leaf, "array").type for leaf in leaves]))
     try:

@@ -414,6 +414,7 @@ def spacing(x: Any, /) -> Array:
     Array([ 1.1920929e-07, -1.1920929e-07,            nan], dtype=float32)
     """
     (v,) = promote_inexact("spacing", x)
+    v = convert(v, v.dtype)
     away = copysign(full_like(v, np.inf), v)
     step = ops.sub(ops.nextafter(v, away), v)
     return ops.select_n(ops.is_finite(v), full_like(v, np.nan), step)
@@ -548,8 +549,18 @@ def i0(x: Any) -> Array:
     (v,) = promote_inexact("i0", x)
     if v.dtype not in dtypes.FLOAT:
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {v.dtype.name}")
-    size = ops.abs(v)
-    return ops.mul(ops.exp(size), ops.bessel_i0e(size))
+    from nxjax.transforms.custom_jvp import custom_jvp
+
+    if not _own_slope:
+        rule = custom_jvp(lambda v: ops.mul(ops.exp(ops.abs(v)), ops.bessel_i0e(v)))
+        # DLMF 10.29.3. The parts' own slopes cancel, and |x| has none at 0.
+        slope = lambda v: ops.mul(ops.exp(ops.abs(v)), ops.bessel_i1e(v))
+        rule.defjvps(lambda t, y, v: ops.mul(t, slope(v)))
+        _own_slope.append(rule)
+    return _own_slope[0](v)
+
+
+_own_slope: list[Any] = []
 
 
 def clip(

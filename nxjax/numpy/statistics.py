@@ -11,10 +11,12 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import (
     as_axes,
+    as_axis,
     broadcast_to_shape,
     convert,
     full_like,
     no_out,
+    promote,
     promote_inexact,
     promote_to,
     value,
@@ -354,6 +356,7 @@ def cov(
     centered = x - mean[:, None]
     right = ops.transpose(centered if weights is None else centered * weights, permutation=(1, 0))
     out = dot(centered, conjugate(right)) / factor
+    out = out if x.shape[1] else full_like(out, math.nan)
     return ops.reshape(out, shape=tuple(n for n in out.shape if n != 1))
 
 
@@ -362,7 +365,7 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
         raise RuntimeError(f"cannot handle multidimensional {name}")
     if w.shape[0] != n:
         raise RuntimeError(f"incompatible numbers of samples and {name}")
-    return w
+    return ops.abs(w)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
@@ -403,13 +406,16 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
     from nxjax.numpy.powers import floor_divide, remainder
     from nxjax.numpy.reductions import cumsum
 
-    x = value(p, "unwrap")
+    x = promote("unwrap", p, period)[0]
     if x.dtype in dtypes.COMPLEX:
         raise DtypeError("unwrap: does not take complex input", got=x.type)
-    whole = x.dtype in dtypes.INTEGER and isinstance(period, int)
-    if x.ndim == 0 or x.size == 0:
+    whole = x.dtype in dtypes.INTEGER
+    if x.ndim == 0:
         return x
-    i = axis % x.ndim
+    i = as_axis("unwrap", axis, x.ndim)
+    if x.shape[i] == 0:
+        return x
+    x = convert(x, x.dtype)
     d = diff(x, axis=i)
     half = floor_divide(period, 2) if whole else period / 2
     shifted = remainder(d + half, period) - half

@@ -39,7 +39,7 @@ _FILES: dict[str, str] = {
         "shape": "broadcast_in_dim reshape transpose rev",
         "slicing": "slice pad concatenate dynamic_slice",
         "sort": "sort",
-        "special": "bessel_i0e",
+        "special": "bessel_i0e bessel_i1e",
     }.items()
     for name in names.split()
 }

@@ -289,3 +289,7 @@ def test_numbers_made_of_others():
     assert not any(y.weak_type for y in strong)
     assert jnp.zeros(2, int).at[0].subtract(True).tolist() == [-1, 0]
     assert float(jnp.finfo(np.dtype(jnp.float4_e2m1fn)).max) == 6
+    assert jnp.unwrap(jnp.array([0, 9], "uint32")).dtype == np.float32
+    assert nx.grad(jnp.i0)(0.0) == 0
+    with pytest.raises(OverflowError, match="300 out of bounds for uint8"):
+        jnp.array([1, 300], "uint8")
