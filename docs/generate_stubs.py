@@ -226,6 +226,36 @@ def by_name(module: str) -> dict[str, str]:
     return {name: getattr(getattr(found, name), "__module__", module) for name in found.__all__}
 
 
+def functions_of(module: str) -> dict[str, str]:
+    """Public name -> module, for a file without a list of its names: the functions that are made there."""
+    found = vars(importlib.import_module(module))
+    return {n: module for n, x in found.items() if not n.startswith("_") and getattr(x, "__module__", "") == module}
+
+
+def scipy_stubs() -> dict[Path, str]:
+    """Path -> text, for `nxjax.scipy`: its lazy packages, and its files of functions alone."""
+    stats = importlib.import_module("nxjax.scipy.stats")
+    found = {
+        ROOT / "scipy/__init__.pyi": listing(
+            [f"nxjax.scipy.{m}" for m in importlib.import_module("nxjax.scipy")._MODULES], {}, "`jax.scipy` on nxjax."
+        )
+    }
+    for package, modules in (("cluster", ["vq"]), ("sparse", ["linalg"]), ("spatial", ["transform"])):
+        names = [f"nxjax.scipy.{package}.{m}" for m in modules]
+        found[ROOT / f"scipy/{package}/__init__.pyi"] = listing(names, {}, f"`jax.scipy.{package}` on nxjax.")
+    packages = {name: by_file(f"nxjax.scipy.{name}") for name in ("special", "stats", "linalg", "signal")}
+    distributions = tuple(f"nxjax.scipy.stats.{m}" for m in stats._MODULES)
+    for name, homes in packages.items():
+        modules = distributions if name == "stats" else ()
+        title = f"`jax.scipy.{name}` on nxjax."
+        found[ROOT / f"scipy/{name}/__init__.pyi"] = typed(f"nxjax.scipy.{name}", homes, title, modules)
+    files = {m: by_name(m) for m in (f"nxjax.scipy.{n}" for n in ("fft", "integrate", "ndimage", "cluster.vq"))}
+    for module, homes in (files | {m: functions_of(m) for m in distributions}).items():
+        title = f"`jax{module.removeprefix('nxjax')}` on nxjax."
+        found[ROOT / f"{module.removeprefix('nxjax.').replace('.', '/')}.pyi"] = typed(module, homes, title)
+    return found
+
+
 def stubs() -> dict[Path, str]:
     """Path -> text, for every lazy package and for the methods of arrays."""
     lax = importlib.import_module("nxjax.lax")
@@ -264,6 +294,7 @@ def stubs() -> dict[Path, str]:
         ),
         ROOT / "random/__init__.pyi": typed("nxjax.random", by_file("nxjax.random"), "`jax.random` on nxjax."),
         ROOT / "trace/members.pyi": members(),
+        **scipy_stubs(),
     }
 
 

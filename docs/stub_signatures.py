@@ -43,6 +43,16 @@ OPERANDS = frozenset(
 """,
     )
 )
+# Of `nxjax.scipy` alone, where they name no trees or functions.
+SCIPY_OPERANDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    A B C E N T Z Zxx beta c code_book cov cval d data dim dx e f fillvalue fs h in1 in2 input k kappa lmbda mu obs phi
+    r theta z
+""",
+    )
+)
 AXES = "int | Sequence[int] | None"
 SHAPES = "int | Sequence[int]"
 BY_NAME = {
@@ -145,8 +155,9 @@ def default(value: Any) -> str:
 WORDS = frozenset({("cond", "p"), ("interp", "left"), ("interp", "right"), ("percentile", "method")})
 
 
-def guessed(owner: str, p: inspect.Parameter) -> str:
-    """What an operand annotated as Any takes."""
+def guessed(owner: str, p: inspect.Parameter, home: str) -> str:
+    """What an operand annotated as Any takes, of a function that ``home`` defines."""
+    operands = OPERANDS | SCIPY_OPERANDS if home.startswith("nxjax.scipy.") else OPERANDS
     if (owner, p.name) in WORDS:
         return "Any"
     if owner in LOOSE or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
@@ -154,7 +165,7 @@ def guessed(owner: str, p: inspect.Parameter) -> str:
     elif p.name == "where":
         found = "ArrayLike | None"
     else:
-        found = BY_NAME.get(p.name, "ArrayLike" if p.name in OPERANDS else "Any")
+        found = BY_NAME.get(p.name, "ArrayLike" if p.name in operands else "Any")
     if p.default is None and found != "Any" and "None" not in found:
         found += " | None"
     return found
@@ -167,7 +178,7 @@ def parameters(function: Callable[..., Any], name: str, known: Types, skip: int 
     kinds = [p.kind for p in inspect.signature(function).parameters.values()][skip:]
     for i, p in enumerate(list(inspect.signature(function).parameters.values())[skip:]):
         written = known.text(given.get(p.name, Any))
-        type = guessed(name, p) if written == "Any" else written
+        type = guessed(name, p, function.__module__) if written == "Any" else written
         if p.default is None and type != "Any" and "None" not in type.split(" | "):
             type += " | None"
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")

@@ -15,6 +15,7 @@ from nxjax.numpy.promotion import as_shape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
+from nxjax.typing import ArrayLike, DTypeLike
 
 Axes = int | Sequence[int]
 
@@ -28,7 +29,7 @@ class Initializer(Protocol):
     Array([3., 3.], dtype=float32)
     """
 
-    def __call__(self, key: Any, shape: Any, dtype: Any = None) -> Array: ...
+    def __call__(self, key: ArrayLike, shape: int | Sequence[int], dtype: DTypeLike | None = None) -> Array: ...
 
 
 def _dtype(dtype: Any, default: Any = None) -> DType:
@@ -49,7 +50,9 @@ def _scaled(x: Array, factor: Any) -> Array:
     return x * jnp.asarray(factor, x.dtype)
 
 
-def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
+def zeros(
+    key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
+) -> Array:
     """All zeros; ``key`` is not looked at.
 
     Args:
@@ -65,7 +68,9 @@ def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> 
     return _laid_out(jnp.zeros(shape, _dtype(dtype)), out_sharding)
 
 
-def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
+def ones(
+    key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
+) -> Array:
     """All ones; ``key`` is not looked at.
 
     Args:
@@ -81,7 +86,7 @@ def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> A
     return _laid_out(jnp.ones(shape, _dtype(dtype)), out_sharding)
 
 
-def constant(value: Any, dtype: Any = None) -> Initializer:
+def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """``value`` everywhere.
 
     Args:
@@ -98,7 +103,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     return init
 
 
-def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Uniform in [0, scale).
 
     Args:
@@ -116,7 +121,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     return init
 
 
-def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
+def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Normal with mean 0 and deviation ``stddev``.
 
     Args:
@@ -134,7 +139,9 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     return init
 
 
-def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
+def truncated_normal(
+    stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None, lower: ArrayLike = -2.0, upper: ArrayLike = 2.0
+) -> Initializer:
     """``stddev`` times a normal number given that it lies in (lower, upper).
 
     Args:
@@ -172,13 +179,13 @@ def _fans(shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes)
 
 
 def variance_scaling(
-    scale: Any,
+    scale: ArrayLike,
     mode: str,
     distribution: str,
     in_axis: Axes = -2,
     out_axis: Axes = -1,
     batch_axis: Axes = (),
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Initializer:
     """Numbers whose variance is ``scale`` over the fan, so that activations keep their size through layers.
 
@@ -248,7 +255,9 @@ def _truncated_disk(key: Any, shape: Any, dtype: DType) -> Array:
     return _polar(key, shape, dtype, lambda u: jnp.sqrt(-jnp.log1p(-(1 - math.exp(-4)) * u)))
 
 
-def glorot_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+def glorot_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+) -> Initializer:
     """Glorot and Bengio (2010), uniform.
 
     Arguments as `variance_scaling`; the variance is 2 / (inputs + outputs).
@@ -260,7 +269,9 @@ def glorot_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def glorot_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+def glorot_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+) -> Initializer:
     """Glorot and Bengio (2010), truncated normal.
 
     Arguments as `variance_scaling`; the variance is 2 / (inputs + outputs).
@@ -272,7 +283,9 @@ def glorot_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = ()
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
-def lecun_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+def lecun_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+) -> Initializer:
     """LeCun et al. (1998), uniform.
 
     Arguments as `variance_scaling`; the variance is 1 / inputs.
@@ -284,7 +297,9 @@ def lecun_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = ()
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def lecun_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+def lecun_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+) -> Initializer:
     """LeCun et al. (1998), truncated normal.
 
     Arguments as `variance_scaling`; the variance is 1 / inputs.
@@ -296,7 +311,9 @@ def lecun_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (),
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+def he_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+) -> Initializer:
     """He et al. (2015), uniform.
 
     Arguments as `variance_scaling`; the variance is 2 / inputs.
@@ -308,7 +325,9 @@ def he_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), d
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
+def he_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+) -> Initializer:
     """He et al. (2015), truncated normal.
 
     Arguments as `variance_scaling`; the variance is 2 / inputs.
@@ -324,7 +343,7 @@ xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
-def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
     """``scale`` times a matrix with orthonormal rows or columns (Saxe et al., 2013), the other axes taken as one.
 
     Args:
@@ -354,7 +373,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     return init
 
 
-def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+def delta_orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
     """A convolution kernel that is an orthogonal matrix at its centre and 0 elsewhere (Xiao et al., 2018).
 
     Args:

@@ -56,6 +56,19 @@ values: list[Array] = [
     nx.device_put(x), nx.numpy.pi * x,
 ]  # fmt: skip
 
+# scipy and initializers
+from nxjax.nn import initializers  # noqa: E402
+from nxjax.scipy import special, stats  # noqa: E402
+
+densities: list[Array] = [
+    stats.norm.logpdf(x, loc=0.0, scale=2), nx.scipy.stats.beta.pdf(0.3, 2, 3), special.logsumexp(x, axis=0),
+    nx.scipy.linalg.cho_factor(x @ x.T)[0], nx.scipy.signal.convolve(x[0], x[1], mode="same"), stats.mode(x).mode,
+    nx.scipy.fft.dct(x, axis=0), nx.scipy.cluster.vq.vq(x, x)[0], special.erf(x),
+    nx.scipy.spatial.transform.Rotation.identity().as_quat(),
+    initializers.he_normal()(nx.random.key(0), (3, 4), jnp.float32), initializers.zeros(nx.random.key(0), (2,)),
+]  # fmt: skip
+init: initializers.Initializer = initializers.normal(0.1)
+
 
 # control flow
 def body(carry: Array, y: Array) -> tuple[Array, Array]:

@@ -42,5 +42,8 @@ jnp.zeros("2")  # error
 jnp.sum(x, axis="rows")  # error
 jnp.sin([1, 2])  # error
 lax.fori_loop(0, 3, lambda i: i, x)  # error
+nx.scipy.stats.norm.logpdf(x, mean=1)  # error
+nx.scipy.special.erf("x")  # error
+nx.nn.initializers.normal(std=0.1)  # error
 nx.random.normal(shape=(2,))  # error
 nx.nn.softmax(x, axes=1)  # error
