@@ -103,6 +103,8 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     [-0.1587  0.      0.8413]
     """
     v = _inexact("gelu", x)
+    if v.dtype in dtypes.COMPLEX and approximate:
+        return v * (0.5 * (1.0 + jnp.tanh(0.7978845608028654 * (v + 0.044715 * v**3))))
     return ops.gelu(convert(v, v.dtype), approximate=bool(approximate))
 
 

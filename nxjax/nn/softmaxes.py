@@ -12,6 +12,7 @@ from nxjax.numpy.promotion import as_axes, promote_inexact
 from nxjax.ops import composite_softmax as ops
 from nxjax.ops.shape import reshape, transpose
 from nxjax.scipy.special.reductions import logsumexp as logsumexp
+from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 
 
@@ -41,11 +42,22 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 
 def _normalized(name: str, op: Op, x: Any, axis: Any, where: Any, masked: float) -> Array:
     (v,) = promote_inexact(name, x)
+    on_axes = _of_complex if v.dtype in dtypes.COMPLEX else _on_axes
     if where is not None:
         mask = jnp.asarray(where)
-        y = _on_axes(name, op, jnp.where(mask, v, -np.inf), axis)
+        y = on_axes(name, op, jnp.where(mask, v, -np.inf), axis)
         return jnp.where(mask, y, masked)
-    return _on_axes(name, op, v, axis)
+    return on_axes(name, op, v, axis)
+
+
+def _of_complex(name: str, op: Op, v: Array, axis: Any) -> Array:
+    """The same of complex numbers, which no device has an op for."""
+    from nxjax.lax import stop_gradient
+
+    shifted = v - stop_gradient(jnp.max(v, axis, keepdims=True, initial=-np.inf))
+    y = jnp.exp(shifted)
+    total = jnp.sum(y, axis, keepdims=True)
+    return y / total if op is ops.softmax else shifted - jnp.log(total)
 
 
 def _on_axes(name: str, op: Op, v: Array, axis: Any) -> Array:

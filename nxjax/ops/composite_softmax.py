@@ -118,9 +118,12 @@ class LogSumExp(Differentiable, Composite):
         return add(log(total), top)
 
     def tangents(self, y: Array, x: Array, *, axes: tuple[int, ...]) -> Sequence[Tangent | None]:
-        level = select_n(is_finite(y), like(y, 0), y)
+        finite = is_finite(y)
+        level = select_n(finite, like(y, 0), y)
         weights = exp(sub(x, self._back(level, x, axes)))
-        return (lambda t: reduce_sum(mul(t, weights), axes=axes),)
+        # Where the sum is 0 or infinite, so are the weights' own: no slope is there, which 0 / 0 says.
+        total = select_n(finite, exp(y), like(y, 1))
+        return (lambda t: div(reduce_sum(mul(t, weights), axes=axes), total),)
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]

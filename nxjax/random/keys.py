@@ -75,7 +75,7 @@ def _check_impl(where: str, impl: Any, dtype: Any = None) -> None:
 
 
 def _seeded(where: str, seed: Any) -> Array:
-    if isinstance(seed, int) and not isinstance(seed, bool):
+    if isinstance(seed, int):
         # As in JAX, the seed is cut to the default integer, so that any Python hash is a seed.
         wide = np.asarray(seed & 0xFFFFFFFFFFFFFFFF, np.uint64).view(np.int64)
         return ops.random_seed(wrap(wide.astype(dtypes.canonical(dtypes.int64))))
@@ -159,10 +159,10 @@ def fold_in(key: Any, data: Any) -> Array:
 
     Args:
         key: a single key.
-        data: an integer, or an integer array without dimensions; used as 32 bits.
+        data: a number, or an array without dimensions; used as 32 bits, floats without their fraction.
 
     Raises:
-        KeyTypeError: ``key`` is not a single key, or ``data`` not an integer scalar.
+        KeyTypeError: ``key`` is not a single key, or ``data`` not a scalar, complex or a key.
 
     >>> import nxjax as nx
     >>> key = nx.random.key(0)
@@ -181,7 +181,7 @@ def fold_in(key: Any, data: Any) -> Array:
                 expected="a scalar integer",
                 fix="nx.vmap(nx.random.fold_in, (None, 0))(key, data)",
             )
-        if number.dtype not in dtypes.BITS:
+        if number.dtype not in dtypes.BITS | dtypes.FLOAT:
             raise KeyTypeError("random.fold_in: data is an integer", got=number.type, expected="an integer dtype")
         if number.dtype != dtypes.uint32:
             from nxjax.ops.convert import convert_element_type

@@ -65,6 +65,14 @@ def test_relu_has_derivative_zero_at_zero_and_is_one_equation():
     assert [e.op.name for e in nx.make_jaxpr(nx.vmap(nx.nn.gelu))(X).equations] == ["gelu"]
 
 
+def test_complex_numbers_are_clipped_in_their_order_and_have_derivatives():
+    z = np.array([1 - 2j, -1 + 2j], np.complex64)
+    y, t = nx.jvp(nx.nn.relu, (z,), (np.ones(2, np.complex64),))
+    assert np.asarray(y).tolist() == [1 - 2j, 0] and np.asarray(t).tolist() == [1, 0]
+    want = z * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
+    np.testing.assert_allclose(np.asarray(nx.nn.gelu(z)), want, rtol=1e-5)
+
+
 def test_glu():
     x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     np.testing.assert_allclose(np.asarray(nx.nn.glu(x)), np.asarray(jax.nn.glu(x)), rtol=1e-6)

@@ -89,8 +89,21 @@ def test_logsumexp_and_logmeanexp(axis, keepdims):
 def test_derivative_of_logsumexp_is_softmax():
     got = nx.grad(lambda x: nx.nn.logsumexp(x))(X)
     np.testing.assert_allclose(np.asarray(got), np.asarray(jax.nn.softmax(X, axis=None)), rtol=1e-5, atol=1e-9)
+    # No slope where the sum is 0 or infinite, as in JAX; what a mask takes out stays out.
     x = np.array([-np.inf, -np.inf], np.float32)
-    assert np.asarray(nx.grad(nx.nn.logsumexp)(x)).tolist() == [0.0, 0.0]
+    assert np.isnan(np.asarray(nx.grad(nx.nn.logsumexp)(x))).all()
+    got = nx.grad(nx.nn.logsumexp)(np.array([1.0, np.inf], np.float32))
+    np.testing.assert_array_equal(np.asarray(got), [0.0, np.nan])
+    masked = nx.grad(lambda x: nx.nn.logsumexp(x, where=np.zeros(2, bool)))(np.ones(2, np.float32))
+    assert np.asarray(masked).tolist() == [0.0, 0.0]
+
+
+def test_complex_softmax():
+    x = np.array([1.0 + 1j, 2.0 - 1j, 0.5], np.complex64)
+    want = np.exp(x) / np.exp(x).sum()
+    np.testing.assert_allclose(np.asarray(nx.nn.softmax(x)), want, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(nx.nn.log_softmax(x)), x - np.log(np.exp(x).sum()), rtol=1e-5)
+    assert not nx.nn.logsumexp(0.5).weak_type
 
 
 def test_empty_axis():

@@ -80,6 +80,12 @@ def test_bad_seeds():
         nx.random.split(nx.random.key(0), -1)
 
 
+def test_seeds_and_data_of_any_number():
+    assert nx.random.PRNGKey(True).tolist() == [0, 1]
+    key = nx.random.PRNGKey(3)
+    assert nx.random.fold_in(key, 2.5).tolist() == nx.random.fold_in(key, 2).tolist()
+
+
 def test_keys_are_equal_or_not():
     keys = nx.random.split(nx.random.key(0), 3)
     assert (keys == keys[1]).tolist() == nx.jit(lambda a, b: a == b)(keys, keys[1]).tolist() == [False, True, False]

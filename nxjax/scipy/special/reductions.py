@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.numpy.promotion import as_axes, promote_inexact
+from nxjax.numpy.promotion import as_axes, convert, promote_inexact
 from nxjax.ops import composite_softmax as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -32,6 +32,7 @@ def logsumexp(
     """
     if b is None and not return_sign:
         (v,) = promote_inexact("logsumexp", a)
+        v = convert(v, v.dtype)  # a weak number's sum is an array like any other's
         if v.dtype in dtypes.FLOAT:
             if where is not None:
                 v = jnp.where(where, v, -np.inf)
