@@ -49,6 +49,18 @@ def array(
 
     Python scalars and 64-bit NumPy data take 32-bit defaults unless ``dtype`` says otherwise.
 
+    Args:
+        object: what the array is made of; lists of arrays are stacked.
+        dtype: of the result; what is given is converted, also where that loses digits.
+        copy, order: arrays are immutable and row-major, so that neither changes anything.
+        ndmin: axes of size 1 are put in front until there are so many.
+        device: where it is put.
+
+    Raises:
+        DtypeError: no numbers.
+        ShapeError: a list of lists of different lengths.
+        NotImplementedError: ``order="F"``.
+
     >>> array([1, 2, 3])
     Array([1, 2, 3], dtype=int32)
     """
@@ -292,7 +304,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory.
+    """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.empty((0, 3)).shape
@@ -428,6 +440,15 @@ def arange(
     out_sharding: Any = None,
 ) -> Array:
     """``start``, ``start + step``, ... below ``stop``; ``arange(n)`` counts from 0.
+
+    Args:
+        start, stop, step: numbers; one alone is ``stop``.
+        dtype: of the result; by default what the numbers promote to, int32 or float32.
+
+    Raises:
+        ShapeError: a bound that is no scalar.
+        ConcretizationTypeError: a traced bound: the size would depend on it.
+        ZeroDivisionError: ``step`` is 0.
 
     >>> arange(3)
     Array([0, 1, 2], dtype=int32)

@@ -27,6 +27,16 @@ def _mask(x: Any, where: str) -> Array:
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """``x`` where ``condition`` holds, else ``y``; with the condition alone, `nonzero`.
 
+    Args:
+        condition: array; numbers count as true unless zero.
+        x, y: arrays; all three broadcast, and these two promote to the dtype of the result.
+        size, fill_value: of `nonzero`, with the condition alone.
+
+    Raises:
+        ValueError: one of ``x`` and ``y`` without the other, or ``size`` beside them.
+        ShapeError: the shapes do not broadcast.
+        ConcretizationTypeError: under a transform the condition alone, without ``size``.
+
     >>> import nxjax.numpy as jnp
     >>> where(jnp.array([True, False]), 1.0, 0.0)
     Array([1., 0.], dtype=float32, weak_type=True)

@@ -58,6 +58,10 @@ def eigh(
         eigvals_only: give no eigenvectors.
         b, eigvals, type: other values than None, None and 1 are not available.
 
+    Raises:
+        ShapeError: no square matrices.
+        NotImplementedError: ``b``, ``eigvals`` or another ``type``.
+
     >>> eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]), eigvals_only=True).tolist()
     [1.0, 2.0]
     """
@@ -86,6 +90,12 @@ def eigh_tridiagonal(
         eigvals_only: give no eigenvectors.
         select: ``"a"`` for all, ``"i"`` for those of the positions in ``select_range``, both ends included.
         tol, key: have no effect.
+
+    Raises:
+        ShapeError: ``e`` is not one shorter than ``d``.
+        DtypeError: dtypes that differ, or no floats.
+        ParameterError: another ``select``, or no pair ``select_range``.
+        NotImplementedError: ``select="v"``, whose results have shapes that depend on values.
 
     >>> eigh_tridiagonal(jnp.array([0.0, 0.0]), jnp.array([1.0]), eigvals_only=True).tolist()
     [-1.0, 1.0]
@@ -128,6 +138,10 @@ def qr(
         mode: ``"full"``, ``"economic"`` (the smaller factors) or ``"r"`` (R alone, in a tuple).
         pivoting: factorize a[:, p] instead, and give the permutation p too.
 
+    Raises:
+        ParameterError: another ``mode``.
+        ShapeError: no matrices.
+
     >>> [x.shape for x in qr(jnp.ones((4, 2)), mode="economic", pivoting=True)]
     [(4, 2), (2, 2), (2,)]
     """
@@ -154,6 +168,10 @@ def qr_multiply(
         c: ``[..., p, m]``, or ``[..., min(m, n), p]`` for ``mode="left"``; or one vector.
         pivoting: factorize a[:, p] instead, and give the permutation p too.
         conjugate: multiply with the conjugate of Q.
+
+    Raises:
+        ParameterError: another ``mode``.
+        ShapeError: ``c`` does not fit Q.
 
     >>> jnp.abs(qr_multiply(jnp.array([[0.0], [2.0]]), jnp.array([1.0, 3.0]))[0]).tolist()
     [3.0]
@@ -196,6 +214,10 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
         a: ``[..., n, n]``.
         output: ``"complex"`` makes real matrices complex first.
 
+    Raises:
+        ParameterError: another ``output``.
+        ShapeError: no square matrices.
+
     >>> schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
     [[1.0, 2.0], [0.0, 3.0]]
     """
@@ -211,6 +233,9 @@ def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
 
     Args:
         T, Z: ``[..., n, n]``, as `schur` gives them.
+
+    Raises:
+        ShapeError: no square matrices of one size.
 
     >>> t, z = rsf2csf(*schur(jnp.array([[0.0, 2.0], [-2.0, 0.0]])))
     >>> sorted(round(x.imag) for x in jnp.diag(t).tolist())
@@ -290,6 +315,11 @@ def polar(
         side: of P: ``"right"`` or ``"left"``.
         method: ``"qdwh"`` (see `lax.linalg.qdwh`; for m >= n on the right, m < n on the left) or ``"svd"``.
         eps, max_iterations: of ``"qdwh"``.
+
+    Raises:
+        ShapeError: no matrices.
+        ParameterError: another ``side`` or ``method``.
+        NotImplementedError: ``method="qdwh"`` of a shape and side that it has no form for.
 
     >>> u, p = polar(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
     >>> jnp.round(jnp.diag(p), 4).tolist()

@@ -88,6 +88,9 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
         method: has no effect.
         compute_expm: give `expm` too.
 
+    Raises:
+        ShapeError: ``A`` and ``E`` differ in shape, or are not square.
+
     >>> expm_frechet(jnp.zeros((1, 1)), jnp.ones((1, 1)), compute_expm=False).tolist()
     [[1.0]]
     """
@@ -106,6 +109,10 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
     Args:
         A: ``[n, n]``.
         blocksize: other values than 1 are not available.
+
+    Raises:
+        ShapeError: no square matrix, or several.
+        NotImplementedError: another ``blocksize``.
 
     >>> sqrtm(jnp.array([[4.0, 0.0], [0.0, 9.0]])).real.tolist()
     [[2.0, 0.0], [0.0, 3.0]]
@@ -195,6 +202,10 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     Args:
         A, B, C: ``[..., m, m]``, ``[..., n, n]`` and ``[..., m, n]``.
         method: ``"schur"``, which has no derivative, or ``"eigen"``, for matrices with independent eigenvectors.
+
+    Raises:
+        ShapeError: sizes that do not fit.
+        ParameterError: another ``method``.
 
     >>> jnp.round(solve_sylvester(jnp.array([[1.0]]), jnp.array([[3.0]]), jnp.array([[8.0]])), 4).tolist()
     [[2.0]]

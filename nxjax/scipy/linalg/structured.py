@@ -33,6 +33,9 @@ def block_diag(*arrs: Any) -> Array:
     Args:
         *arrs: of at most 2 dimensions; vectors are rows. They are promoted to one dtype.
 
+    Raises:
+        ShapeError: a block of more than 2 dimensions.
+
     >>> block_diag(jnp.ones((1, 2)), 3.0).tolist()
     [[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]
     """
@@ -88,6 +91,9 @@ def hankel(c: Any, r: Any = None) -> Array:
         c: ``[..., m]``.
         r: ``[..., n]``, whose first entry is not read; zeros like ``c`` by default.
 
+    Raises:
+        ShapeError: a scalar.
+
     >>> hankel(jnp.array([1, 2]), jnp.array([0, 3, 4])).tolist()
     [[1, 2, 3], [2, 3, 4]]
     """
@@ -120,6 +126,9 @@ def leslie(f: Any, s: Any) -> Array:
     Args:
         f: ``[..., n]``, n > 1.
         s: ``[..., n - 1]``.
+
+    Raises:
+        ShapeError: ``s`` is not one shorter than ``f``.
 
     >>> leslie(jnp.array([0.0, 2.0]), jnp.array([0.5])).tolist()
     [[0.0, 2.0], [0.5, 0.0]]
@@ -206,6 +215,10 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
         n: at least 1.
         mode: as of `numpy.convolve`: ``"full"``, ``"same"`` or ``"valid"``.
 
+    Raises:
+        ParameterError: ``n`` is not positive, or another ``mode``.
+        ShapeError: ``a`` is empty or a scalar.
+
     >>> convolution_matrix(jnp.array([1, 2]), 2).tolist()
     [[1, 0], [2, 1], [0, 2]]
     """
@@ -290,6 +303,9 @@ def helmert(n: int, full: bool = False) -> Array:
         n: number of columns, at least 1.
         full: with the row of ``1 / sqrt(n)`` on top, which makes it square and orthogonal.
 
+    Raises:
+        ParameterError: ``n`` is not positive.
+
     >>> helmert(2).tolist()
     [[0.7071067690849304, -0.7071067690849304]]
     """
@@ -304,6 +320,9 @@ def helmert(n: int, full: bool = False) -> Array:
 
 def hadamard(n: int, dtype: Any = int) -> Array:
     """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2.
+
+    Raises:
+        ParameterError: ``n`` is no power of 2.
 
     >>> hadamard(2).tolist()
     [[1, 1], [1, -1]]
@@ -322,6 +341,9 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
         n: number of rows.
         scale: ``"sqrtn"`` divides by the root of n, which makes it unitary, ``"n"`` by n.
         dtype: complex; complex64 by default.
+
+    Raises:
+        ParameterError: another ``scale``, or a dtype that is not complex.
 
     >>> jnp.round(dft(2)).real.tolist()
     [[1.0, 1.0], [1.0, -1.0]]

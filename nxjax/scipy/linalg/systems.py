@@ -90,6 +90,10 @@ def solve_triangular(
         lower: the lower triangle of ``a`` is meant.
         unit_diagonal: the diagonal of ``a`` is 1 and not read.
 
+    Raises:
+        ShapeError: no square matrices, or a right-hand side of another size.
+        ParameterError: another ``trans``.
+
     >>> solve_triangular(jnp.array([[2.0, 9.0], [1.0, 1.0]]), jnp.array([2.0, 3.0]), lower=True).tolist()
     [1.0, 2.0]
     """
@@ -135,6 +139,10 @@ def solve(
         lower: for ``assume_a="pos"``, read the lower triangle of ``a``.
         assume_a: ``"gen"``, ``"sym"``, ``"her"`` (by LU) or ``"pos"`` (by Cholesky).
 
+    Raises:
+        ShapeError: no square matrices, or a right-hand side of another size.
+        ParameterError: another ``assume_a``.
+
     >>> solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]), assume_a="pos").tolist()
     [1.0, 0.5]
     """
@@ -166,6 +174,9 @@ def _fitted(m: Array, columns: Array) -> Array:
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The inverse of ``a`` ``[..., n, n]``.
 
+    Raises:
+        ShapeError: no square matrices.
+
     >>> inv(jnp.array([[4.0]])).tolist()
     [[0.25]]
     """
@@ -174,6 +185,9 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The determinant of ``a`` ``[..., n, n]``.
+
+    Raises:
+        ShapeError: no square matrices.
 
     >>> float(det(jnp.array([[2.0, 0.0], [0.0, 4.0]])))
     8.0
