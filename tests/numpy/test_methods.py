@@ -115,6 +115,8 @@ def test_to_python():
     assert X.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert X[0, 1].item() == 2.0
     assert f"{jnp.float32(1.5):.2f}" == "1.50"
+    with pytest.raises(TypeError, match=r"'\.2f' is for scalars, got f32\[2\]"):
+        format(jnp.ones(2), ".2f")
     assert 2.0 in X
     assert 9.0 not in X
     assert round(jnp.float32(2.6)) == 3
@@ -291,5 +293,6 @@ def test_numbers_made_of_others():
     assert float(jnp.finfo(np.dtype(jnp.float4_e2m1fn)).max) == 6
     assert jnp.unwrap(jnp.array([0, 9], "uint32")).dtype == np.float32
     assert nx.grad(jnp.i0)(0.0) == 0
+    assert (x8 ** np.int64(3)).dtype == np.int8
     with pytest.raises(OverflowError, match="300 out of bounds for uint8"):
         jnp.array([1, 300], "uint8")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.differential.case import Case, Weak
-from benchmarks.differential.inputs import NUMBERS, Inputs
+from benchmarks.differential.inputs import NUMBERS, REAL, Inputs
 
 # Of an array of shape (2, 3, 4).
 PLAIN: tuple[Any, ...] = (
@@ -104,6 +104,11 @@ def _got(inputs: Inputs) -> Iterator[Case]:
     yield Case("x.at[[-1, 5]].get(wrap_negative_indices=False)", (inputs.array((3,), "float32"),), make=made)
 
 
+def _fitting(kind: str) -> tuple[str, ...]:
+    """What can be written into ``kind``: JAX casts complex numbers, and warns that it soon will not."""
+    return NUMBERS if kind == "complex64" else REAL
+
+
 def _updated(inputs: Inputs) -> Iterator[Case]:
     indices = (
         0,
@@ -119,9 +124,8 @@ def _updated(inputs: Inputs) -> Iterator[Case]:
         for index in indices:
             kind = inputs.choice(NUMBERS)
             x = inputs.array((2, 3, 4), kind)
-            value = inputs.choice(
-                (2, -1.5, True, np.float32(2), inputs.array((4,)[: int(index != ())]), inputs.array(()))
-            )
+            arrays = inputs.array((4,)[: int(index != ())], _fitting(kind)), inputs.array((), _fitting(kind))
+            value = inputs.choice((2, -1.5, True, np.float32(2), *arrays))
             repeats = name in ("multiply", "mul", "divide", "div", "power", "pow") and index == indices[3]
             options = {"mode": inputs.choice(MODES[:5])} if inputs.chance(0.5) else {}
             if inputs.chance(0.2) and not repeats and index != indices[3]:
@@ -139,9 +143,12 @@ def _updated(inputs: Inputs) -> Iterator[Case]:
 
         for shape in ((), (3,)):
             i = inputs.array(shape, ("int32", "uint8"), low=-5, high=5)
-            x, y = inputs.array((4, 2), NUMBERS), inputs.array((*shape, 2)[-1:], NUMBERS)
+            x, y = inputs.array((4, 2), "complex64"), inputs.array((*shape, 2)[-1:], NUMBERS)
+            x = x if inputs.chance(0.3) or y.dtype.kind == "c" else inputs.array((4, 2), REAL)
             yield Case(f"x.at[i].{name}(y)", (x, i, y), make=traced, modes=("call", "jit", "vmap"))
-        yield Case(f"x.at[i].{name}(y)", (inputs.array((4, 2)), np.asarray([2, 0]), inputs.array((2, 2))), make=traced)
+        yield Case(
+            f"x.at[i].{name}(y)", (inputs.array((4, 2)), np.asarray([2, 0]), inputs.array((2, 2), REAL)), make=traced
+        )
 
         def masked(lib: ModuleType, n: str = name) -> Any:
             return lambda v, at, w: getattr(v.at[at], n)(w)
@@ -150,7 +157,7 @@ def _updated(inputs: Inputs) -> Iterator[Case]:
         yield Case(f"x.at[mask].{name}(y)", (inputs.array((4, 2)), mask, Weak(inputs.choice((2, 0.5)))), make=masked)
         yield Case(
             f"0-d x.at[()].{name}(y)",
-            (inputs.array(()), inputs.array(())),
+            (inputs.array(()), inputs.array((), REAL)),
             make=lambda lib, n=name: lambda v, w: getattr(v.at[()], n)(w),
         )
     for index in (0, [0, 1], np.s_[::2], [True, False, True], np.s_[5]):
@@ -195,7 +202,7 @@ def _taken(inputs: Inputs) -> Iterator[Case]:
 
 def _put(inputs: Inputs) -> Iterator[Case]:
     for kind in NUMBERS:
-        x, y = inputs.array((3, 4), kind), inputs.array(inputs.choice(((2,), (), (1,), (5,))), NUMBERS)
+        x, y = inputs.array((3, 4), kind), inputs.array(inputs.choice(((2,), (), (1,), (5,))), _fitting(kind))
         index = inputs.array((3,), ("int32", "uint8"), low=-5, high=9)
         index[1] = index[0] + 1 if index[0] != 254 else 0
         index[2] = index[0] + 2
@@ -204,11 +211,11 @@ def _put(inputs: Inputs) -> Iterator[Case]:
         index = inputs.random.permutation(3)[: inputs.choice((1, 2, 3))].astype("int32")[:, None] * np.ones(
             (1, 4), "int32"
         )
-        value = inputs.choice((2, 1.5, inputs.array((4,), NUMBERS), inputs.array(index.shape, NUMBERS)))
+        value = inputs.choice((2, 1.5, inputs.array((4,), _fitting(kind)), inputs.array(index.shape, _fitting(kind))))
         yield Case("numpy.put_along_axis", (x, index, value, 0), {"inplace": False})
         mask = inputs.array((3, 4), "bool")
         yield Case("numpy.place", (x, mask, inputs.array(inputs.choice(((2,), (12,), (1,))), kind)), {"inplace": False})
-        value = inputs.choice((7, 1.5, inputs.array((2,), NUMBERS), inputs.array((), NUMBERS)))
+        value = inputs.choice((7, 1.5, inputs.array((2,), _fitting(kind)), inputs.array((), _fitting(kind))))
         yield Case("numpy.fill_diagonal", (x, value), {"inplace": False, "wrap": inputs.chance(0.5)})
     for shape in ((5, 2), (3, 3, 3), (2, 3), (3,)):
         yield Case("numpy.fill_diagonal", (inputs.array(shape), 7), {"inplace": False, "wrap": inputs.chance(0.5)})
@@ -218,17 +225,19 @@ def _put(inputs: Inputs) -> Iterator[Case]:
 
 
 def _found(inputs: Inputs) -> Iterator[Case]:
+    modes = ("call", "jit", "jvp", "vjp")  # a map would be over a reversed array too, which is not sorted
     for kind in NUMBERS:
         x = np.sort(inputs.array((5,), kind))
         y = inputs.array(dtypes=inputs.choice((kind, kind, inputs.choice(NUMBERS))), odd=0.1)
         side, method = inputs.choice(("left", "right")), inputs.choice(("scan", "sort", "compare_all", "scan_unrolled"))
-        yield Case("numpy.searchsorted", (x, y), {"side": side, "method": method})
-        yield Case("numpy.searchsorted", (x, inputs.choice((2, 0.5, -1))))
+        yield Case("numpy.searchsorted", (x, y), {"side": side, "method": method}, modes=modes)
+        yield Case("numpy.searchsorted", (x, inputs.choice((2, 0.5, -1))), modes=modes)
         order = inputs.random.permutation(5).astype("int32")
         sorter = np.argsort(order).astype("int32")
-        yield Case("numpy.searchsorted", (x[order], y, side, sorter))
-        yield Case("numpy.digitize", (y, x), {"right": inputs.chance(0.5), "method": inputs.choice((None, "sort"))})
-        yield Case("numpy.digitize", (y, x[::-1].copy()), {"right": inputs.chance(0.5)})
+        yield Case("numpy.searchsorted", (x[order], y, side, sorter), modes=modes)
+        options = {"right": inputs.chance(0.5), "method": inputs.choice((None, "sort"))}
+        yield Case("numpy.digitize", (y, x), options, modes=modes)
+        yield Case("numpy.digitize", (y, x[::-1].copy()), {"right": inputs.chance(0.5)}, modes=modes)
         z = inputs.array((2, 3), kind, odd=0.2) * inputs.array((2, 3), "bool").astype(kind)
         for name in ("nonzero", "argwhere", "flatnonzero"):
             yield Case(f"numpy.{name}", (z,), modes=("call",))
