@@ -350,13 +350,18 @@ class _UserPull:
         return result
 
 
+def _alike(a: dtypes.DType, b: dtypes.DType) -> bool:
+    return (a in dtypes.FLOAT and b in dtypes.FLOAT) or (a in dtypes.COMPLEX and b in dtypes.COMPLEX)
+
+
 def _cotangent(ct: Any, type: ArrayType, where: str) -> Array | None:
     if isinstance(ct, SymbolicZero) or not dtypes.is_differentiable(type.dtype):
         return None
     if getattr(ct, "dtype", None) == dtypes.float0:
         return None
     value = as_value(ct, where)
-    if value.shape == type.shape and value.dtype != type.dtype and value.type.weak:
+    # A weak number yields to any dtype; a float of another width, as rules in mixed precision give them, is rounded.
+    if value.shape == type.shape and value.dtype != type.dtype and (value.type.weak or _alike(value.dtype, type.dtype)):
         value = convert_element_type(value, dtype=type.dtype)
     if value.shape != type.shape or value.dtype != type.dtype:
         raise ShapeError(f"{where} gives a cotangent of another type than the argument", got=value.type, expected=type)

@@ -93,6 +93,13 @@ def test_symbolic_zeros_give_values_with_a_flag() -> None:
     assert float(nx.grad(f)(1.0)) == 5.0
 
 
+def test_cotangents_of_another_float_are_rounded() -> None:
+    f = nx.custom_vjp(lambda x: x * 2)
+    f.defvjp(lambda x: (x * 2, None), lambda r, ct: (ct.astype("float32") * 3,))
+    got = nx.grad(lambda x: f(x * 2).sum())(nx.ones(2, "bfloat16"))
+    assert got.dtype == "bfloat16" and got.tolist() == [6.0, 6.0]
+
+
 def test_wrong_rules_are_refused() -> None:
     def with_rule(fwd: Any, bwd: Any) -> Any:
         f = nx.custom_vjp(lambda x: x * 2)
