@@ -8,9 +8,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # JAX compiles each call: the values are the same
 
 import argparse
+import itertools
 import subprocess
 import sys
 from collections import Counter
+
+import numpy as np
 
 from benchmarks.differential.areas import AREAS, cases
 from benchmarks.differential.run import SAME, verdicts
@@ -24,6 +27,7 @@ def main() -> int:
     parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(AREAS))
     parser.add_argument("--seed", type=int, default=0, help="of the drawn inputs")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name has TEXT in it")
+    parser.add_argument("--share", type=float, default=1.0, help="of the cases that is asked, such as 0.1")
     parser.add_argument("--list", action="store_true", help="print every difference")
     parser.add_argument("--all", action="store_true", help="print also what was nearer, accepted or refused by both")
     parser.add_argument("--fresh", action="store_true", help="ask JAX again what it has answered in earlier runs")
@@ -44,7 +48,9 @@ def main() -> int:
 def one(area: str, given: argparse.Namespace) -> int:
     kinds: Counter[str] = Counter()
     functions: set[str] = set()
-    for verdict in verdicts((case for case in cases(area, given.seed) if given.only in case.name), fresh=given.fresh):
+    chosen = [case for case in cases(area, given.seed) if given.only in case.name]
+    drawn = np.random.default_rng(given.seed).random(len(chosen)) < given.share
+    for verdict in verdicts(itertools.compress(chosen, drawn), fresh=given.fresh):
         kinds[verdict.kind] += 1
         functions.add(verdict.case.name)
         if (given.list and verdict.different) or (given.all and verdict.kind != "same"):
