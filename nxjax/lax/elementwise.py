@@ -232,7 +232,8 @@ def mulhi(x: Any, y: Any, /) -> Array:
         wide = dtypes.int64 if a.dtype in dtypes.SIGNED else dtypes.uint64
         product = arithmetic.mul(*(convert.convert_element_type(v, dtype=wide) for v in (a, b)))
         shift = bitwise.shift_right_arithmetic if a.dtype in dtypes.SIGNED else bitwise.shift_right_logical
-        return convert.convert_element_type(shift(product, bits), dtype=a.dtype)
+        weak = a.type.weak and b.type.weak
+        return convert.convert_element_type(shift(product, bits), dtype=a.dtype, weak=weak)
     return _mulhi64(a, b)
 
 
@@ -408,7 +409,7 @@ def pow(x: Any, y: Any) -> Array:
     """
     base, exponent = as_value(x, "pow"), as_value(y, "pow")
     if exponent.dtype in dtypes.INTEGER and base.dtype in dtypes.INEXACT:
-        exponent = convert.convert_element_type(exponent, dtype=base.dtype, weak=base.type.weak)
+        exponent = convert.convert_element_type(exponent, dtype=base.dtype, weak=exponent.type.weak)
     return arithmetic.pow(*aligned("pow", base, exponent))
 
 

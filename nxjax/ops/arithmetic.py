@@ -88,17 +88,17 @@ class Mul(Differentiable, Binary):
         return (mul(ct, y), None) if isinstance(x, Linear) else (None, mul(x, ct))
 
 
-def _ratio(x: NDArray, y: NDArray) -> NDArray:
+def ratio(x: NDArray, y: NDArray) -> NDArray:
     """Complex x / y, with the limits of C99 (annex G.5.1) where one of them is infinite and NumPy has NaN."""
-    ratio = np.divide(x, y)
+    quotient = np.divide(x, y)
     above, below = np.isinf(x), np.isinf(y)
     if not (above.any() or below.any()):
-        return ratio
+        return quotient
     gone, grown = below & np.isfinite(x), above & np.isfinite(y) & (y != 0)
     a, b = (np.where(np.isinf(v), np.copysign(1, v), np.copysign(0, v)) for v in (x.real, x.imag))
-    limit = np.empty_like(ratio)
+    limit = np.empty_like(quotient)
     limit.real, limit.imag = np.inf * (a * y.real + b * y.imag), np.inf * (b * y.real - a * y.imag)
-    return np.where(gone, np.zeros_like(ratio), np.where(grown, limit, ratio))
+    return np.where(gone, np.zeros_like(quotient), np.where(grown, limit, quotient))
 
 
 @final
@@ -110,7 +110,7 @@ class Div(Differentiable, Binary):
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         if x.dtype not in dtypes.INTEGER:
-            return np.asarray(_ratio(x, y) if x.dtype.kind == "c" else np.divide(x, y), x.dtype)
+            return np.asarray(ratio(x, y) if x.dtype.kind == "c" else np.divide(x, y), x.dtype)
         safe = np.where(y == 0, np.ones_like(y), y)
         quotient = np.floor_divide(x, safe)
         # NumPy rounds down; one is missing where the signs differ and a remainder is left.
@@ -225,7 +225,7 @@ class IntegerPow(Differentiable, Unary):
         power = _by_squaring(x, -y if y < 0 else y, np.multiply, np.ones_like(x))
         if y >= 0:
             return np.asarray(power, x.dtype)
-        return np.asarray(_ratio(np.ones_like(power), power) if x.dtype.kind == "c" else np.reciprocal(power), x.dtype)
+        return np.asarray(ratio(np.ones_like(power), power) if x.dtype.kind == "c" else np.reciprocal(power), x.dtype)
 
     def tangents(self, out: Array, x: Array, /, *, y: int) -> Sequence[Tangent | None]:
         if y == 0:
@@ -268,9 +268,8 @@ def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     from nxjax.ops.select import select_n
 
     if x.dtype in dtypes.COMPLEX:  # which have an order here, but no comparisons
-        wins = eq(x, out)
-    else:
-        wins = gt(x, y) if op is max else lt(x, y)
+        return select_n(eq(x, y), select_n(eq(x, out), like(x, 0), like(x, 1)), like(x, 0.5))
+    wins = gt(x, y) if op is max else lt(x, y)
     return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
 
 
@@ -387,7 +386,7 @@ class Rsqrt(_Root):
 
     def eval(self, x: NDArray, /) -> NDArray:
         root = np.sqrt(x)
-        return np.asarray(_ratio(np.ones_like(root), root) if x.dtype.kind == "c" else np.reciprocal(root), x.dtype)
+        return np.asarray(ratio(np.ones_like(root), root) if x.dtype.kind == "c" else np.reciprocal(root), x.dtype)
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, mul(div(out, x), -0.5)),)

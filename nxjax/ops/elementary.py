@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import add, div, mul, neg, rsqrt, square, sub
+from nxjax.ops.arithmetic import add, div, mul, neg, ratio, rsqrt, square, sub
 from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
@@ -52,6 +52,10 @@ class Exp2(Smooth):
 
     name = "exp2"
     ufunc = np.exp2
+
+    def eval(self, x: NDArray, /) -> NDArray:
+        # Complex ones as the expansion, whose answers at infinity are others than NumPy's.
+        return np.asarray(np.exp(x * x.dtype.type(np.log(2))), x.dtype) if x.dtype.kind == "c" else super().eval(x)
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, mul(y, float(np.log(2)))),)
@@ -272,7 +276,8 @@ class Logistic(Smooth):
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
-        return np.asarray(1 / (1 + np.exp(-wide))).astype(x.dtype)
+        total = 1 + np.exp(-wide)
+        return np.asarray(ratio(np.ones_like(total), total) if x.dtype.kind == "c" else 1 / total).astype(x.dtype)
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)

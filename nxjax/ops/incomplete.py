@@ -164,9 +164,9 @@ def _inside(a: Any, x: Any) -> Any:
 
 
 def _beyond(a: Any, x: Any) -> Any:
-    return (
-        (x < 0) | (a < 0) | (a != a) | (x != x) | ((a == 0) & (x == 0)) | ((a == math.inf) & (x > 0) & (x < math.inf))
-    )
+    # Of an infinite shape XLA has values only where x^a vanishes, and at the other end.
+    grown = (a == math.inf) & (x >= 1) & (x < math.inf)
+    return (x < 0) | (a < 0) | (a != a) | (x != x) | ((a == 0) & (x == 0)) | grown
 
 
 def _density(a: Array, x: Array) -> Array:

@@ -168,3 +168,12 @@ def test_cbrt_has_its_infinite_slope_at_zero_and_none_at_infinity():
 
     slopes = nx.vmap(nx.grad(ops.cbrt))(nx.numpy.array([0.0, -0.0, np.inf, 8.0]))
     np.testing.assert_allclose(slopes, [np.inf, np.inf, 0, 1 / 12], rtol=1e-6)
+
+
+def test_equal_complex_operands_share_the_tangent_of_their_maximum():
+    import nxjax as nx
+
+    x, y = nx.numpy.array([1j, 2 + 1j]), nx.numpy.array([1j, 1 + 3j])
+    slopes = nx.grad(lambda a, b: nx.numpy.real(ops.max(a, b)).sum(), argnums=(0, 1))(x, y)
+    np.testing.assert_array_equal(slopes[0], [0.5, 1])
+    np.testing.assert_array_equal(slopes[1], [0.5, 0])

@@ -85,3 +85,10 @@ def test_beta_at_the_edges():
         expected = jax.lax.betainc(a, b, x)
     ours = ops.regularized_incomplete_beta(*(nx.array(v, nx.float64) for v in (a, b, x)))
     np.testing.assert_allclose(ours, expected)
+
+
+def test_a_sample_of_infinite_shape_is_below_no_small_number():
+    a, x = nx.numpy.full(3, np.inf), nx.numpy.array([0.5, np.inf, 0.0])
+    for igamma, igammac in ((ops.igamma, ops.igammac), (nx.jit(ops.igamma), nx.jit(ops.igammac))):
+        np.testing.assert_array_equal(igamma(a, x), [0, 1, 0])
+        np.testing.assert_array_equal(igammac(a, x), [1, 0, 1])

@@ -266,6 +266,12 @@ def _numbers(shapes: tuple[Any, ...], layout: Any) -> Callable[[ModuleType], Any
     return lambda lib: lambda: tuple(lib.lax.conv_dimension_numbers(*shapes, layout))
 
 
+def _sized(name: str, *args: Any) -> Case:
+    """Sizes as Python's integers, whether the library has NumPy's or not."""
+    make = lambda lib: lambda: [int(n) for n in getattr(lib.lax, name)(*args)]
+    return Case(f"lax.{name} {args}", (), make=make, modes=("call",))
+
+
 def _shapes(inputs: Inputs) -> Iterator[Case]:
     once = ("call",)
     four = ((2, 3, 5, 4), (4, 3, 2, 2))
@@ -275,12 +281,12 @@ def _shapes(inputs: Inputs) -> Iterator[Case]:
             yield Case("lax.conv_general_permutations", (layout,), modes=once)
     for padding in ("SAME", "VALID", ((1, 1), (0, 2))):
         layout = ("NCHW", "OIHW", "NCHW")
-        yield Case("lax.conv_general_shape_tuple", (*four, (2, 1), padding, layout), modes=once)
+        yield _sized("conv_general_shape_tuple", *four, (2, 1), padding, layout)
         turned = ("NHWC", "HWIO", "NHWC")
-        yield Case("lax.conv_transpose_shape_tuple", ((2, 5, 4, 3), (2, 2, 3, 4), (2, 1), padding, turned), modes=once)
-    yield Case("lax.conv_shape_tuple", (*four, (2, 1), ((1, 1), (0, 2))), modes=once)
-    yield Case("lax.conv_shape_tuple", (*four, (2, 1), "SAME"), modes=once)
-    yield Case("lax.conv_shape_tuple", ((4, 3, 5), (4, 3, 2), (1,), ((0, 0),), 2), modes=once)
+        yield _sized("conv_transpose_shape_tuple", (2, 5, 4, 3), (2, 2, 3, 4), (2, 1), padding, turned)
+    yield _sized("conv_shape_tuple", *four, (2, 1), ((1, 1), (0, 2)))
+    yield _sized("conv_shape_tuple", *four, (2, 1), "SAME")
+    yield _sized("conv_shape_tuple", (4, 3, 5), (4, 3, 2), (1,), ((0, 0),), 2)
     for padding in ("SAME", "VALID", "SAME_LOWER", "OTHER"):
         for strides in ((1, 1), (2, 3)):
             yield Case("lax.padtype_to_pads", ((5, 4), (2, 3), strides, padding), modes=once)
