@@ -308,7 +308,7 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = 'auto') -> Any:
     """The order of contractions and a report of its cost, by opt_einsum."""
 def empty(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory."""
+    """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`."""
 def empty_like(prototype: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory."""
 def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -376,7 +376,7 @@ def full_like(a: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: An
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes."""
 def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign, or complex."""
+    """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign (nan otherwise), or complex."""
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int | None = None) -> Any:
     """Central differences inside, one-sided ones at the edges; one array per axis."""
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -689,7 +689,7 @@ def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array
 def sqrt(x: ArrayLike, /) -> Array:
     """Square root. Integers and booleans become float."""
 def square(x: ArrayLike, /) -> Array:
-    """x * x. Keeps the dtype."""
+    """x * x. Keeps the dtype, but booleans become integers."""
 def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Without axes of size 1: all of them, or those named."""
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike | None = None) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact, static_int, value
+from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
 from nxjax.numpy.selection import where
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -88,7 +88,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
 
     if edge_order is not None:
         raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
-    (x,) = promote_inexact("gradient", f)
+    x, *given = promote_inexact("gradient", f, *varargs)
     axes = as_axes("gradient", axis, x.ndim)
     if not axes:
         return []
@@ -98,7 +98,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
         raise ValueError(
             "Shape of array too small to calculate a numerical gradient: at least 2 elements are required."
         )
-    spacing = list(varargs) or [1.0]
+    spacing: list[Any] = given or [1.0]
     spacing = spacing * len(axes) if len(spacing) == 1 else spacing
     out: list[Array] = []
     for i, h in zip(axes, spacing, strict=True):
@@ -170,7 +170,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     from nxjax.numpy.powers import remainder
     from nxjax.numpy.sorting import argsort, searchsorted
 
-    q, c, f = promote_inexact("interp", x, xp, fp)
+    q, c = promote_inexact("interp", x, xp)
+    (f,) = promote_inexact("interp", fp)
     if c.ndim != 1 or f.ndim != 1 or c.shape != f.shape:
         raise ShapeError("xp and fp must be one-dimensional arrays of equal size", got=f"{c.type} and {f.type}")
     if c.dtype in dtypes.COMPLEX:
@@ -277,9 +278,11 @@ def correlate(
 
 def _windows_dot(x: Array, kernel: Array, precision: Any, preferred: Any) -> Array:
     """The dot product of every window of ``x`` with ``kernel``."""
-    from nxjax.numpy.contractions import precision_of
+    from nxjax.numpy.contractions import of_other_kind, precision_of
     from nxjax.ops.conv import ConvDimensionNumbers
 
+    wanted = None if preferred is None else dtypes.as_dtype(preferred)
+    x, kernel, sums = of_other_kind(x, kernel, wanted)
     y = ops.conv_general_dilated(
         ops.reshape(x, shape=(1, 1, x.size)),
         ops.reshape(kernel, shape=(1, 1, kernel.size)),
@@ -291,9 +294,10 @@ def _windows_dot(x: Array, kernel: Array, precision: Any, preferred: Any) -> Arr
         batch_group_count=1,
         dimension_numbers=ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2)),
         precision=precision_of(precision),
-        preferred_element_type=None if preferred is None else dtypes.as_dtype(preferred),
+        preferred_element_type=sums,
     )
-    return ops.reshape(y, shape=(y.size,))
+    y = ops.reshape(y, shape=(y.size,))
+    return y if wanted is None else convert(y, wanted)
 
 
 # --- windows ---

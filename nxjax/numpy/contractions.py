@@ -51,6 +51,19 @@ def _preferred(preferred: Any) -> DType | None:
     return None if preferred is None else dtypes.as_dtype(preferred)
 
 
+def of_other_kind(x: Array, y: Array, preferred: DType | None) -> tuple[Array, Array, DType | None]:
+    """Operands for sums in a dtype of another kind, and that dtype; None where the result is to be converted to it.
+
+    Booleans are summed as what is preferred; sums of floats are floats first, even where integers are preferred.
+    """
+    if preferred is None or preferred not in dtypes.NUMERIC:
+        return x, y, preferred
+    if x.dtype == dtypes.bool_ and preferred != x.dtype:
+        return convert(x, preferred), convert(y, preferred), preferred
+    real = x.dtype in dtypes.INEXACT and x.dtype not in dtypes.COMPLEX
+    return x, y, None if real and preferred not in dtypes.INEXACT else preferred
+
+
 def _operands(where: str, a: Any, b: Any, preferred: DType | None) -> tuple[Array, Array]:
     x, y = promote(where, a, b)
     if x.dtype not in dtypes.NUMERIC:
@@ -75,13 +88,15 @@ def _dot(
             expected="equal sizes",
             fix="transpose or reshape one operand",
         )
-    return ops.dot_general(
+    x, y, sums = of_other_kind(x, y, preferred)
+    out = ops.dot_general(
         x,
         y,
         dimension_numbers=((tuple(xc), tuple(yc)), (tuple(xb), tuple(yb))),
         precision=precision_of(precision),
-        preferred_element_type=preferred,
+        preferred_element_type=sums,
     )
+    return out if preferred is None else convert(out, preferred)
 
 
 def _product(x: Array, y: Array, preferred: DType | None) -> Array:
@@ -447,6 +462,8 @@ def einsum(
         raise ParameterError("einsum: needs operands", got=subscripts)
     inputs, output, xs = _parsed(subscripts.replace(" ", ""), xs)
     names = list(inputs)
+    sample, _, sums = of_other_kind(xs[0], xs[0], preferred)
+    xs = [convert(x, sample.dtype) for x in xs]
     if len(xs) <= 2:
         path: Any = [tuple(range(len(xs)))]
     else:
@@ -459,7 +476,7 @@ def einsum(
         later = set(output).union(*names)
         while len(terms) > 1:
             kept = later.union(*(n for n, _ in terms[2:]))
-            terms[:2] = [_contract(terms[0], terms[1], kept, precision, preferred)]
+            terms[:2] = [_contract(terms[0], terms[1], kept, precision, sums)]
         names.append(terms[0][0])
         xs.append(terms[0][1])
     name, x = _summed(names[0], xs[0], set(output))

@@ -56,13 +56,26 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
     else:
         held = sizes
     if any(k == 0 for k in sizes):
-        raise ParameterError(f"jnp.fft.{name}: an axis has no elements", got=tuple(sizes))
+        if kind == "RFFT" and sizes[-1] == 0:
+            raise ParameterError(f"jnp.fft.{name}: an axis has no elements", got=tuple(sizes))
+        return _nothing(x, kind, sizes, where)
     x = _sized(x, held)
     out = _runs(x, FftType[kind], kind, sizes)
     scale = _scale(norm, kind in ("IFFT", "IRFFT"), math.prod(sizes))
     if scale != 1:
         out = out * np.asarray(scale, dtypes.real_part(out.dtype))
     return moveaxis(out, tuple(range(out.ndim - n, out.ndim)), where)
+
+
+def _nothing(x: Array, kind: str, sizes: Sequence[int], where: Sequence[int]) -> Array:
+    """The transform of no elements, or to none."""
+    from nxjax.numpy.creation import filled
+    from nxjax.numpy.shapes import moveaxis
+
+    n = len(sizes)
+    shape = (*x.shape[: x.ndim - n], *sizes[:-1], sizes[-1] // 2 + 1 if kind == "RFFT" else sizes[-1])
+    dtype = dtypes.real_part(x.dtype) if kind == "IRFFT" else dtypes.complex_of(x.dtype)
+    return moveaxis(filled(shape, 0, dtype), tuple(range(x.ndim - n, x.ndim)), tuple(where))
 
 
 def _scale(norm: str | None, inverse: bool, n: int) -> float:
@@ -275,9 +288,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     """
     from nxjax.numpy.floats import conjugate
 
-    x = value(a, "hfft")
-    m = 2 * (x.shape[axis] - 1) if n is None else n
-    return irfft(conjugate(x), m, axis, _OTHER_WAY.get(norm, norm))
+    return irfft(conjugate(value(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
@@ -287,9 +298,10 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     >>> jnp.fft.ihfft(jnp.array([6.0, 0.0, -2.0, 0.0])).real
     Array([1., 2., 1.], dtype=float32)
     """
+    from nxjax.numpy.creation import asarray
     from nxjax.numpy.floats import conjugate
 
-    return conjugate(rfft(a, n, axis, _OTHER_WAY.get(norm, norm)))
+    return conjugate(rfft(asarray(a), n, axis, _OTHER_WAY.get(norm, norm)))
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -323,9 +335,10 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any)
     if isinstance(n, (list, tuple)) or isinstance(d, (list, tuple)):
         raise ValueError(f"The n and d arguments of jax.numpy.fft.{name} only take an int and a number")
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
-    n = static_int(name, n)
-    unit = wrap((plain(n) * n).astype(wanted))
-    return placed(convert(unit / (d * n), wanted), device)
+    n = static_int(name, int(n) if isinstance(n, float) and n.is_integer() else n)
+    whole = plain(n) * n if n > 0 else np.zeros(1 if n == 0 and name == "rfftfreq" else 0)  # 0 / 0: nan
+    frequencies = wrap(whole.astype(dtypes.to_inexact(wanted))) / value(d * n, name)
+    return placed(convert(frequencies, dtypes.to_inexact(wanted) if name == "rfftfreq" else wanted), device)
 
 
 def fftshift(x: Any, axes: Any = None) -> Array:

@@ -407,7 +407,8 @@ ogrid = _Grid(False)
 class _Joiner:
     """Concatenation by indexing: ``r_[0:3, 5, [7, 8]]`` along the first axis, ``c_`` along the last.
 
-    A leading string gives ``axis``, ``axis,ndmin`` or ``axis,ndmin,place`` as in NumPy.
+    A leading string gives ``axis``, ``axis,ndmin`` or ``axis,ndmin,place`` as in NumPy, or ``r`` or ``c`` for a row or
+    a column of a vector.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.r_[0:3, 5, jnp.array([7, 8])]
@@ -429,7 +430,9 @@ class _Joiner:
         if items and isinstance(items[0], str):
             directive = items.pop(0)
             if directive in ("r", "c"):
-                raise NotImplementedError(f"{directive!r}: matrix results are not supported")
+                y = self[tuple(items)]
+                row = y if y.ndim > 1 else ops.reshape(y, shape=(1, y.size))
+                return ops.reshape(y, shape=(y.size, 1)) if directive == "c" and y.ndim == 1 else row
             try:
                 numbers = [int(n) for n in directive.split(",")]
             except ValueError:

@@ -195,7 +195,14 @@ def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str
     bits = ops.and_(ops.shift_right_logical(wide, by), full_like(wide, 1))
     bits = ops.reshape(bits, shape=(*x.shape[:-1], x.shape[-1] * 8))
     if count is not None:
+        size = bits.shape[-1]
         bits = bits[..., :count]
+        if count > size:
+            bits = ops.pad(
+                bits,
+                wrap(np.zeros((), bits.dtype)),
+                padding_config=(*((0, 0, 0),) * (x.ndim - 1), (0, count - size, 0)),
+            )
     return moveaxis(bits, -1, i)
 
 

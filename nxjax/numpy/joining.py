@@ -14,7 +14,7 @@ from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, s
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
 from nxjax.numpy.shapes import part as _part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tracer
 
 
 def _items(where: str, arrays: Any) -> list[Any]:
@@ -188,7 +188,8 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
     if isinstance(spec, (list, tuple)) or np.ndim(concrete(name, spec)):
         cuts = [min(max(c + n if c < 0 else c, 0), n) for c in (static_int(name, c) for c in spec)]
     else:
-        sections = static_int(name, spec if not isinstance(spec, Array) else concrete(name, spec))
+        number = concrete(name, spec)
+        sections = int(number) if isinstance(spec, float) or number.dtype.kind == "f" else static_int(name, number)
         if sections <= 0:
             raise ParameterError(f"{name}: number of sections must be larger than 0", got=sections)
         size, rest = divmod(n, sections)
@@ -280,7 +281,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     Raises:
         IndexError: an index out of range.
         ShapeError: a mask of another length.
-        ConcretizationTypeError: ``obj`` is traced.
+        ConcretizationTypeError: ``obj`` is traced, and its indices may be the same.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.delete(jnp.arange(5), jnp.array([0, -1]))
@@ -294,6 +295,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         x, axis = ravel(x), 0
     i = as_axis("delete", axis, x.ndim)
     n = x.shape[i]
+    if assume_unique_indices and isinstance(obj, Tracer) and obj.dtype != dtypes.bool_:
+        return _without(x, ravel(obj), i)
     if isinstance(obj, slice):
         keep = np.ones(n, bool)
         keep[obj] = False
@@ -311,6 +314,17 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     from nxjax.numpy.indexing import take
 
     return take(x, np.flatnonzero(keep).astype(np.int32), axis=i)
+
+
+def _without(x: Array, indices: Array, i: int) -> Array:
+    """``x`` without traced ``indices`` along ``i``, of which no two are the same."""
+    from nxjax.numpy.creation import ones
+    from nxjax.numpy.indexing import take
+    from nxjax.numpy.sorting import argsort
+
+    n = x.shape[i]
+    kept = ones(n, "bool").at[indices].set(False)
+    return take(x, argsort(~kept)[: n - indices.shape[0]], axis=i)
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
@@ -348,16 +362,12 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     where = np.where(where < 0, where + n, where)
     from nxjax.numpy.shapes import broadcast_to, moveaxis
 
-    if scalar_place and v.ndim:
-        # NumPy: a single place takes `values` whole, its first axis moved to `axis`.
-        if v.ndim < x.ndim:
-            v = ops.reshape(v, shape=(1,) * (x.ndim - v.ndim) + v.shape)
-        v = moveaxis(v, 0, i) if np.ndim(values) == x.ndim else v
-        count = v.shape[i] if np.ndim(values) == x.ndim or x.ndim == 1 else 1
-    else:
-        count = len(where)
+    if v.ndim < x.ndim:
+        v = ops.reshape(v, shape=(1,) * (x.ndim - v.ndim) + v.shape)
     if len(where) == 1:
-        where = np.repeat(where, count)
+        v = moveaxis(v, 0, i) if scalar_place else v  # NumPy: a single place takes `values` whole
+        where = np.repeat(where, v.shape[i])
+    count = len(where)
     v = broadcast_to(v, (*x.shape[:i], count, *x.shape[i + 1 :]))
     order = np.argsort(where, kind="stable")
     at = where[order] + np.arange(count)

@@ -13,6 +13,7 @@ from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.matrix_products import cross, diagonal, matmul, multi_dot, outer, tensordot, trace
+from nxjax.numpy.methods import known
 from nxjax.numpy.norms import matrix_norm, norm, vector_norm
 from nxjax.numpy.promotion import (
     as_axis,
@@ -26,7 +27,7 @@ from nxjax.numpy.promotion import (
 from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import matrix_transpose, moveaxis
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tracer
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
@@ -138,7 +139,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     x = _matrix("qr", a, square=False)
     if mode == "raw":
         packed, taus = ops.geqrf(x)
-        return matrix_transpose(packed), taus
+        return QRResult(matrix_transpose(packed), taus)
     if mode not in ("reduced", "complete", "r", "full"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
     q, r = ops.qr(x, full_matrices=mode in ("complete",))
@@ -377,8 +378,10 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
         out = matmul(_adjoint(vh), inverse[:, None] * matmul(_adjoint(u), y))
     misfit = y - matmul(x, out)
     residuals = sum(real(misfit * conjugate(misfit)), 0)
-    if numpy_resid:
-        residuals = where(rank < n, math.nan, residuals) if m > n else filled((0,), 0, real_dtype)
+    if numpy_resid and m > n and isinstance(known(rank), Tracer):
+        residuals = where(rank < n, math.nan, residuals)
+    elif numpy_resid and (m <= n or int(rank) < n):
+        residuals = filled((0,), 0, real_dtype)
     if vector:
         out = ops.reshape(out, shape=(n,))
     return out, residuals, rank, s
@@ -401,10 +404,12 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
     x = _matrix("pinv", a, square=hermitian)
     cut = rcond if rtol is None else rtol
+    cut = ops.stop_gradient(cut) if isinstance(cut, Array) else cut  # the rank does not change
     rule = custom_jvp(lambda v: _pinv(v, cut, hermitian))
 
     def push(primals: Any, tangents: Any) -> Any:
         (v,), (t,) = primals, tangents
+        t = (t + _adjoint(t)) / 2 if hermitian else t
         p = rule(v)
         ph, th = _adjoint(p), _adjoint(t)
         # dP = -P dA P + P P^H dA^H (1 - A P) + (1 - P A) dA^H P^H P
@@ -462,7 +467,8 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     lu, pivots, _ = ops.lu(x)
     d = _diagonal(lu, 0, -2, -1)
     sign = _lu_sign(lu, pivots) * prod(ops.sign(d), -1)
-    return SlogdetResult(sign, sum(ops.log(ops.abs(d)), -1))
+    dtype = dtypes.to_inexact(value(a, "slogdet").dtype)
+    return SlogdetResult(convert(sign, dtype), convert(sum(ops.log(ops.abs(d)), -1), dtypes.real_part(dtype)))
 
 
 def det(a: Any) -> Array:
@@ -475,9 +481,13 @@ def det(a: Any) -> Array:
     >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
     Array(-2., dtype=float32)
     """
+    x = _matrix("det", a)
+    return convert(_det(x), dtypes.to_inexact(value(a, "det").dtype))
+
+
+def _det(x: Array) -> Array:
     from nxjax.numpy.reductions import prod
 
-    x = _matrix("det", a)
     n = x.shape[-1]
     if n == 2:
         return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]

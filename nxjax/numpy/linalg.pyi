@@ -79,7 +79,7 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast."""
 def vector_norm(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: Any = 2) -> Array:
-    """The ``ord``-norm of vectors along ``axis`` (axes are taken together)."""
+    """The ``ord``-norm of vectors along ``axis`` (axes are taken together); of integers, those of 1 and inf are some."""
 class EigResult(NamedTuple):
     eigenvalues: Array
     eigenvectors: Array

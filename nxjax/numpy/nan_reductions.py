@@ -177,8 +177,9 @@ def nanvar(
         else ops.square(centered)
     )
     n = sum(convert(mask, squared.dtype), axis, keepdims=keepdims) - ddof
-    y = sum(squared, axis, keepdims=keepdims) / n
-    return convert(_where(n <= 0, math.nan, y), squared.dtype if dtype is None else wanted)
+    nothing = n <= 0
+    y = _where(nothing, math.nan, sum(squared, axis, keepdims=keepdims)) / _where(nothing, 1, n)
+    return convert(y, squared.dtype if dtype is None else wanted)
 
 
 def nanstd(

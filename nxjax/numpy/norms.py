@@ -8,7 +8,8 @@ import numpy as np
 
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.floats import conjugate, real
-from nxjax.numpy.promotion import as_axes, convert, promote_inexact
+from nxjax.numpy.promotion import as_axes, convert, promote_inexact, value
+from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
 
@@ -59,7 +60,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
-    """The ``ord``-norm of vectors along ``axis`` (axes are taken together).
+    """The ``ord``-norm of vectors along ``axis`` (axes are taken together); of integers, those of 1 and inf are some.
 
     Raises:
         ValueError: an order that is text.
@@ -73,21 +74,19 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     """
     from nxjax.numpy.reductions import max, min, sum
 
-    (v,) = promote_inexact("vector_norm", x)
+    v = value(x, "vector_norm")
     axes = as_axes("vector_norm", axis, v.ndim)
     if isinstance(ord, str):
         raise ValueError(f"Invalid order '{ord}' for vector norm.")
+    if ord in (1, np.inf, -np.inf):  # integers stay integers
+        size = v if v.dtype == dtypes.bool_ else ops.abs(v)
+        return (sum if ord == 1 else max if ord > 0 else min)(size, axes, keepdims=keepdims)
+    (v,) = promote_inexact("vector_norm", v)
     if ord is None or ord == 2:
         return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
-    if ord == np.inf:
-        return max(ops.abs(v), axes, keepdims=keepdims)
-    if ord == -np.inf:
-        return min(ops.abs(v), axes, keepdims=keepdims)
     size = ops.abs(v)
     if ord == 0:
         return sum(convert(v != 0, size.dtype), axes, keepdims=keepdims)
-    if ord == 1:
-        return sum(size, axes, keepdims=keepdims)
     return sum(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
 
 

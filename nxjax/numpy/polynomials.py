@@ -9,7 +9,16 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import broadcast_to_shape, concrete, convert, promote, promote_inexact, static_int
+from nxjax.numpy.promotion import (
+    broadcast_shape,
+    broadcast_to_shape,
+    concrete,
+    convert,
+    promote,
+    promote_inexact,
+    static_int,
+    value,
+)
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -19,12 +28,12 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The value at ``x``, by Horner's rule.
 
     Args:
-        p: vector of coefficients, the highest power first.
-        x: points of any shape, which the result has.
+        p: vector of coefficients, the highest power first; further axes hold several polynomials.
+        x: points of any shape, which the result has; it broadcasts with the further axes of ``p``.
         unroll: has no effect here.
 
     Raises:
-        ShapeError: ``p`` is not one-dimensional.
+        ShapeError: ``p`` has no axis, or its further ones do not broadcast with ``x``.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.polyval(jnp.array([1, 0, -2]), jnp.array([2, 3]))
@@ -33,8 +42,9 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     from nxjax.numpy.creation import filled
 
     c, v = promote("polyval", p, x)
-    if c.ndim != 1:
+    if c.ndim == 0:
         raise ShapeError("polyval: p is one-dimensional", got=c.type)
+    v = broadcast_to_shape(v, broadcast_shape("polyval", c.shape[1:], v.shape)) if c.ndim > 1 else v
     y = broadcast_to_shape(filled((), 0, c.dtype), v.shape)
     n = c.shape[0]
     if n <= 64:
@@ -57,10 +67,11 @@ def polyadd(a1: Any, a2: Any) -> Array:
     >>> jnp.polyadd(jnp.array([1, 2, 3]), jnp.array([10]))
     Array([ 1,  2, 13], dtype=int32)
     """
-    from nxjax.numpy.shapes import ravel
-
     x, y = promote("polyadd", a1, a2)
-    x, y = ravel(x), ravel(y)
+    x, y = (ops.reshape(v, shape=(1,)) if v.ndim == 0 else v for v in (x, y))
+    if x.ndim != 1 or y.ndim != 1:  # rows of several polynomials
+        x, y = (y, x) if x.shape[0] < y.shape[0] else (x, y)
+        return x.at[x.shape[0] - y.shape[0] :].add(y)
     n = max(x.shape[0], y.shape[0])
     return ops.add(_padded(x, n), _padded(y, n))
 
@@ -100,8 +111,6 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     >>> jnp.polydiv(jnp.array([1.0, 0.0, 1.0]), jnp.array([1.0, -1.0]))
     (Array([1., 1.], dtype=float32), Array([0., 0., 2.], dtype=float32))
     """
-    from nxjax.numpy.joining import trim_zeros
-
     x, y = promote_inexact("polydiv", u, v)
     m, n = x.shape[0] - 1, y.shape[0] - 1
     q = wrap(np.zeros(max(m - n + 1, 1), x.dtype))
@@ -109,8 +118,9 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
         d = x[k] / y[0]
         q = q.at[k].set(d)
         x = x.at[k : k + n + 1].add(-d * y)
-    if trim_leading_zeros:
-        x = trim_zeros(x, "f")
+    if trim_leading_zeros:  # what rounding leaves is zero, too
+        tiny = np.abs(concrete("polydiv", x)) < math.sqrt(float(dtypes.float_info(x.dtype).eps))
+        x = x[int(np.argmin(tiny)) :]
     return q, x
 
 
@@ -223,7 +233,7 @@ def polyfit(
     c, residuals, rank, s = linalg.lstsq(left / scale[None, :], right, rcond)
     c = (c.T / scale).T
     if full:
-        return c, residuals, rank, s, wrap(np.asarray(rcond))
+        return c, residuals, rank, s, value(rcond, "polyfit")
     if not cov:
         return c
     base = linalg.inv(dot(left.T, left) / outer(scale, scale)) / outer(scale, scale)
@@ -253,8 +263,12 @@ def poly(seq_of_zeros: Any) -> Array:
     (z,) = promote_inexact("poly", seq_of_zeros)
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
         z = linalg.eigvals(z)
+    elif z.ndim == 0:
+        z = ops.reshape(z, shape=(1,))
     elif z.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
+    elif not z.size:
+        return wrap(np.ones((), z.dtype))
     out = wrap(np.ones(1, z.dtype))
     for k in range(z.shape[0]):
         shifted = ops.pad(out, wrap(np.zeros((), z.dtype)), padding_config=((0, 1, 0),))

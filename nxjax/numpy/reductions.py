@@ -17,6 +17,7 @@ from nxjax.numpy.promotion import (
     as_axis,
     broadcast_to_shape,
     convert,
+    full_like,
     named,
     no_out,
     promote_inexact,
@@ -58,7 +59,8 @@ def _masked(x: Array, mask: Any, fill: Any) -> Array:
         from nxjax.numpy.shapes import broadcast_to
 
         m = broadcast_to(m, x.shape)
-    return ops.select_n(m, like(x, fill), x)
+    other = broadcast_to_shape(convert(fill, x.dtype), x.shape) if isinstance(fill, Array) else like(x, fill)
+    return ops.select_n(m, other, x)
 
 
 def _sum_dtype(dtype: DType, promote_integers: bool = True) -> DType:
@@ -201,10 +203,14 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
                 f"reduction operation {name} does not have an identity, "
                 "so to use a where mask one has to specify 'initial'"
             )
-        if initial is None and math.prod(x.shape[i] for i in axes) == 0:
+        empty = math.prod(x.shape[i] for i in axes) == 0
+        if initial is None and empty:
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        if x.dtype in dtypes.COMPLEX:
-            y = _complex_extremum(name, x, axes)
+        if empty:
+            zero = wrap(np.asarray(identity(x.dtype), x.dtype))
+            y = broadcast_to_shape(zero, tuple(n for i, n in enumerate(x.shape) if i not in axes))
+        elif x.dtype in dtypes.COMPLEX:
+            y = _complex_extremum(name, x if where is None else _masked(x, where, initial), axes)
         else:
             if where is not None:
                 x = _masked(x, where, identity(x.dtype))
@@ -424,10 +430,15 @@ def var(
         else ops.square(centered)
     )
     n = _count(x, axes, where, keepdims, dtypes.real_part(work))
-    y = sum(squared, axes, keepdims=keepdims, where=where) / (n - ddof)
-    if where is None and isinstance(n, int) and n - ddof <= 0:
-        y = y * math.nan
-    return convert(y, dtypes.real_part(wanted) if dtype is None else wanted)
+    y = sum(squared, axes, keepdims=keepdims, where=where)
+    if wanted in dtypes.INEXACT:
+        y = convert(y / (n - ddof), dtypes.real_part(wanted) if dtype is None else wanted)
+    else:  # computed in integers, but nan is none
+        y = convert(y // (n - ddof), dtypes.as_dtype(float), weak=True)
+    # Chosen, not computed, so that it has no derivative.
+    if not isinstance(n, int):
+        return ops.select_n(n - ddof > 0, full_like(y, math.nan), y)
+    return y if n - ddof > 0 else full_like(y, math.nan)
 
 
 def std(
@@ -449,6 +460,8 @@ def std(
     Array([1., 3.], dtype=float32)
     """
     no_out("std", out)
+    if dtype is not None and dtypes.as_dtype(dtype) not in dtypes.INEXACT:
+        raise DtypeError("std: dtype must be inexact", got=dtypes.as_dtype(dtype), expected="float or complex")
     return ops.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 

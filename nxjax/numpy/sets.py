@@ -261,11 +261,26 @@ def _filtered(x: Array, keep: Array, size: int | None, fill_value: Any) -> Array
 
     if size is None:
         return take(x, nonzero(keep)[0], mode="clip")
+    if not x.shape[0]:  # of nothing there is nothing to take: an element that is not kept
+        x, keep = wrap(np.zeros(1, x.dtype)), wrap(np.zeros(1, bool))
     n = x.shape[0]
     index = nonzero(keep, size=static_int("size", size), fill_value=n)[0]
     got = take(x, index, mode="clip")
     fill = 0 if fill_value is None else fill_value
     return convert(where(index < n, got, fill), x.dtype)
+
+
+def _found(x: Array, keep: Array, size: int, fill_value: Any) -> Array:
+    """As `_filtered`; the rest is the smallest kept element, or ``fill_value`` in the common dtype."""
+    from nxjax.numpy.creation import iota
+    from nxjax.numpy.reductions import sum
+    from nxjax.numpy.selection import where
+
+    out = _filtered(x, keep, size, 0)
+    if not out.size:
+        return out
+    found = iota(out.size, dtypes.int32) < sum(convert(keep, dtypes.int32))
+    return where(found, out, out[0] if fill_value is None else fill_value)
 
 
 def setdiff1d(
@@ -304,6 +319,8 @@ def intersect1d(
 ) -> Any:
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each.
 
+    With ``size``, the rest is ``fill_value``, or the smallest of them.
+
     Raises:
         ConcretizationTypeError: an operand is traced and ``size`` is not given.
 
@@ -311,11 +328,19 @@ def intersect1d(
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3]), return_indices=True)
     (Array([2, 3], dtype=int32), Array([2, 0], dtype=int32), Array([0, 1], dtype=int32))
     """
+    from nxjax.numpy.selection import where
     from nxjax.numpy.shapes import ravel
     from nxjax.numpy.sorting import searchsorted
 
     x, y = promote("intersect1d", ar1, ar2)
     x, y = ravel(x), ravel(y)
+    if size is not None and not (x.size and y.size):
+        from nxjax.numpy.creation import filled
+
+        out = filled((size,), 0, x.dtype)
+        out = out if fill_value is None else where(False, out, fill_value)
+        at, here = (filled((size,), v.size, dtypes.as_dtype(int)) for v in (x, y))
+        return (out, at, here) if return_indices else out
     if size is None:
         u, ui = unique(x, return_index=True)
         v, vi = unique(y, return_index=True)
@@ -326,7 +351,7 @@ def intersect1d(
     keep = isin(u, y)
     if counts_u is not None:
         keep = ops.and_(keep, counts_u > 0)
-    out = _filtered(u, keep, size, fill_value)
+    out = _filtered(u, keep, None, None) if size is None else _found(u, keep, size, fill_value)
     if not return_indices:
         return out
     from nxjax.numpy.indexing import take
@@ -347,6 +372,8 @@ def setxor1d(
 ) -> Array:
     """The sorted elements that are in exactly one of both; under `jit`, ``size`` is needed.
 
+    With ``size``, the rest is ``fill_value``, or the smallest of them.
+
     Raises:
         ConcretizationTypeError: an operand is traced and ``size`` is not given.
 
@@ -365,4 +392,4 @@ def setxor1d(
         return _filtered(found, ops.xor(isin(found, x), isin(found, y)), None, fill_value)
     found, counts = unique(both, return_counts=True, size=both.size)
     keep = ops.and_(ops.xor(isin(found, x), isin(found, y)), counts > 0)
-    return _filtered(found, keep, size, fill_value)
+    return _found(found, keep, size, fill_value)

@@ -34,7 +34,14 @@ def shape(a: Any) -> Shape:
     >>> jnp.shape(jnp.zeros((2, 0))), jnp.shape(5)
     ((2, 0), ())
     """
-    return tuple(a.shape) if hasattr(a, "shape") else value(a, "shape").shape
+    if hasattr(a, "shape"):
+        return tuple(a.shape)
+    if not isinstance(a, (list, tuple)):
+        return value(a, "shape").shape
+    inner = {shape(x) for x in a}
+    if len(inner) > 1:
+        raise ShapeError("shape: the nested lists differ in length", got=str(a)[:80])
+    return (len(a), *next(iter(inner), ()))
 
 
 def ndim(a: Any) -> int:

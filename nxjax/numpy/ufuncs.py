@@ -102,7 +102,7 @@ class ufunc:
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = value(a, self.__name__)
-        x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
+        x = convert(x, self._result(x) if dtype is None else dtypes.as_dtype(dtype))
         axes = as_axes(self.__name__, axis, x.ndim)
         if len(axes) > 1 and self.identity is None:
             raise ValueError(f"reduction operation {self.__name__!r} is not reorderable: at most one axis may be given")
@@ -133,6 +133,14 @@ class ufunc:
             ops.reshape(total, shape=tuple(1 if i in axes else s for i, s in enumerate(shape))) if keepdims else total
         )
 
+    def _result(self, x: Array) -> Any:
+        """The dtype of the function of two elements of ``x``."""
+        from nxjax.trace.types import ShapeDtypeStruct
+        from nxjax.transforms.shapes import eval_shape
+
+        element = ShapeDtypeStruct((), x.dtype)
+        return dtypes.as_dtype(eval_shape(self._call, element, element).dtype)
+
     def _folded(self, total: Array, rows: Array, mask: Any) -> Array:
         from nxjax.lax.control import scan
 
@@ -162,7 +170,7 @@ class ufunc:
         from nxjax.numpy.shapes import moveaxis
 
         x = value(a, self.__name__)
-        x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
+        x = convert(x, self._result(x) if dtype is None else dtypes.as_dtype(dtype))
         i = as_axis(self.__name__, axis, x.ndim)
         rows = moveaxis(x, i, 0)
         if rows.shape[0] == 0:
@@ -217,25 +225,32 @@ class ufunc:
         return ops.reshape(fori_loop(0, places.size, step, flat), shape=x.shape)
 
     def reduceat(self, a: Any, indices: Any, *, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """The reductions of the pieces that begin at ``indices`` and end before the next one.
-
-        Raises:
-            ConcretizationTypeError: traced indices.
+        """The reductions of the pieces that begin at ``indices`` and end before the next one, in the dtype of ``a``.
 
         >>> import nxjax.numpy as jnp
         >>> jnp.add.reduceat(jnp.arange(6), jnp.array([0, 4]))
         Array([6, 9], dtype=int32)
         """
         self._binary("reduceat")
-        from nxjax.numpy.joining import stack
-        from nxjax.numpy.promotion import concrete
+        no_out(f"{self.__name__}.reduceat", out)
+        from nxjax.lax.control import fori_loop
+        from nxjax.numpy.joining import concatenate
         from nxjax.numpy.shapes import moveaxis
 
-        rows = moveaxis(value(a, self.__name__), as_axis(self.__name__, axis, np.ndim(a)), 0)
-        starts = [int(i) for i in concrete("reduceat", indices)]
-        ends = [*starts[1:], rows.shape[0]]
-        parts = [self.reduce(rows[s:e], dtype=dtype) if s < e else rows[s] for s, e in zip(starts, ends, strict=True)]
-        return moveaxis(stack(parts), 0, axis)
+        x = value(a, self.__name__)
+        x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
+        i = as_axis(self.__name__, axis, x.ndim)
+        rows, starts = moveaxis(x, i, 0), value(indices, "reduceat")
+        n = rows.shape[0]
+        ends = concatenate([starts[1:], np.full(1, n, np.int32)])
+
+        def step(k: Any, y: Array) -> Array:
+            at = starts + k
+            inside = ops.reshape(at < ends, shape=(*starts.shape, *(1,) * (rows.ndim - 1)))
+            return _where(inside, convert(self._call(y, rows[at]), y.dtype), y)
+
+        # Of all pieces their second elements, then their third ones, ...
+        return moveaxis(fori_loop(1, n, step, rows[starts]), 0, i)
 
 
 def _numbers(x: Array) -> Array:

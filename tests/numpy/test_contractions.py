@@ -137,3 +137,14 @@ def test_ufunc_methods(check):
     check.values(lambda m, x: m.add.at(x, np.array([0, 0, 2]), 1.0, inplace=False), V)
     check.values(lambda m, x: m.add.reduceat(x, np.array([0, 2])), V)
     check.values(lambda m, x: m.frompyfunc(lambda a, b: a * 2 + b, 2, 1, identity=0).reduce(x), V)
+
+
+def test_sums_of_another_kind():
+    bits = jnp.array([True, True, False])
+    assert jnp.dot(bits, bits, preferred_element_type="int32") == 2
+    assert jnp.einsum("i->", bits, preferred_element_type="float32") == 2
+    x = jnp.array([1.5, 0.75])
+    assert jnp.vdot(x, x, preferred_element_type="int32") == 2
+    assert jnp.einsum("i,i,i->", x, x, x, preferred_element_type="int32") == 3
+    whole = jnp.convolve(jnp.array([1, 2], "int8"), jnp.array([3, 4], "int8"), preferred_element_type="int32")
+    assert whole.tolist() == [3, 10, 8] and whole.dtype == jnp.int32

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nxjax as nx
 import nxjax.numpy as jnp
 
 F = jnp.array(np.linspace(-2, 2, 9, dtype=np.float32) + np.float32(0.01))
@@ -234,3 +235,11 @@ def test_shapes_that_do_not_fit(check):
 def test_booleans_have_no_difference(check):
     check.raises_alike(lambda m, x: x - x, B)
     check.raises_alike(lambda m, x: -x, B)
+
+
+def test_ufuncs_take_the_dtype_of_their_function():
+    x = jnp.array([4, 0, 2], "int8")
+    assert jnp.logical_and.accumulate(x).tolist() == [True, False, False]
+    assert jnp.add.nargs == 2
+    pieces = nx.jit(lambda x, i: jnp.add.reduceat(x, i))(jnp.arange(6, dtype="int8"), jnp.array([0, 4, 1]))
+    assert pieces.tolist() == [6, 4, 15] and pieces.dtype == jnp.int8

@@ -45,3 +45,15 @@ def test_refusals(check):
     check.raises_alike(lambda m, x: m.fft.rfft(x), Z)
     check.raises_alike(lambda m, x: m.fft.fft(x, norm="bad"), X)
     check.raises_alike(lambda m, x: m.fft.fft(x, n=0), X)
+
+
+def test_transforms_of_nothing():
+    for name in ("fft", "ifft", "irfft", "hfft"):
+        assert getattr(jnp.fft, name)(jnp.zeros((3, 0))).shape == (3, 0)
+    assert jnp.fft.irfft(jnp.zeros((2, 1))).shape == (2, 0)
+    assert jnp.fft.irfft2(jnp.zeros((0, 2))).dtype == jnp.float32
+    with pytest.raises(ValueError):
+        jnp.fft.rfft(jnp.zeros(0))
+    assert jnp.fft.fftfreq(0).shape == (0,) and np.isnan(jnp.fft.rfftfreq(0)).tolist() == [True]
+    assert jnp.fft.rfftfreq(4, dtype="int32").tolist() == [0, 0.25, 0.5]
+    assert jnp.fft.ihfft([1, 2, 3]).shape == (2,)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nxjax as nx
 import nxjax.numpy as jnp
 
 R = np.random.RandomState(0)
@@ -102,3 +103,31 @@ def test_refusals(check):
     check.raises_alike(lambda m: m.linalg.solve(m.ones((2, 2)), m.ones(3)))
     check.raises_alike(lambda m: m.linalg.norm(m.ones((2, 2)), "bad"))
     check.raises_alike(lambda m: m.linalg.det(m.ones(3)))
+
+
+def test_results_keep_what_jaxs_keep():
+    half = jnp.array([[2.0, 1.0], [1.0, 3.0]], "float16")
+    assert jnp.linalg.det(half).dtype == jnp.linalg.slogdet(half).logabsdet.dtype == jnp.float16
+    assert jnp.linalg.qr(jnp.eye(2), "raw").R.shape == (2,)
+    x = jnp.array([[3.0, 1.0], [1.0, 2.0]])
+    t = jnp.array([[0.0, 1.0], [0.0, 0.0]])
+    _, out = nx.jvp(lambda x: jnp.linalg.pinv(x, hermitian=True), (x,), (t,))
+    np.testing.assert_allclose(out, -jnp.linalg.inv(x) @ (t + t.T) @ jnp.linalg.inv(x) / 2, rtol=1e-5)
+    assert not nx.grad(lambda r: jnp.linalg.pinv(x, r).sum())(0.1).any()
+    same = jnp.ones((3, 2))
+    assert jnp.linalg.lstsq(same, jnp.ones(3), numpy_resid=True)[1].shape == (0,)
+    counts = jnp.array([[-2, 1], [4, 0]], "int8")
+    assert jnp.linalg.vector_norm(counts, ord=jnp.inf).dtype == jnp.int8
+    assert jnp.linalg.vector_norm(counts, ord=1).dtype == jnp.int32
+    assert jnp.linalg.norm(counts, jnp.inf).dtype == jnp.float32
+
+
+def test_polynomials_of_other_ranks():
+    rows = jnp.ones((2, 3))
+    np.testing.assert_array_equal(jnp.polyadd(rows, jnp.array([2.0])), [[1, 1, 1], [3, 3, 3]])
+    np.testing.assert_array_equal(jnp.polyval(jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.array([10.0, 1.0])), [13, 6])
+    assert jnp.poly(jnp.zeros(0)).shape == () and jnp.poly(2.0).tolist() == [1, -2]
+    quotient, rest = jnp.polydiv(jnp.array([1.0, 2, 3]), jnp.array([3.0, 1.0]), trim_leading_zeros=True)
+    assert quotient.shape == (2,) and rest.shape == (1,)
+    assert jnp.interp(jnp.array([0.5]), jnp.array([0.0, 1.0]), jnp.array([0.0, 2j])).tolist() == [1j]
+    assert jnp.gradient(jnp.array([1, 2, 5]), 0.5).weak_type

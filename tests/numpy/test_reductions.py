@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nxjax as nx
 import nxjax.numpy as jnp
 
 X = jnp.array(np.random.RandomState(0).randn(3, 4, 5).astype(np.float32))
@@ -137,3 +138,23 @@ def test_correlation(check):
     check.values(lambda m, x: [m.cov(x[0]), m.cov(x[0], bias=True), m.corrcoef(x[0]), m.cov(x[0, 0])], X)
     check.values(lambda m, x: m.cov(x[0], x[1], rowvar=False), X)
     check.values(lambda m, x: m.cov(x[0], fweights=np.array([1, 2, 1, 3, 1]), aweights=np.arange(1.0, 6)), X)
+
+
+def test_extrema_of_complex_numbers_under_masks():
+    x, mask = jnp.array([[1 + 2j, -3], [2, -4]]), jnp.array([True, False])
+    np.testing.assert_array_equal(jnp.min(x, axis=1, where=mask, initial=1.5), [1 + 2j, 1.5])
+    np.testing.assert_array_equal(jnp.max(x, axis=1, where=mask, initial=1.5), [1.5, 2])
+    assert jnp.max(jnp.zeros((0, 2), "complex64"), axis=0, initial=1).tolist() == [1, 1]
+
+
+def test_spreads_of_too_few_elements_are_nan_without_a_slope():
+    x, mask = jnp.array([[1.0, 2.0], [3.0, 5.0]]), jnp.array([[True], [False]])
+    for f in (jnp.var, jnp.nanvar):
+        assert np.isnan(f(x, axis=0, ddof=1, where=mask)).all()
+        assert np.isnan(f(x, axis=0, ddof=2)).all()
+        assert not nx.jvp(lambda x, f=f: f(x, axis=0, ddof=2), (x,), (x,))[1].any()
+    whole = jnp.var(x, dtype="int32")
+    assert whole == 2 and whole.dtype == jnp.float32
+    with pytest.raises(TypeError):
+        jnp.std(x, dtype="int32")
+    assert np.isnan(jnp.cov(jnp.zeros((2, 0)))).all()

@@ -206,3 +206,17 @@ def test_refusals(check):
     check.raises_alike(lambda m: m.arange(0, 1, 0))
     with pytest.raises(TypeError, match="static"):
         nx.jit(lambda n: jnp.zeros(n))(3)
+
+
+def test_places_and_sizes_of_rare_kinds():
+    assert jnp.shape([[1, 2]]) == (1, 2) and jnp.size([1, 2]) == 2 and jnp.ndim([]) == 1
+    with pytest.raises(ValueError):
+        jnp.shape([[1], 2])
+    assert [x.size for x in jnp.array_split(jnp.arange(5), 2.5)] == [3, 2]
+    x = np.arange(6).reshape(2, 3)
+    for place, values, axis in ((1, [7, 8], 1), (1, [[7, 8, 9]], 0), (2, 5, 1)):
+        np.testing.assert_array_equal(jnp.insert(x, place, np.array(values), axis), np.insert(x, place, values, axis))
+    gone = nx.jit(lambda x, i: jnp.delete(x, i, assume_unique_indices=True))(jnp.arange(5), jnp.array([3, 0]))
+    assert gone.tolist() == [1, 2, 4]
+    assert jnp.r_["r", [1, 2], 3].shape == (1, 3) and jnp.r_["c", [1, 2]].shape == (2, 1)
+    assert jnp.unpackbits(jnp.array([3], "uint8"), count=10, bitorder="little").tolist() == [1, 1, *[0] * 8]

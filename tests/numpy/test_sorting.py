@@ -94,3 +94,20 @@ def test_sets(check):
     check.values(lambda m, x, y: m.intersect1d(x, y, return_indices=True), I, J, jit=False)
     check.values(lambda m, x, y: m.isin(x, y), I, J)
     check.values(lambda m, x, y: m.isin(x.reshape(4, 5), y, invert=True), I, J)
+
+
+def test_partitions_are_in_jaxs_order():
+    x = jnp.array([5.0, 1.0, jnp.nan, 2.0, 4.0])
+    np.testing.assert_array_equal(jnp.partition(x, 1), [1, 2, np.nan, 5, 4])
+    np.testing.assert_array_equal(jnp.argpartition(x, 1), [1, 3, 0, 2, 4])
+    table = jnp.array([[3, 0], [1, 2], [2, 1]], "uint8")
+    np.testing.assert_array_equal(jnp.partition(table, -2, 0), [[1, 0], [2, 1], [3, 2]])
+    assert jnp.partition(jnp.array([True, False]), 0).tolist() == [False, True]
+
+
+def test_intersections_of_fixed_size():
+    x, y = jnp.array([3, 1, 2, 2]), jnp.array([2, 3, 7])
+    assert jnp.intersect1d(x, y, size=4).tolist() == [2, 3, 2, 2]
+    assert jnp.intersect1d(x, y, size=4, fill_value=0.5).tolist() == [2, 3, 0.5, 0.5]
+    assert jnp.intersect1d(x, jnp.zeros(0), size=2, fill_value=-1).tolist() == [-1, -1]
+    assert jnp.setdiff1d(jnp.zeros(0), x, size=2).tolist() == [0, 0]
