@@ -4,6 +4,7 @@ Warnings are errors there: a link that leads nowhere, a page that no table of co
 parse. The pages of the API reference are written first, by `generate_reference`, from the tables of public names.
 """
 
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE)]
 
 import generate_reference  # noqa: E402  (the folder of this file is no package)
+import stub_signatures  # noqa: E402
 
 import nxjax  # noqa: E402
 
@@ -57,6 +59,8 @@ copybutton_prompt_is_regexp = True
 # An annotation `type` may mean several attributes of that name; none of them is linked then.
 suppress_warnings = ["config.cache", "ref.python"]
 
+# Faces whose functions annotate operands as Any, since they take whatever converts.
+TYPED = tuple(f"nxjax.{face}." for face in ("numpy", "lax", "nn", "random", "scipy"))
 CODE = re.compile(r"(`+[^`]+`+)")
 
 
@@ -86,7 +90,11 @@ def process_docstring(app: object, what: str, name: str, value: object, options:
 def process_signature(
     app: object, what: str, name: str, value: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """`Any` says nothing to a reader."""
+    """Types of the faces' operands as the stubs have them; `Any` says nothing to a reader."""
+    if inspect.isfunction(value) and value.__module__.startswith(TYPED):
+        short = name.rpartition(".")[2]
+        # The stubs' types are those of Python, whatever names like them a face has.
+        signature = f"({stub_signatures.parameters(value, short, stub_signatures.Types(frozenset()))})"
     plain_default = re.sub(r": Any = ", "=", signature) if signature else signature
     return re.sub(r": Any(?=[,)])", "", plain_default) if plain_default else plain_default, returned
 

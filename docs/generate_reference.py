@@ -36,6 +36,16 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.checkpoints": ("nxjax.checkpoints", "Training state as files."),
     "nxjax.custom_derivatives": ("nxjax.custom_derivatives", "Derivative rules of one's own."),
     "nxjax.experimental.ode": ("nxjax.experimental.ode", "Initial value problems."),
+    "nxjax.custom_batching": ("nxjax.custom_batching", "Batching rules of one's own."),
+    "nxjax.ad_checkpoint": ("nxjax.ad_checkpoint", "What is kept for the backward pass, and what is computed again."),
+    "nxjax.ops": ("nxjax.ops", "Sums and other reductions of segments."),
+    "nxjax.experimental.checkify": ("nxjax.experimental.checkify", "Checks in functions that are compiled."),
+    "nxjax.experimental.jet": ("nxjax.experimental.jet", "Taylor series."),
+    "nxjax.example_libraries.optimizers": ("nxjax.example_libraries.optimizers", "Optimizers that older programs use."),
+    "nxjax.example_libraries.stax": ("nxjax.example_libraries.stax", "Layers that older programs use."),
+    "nxjax.stages": ("nxjax.stages", "What `jit` gives on the way to a compiled program."),
+    "nxjax.distributed": ("nxjax.distributed", "Several processes as one."),
+    "nxjax.profiler": ("nxjax.profiler", "Traces of host time."),
     "nxjax.flatten_util": ("nxjax.flatten_util", "A tree as one vector."),
     "nxjax.interop": ("nxjax.interop", "JAX functions and StableHLO as ours."),
     "nxjax.testing": ("nxjax.testing", "The laws an op keeps, as functions."),
@@ -49,6 +59,9 @@ def public(module: ModuleType) -> list[str]:
     listed = getattr(module, "__all__", None)
     if module is nxjax:
         listed = sorted(nxjax._HOMES)
+    if module.__name__ == "nxjax.ops":
+        # The rest of it is the vocabulary, which docs/ops.md lists.
+        listed = importlib.import_module("nxjax.lax.segments").__all__
     if hasattr(module, "_PARTS"):
         listed = [n for part in module._PARTS for n in importlib.import_module(f"{module.__name__}.{part}").__all__]
     if listed is None:
