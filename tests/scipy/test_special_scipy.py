@@ -160,3 +160,28 @@ def test_parameters_have_the_names_of_jax():
     jax = pytest.importorskip("jax.scipy.special")
     names = lambda f: [(p.name, p.kind) for p in inspect.signature(f).parameters.values()]
     assert {n: names(getattr(ours, n)) for n in ours.__all__} == {n: names(getattr(jax, n)) for n in ours.__all__}
+
+
+def test_python_numbers_yield_where_the_function_does():
+    yields = {"erf": True, "erfc": True, "erfinv": True, "erfcx": False, "dawsn": False, "exp1": False, "spence": False}
+    for name, weak in yields.items():
+        assert getattr(ours, name)(0.5).weak_type is weak, name
+    assert not ours.owens_t(0.5, 0.5).weak_type
+    assert not any(y.weak_type for y in ours.sici(0.5))
+    half = nx.asarray([1.0, 0.0], "float16")
+    assert ours.rel_entr(half, 0.5).dtype == ours.betainc(2.0, 3.0, half).dtype == half.dtype
+
+
+def test_slopes_and_values_at_edges():
+    near = lambda got, want, rtol=2e-6: np.testing.assert_allclose(np.asarray(got), want, rtol=rtol)
+    near(ours.i0(-90.0), sp.i0(-90.0), 1e-5)  # exp(90) has no float32
+    near(ours.i1(90.0), sp.i1(90.0), 1e-5)
+    near(nx.grad(ours.betaln, 1)(0.001, 1000.0), sp.digamma(1000.0) - sp.digamma(1000.001))
+    near(ours.betaln(-0.25, 1e30), sp.betaln(-0.25, 1e30))
+    assert np.isnan(nx.grad(ours.betaln, 1)(0.0, 2.0))
+    near(nx.grad(ours.boxcox, 1)(3.0, 1e-6), 0.5 * np.log(3.0) ** 2, 1e-5)
+    near(nx.grad(ours.boxcox1p, 1)(2.0, 2.0), (9 * np.log(3.0) - 4) / 2)
+    assert nx.grad(ours.boxcox)(0.0, 0.0) == np.inf
+    near(ours.boxcox(nx.array(1 + 2j), 0.5), 2 * (np.sqrt(1 + 2j) - 1))
+    assert nx.grad(ours.zeta, 1)(2.0, 0.0) == -np.inf
+    assert np.isnan(ours.spence(nx.array(np.inf)))

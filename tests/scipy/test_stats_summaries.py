@@ -86,3 +86,21 @@ def test_nan_stays_nan_and_parameters_outside_their_domain_give_it():
     )
     large = ours.beta.logpdf(nx.asarray(0.5, "float64"), 1e6, 1e6)
     np.testing.assert_allclose(float(large), sp.beta.logpdf(0.5, 1e6, 1e6), rtol=1e-7)
+    # Where scale is no scale, what is left of the formula.
+    x, scale = np.array([3.0, 3.0, 3.0], np.float32), np.array([-1.0, np.inf, -np.inf], np.float32)
+    found = np.asarray(ours.pareto.cdf(x, 2.0, 0.0, scale))
+    np.testing.assert_array_equal(found, np.float32([8 / 9, 0, -np.inf]))
+    assert np.isnan(ours.chi2.pdf(1.0, -np.inf))
+    assert np.isnan(nx.grad(ours.binom.logpmf, 1)(5.0, 5.0, 1.0))
+
+
+def test_dtype_and_strength_are_those_of_what_is_asked():
+    x = nx.asarray([0.25, 0.5], "bfloat16")
+    assert ours.uniform.pdf(x, 0.0, 2.0).dtype == ours.norm.cdf(x, 0.0, 2.0).dtype == x.dtype
+    for found in (ours.bernoulli.logpmf, ours.geom.pmf, ours.poisson.cdf):
+        assert found(1, 0.5).weak_type
+        assert not found(nx.array([1, 2]), 0.5).weak_type
+    assert not ours.uniform.cdf(0.5).weak_type
+    # Half floats are widened before what cancels.
+    half = ours.beta.logpdf(nx.asarray([0.75], "bfloat16"), 1.87, 1.87)
+    np.testing.assert_allclose(np.asarray(half, np.float32), sp.beta.logpdf(0.75, 1.8672, 1.8672), rtol=5e-3)

@@ -10,16 +10,13 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.numpy.promotion import inexact_operands
 from nxjax.ops.elementary import log, log1p, logistic
-from nxjax.trace import dtypes
+from nxjax.scipy.special.operands import alike, reals
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
 
 def _real(name: str, *xs: Any) -> list[Array]:
-    found = inexact_operands(name, *xs)
-    if found[0].dtype in dtypes.COMPLEX:
-        raise DtypeError(f"{name}: does not take complex input", got=found[0].type, expected="float")
-    return found
+    return reals(name, *xs, error=DtypeError)
 
 
 def expit(x: Any) -> Array:
@@ -81,7 +78,7 @@ def xlogy(x: Any, y: Any) -> Array:
     >>> print(round(float(xlogy(2.0, 3.0)), 4))
     2.1972
     """
-    return _xlogy(*inexact_operands("xlogy", x, y))
+    return _xlogy(*alike("xlogy", x, y))
 
 
 @custom_jvp
@@ -105,7 +102,7 @@ def xlog1py(x: Any, y: Any) -> Array:
     >>> print(round(float(xlog1py(2.0, 3.0)), 4))
     2.7726
     """
-    return _xlog1py(*inexact_operands("xlog1py", x, y))
+    return _xlog1py(*alike("xlog1py", x, y))
 
 
 @custom_jvp

@@ -10,10 +10,10 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError
-from nxjax.numpy.promotion import convert, promote_inexact
+from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import reals, widened
+from nxjax.scipy.special.operands import reals, strong, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -26,7 +26,11 @@ def _real(name: str, x: Any) -> Array:
     (v,) = promote_inexact(name, x)
     if v.dtype in dtypes.COMPLEX:
         raise DtypeError(f"{name}: does not take complex input", got=v.type, expected="float")
-    return convert(v, v.dtype)
+    return v
+
+
+def _strong(name: str, x: Any) -> Array:
+    return strong(_real(name, x))
 
 
 def erf(x: Any) -> Array:
@@ -86,7 +90,7 @@ def ndtr(x: Any) -> Array:
     >>> print(round(float(ndtr(1.0)), 4))
     0.8413
     """
-    v = _real("ndtr", x)
+    v = _strong("ndtr", x)
     scaled = v * _ROOT_HALF
     # erfc keeps the digits of small probabilities, erf those near one half.
     near = 0.5 + 0.5 * ops.erf(scaled)
@@ -116,7 +120,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
     """
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ParameterError("log_ndtr: series_order", got=repr(series_order), expected="0 to 30")
-    return _log_ndtr(_real("log_ndtr", x))
+    return _log_ndtr(_strong("log_ndtr", x))
 
 
 @custom_jvp
@@ -198,7 +202,7 @@ def ndtri(p: Any) -> Array:
     >>> print(round(float(ndtri(0.975)), 4))
     1.96
     """
-    v = _real("ndtri", p)
+    v = _strong("ndtri", p)
     wide = v.astype(dtypes.float32) if v.dtype.itemsize < 4 else v
     return _ndtri(wide).astype(v.dtype)
 
@@ -266,4 +270,4 @@ def owens_t(h: Any, a: Any) -> Array:
     0.043065
     """
     h, a = reals("owens_t", h, a)
-    return _owens_t(h, a)
+    return _owens_t(strong(h), strong(a))

@@ -14,7 +14,7 @@ from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.elementary import exp
 from nxjax.ops.special import erfc
 from nxjax.scipy.special import tables
-from nxjax.scipy.special.operands import chebyshev, reals, widened
+from nxjax.scipy.special.operands import chebyshev, reals, strong, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -58,7 +58,7 @@ def erfcx(x: Any) -> Array:
     (v,) = promote_inexact("erfcx", x)
     if v.dtype in dtypes.COMPLEX:
         return _wofz(v * v.dtype.type(1j))  # DLMF 7.2.3
-    return _erfcx(v)
+    return _erfcx(strong(v))
 
 
 def _dawsn_value(x: Array) -> Array:
@@ -99,7 +99,7 @@ def dawsn(x: Any) -> Array:
     >>> print(dawsn(nx.array([0.0, 1.0, 10.0])))
     [0.         0.5380795  0.05025385]
     """
-    return _dawsn(*reals("dawsn", x))
+    return _dawsn(strong(*reals("dawsn", x)))
 
 
 @functools.lru_cache(2)

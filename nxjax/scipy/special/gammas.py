@@ -15,7 +15,7 @@ from nxjax.errors import DtypeError, ParameterError
 from nxjax.numpy.promotion import inexact_operands, promote_inexact, static_int, value
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import differentiable, reals, slope_of, widened
+from nxjax.scipy.special.operands import alike, differentiable, reals, slope_of, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -196,7 +196,9 @@ def _zeta_series(s: Array, q: Array) -> Array:
 
 
 def _zeta_by_q(s: Array, q: Array) -> Array:
-    return -s * _zeta(s + 1, q)  # DLMF 25.11.17
+    slope = -s * _zeta(s + 1, q)  # DLMF 25.11.17
+    pole = (q <= 0) & (q == jnp.floor(q)) & (s == 2 * jnp.floor(s / 2))
+    return jnp.where(s == 1, np.nan, jnp.where(pole, -np.inf, slope))
 
 
 _zeta = differentiable(lambda s, q: ops.zeta(s, q), {0: slope_of(_zeta_series, 0), 1: _zeta_by_q})
@@ -273,7 +275,7 @@ def _betaln_value(a: Array, b: Array) -> Array:
     low, high = jnp.minimum(a, b), jnp.maximum(a, b)
     plain = ops.lgamma(low) + (ops.lgamma(high) - ops.lgamma(low + high))
     # With Stirling's series in what is large (DLMF 5.11.1) the great terms cancel on paper.
-    large = (low > 0) & (high >= 8) & (high < np.inf)
+    large = (high >= 8) & (high < np.inf) & (low + high >= 8)
     u, v = jnp.where(large, low, 1), jnp.where(large, high, 8)
     gap = _stirling(v) - _stirling(u + v)
     one = ops.lgamma(u) + (gap - (u + v - 0.5) * log1p(u / v) - u * (log(v) - 1))
@@ -287,10 +289,19 @@ def _betaln(a: Array, b: Array) -> Array:
     return widened(_betaln_value, a, b)
 
 
-_betaln.defjvps(
-    lambda t, y, a, b: t * (ops.digamma(a) - ops.digamma(a + b)),
-    lambda t, y, a, b: t * (ops.digamma(b) - ops.digamma(a + b)),
-)
+def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
+    """digamma(a) - digamma(a + b), of large ``a`` by their asymptotic series (DLMF 5.11.2), whose logarithms cancel."""
+    least = 8.0 if a.dtype.itemsize < 8 else 200.0
+    large = (a >= least) & (a < np.inf) & (a + b >= least) & (a + b < np.inf)
+    u, v = jnp.where(large, a, least), jnp.where(large, b, 0)
+    w = u + v
+    r = v / (u * w)  # 1 / u - 1 / w
+    far = -log1p(v / u) - r * (0.5 + (1 / u + 1 / w) * (1 / 12 - (1 / (u * u) + 1 / (w * w)) / 120))
+    slope = jnp.where(large, far, ops.digamma(a) - ops.digamma(a + b))
+    return t * jnp.where(abs(y) == np.inf, np.nan, slope)
+
+
+_betaln.defjvps(_betaln_slope, lambda t, y, a, b: _betaln_slope(t, y, b, a))
 
 
 def betaln(a: Any, b: Any) -> Array:
@@ -434,37 +445,71 @@ def multigammaln(a: Any, d: Any) -> Array:
     return total + n * (n - 1) / 4 * math.log(math.pi)
 
 
+def _power_by_log(power: Array, logarithm: Array) -> Array:
+    """(exp(power * logarithm) - 1) / power, or the logarithm where the power is 0."""
+    zero = power == 0
+    safe = jnp.where(zero, 1, power)
+    return jnp.where(zero, logarithm, jnp.expm1(safe * logarithm) / safe)
+
+
+def _slope_by_power(y: Array, power: Array, logarithm: Array) -> Array:
+    """The slope of `_power_by_log` in its power, by its series where terms would cancel; none where the power is 0."""
+    u = power * logarithm
+    near = abs(u) < 0.1
+    few = jnp.where(near, u, 0)
+    series = logarithm * logarithm * (1 / 2 + few * (1 / 3 + few * (1 / 8 + few * (1 / 30 + few / 144))))
+    zero = power == 0
+    far = (exp(u) * logarithm - y) / jnp.where(zero, 1, power)
+    return jnp.where(zero, 0, jnp.where(near, series, far))
+
+
+@custom_jvp
+def _boxcox(x: Array, power: Array) -> Array:
+    return _power_by_log(power, log(x))
+
+
+_boxcox.defjvps(
+    lambda t, y, x, power: t * exp((power - 1) * log(x)),
+    lambda t, y, x, power: t * _slope_by_power(y, power, log(x)),
+)
+
+
+@custom_jvp
+def _boxcox1p(x: Array, power: Array) -> Array:
+    return _power_by_log(power, log1p(x))
+
+
+_boxcox1p.defjvps(
+    lambda t, y, x, power: t * exp((power - 1) * log1p(x)),
+    lambda t, y, x, power: t * _slope_by_power(y, power, log1p(x)),
+)
+
+
 def boxcox(x: Any, lmbda: Any) -> Array:
     """The Box-Cox transformation (x^lmbda - 1) / lmbda, log x for lmbda = 0.
 
     Args:
-        x, lmbda: real arrays, which broadcast; integers become float.
+        x, lmbda: real or complex arrays, which broadcast; integers become float.
 
     Returns:
-        Array of the common shape and float dtype.
+        Array of the common shape and inexact dtype.
 
     >>> print(round(float(boxcox(2.0, 0.5)), 4))
     0.8284
     """
-    x, power = _refuses("boxcox", x, lmbda)
-    zero = power == 0
-    safe = jnp.where(zero, 1, power)
-    return jnp.where(zero, log(x), jnp.expm1(safe * log(x)) / safe)
+    return _boxcox(*alike("boxcox", x, lmbda))
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Array:
     """`boxcox` of 1 + x.
 
     Args:
-        x, lmbda: real arrays, which broadcast; integers become float.
+        x, lmbda: real or complex arrays, which broadcast; integers become float.
 
     Returns:
-        Array of the common shape and float dtype.
+        Array of the common shape and inexact dtype.
 
     >>> print(round(float(boxcox1p(1.0, 0.5)), 4))
     0.8284
     """
-    x, power = _refuses("boxcox1p", x, lmbda)
-    zero = power == 0
-    safe = jnp.where(zero, 1, power)
-    return jnp.where(zero, jnp.log1p(x), jnp.expm1(safe * jnp.log1p(x)) / safe)
+    return _boxcox1p(*alike("boxcox1p", x, lmbda))

@@ -12,7 +12,7 @@ from nxjax.errors import DtypeError, NxError
 from nxjax.ops.elementary import cos, exp, log, log1p, sin
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special import tables
-from nxjax.scipy.special.operands import chebyshev, chebyshev_rows, reals, widened
+from nxjax.scipy.special.operands import chebyshev, chebyshev_rows, reals, strong, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
@@ -96,7 +96,7 @@ def exp1(x: Any) -> Array:
     >>> print(exp1(nx.array([0.1, 1.0, 3.0])).round(4))
     [1.8229 0.2194 0.013 ]
     """
-    return _exp1(*reals("exp1", x))
+    return _exp1(strong(*reals("exp1", x)))
 
 
 @custom_jvp
@@ -235,7 +235,7 @@ def sici(x: Any) -> tuple[Array, Array]:
     >>> print(round(float(si), 6), round(float(ci), 6))
     0.946083 0.337404
     """
-    return _sici(*reals("sici", x))
+    return _sici(strong(*reals("sici", x)))
 
 
 def _sincos_half_pi_square(x: Array) -> tuple[Array, Array]:
@@ -329,7 +329,7 @@ def _spence_value(x: Array) -> Array:
     logz = log(z)
     y = jnp.where(low, math.pi**2 / 6 - logz * log1p(-jnp.where(low, z, 0)) - y, y)
     y = jnp.where(high, -0.5 * logz * logz - y, y)
-    edge = jnp.where(x == 0, math.pi**2 / 6, jnp.where(x == np.inf, -np.inf, np.nan))
+    edge = jnp.where(x == 0, math.pi**2 / 6, np.nan)
     return jnp.where(x == 1, 0, jnp.where(valid, y, edge))
 
 
@@ -356,7 +356,7 @@ def spence(x: Any) -> Array:
         x: float32 or float64 array of any shape.
 
     Returns:
-        Array of the shape and dtype of ``x``, within 4 ulp; NaN for negative x.
+        Array of the shape and dtype of ``x``, within 4 ulp; NaN for negative x and inf.
 
     Raises:
         DtypeError: for another dtype.
@@ -368,4 +368,4 @@ def spence(x: Any) -> Array:
     v = jnp.asarray(x)
     if v.dtype not in (dtypes.float32, dtypes.float64):
         raise DtypeError("spence: does not take this dtype", got=v.type, expected="float32 or float64")
-    return _spence(v)
+    return _spence(strong(v))

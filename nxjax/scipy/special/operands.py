@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import NxError, ParameterError
-from nxjax.numpy.promotion import inexact_operands
+from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -19,10 +19,24 @@ from nxjax.transforms.symbolic_zero import SymbolicZero
 
 def reals(name: str, *xs: Any, error: type[NxError] = ParameterError) -> list[Array]:
     """Operands as floats of one dtype, broadcast; complex ones are refused with ``error``."""
-    found = inexact_operands(name, *xs)
+    found = alike(name, *xs)
     if found[0].dtype in dtypes.COMPLEX:
         raise error(f"{name}: does not take complex input", got=found[0].type, expected="float")
     return found
+
+
+def alike(name: str, *xs: Any) -> list[Array]:
+    """Operands as floats or complex numbers of one dtype, broadcast; all of them strong where one is.
+
+    Where an operand only decides, the result is that of the others: they must not yield when it does not.
+    """
+    found = inexact_operands(name, *xs)
+    return found if all(x.weak_type for x in found) else [strong(x) for x in found]
+
+
+def strong(x: Array) -> Array:
+    """``x`` as what other arrays do not make narrower, though it may come from a Python number."""
+    return convert(x, x.dtype)
 
 
 def widened(function: Callable[..., Any], *xs: Array) -> Any:

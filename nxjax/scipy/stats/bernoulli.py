@@ -6,7 +6,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import inside, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, inside, mass, operands
 from nxjax.trace.core import Array
 
 
@@ -22,9 +22,9 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     >>> print(round(float(logpmf(1, 0.3)), 4))
     -1.204
     """
-    k, p, loc = operands("bernoulli.logpmf", k, p, loc)
-    x = k - loc
-    return inside((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p))
+    v, p, loc = operands("bernoulli.logpmf", k, p, loc)
+    x = v - loc
+    return as_strong_as(k, inside((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p)))
 
 
 pmf = mass(logpmf, "1, 0.3", "0.3")

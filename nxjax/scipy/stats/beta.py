@@ -10,6 +10,7 @@ from nxjax.ops.select import clamp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.incomplete import betainc
+from nxjax.scipy.special.operands import widened
 from nxjax.scipy.stats.family import density, inside, log, logarithm, operands
 from nxjax.trace.core import Array
 
@@ -26,7 +27,10 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logpdf(0.7, 2.3, 1.4)), 4))
     0.4482
     """
-    x, a, b, loc, scale = operands("beta.logpdf", x, a, b, loc, scale)
+    return widened(_logpdf, *operands("beta.logpdf", x, a, b, loc, scale))
+
+
+def _logpdf(x: Array, a: Array, b: Array, loc: Array, scale: Array) -> Array:
     within = ~((x < loc) | (x > loc + scale))
     z = jnp.where(within, (x - loc) / scale, 0.5)
     value = inside(within, xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - log(scale))

@@ -6,7 +6,8 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.gammas import betaln
-from nxjax.scipy.stats.family import inside, log, mass, operands
+from nxjax.scipy.special.operands import widened
+from nxjax.scipy.stats.family import as_strong_as, inside, log, mass, operands
 from nxjax.trace.core import Array
 
 
@@ -22,7 +23,11 @@ def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
     >>> print(round(float(logpmf(1, 5, 1.2, 2.3)), 4))
     -1.4034
     """
-    k, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
+    v, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
+    return as_strong_as(k, widened(_logpmf, v, n, a, b, loc))
+
+
+def _logpmf(k: Array, n: Array, a: Array, b: Array, loc: Array) -> Array:
     y = jnp.floor(k) - loc
     value = betaln(y + a, n - y + b) - betaln(a, b) - log(n + 1) - betaln(n - y + 1, y + 1)
     value = inside(~((y < 0) | (y > n)), value)

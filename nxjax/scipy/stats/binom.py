@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.stats.family import inside, mass, operands
@@ -25,7 +26,9 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     k, n, p, loc = operands("binom.logpmf", k, n, p, loc)
     y = k - loc
     ways = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
-    return inside((y >= 0) & (y < n + 1), ways + xlogy(y, p) + xlog1py(n - y, -p))
+    chance = xlogy(y, p) + xlog1py(n - y, -p)
+    certain = (chance == 0) | ((y == 0) & (n == 0))
+    return inside((y >= 0) & (y < n + 1), jnp.where(certain, 0, ways + chance))
 
 
 pmf = mass(logpmf, "1, 5, 0.3", "0.3601")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from nxjax.scipy.stats import gamma as _gamma
-from nxjax.scipy.stats.family import density, logarithm, operands
+from nxjax.scipy.stats.family import density, inside, logarithm, operands
 from nxjax.trace.core import Array
 
 
@@ -22,7 +24,7 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -1.4473
     """
     x, df, loc, scale = operands("chi2.logpdf", x, df, loc, scale)
-    return _gamma.logpdf(x, df / 2, loc, 2 * scale)
+    return inside(df != -np.inf, _gamma.logpdf(x, df / 2, loc, 2 * scale), float("nan"))
 
 
 pdf = density(logpdf, "0.7, 3.0", "0.2352")

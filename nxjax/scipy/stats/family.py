@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.numpy.promotion import inexact_operands
+from nxjax.numpy.promotion import dtype_of
 from nxjax.ops.elementary import exp, log, log1p
+from nxjax.scipy.special.operands import alike, strong
 from nxjax.trace.core import Array
 
 
 def operands(name: str, *xs: Any) -> list[Array]:
     """Arguments as floats of one dtype and shape."""
-    return inexact_operands(f"scipy.stats.{name}", *xs)
+    return alike(f"scipy.stats.{name}", *xs)
+
+
+def as_strong_as(k: Any, y: Array) -> Array:
+    """``y``, which does not yield to other arrays where ``k`` did not, whatever it was promoted with."""
+    return y if dtype_of(k, "scipy.stats")[1] else strong(y)
 
 
 def derived(
@@ -76,6 +82,7 @@ def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
 
 
 __all__ = [
+    "as_strong_as",
     "density",
     "derived",
     "exp",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax.scipy.special.entropies import xlog1py
-from nxjax.scipy.stats.family import inside, log, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, inside, log, mass, operands
 from nxjax.trace.core import Array
 
 
@@ -21,9 +21,9 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     >>> print(round(float(logpmf(1, 0.3)), 4))
     -1.204
     """
-    k, p, loc = operands("geom.logpmf", k, p, loc)
-    x = k - loc
-    return inside(~(x <= 0), xlog1py(x - 1, -p) + log(p))
+    v, p, loc = operands("geom.logpmf", k, p, loc)
+    x = v - loc
+    return as_strong_as(k, inside(~(x <= 0), xlog1py(x - 1, -p) + log(p)))
 
 
 pmf = mass(logpmf, "1, 0.3", "0.3")

@@ -6,7 +6,7 @@ from typing import Any
 
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import inside, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, inside, mass, operands
 from nxjax.trace.core import Array
 
 
@@ -22,10 +22,10 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     >>> print(round(float(logpmf(1, 5, 0.3)), 4))
     -4.7671
     """
-    k, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
-    y = k - loc
+    v, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
+    y = v - loc
     ways = lgamma(n + y) - lgamma(n) - lgamma(y + 1)
-    return inside(~(y < 0), ways + xlogy(n, p) + xlog1py(y, -p))
+    return as_strong_as(k, inside(~(y < 0), ways + xlogy(n, p) + xlog1py(y, -p)))
 
 
 pmf = mass(logpmf, "1, 5, 0.3", "0.0085")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax import numpy as jnp
 from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
 from nxjax.trace.core import Array
 
@@ -22,9 +21,7 @@ def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -1.8853
     """
     x, b, loc, scale = operands("pareto.logpdf", x, b, loc, scale)
-    z = (x - loc) / scale
-    within = ~(z < 1)
-    return inside(within, log(b / scale) - (b + 1) * log(jnp.where(within, z, 1)))
+    return inside(~(x < loc + scale), log(b / scale) - (b + 1) * log((x - loc) / scale))
 
 
 pdf = density(logpdf, "2.5, 1.5", "0.1518")
@@ -43,8 +40,7 @@ def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -1.3744
     """
     x, b, loc, scale = operands("pareto.logsf", x, b, loc, scale)
-    z = (x - loc) / scale
-    return inside(~(z < 1), -b * log(jnp.where(z < 1, 1, z)), 0.0)
+    return inside(~(x < loc + scale), -b * log((x - loc) / scale), 0.0)
 
 
 sf = exponential(logsf, "sf", "2.5, 1.5", "0.253")
@@ -63,8 +59,7 @@ def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -0.2917
     """
     x, b, loc, scale = operands("pareto.logcdf", x, b, loc, scale)
-    within = ~((x - loc) / scale < 1)
-    return inside(within, log1p(-exp(logsf(jnp.where(within, x, loc + 2 * scale), b, loc, scale))))
+    return inside(~(x < loc + scale), log1p(-(((x - loc) / scale) ** -b)))
 
 
 def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -79,7 +74,8 @@ def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(cdf(2.5, 1.5)), 4))
     0.747
     """
-    return -jnp.expm1(logsf(x, b, loc, scale))
+    x, b, loc, scale = operands("pareto.cdf", x, b, loc, scale)
+    return inside(~(x < loc + scale), 1 - ((x - loc) / scale) ** -b, 0.0)
 
 
 def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

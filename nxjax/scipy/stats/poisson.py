@@ -9,7 +9,7 @@ from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammaincc
-from nxjax.scipy.stats.family import exp, inside, log, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, exp, inside, log, mass, operands
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
 
@@ -47,9 +47,9 @@ def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
     >>> print(round(float(cdf(1, 2.3)), 4))
     0.3309
     """
-    k, mu, loc = operands("poisson.cdf", k, mu, loc)
-    x = k - loc
-    return inside(~(x < 0), gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0)
+    v, mu, loc = operands("poisson.cdf", k, mu, loc)
+    x = v - loc
+    return as_strong_as(k, inside(~(x < 0), gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0))
 
 
 def entropy(mu: Any, loc: Any = 0) -> Array:

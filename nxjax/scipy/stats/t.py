@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from nxjax.ops.special import lgamma
+from nxjax.scipy.special.operands import widened
 from nxjax.scipy.stats.family import density, log, log1p, operands
 from nxjax.trace.core import Array
 
@@ -22,7 +23,10 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logpdf(0.7, 3.0)), 4))
     -1.3035
     """
-    x, df, loc, scale = operands("t.logpdf", x, df, loc, scale)
+    return widened(_logpdf, *operands("t.logpdf", x, df, loc, scale))
+
+
+def _logpdf(x: Array, df: Array, loc: Array, scale: Array) -> Array:
     z = (x - loc) / scale
     front = lgamma((df + 1) / 2) - lgamma(df / 2) - log(math.pi * df) / 2 - log(scale)
     return front - (df + 1) / 2 * log1p(z * z / df)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nxjax.scipy.special.operands import strong
 from nxjax.scipy.stats.family import density, inside, log, operands
 from nxjax.trace.core import Array
 
@@ -42,7 +43,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     x, loc, scale = operands("uniform.cdf", x, loc, scale)
     end = loc + scale
     value = inside(~(x > end), (x - loc) / scale, 1.0)
-    return inside(~(x < loc), value, 0.0)
+    return strong(inside(~(x < loc), value, 0.0))
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
