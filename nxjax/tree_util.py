@@ -10,12 +10,12 @@ import optree
 from nxjax import tree as _names
 from nxjax.errors import TreeError
 from nxjax.trace import tree as _tree
+from nxjax.trace.partial import Partial
 from nxjax.trace.tree import (
     DictKey,
     FlattenedIndexKey,
     GetAttrKey,
     KeyPath,
-    Partial,
     SequenceKey,
     keystr,
     register_dataclass,

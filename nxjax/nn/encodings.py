@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nxjax import lax
 from nxjax.errors import ParameterError
 from nxjax.numpy.creation import asarray
 from nxjax.numpy.promotion import static_int
@@ -14,17 +15,18 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Array:
     """Vectors of zeros with a 1 at the position that ``x`` says; all zeros for values outside [0, num_classes).
 
     Args:
         x: integer array.
         num_classes: size of the new axis.
         dtype: of the result; float32 by default.
-        axis: where the new axis stands in the result.
+        axis: where the new axis stands in the result; or the name of an axis of `vmap` or `shard_map`, of size
+            ``num_classes``, which it is then: each lane has its own class.
 
     Raises:
-        ParameterError: ``axis`` is no number.
+        ParameterError: a named axis has another size.
 
     >>> import nxjax as nx
     >>> one_hot(nx.array([0, 2]), 3).tolist()
@@ -33,8 +35,15 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     v = asarray(x)
     if v.dtype == dtypes.bool_:
         v = convert_element_type(v, dtype=dtypes.int32)
-    if isinstance(axis, str):
-        raise ParameterError("one_hot: axis is a number", got=repr(axis), expected="an int")
     found = dtypes.as_dtype(float if dtype is None else dtype)
+    if isinstance(axis, str):
+        return convert_element_type(v == _lane(axis, num_classes), dtype=found)
     where = check_axis("one_hot", static_int("one_hot", axis), v.ndim + 1)
     return op(v, num_classes=static_int("one_hot", num_classes), dtype=found, axis=where)
+
+
+def _lane(axis: str, num_classes: int) -> Array:
+    size = lax.axis_size(axis)
+    if size != num_classes:
+        raise ParameterError("one_hot: num_classes is the size of a named axis", got=num_classes, expected=str(size))
+    return lax.axis_index(axis)

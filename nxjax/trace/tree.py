@@ -11,11 +11,11 @@ import functools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import optree
 
-from nxjax.errors import TreeError
+from nxjax.errors import TreeError, described
 
 NAMESPACE: Final = "nxjax"
 TreeDef: TypeAlias = optree.PyTreeSpec
@@ -59,9 +59,29 @@ def in_order(treedef: TreeDef) -> TreeDef:
         return treedef
     for node in treedef.__getstate__()[0]:  # `transform` takes ten times as long, and most dicts are in order
         made = node[-1]
-        if made is not None and list(made) != (node[2][1] if type(node[2]) is tuple else node[2]):
-            return treedef.transform(_dict_in_order)
+        if made is not None:
+            keys = node[2][1] if type(node[2]) is tuple else node[2]
+            if len(keys) > 1:
+                _check_order(keys)
+            if list(made) != keys:
+                return treedef.transform(_dict_in_order)
     return treedef
+
+
+def _check_order(keys: Sequence[Any]) -> None:
+    """The keys of a dict, which optree has sorted by the names of their classes where they have no order."""
+    kind = type(keys[0])
+    if kind is str and type(keys[-1]) is str:  # keys of one class stand together
+        return
+    try:
+        sorted(keys)
+    except TypeError:
+        raise TreeError(
+            "the keys of a dict in a tree need an order, which its leaves have",
+            got=f"keys of {' and '.join(sorted({type(k).__name__ for k in keys}))}: {keys}"[:200],
+            expected="keys that can be sorted: all strings, or all numbers",
+            fix="use keys of one type, or a list or a collections.OrderedDict in the dict's place",
+        ) from None
 
 
 def _dict_in_order(node: TreeDef) -> TreeDef:
@@ -133,9 +153,9 @@ def _difference(treedef: TreeDef, tree: Any, path: tuple[Any, ...]) -> str | Non
         return None
     here = f"at {keystr(path)}" if path else "at the root"
     if treedef.type is not None and type(tree) is not treedef.type:
-        return f"{here}: {type(tree).__name__} instead of {treedef.type.__name__}"
+        return f"{here}: {_kind(tree)} instead of {treedef.type.__name__}"
     if treedef.type is None:
-        return None if tree is None else f"{here}: {type(tree).__name__} instead of None"
+        return None if tree is None else f"{here}: {_kind(tree)} instead of None"
     found = optree.tree_flatten_one_level(tree, namespace=NAMESPACE)
     ours, theirs = treedef.entries(), list(found[2])
     if ours != theirs:
@@ -147,6 +167,11 @@ def _difference(treedef: TreeDef, tree: Any, path: tuple[Any, ...]) -> str | Non
         return f"{here}: {type(tree).__name__} with other static data"
     rows = zip(treedef.children(), found[0], _entry_keys(treedef, ours), strict=True)
     return next((d for child, sub, key in rows if (d := _difference(child, sub, (*path, key)))), None)
+
+
+def _kind(x: Any) -> str:
+    words = described(x)
+    return words if words.startswith("an array") else type(x).__name__
 
 
 def _entry_keys(treedef: TreeDef, entries: Sequence[Any]) -> list[Any]:
@@ -601,47 +626,6 @@ def register_static(cls: C) -> C:
     """
     register_pytree_node(cls, lambda x: ((), x), lambda aux, _: aux)
     return cls
-
-
-class _Whole:
-    """A `functools.partial` as a plain function, which another one would open and take the arguments of."""
-
-    def __init__(self, partial: functools.partial[Any]) -> None:
-        self.partial = partial
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.partial(*args, **kwargs)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Whole) and self.partial == other.partial
-
-    def __hash__(self) -> int:
-        return hash(self.partial)
-
-    def __repr__(self) -> str:
-        return repr(self.partial)
-
-
-class Partial(functools.partial[Any]):
-    """`functools.partial` whose bound arguments are leaves and whose function is part of the structure.
-
-    A ``func`` that is a partial itself is part of the structure with all that it binds.
-
-    >>> leaves(Partial(pow, 2)), Partial(pow, 2)(3)
-    ([2], 8)
-    """
-
-    def __new__(cls, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Self:
-        if isinstance(func, functools.partial):
-            func = _Whole(func)  # pyright: ignore[reportUnknownArgumentType]
-        return super().__new__(cls, func, *args, **kwargs)
-
-
-register_pytree_node(
-    Partial,
-    lambda p: ((p.args, p.keywords), p.func),
-    lambda func, children: Partial(func, *children[0], **children[1]),
-)
 
 
 # Types met as leaves that JAX's registry does not open.

@@ -15,6 +15,7 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
+from nxjax.trace.partial import Partial
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward, cotangents
 
@@ -235,5 +236,5 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
         )
 
     y = tree.unflatten(y_def, ys[:n])
-    vjp_fn = tree.Partial(pull)
+    vjp_fn = Partial(pull)
     return (y, vjp_fn, tree.unflatten(aux_def, ys[n:])) if has_aux else (y, vjp_fn)

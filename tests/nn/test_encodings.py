@@ -38,3 +38,11 @@ def test_small_index_dtypes_and_errors():
         nx.nn.one_hot(x, 3, axis=2)
     with pytest.raises(nx.errors.ParameterError):
         nx.nn.one_hot(x, -3)
+
+
+def test_axis_by_name():
+    classes = np.array([2, 0, 5], np.int32)
+    got = nx.vmap(lambda x: nx.nn.one_hot(x, 3, axis="i"), axis_name="i", in_axes=None, axis_size=3)(classes)
+    assert got.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    with pytest.raises(nx.errors.ParameterError, match="named axis"):
+        nx.vmap(lambda x: nx.nn.one_hot(x, 4, axis="i"), axis_name="i")(classes)
