@@ -90,7 +90,7 @@ def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, b: ArrayLik
     """log(sum(b * exp(a))) over ``axis``, without overflow."""
 def mish(x: ArrayLike) -> Array:
     """x * tanh(softplus(x)) (Misra, 2019)."""
-def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int = -1) -> Array:
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int | str = -1) -> Array:
     """Vectors of zeros with a 1 at the position that ``x`` says; all zeros for values outside [0, num_classes)."""
 def relu(x: ArrayLike) -> Array:
     """max(x, 0); the derivative at 0 is 0."""
