@@ -463,7 +463,7 @@ def einsum(
     inputs, output, xs = _parsed(subscripts.replace(" ", ""), xs)
     names = list(inputs)
     sample, _, sums = of_other_kind(xs[0], xs[0], preferred)
-    xs = [convert(x, sample.dtype) for x in xs]
+    xs = xs if sample is xs[0] else [convert(x, sample.dtype) for x in xs]
     if len(xs) <= 2:
         path: Any = [tuple(range(len(xs)))]
     else:

@@ -383,13 +383,15 @@ def setxor1d(
     """
     from nxjax.numpy.joining import concatenate
     from nxjax.numpy.shapes import ravel
+    from nxjax.numpy.sorting import sort
 
     x, y = promote("setxor1d", ar1, ar2)
     x, y = ravel(x), ravel(y)
-    both = concatenate([x, y])
     if size is None:
-        found = unique(both)
-        return _filtered(found, ops.xor(isin(found, x), isin(found, y)), None, fill_value)
+        found = sort(concatenate([unique(x), unique(y)]))  # what is in both stands there twice; nan is no nan's equal
+        new, edge = found[1:] != found[:-1], np.ones(min(1, found.size), bool)
+        return _filtered(found, ops.and_(concatenate([edge, new]), concatenate([new, edge])), None, None)
+    both = concatenate([x, y])
     found, counts = unique(both, return_counts=True, size=both.size)
     keep = ops.and_(ops.xor(isin(found, x), isin(found, y)), counts > 0)
     return _found(found, keep, size, fill_value)

@@ -146,5 +146,6 @@ def test_sums_of_another_kind():
     x = jnp.array([1.5, 0.75])
     assert jnp.vdot(x, x, preferred_element_type="int32") == 2
     assert jnp.einsum("i,i,i->", x, x, x, preferred_element_type="int32") == 3
+    assert jnp.einsum("i,->i", jnp.array([1, 2]), 0.5).weak_type
     whole = jnp.convolve(jnp.array([1, 2], "int8"), jnp.array([3, 4], "int8"), preferred_element_type="int32")
     assert whole.tolist() == [3, 10, 8] and whole.dtype == jnp.int32

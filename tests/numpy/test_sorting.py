@@ -111,3 +111,5 @@ def test_intersections_of_fixed_size():
     assert jnp.intersect1d(x, y, size=4, fill_value=0.5).tolist() == [2, 3, 0.5, 0.5]
     assert jnp.intersect1d(x, jnp.zeros(0), size=2, fill_value=-1).tolist() == [-1, -1]
     assert jnp.setdiff1d(jnp.zeros(0), x, size=2).tolist() == [0, 0]
+    assert jnp.setxor1d(x, y).tolist() == [1, 7]
+    np.testing.assert_array_equal(jnp.setxor1d(jnp.array([jnp.nan, 1]), jnp.array([jnp.nan])), [1, np.nan, np.nan])
