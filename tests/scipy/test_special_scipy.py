@@ -185,3 +185,7 @@ def test_slopes_and_values_at_edges():
     near(ours.boxcox(nx.array(1 + 2j), 0.5), 2 * (np.sqrt(1 + 2j) - 1))
     assert nx.grad(ours.zeta, 1)(2.0, 0.0) == -np.inf
     assert np.isnan(ours.spence(nx.array(np.inf)))
+    real = lambda v: ours.sph_harm_y(np.array([0, 1, 2]), np.array([0, 1, 0]), v, v, n_max=2).real.sum()
+    at = np.array([0.4, 0.7, 1.1])
+    want = np.sqrt(1.5 / np.pi) / 2 * -np.cos(1.4), np.sqrt(5 / np.pi) / 4 * -3 * np.sin(2.2)
+    near(nx.grad(real)(nx.asarray(at, "float32")), np.array([0.0, *want]), 1e-5)

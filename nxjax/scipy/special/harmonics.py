@@ -33,7 +33,8 @@ def _normalized(degree: Array, order: Array, theta: Array, n_max: int) -> Array:
         gap = jnp.where(above, l * l - m * m, 1)
         lower = jnp.where(above, jnp.maximum((l - 1) ** 2 - m * m, 0), 0)
         below = jnp.maximum(4 * (l - 1) ** 2 - 1, 1)
-        climbed = jnp.sqrt((4 * l * l - 1) / gap) * (x * last - jnp.sqrt(lower / below) * before)
+        # No NaN where nothing climbs: it would come back as a slope.
+        climbed = jnp.sqrt(jnp.maximum(4 * l * l - 1, 0) / gap) * (x * last - jnp.sqrt(lower / below) * before)
         value = jnp.where(above, climbed, jnp.where(l == m, diagonal, 0))
         return last, value, diagonal, jnp.where(i == degree, value, found)
 
