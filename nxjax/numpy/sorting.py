@@ -412,6 +412,11 @@ def histogram(
     return counts, edges
 
 
+def _one(bins: Any) -> bool:
+    """Whether bins are a number of them, for all axes."""
+    return not isinstance(bins, (list, tuple)) and (bins.ndim if isinstance(bins, Array) else np.ndim(bins)) == 0
+
+
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array, Array]:
@@ -427,7 +432,7 @@ def histogram2d(
 
     # One vector of edges serves both axes; a pair is one specification each.
     per_axis = isinstance(bins, (list, tuple)) and len(bins) in (1, 2)
-    spec = list(bins) * (2 // len(bins)) if per_axis else bins if np.ndim(bins) == 0 else [bins, bins]
+    spec = list(bins) * (2 // len(bins)) if per_axis else bins if _one(bins) else [bins, bins]
     counts, (ex, ey) = histogramdd(stack([x, y], 1), spec, range, weights, density)
     return counts, ex, ey
 
@@ -456,7 +461,7 @@ def histogramdd(
     d = x.shape[1]
     if range is not None and (len(range) != d or any(r is not None and len(r) != 2 for r in range)):
         raise ValueError(f"For sample.shape={x.shape}, range must be a sequence of {d} pairs or Nones; got {range}")
-    per_axis: Sequence[Any] = [bins] * d if np.ndim(bins) == 0 else list(bins)
+    per_axis: Sequence[Any] = [bins] * d if _one(bins) else list(bins)
     if len(per_axis) != d:
         raise ValueError("should be a bin for each dimension.")
     edges: list[Array] = []

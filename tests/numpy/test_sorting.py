@@ -113,3 +113,14 @@ def test_intersections_of_fixed_size():
     assert jnp.setdiff1d(jnp.zeros(0), x, size=2).tolist() == [0, 0]
     assert jnp.setxor1d(x, y).tolist() == [1, 7]
     np.testing.assert_array_equal(jnp.setxor1d(jnp.array([jnp.nan, 1]), jnp.array([jnp.nan])), [1, np.nan, np.nan])
+
+
+def test_bins_of_each_axis_may_differ_in_number():
+    x, y, edges = np.array([0.5, 1.5, 1.5]), np.array([0.1, 0.2, 2.5]), np.array([0.0, 1.0, 3.0])
+    for bins in ([edges, edges[1:]], [2, edges], edges):
+        counts, ex, ey = jnp.histogram2d(x, y, bins)
+        wanted = np.histogram2d(x, y, bins)
+        for ours, theirs in zip((counts, ex, ey), wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        if bins is not edges:
+            np.testing.assert_array_equal(jnp.histogramdd(np.stack([x, y], 1), bins)[0], counts)
