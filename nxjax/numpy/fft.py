@@ -43,7 +43,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
         axes = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
     where = as_axes(name, tuple(axes), x.ndim)
     if not where:
-        return x if kind in ("FFT", "IFFT") else convert(x, dtypes.complex_of(x.dtype))
+        return x
     if s is not None and len(s) != len(where):
         raise ParameterError(f"jnp.fft.{name}: one size per axis", got=f"{len(s)} sizes, {len(where)} axes")
     n = len(where)

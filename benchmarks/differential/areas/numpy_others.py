@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from benchmarks.differential.inputs import INTS, NUMBERS, Inputs
 UFUNCS = ("add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "logical_and", "logical_or", "subtract")
 GRIDS = (slice(0, 3), slice(1, 4, 0.5), slice(0, 1, 5j), slice(3), slice(4, 0, -1), slice(-1, 1, 3j), slice(0, 0))
 SINGLE = ("call", "jit")
+FLOATS_OF_A_BYTE = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz")
 
 
 def cases(inputs: Inputs) -> Iterator[Case]:
@@ -107,6 +109,8 @@ def _bits(inputs: Inputs) -> Iterator[Case]:
     data = np.arange(6, dtype="float32").tobytes()
     for kwargs in ({"dtype": "float32"}, {"dtype": "int8", "count": 3}, {"dtype": "int16", "offset": 4}, {}):
         yield Case("numpy.frombuffer", (data,), kwargs, modes=SINGLE)
+    for name in ("fromfile", "fromiter"):  # JAX has them only to say that it does not
+        yield Case(f"numpy.{name}", ([1, 2],), modes=("call",))
     for kwargs in ({"sep": " "}, {"sep": " ", "dtype": int}, {"sep": " ", "count": 2, "dtype": "float16"}):
         yield Case("numpy.fromstring", ("1 2 3",), kwargs, modes=SINGLE)
 
@@ -181,6 +185,28 @@ def _attribute(name: str, which: str) -> Any:
     )
 
 
+def _stored(lib: ModuleType) -> Any:
+    def called(x: Any, *, several: bool) -> Any:
+        file = io.BytesIO()
+        if several:
+            lib.numpy.savez(file, first=x, second=x + 1)
+        else:
+            lib.numpy.save(file, x)
+        file.seek(0)
+        found = lib.numpy.load(file)
+        return {name: found[name] for name in found.files} if several else found
+
+    return called
+
+
+def _printed(lib: ModuleType) -> Any:
+    def called(x: Any, precision: int) -> str:
+        with lib.numpy.printoptions(precision=precision):
+            return f"{x} {lib.numpy.get_printoptions()['precision']}"
+
+    return called
+
+
 def _text(name: str) -> Any:
     """Without the class, which has an inner name."""
     return lambda lib: lambda x, **kwargs: getattr(lib.numpy, name)(x, **kwargs).rpartition("(")[2]
@@ -192,8 +218,12 @@ def _texts(inputs: Inputs) -> Iterator[Case]:
         for name in ("array_repr", "array_str"):
             yield Case(f"numpy.{name}", (x,), make=_text(name), modes=("call",))
             yield Case(f"numpy.{name}", (x,), {"precision": 2}, make=_text(name), modes=("call",))
+        yield Case("numpy.printoptions", (x, 3), make=_printed, modes=("call",))
+        if dtype != "bfloat16":  # NumPy's files do not know it
+            yield Case("numpy.save", (x,), {"several": False}, make=_stored, modes=("call",))
+            yield Case("numpy.savez", (x,), {"several": True}, make=_stored, modes=("call",))
         yield Case("Array.repr", (x,), make=lambda _: repr, modes=("call",))
         yield Case("Array.str", (x,), make=lambda _: str, modes=("call",))
-    for dtype in ("float16", "int8", "uint4", "float8_e4m3fn", "float8_e5m2"):
+    for dtype in ("float16", "int8", "uint4", *FLOATS_OF_A_BYTE):
         yield Case(f"numpy.{dtype}", (2.5,))
         yield Case("numpy.dtype", (dtype if dtype[0] in "ui" and dtype != "uint4" else "float16",), modes=("call",))
