@@ -219,6 +219,10 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of conj(a) * b over all elements of the flattened operands.
 
+    Args:
+        a, b: arrays of as many elements; they promote.
+        precision, preferred_element_type: as for `dot`.
+
     Raises:
         ShapeError: they differ in size.
 
@@ -260,6 +264,10 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
 
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of products over the last axis of both; without conjugation.
+
+    Args:
+        a, b: arrays [..., n]; the result has the other axes of both.
+        precision, preferred_element_type: as for `dot`.
 
     Raises:
         ShapeError: the last axes differ in size.

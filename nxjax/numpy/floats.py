@@ -170,6 +170,14 @@ def isscalar(element: Any) -> bool:
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``.
 
+    Args:
+        a, b: arrays, which broadcast; the result is boolean.
+        rtol, atol: relative to ``b``, and absolute; arrays or numbers.
+        equal_nan: two nan are close.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
     >>> import nxjax.numpy as jnp
     >>> jnp.isclose(jnp.array([1.0, jnp.inf, jnp.nan]), jnp.array([1.000001, jnp.inf, jnp.nan]))
     Array([ True,  True, False], dtype=bool)
@@ -189,6 +197,9 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether `isclose` holds everywhere, as a 0-d boolean array.
+
+    Args:
+        a, b, rtol, atol, equal_nan: as `isclose`.
 
     Raises:
         ShapeError: the shapes do not broadcast.
@@ -567,6 +578,11 @@ def clip(
     arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
 ) -> Array:
     """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote.
+
+    Args:
+        arr: real array.
+        min, max: arrays or numbers; ``max`` wins where it is below ``min``.
+        a, a_min, a_max: former names of the three.
 
     Raises:
         ValueError: complex input.

@@ -80,6 +80,11 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
     """Arrays of one shape along a new ``axis``.
 
+    Args:
+        arrays: sequence of arrays, or one array, whose rows they are; they promote.
+        axis: where the new axis stands in the result.
+        dtype: of the result.
+
     Raises:
         ShapeError: shapes differ.
         ValueError: no array.

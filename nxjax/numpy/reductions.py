@@ -159,6 +159,9 @@ def prod(
 ) -> Array:
     """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`.
 
+    Raises:
+        AxisError, NotImplementedError: as `sum`.
+
     >>> import nxjax.numpy as jnp
     >>> jnp.prod(jnp.array([2, 3, 7]), where=jnp.array([True, True, False]))
     Array(6, dtype=int32)
@@ -181,7 +184,15 @@ def highest(dtype: DType) -> Any:
 
 _NO_IDENTITY = """
 
+Args:
+    a: array of numbers or booleans; complex numbers are ordered by their real parts, then by the others.
+    axis: int, tuple of ints, or None for all.
+    keepdims: reduced axes stay, with size 1.
+    initial: a number that takes part.
+    where: booleans that broadcast: which elements count.
+
 Raises:
+    AxisError: an axis that ``a`` does not have.
     ValueError: no elements, or ``where`` is given, without ``initial``.
 """
 
@@ -255,8 +266,22 @@ min = _extremum(
 amax, amin = max, min
 
 
+_BOOLEAN = """ Numbers count as true unless zero.
+
+Args:
+    a: array; the result is boolean.
+    axis: int, tuple of ints, or None for all.
+    keepdims: reduced axes stay, with size 1.
+    where: booleans that broadcast: which elements count.
+
+Raises:
+    AxisError: an axis that ``a`` does not have.
+    NotImplementedError: ``out``: arrays are never written to.
+"""
+
+
 def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
-    @named(name, doc + " Numbers count as true unless zero.", *_EXAMPLES[name])
+    @named(name, doc + _BOOLEAN, *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
         no_out(name, out)
         x = boolean(a, name)
@@ -320,6 +345,17 @@ def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
     """Arithmetic mean over ``axis``. Half precision is averaged in single; integers become float; nan where nothing is.
+
+    Args:
+        a: array of numbers or booleans.
+        axis: int, tuple of ints, or None for all.
+        dtype: that of the result, and what is computed in.
+        keepdims: reduced axes stay, with size 1.
+        where: booleans that broadcast: which elements count.
+
+    Raises:
+        AxisError: an axis that ``a`` does not have.
+        NotImplementedError: ``out``: arrays are never written to.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.mean(jnp.array([[1, 2], [3, 5]]), axis=1)
@@ -455,6 +491,9 @@ def std(
 ) -> Array:
     """Standard deviation over ``axis``: the square root of `var`, whose parameters it has.
 
+    Raises:
+        AxisError, NotImplementedError: as `mean`.
+
     >>> import nxjax.numpy as jnp
     >>> jnp.std(jnp.array([[1.0, 3.0], [2.0, 8.0]]), axis=1)
     Array([1., 3.], dtype=float32)
@@ -511,10 +550,23 @@ argmin = _arg("argmin", "argmin", "Index of the smallest element along ``axis``.
 # --- running ---
 
 
+_FLAT = """ Without an axis, of the flattened array. Keeps the dtype; booleans become integers.
+
+Args:
+    a: array of numbers or booleans; the result has its shape.
+    axis: int; None flattens.
+    dtype: that of the result, and what is computed in.
+
+Raises:
+    AxisError: an axis that ``a`` does not have.
+    NotImplementedError: ``out``: arrays are never written to.
+"""
+
+
 def _running(name: str, op: str, doc: str) -> Any:
     @named(
         name,
-        doc + " Without an axis, of the flattened array. Keeps the dtype; booleans become integers.",
+        doc + _FLAT,
         *_EXAMPLES[name],
     )
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:

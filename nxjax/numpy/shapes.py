@@ -202,6 +202,10 @@ def matrix_transpose(x: Any, /) -> Array:
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     """Two axes exchanged.
 
+    Args:
+        a: array.
+        axis1, axis2: ints, from the end where negative.
+
     Raises:
         AxisError: an axis that ``a`` does not have.
 
@@ -314,6 +318,10 @@ def broadcast_shapes(*shapes: Any) -> Shape:
 
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """``array`` repeated into ``shape`` by the rules of broadcasting.
+
+    Args:
+        array: any.
+        shape: int or sequence of ints, at least as many as the array has axes.
 
     Raises:
         ShapeError: a size is neither 1 nor the one asked for.
