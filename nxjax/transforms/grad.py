@@ -16,6 +16,7 @@ from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
 from nxjax.trace.partial import Partial
+from nxjax.transforms.auxiliary import taken_apart
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward, cotangents
 
@@ -104,9 +105,9 @@ def value_and_grad(
                 y, aux = y  # pyright: ignore[reportUnknownVariableType]
             else:
                 aux = None
-            aux_leaves, aux_def = tree.flatten(aux)
-            store[:] = [aux_def]
-            return [_check_output(y, holomorphic), *aux_leaves]
+            arrays, rebuilt = taken_apart(aux)
+            store[:] = [rebuilt]
+            return [_check_output(y, holomorphic), *arrays]
 
         varying = [dtypes.is_differentiable(x.dtype) for x in xs]
         (value, *aux), program, varies = linearize_flat(flat, xs, varying)
@@ -115,7 +116,7 @@ def value_and_grad(
         found = iter(backward(program, [None] * len(program.inputs), cts))
         gradients = [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
         grads = tree.unflatten(treedef, gradients)
-        result = (value, tree.unflatten(store[0], aux)) if has_aux else value
+        result = (value, store[0](aux)) if has_aux else value
         return result, grads[0] if isinstance(argnums, int) else grads
 
     return with_gradient
@@ -219,12 +220,12 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
         y = fun(*tree.unflatten(treedef, values))
         y, aux = y if has_aux else (y, None)
         y_leaves, y_def = tree.flatten(y)
-        aux_leaves, aux_def = tree.flatten(aux)
-        store[:] = [y_def, len(y_leaves), aux_def]
-        return [*y_leaves, *aux_leaves]
+        arrays, rebuilt = taken_apart(aux)
+        store[:] = [y_def, len(y_leaves), rebuilt]
+        return [*y_leaves, *arrays]
 
     ys, program, varies = linearize_flat(flat, xs, varying)
-    y_def, n, aux_def = store
+    y_def, n, rebuilt = store
     out_types = [y.type for y in ys[:n]]
 
     def pull(cts: Any) -> tuple[Any, ...]:
@@ -237,4 +238,4 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
 
     y = tree.unflatten(y_def, ys[:n])
     vjp_fn = Partial(pull)
-    return (y, vjp_fn, tree.unflatten(aux_def, ys[n:])) if has_aux else (y, vjp_fn)
+    return (y, vjp_fn, rebuilt(ys[n:])) if has_aux else (y, vjp_fn)

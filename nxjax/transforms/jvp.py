@@ -22,6 +22,7 @@ from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import taken_apart
 
 R = TypeVar("R")
 
@@ -181,18 +182,18 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         y = fun(*tree.unflatten(treedef, args))
         if has_aux:
             y, aux = y
-            aux_leaves, aux_def = tree.flatten(aux)
+            arrays, rebuilt = taken_apart(aux)
         else:
-            aux_leaves, aux_def = [], None
+            arrays, rebuilt = taken_apart(None)
         y_leaves, y_def = tree.flatten(y)
-        store[:] = [y_def, len(y_leaves), aux_def]
-        return [*y_leaves, *aux_leaves]
+        store[:] = [y_def, len(y_leaves), rebuilt]
+        return [*y_leaves, *arrays]
 
     ys, dys = jvp_flat(flat, xs, ts)
-    y_def, n, aux_def = store
+    y_def, n, rebuilt = store
     y = tree.unflatten(y_def, ys[:n])
     t = tree.unflatten(y_def, [instantiate(d, v) for d, v in zip(dys[:n], ys[:n], strict=True)])
-    return (y, t, tree.unflatten(aux_def, ys[n:])) if has_aux else (y, t)
+    return (y, t, rebuilt(ys[n:])) if has_aux else (y, t)
 
 
 def checked_tangent(x: Array, t: Any, name: str) -> Array | None:

@@ -16,6 +16,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, current_trace, use
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import StageTrace, StageTracer, stage
+from nxjax.transforms.auxiliary import taken_apart
 from nxjax.transforms.jvp import JVPTrace, instantiate
 
 
@@ -152,12 +153,12 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         y = fun(*tree.unflatten(treedef, args))
         y, aux = y if has_aux else (y, None)
         y_leaves, y_def = tree.flatten(y)
-        aux_leaves, aux_def = tree.flatten(aux)
-        store[:] = [y_def, len(y_leaves), aux_def]
-        return [*y_leaves, *aux_leaves]
+        arrays, rebuilt = taken_apart(aux)
+        store[:] = [y_def, len(y_leaves), rebuilt]
+        return [*y_leaves, *arrays]
 
     ys, program, varies = linearize_flat(flat, xs, varying)
-    y_def, n, aux_def = store
+    y_def, n, rebuilt = store
     ys, aux = ys[:n], ys[n:]
 
     def apply(*tangents: Any) -> Any:
@@ -169,4 +170,4 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         return tree.unflatten(y_def, [instantiate(t, y) for t, y in zip(tangent_leaves, ys, strict=True)])
 
     y = tree.unflatten(y_def, ys)
-    return (y, apply, tree.unflatten(aux_def, aux)) if has_aux else (y, apply)
+    return (y, apply, rebuilt(aux)) if has_aux else (y, apply)
