@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final, final
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, SettingError
 
 
 def _flag(name: str, default: bool) -> bool:
@@ -235,7 +235,7 @@ class Config:
             self._idle[attribute] = value
             return
         if attribute not in self.__slots__ or attribute in ("mode", "_idle"):
-            raise ParameterError(
+            raise SettingError(
                 f"config: no setting {name!r}",
                 expected=_near(attribute, (*self.__slots__, *_FIXED, *_IDLE)),
                 fix="`nx.config.values` lists them all",
@@ -252,6 +252,8 @@ class Config:
             raise ParameterError("config: num_cpu_devices", got=repr(value), expected="a number of devices, or 0")
         if attribute == "default_device" and not (value is None or hasattr(value, "platform")):
             raise ParameterError("config: default_device", got=repr(value), expected="one of nx.devices(), or None")
+        if isinstance(value, str) and isinstance(getattr(self, attribute), bool):
+            raise ParameterError(f"config: {attribute}", got=repr(value), expected="True or False")
         setattr(self, attribute, value)
 
     @contextmanager

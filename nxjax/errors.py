@@ -153,6 +153,14 @@ class ParameterError(NxError, ValueError, TypeError):
     """A static parameter with a value the op or transform cannot take."""
 
 
+class SettingError(ParameterError, AttributeError):
+    """A setting that does not exist. Also an AttributeError, which JAX raises."""
+
+
+class SamplerDtypeError(DtypeError, ValueError):
+    """A dtype that a sampler of `nx.random` cannot draw. Also a ValueError, which JAX raises."""
+
+
 class MissingRuleError(ParameterError, AttributeError):
     """A function with a derivative of its own was called before it had one."""
 

@@ -11,6 +11,8 @@ from nxjax.trace.core import EVAL, current_trace
 
 X = jnp.ones((2, 3))
 KEPT = []
+too_many_rules = nx.custom_jvp(lambda x: x)
+too_many_rules.defjvps(None, None)
 
 
 class Thing:
@@ -133,6 +135,52 @@ CASES = {
         errors.DtypeError,
         "float",
     ),
+    "a traced value as key": (lambda: nx.jit(lambda x: {x: 1})(X), errors.ConcretizationTypeError, "unhashable type"),
+    "a traced value in a set": (lambda: nx.jit(lambda x: x in {1, 2})(1), errors.ConcretizationTypeError, "x of"),
+    "a traced value's digits": (
+        lambda: nx.jit(lambda x: f"{x:.2f}")(1.0),
+        errors.ConcretizationTypeError,
+        'nx.debug.print("{x:.2f}", x=x)',
+    ),
+    "a slice of traced length": (
+        lambda: nx.jit(lambda x, n: x[:n])(X, 1),
+        errors.JAXIndexError,
+        "dynamic_slice_in_dim",
+    ),
+    "keys without an order": (lambda: nx.grad(lambda d: d[1])({"a": 0.0, 1: 0.0}), errors.TreeError, "int and str"),
+    "argnums by name": (lambda: nx.grad(jnp.sum, argnums="a")(X), errors.ParameterError, "names are not taken"),
+    "argnums of a Jacobian": (lambda: nx.jacrev(jnp.sum, argnums=1.5)(X), errors.ParameterError, "jacrev: argnums"),
+    "grad by name": (lambda: nx.grad(lambda x: x)(x=1.0), errors.ParameterError, "by position, not by name"),
+    "an array as a tree": (lambda: nx.vjp(lambda x: (x, x), X)[1](X), errors.TreeError, "an array, f32[2,3] instead"),
+    "arrays as arguments": (lambda: nx.jvp(jnp.sin, X, X), errors.TreeError, "got:      an array"),
+    "too many rules": (lambda: nx.grad(too_many_rules)(1.0), errors.ParameterError, "2 rules"),
+    "a loop's shape": (
+        lambda: nx.lax.fori_loop(0, 3, lambda i, x: x[1:], X),
+        errors.CarryTypeError,
+        "fori_loop: body_fun changes the shape",
+    ),
+    "a loop's structure": (
+        lambda: nx.jit(lambda n: nx.lax.fori_loop(0, n, lambda i, x: (x, x), X))(3),
+        errors.CarryTypeError,
+        "fori_loop: body_fun changes the structure",
+    ),
+    "axes of a dict": (
+        lambda: nx.vmap(lambda d: d, in_axes=({"w": 0},))({"v": X}),
+        errors.AxisSpecError,
+        "({'w': 0},) for PyTreeSpec(({'v': *},))",
+    ),
+    "a policy's name": (lambda: nx.checkpoint(jnp.sin, policy="dots"), errors.ParameterError, "dots_saveable"),
+    "a string's shape": (
+        lambda: nx.eval_shape(lambda a: a, "x"),
+        errors.DtypeError,
+        "eval_shape: argument a of <lambda>",
+    ),
+    "a string's program": (lambda: nx.make_jaxpr(jnp.sin)("x"), errors.DtypeError, "make_jaxpr: argument x of sin"),
+    "minus a bool": (lambda: -(X > 0), errors.DtypeError, "integer, float or complex"),
+    "a sum with a key": (lambda: nx.random.key(0) + 1, errors.DtypeError, "key_data"),
+    "an integer normal": (lambda: nx.random.normal(nx.random.key(0), dtype=int), ValueError, "float or complex"),
+    "an unknown setting": (lambda: nx.config.update("jax_debug_nan", 1), AttributeError, "debug_nans"),
+    "a setting's type": (lambda: nx.config.update("jax_enable_x64", "maybe"), errors.ParameterError, "True or False"),
 }
 
 

@@ -264,7 +264,9 @@ def _format(self: Any, spec: str) -> str:
     if not self.type.shape and self.dtype != dtypes.key:
         return format(self.numpy()[()], spec)
     if spec and spec[-1] != "s":
-        raise TypeError(f"format {spec!r} is for scalars, got {self.type}; np.array2string(x, precision=2) prints arrays")
+        raise TypeError(
+            f"format {spec!r} is for scalars, got {self.type}; np.array2string(x, precision=2) prints arrays"
+        )
     return format(_str(self), spec)
 
 
@@ -443,7 +445,7 @@ def _hash(self: Any) -> int:
         ConcretizationTypeError,
         self,
         "unhashable type: a traced value is no key of a dict, no element of a set and no static argument",
-        f"key by something known when the function is traced, such as a name or a position; or mark it static: {_STATIC}",
+        f"key by what is known when the function is traced, such as a name or a position; or mark it static: {_STATIC}",
     )
 
 

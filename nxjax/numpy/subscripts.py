@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nxjax.errors import (
+    JAXIndexError,
     NonConcreteBooleanIndexError,
     NxError,
     ParameterError,
@@ -156,10 +157,12 @@ def _int_bound(x: Any) -> int | None:
         return None
     try:
         return operator.index(x)
-    except TracerIntegerConversionError:
-        raise IndexError(
-            "Array slice indices must have static start/stop/step to be used with NumPy indexing syntax. "
-            "For a window at a traced position use nx.lax.dynamic_slice_in_dim(x, start, size)."
+    except TracerIntegerConversionError as error:
+        raise JAXIndexError(
+            "Array slice indices must have static start/stop/step to be used with NumPy indexing syntax",
+            got=error.got,
+            expected="integers or None: the result's shape depends on them",
+            fix="nx.lax.dynamic_slice_in_dim(x, start, size) is a window at a traced position",
         ) from None
     except TypeError:
         raise TypeError(f"slice indices must be integers or None, got {type(x).__name__}") from None

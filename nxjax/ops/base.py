@@ -60,7 +60,13 @@ def of_dtype(op: Op, allowed: frozenset[DType], *types: ArrayType) -> None:
         if t.dtype not in allowed:
             kinds = {dtypes.FLOAT: "float", dtypes.INEXACT: "float or complex", dtypes.BITS: "integer or bool"}
             expected = kinds.get(allowed) or ", ".join(sorted(dtypes.short_name(d) for d in allowed))
-            raise DtypeError(f"{op.name}: does not take this dtype", got=t, expected=expected)
+            bools = allowed == dtypes.NUMBER and t.dtype == dtypes.bool_
+            raise DtypeError(
+                f"{op.name}: does not take this dtype",
+                got=t,
+                expected="integer, float or complex" if allowed == dtypes.NUMBER else expected,
+                fix="x.astype(int) counts with 0 and 1; ~x, x & y, x | y and x ^ y are logic" if bools else None,
+            )
 
 
 def all_weak(*types: ArrayType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.errors import DtypeError, ShapeError
+from nxjax.errors import SamplerDtypeError, ShapeError
 from nxjax.numpy.promotion import promote_inexact, static_int
 from nxjax.random.keys import as_key
 from nxjax.random.normals import normal
@@ -46,7 +46,7 @@ def multivariate_normal(
     mu, sigma = promote_inexact("random.multivariate_normal", mean, cov)
     found = mu.dtype if dtype is None else dtypes.as_dtype(dtype)
     if found not in dtypes.FLOAT:
-        raise DtypeError("random.multivariate_normal: dtype must be a float dtype", got=dtypes.short_name(found))
+        raise SamplerDtypeError("random.multivariate_normal: dtype must be a float dtype", got=dtypes.short_name(found))
     if mu.ndim < 1 or sigma.ndim < 2 or sigma.shape[-2:] != (mu.shape[-1],) * 2:
         raise ShapeError(
             "random.multivariate_normal: mean and cov do not fit",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import DtypeError
+from nxjax.errors import SamplerDtypeError
 from nxjax.random.keys import as_key
 from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, placed, spread
 from nxjax.random.uniforms import split_key, uniform_in
@@ -46,7 +46,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     typed, _ = as_key("normal", key)
     found = dtypes.as_dtype(float if dtype is None else dtype)
     if found not in dtypes.INEXACT:
-        raise DtypeError("random.normal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
+        raise SamplerDtypeError("random.normal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
     return _normal(typed, shape=as_shape("normal", shape), dtype=found)
 
 
@@ -125,7 +125,9 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     typed, _ = as_key("lognormal", key)
     found = dtypes.as_dtype(float if dtype is None else dtype)
     if found not in dtypes.INEXACT:
-        raise DtypeError("random.lognormal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
+        raise SamplerDtypeError(
+            "random.lognormal: dtype must be a float or complex dtype", got=dtypes.short_name(found)
+        )
     full = checked_shape("lognormal", shape, sigma)
     return _lognormal(typed, as_dtype_value("lognormal", sigma, found), shape=full)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.errors import DtypeError, ParameterError, SamplerDtypeError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Trace, current_trace
@@ -80,7 +80,7 @@ def float_dtype(where: str, dtype: Any) -> DType:
     """A real float dtype; None is the default."""
     found = dtypes.as_dtype(float if dtype is None else dtype)
     if found not in dtypes.FLOAT:
-        raise DtypeError(f"random.{where}: dtype must be a float dtype", got=dtypes.short_name(found))
+        raise SamplerDtypeError(f"random.{where}: dtype must be a float dtype", got=dtypes.short_name(found))
     return found
 
 
@@ -88,7 +88,7 @@ def int_dtype(where: str, dtype: Any) -> DType:
     """An integer dtype; None is the default."""
     found = dtypes.as_dtype(int if dtype is None else dtype)
     if found not in dtypes.INTEGER:
-        raise DtypeError(f"random.{where}: dtype must be an integer dtype", got=dtypes.short_name(found))
+        raise SamplerDtypeError(f"random.{where}: dtype must be an integer dtype", got=dtypes.short_name(found))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import DtypeError
+from nxjax.errors import DtypeError, SamplerDtypeError
 from nxjax.ops.base import like
 from nxjax.ops.convert import bitcast_convert_type, convert_element_type
 from nxjax.ops.random import random_bits, random_split
@@ -53,7 +53,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     typed, _ = as_key("bits", key)
     found = dtypes.canonical(dtypes.uint64) if dtype is None else dtypes.as_dtype(dtype)
     if found not in dtypes.UNSIGNED or dtypes.bit_width(found) < 8:
-        raise DtypeError("random.bits: dtype must be an unsigned integer dtype", got=dtypes.short_name(found))
+        raise SamplerDtypeError("random.bits: dtype must be an unsigned integer dtype", got=dtypes.short_name(found))
     return _drawn_bits(typed, as_shape("bits", shape), dtypes.bit_width(found))
 
 

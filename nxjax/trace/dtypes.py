@@ -176,7 +176,13 @@ def _promote(pairs: tuple[tuple[DType, bool], ...], x64: bool) -> tuple[DType, b
         kinds = {d for d, _ in pairs}
         if len(kinds) == 1:
             return pairs[0][0], False
-        raise DtypeError("promotion: these dtypes do not mix", got=", ".join(map(_describe, pairs)))
+        raise DtypeError(
+            "promotion: these dtypes do not mix",
+            got=", ".join(map(_describe, pairs)),
+            fix="keys are no numbers: draw from them, or take their words with nx.random.key_data"
+            if key in kinds
+            else None,
+        )
     nodes = {_node(d, w) for d, w in pairs}
     common = frozenset.intersection(*(_upper(n, x64) for n in nodes))
     least = [n for n in common if common <= _upper(n, x64)]

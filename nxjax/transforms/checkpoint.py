@@ -337,6 +337,13 @@ def checkpoint(
         )
     if not callable(fun):
         raise ParameterError("checkpoint: needs a function", got=type(fun).__name__)
+    if policy is not None and not callable(policy):
+        raise ParameterError(
+            "checkpoint: policy",
+            got=repr(policy),
+            expected="a function, or None",
+            fix="one of nx.checkpoint_policies, such as nx.checkpoint_policies.dots_saveable",
+        )
     fixed = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     named_fixed = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
     name = getattr(fun, "__name__", "function")

@@ -360,6 +360,13 @@ class custom_jvp(CustomFunction[P, R]):
             raise ParameterError("custom_jvp: defjvps does not go with nondiff_argnums", fix="use defjvp")
 
         def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            if len(jvps) != len(tangents):
+                raise ParameterError(
+                    f"custom_jvp: defjvps of {self.__name__} takes one rule per argument",
+                    got=f"{len(jvps)} rules",
+                    expected=f"{len(tangents)}",
+                    fix="give None for an argument without a derivative",
+                )
             y: Any = self(*primals)  # pyright: ignore[reportCallIssue]
             leaves, y_def = tree.flatten(y)
             totals: list[Any] = [None] * len(leaves)

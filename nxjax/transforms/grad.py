@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
@@ -123,13 +124,33 @@ def value_and_grad(
 
 
 def _positions(argnums: int | Sequence[int], n: int) -> tuple[int, ...]:
-    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    wanted = positions("grad", argnums)
     for i in wanted:
         if not -n <= i < n:
             raise ParameterError(
-                "grad: argnums names no positional argument", got=i, expected=f"an index into {n} positional arguments"
+                "grad: argnums names no positional argument",
+                got=i,
+                expected=f"an index into {n} positional arguments",
+                fix="pass the argument by position, not by name" if not n else None,
             )
     return tuple(i % n for i in wanted)
+
+
+def positions(where: str, argnums: int | Sequence[int]) -> tuple[int, ...]:
+    """``argnums`` as a tuple.
+
+    Raises:
+        ParameterError: it holds something else than integers.
+    """
+    try:
+        return tuple(map(operator.index, (argnums,) if hasattr(argnums, "__index__") else argnums))  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise ParameterError(
+            f"{where}: argnums",
+            got=repr(argnums),
+            expected="an int, or several: positions of arguments",
+            fix="0 is the first argument; names are not taken",
+        ) from None
 
 
 def _check_input(x: Array, index: int, picked: Any, holomorphic: bool, allow_int: bool) -> None:

@@ -14,7 +14,7 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
-from nxjax.transforms.grad import vjp
+from nxjax.transforms.grad import positions, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
 
@@ -137,21 +137,21 @@ def _of_argnums(
     fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fun`` as a function of the chosen arguments only, and those."""
-    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    wanted = positions(where, argnums)
     for i in wanted:
         if not -len(args) <= i < len(args):
             raise ParameterError(
                 f"{where}: argnums names no positional argument", got=i, expected=f"an index into {len(args)} arguments"
             )
-    positions = [i % len(args) for i in wanted]
+    places = [i % len(args) for i in wanted]
 
     def inner(*chosen: Any) -> Any:
         full = list(args)
-        for i, x in zip(positions, chosen, strict=True):
+        for i, x in zip(places, chosen, strict=True):
             full[i] = x
         return fun(*full, **kwargs)
 
-    return inner, tuple(args[i] for i in positions)
+    return inner, tuple(args[i] for i in places)
 
 
 def _check(x: Array, holomorphic: bool, what: str) -> None:

@@ -129,6 +129,17 @@ class _Entry:
         return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
 
 
+@final
+class _Signature:
+    """The signature of a jitted function is its function's, also where nobody follows ``__wrapped__``."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> inspect.Signature:
+        try:
+            return inspect.signature(instance.fun)
+        except (AttributeError, TypeError, ValueError):  # the class itself; a function without a signature
+            raise AttributeError("__signature__") from None
+
+
 class Jitted(Generic[P, R]):
     """A function that is traced once per type signature and compiled; made by `jit`.
 
@@ -140,6 +151,7 @@ class Jitted(Generic[P, R]):
 
     # A slot, for machine code to find: None, or what an executor left there (`Executable.shortcut`).
     __slots__ = ("__dict__", "__weakref__", "_plans")
+    __signature__ = _Signature()
     _plans: Any
 
     __name__: str
@@ -292,7 +304,10 @@ class Jitted(Generic[P, R]):
         """Trace for arguments of these types (arrays or `ShapeDtypeStruct`); gives `Traced`."""
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten(self.dynamic(args, kwargs))
-        types = tuple(type_of(x, "jit") for x in leaves)
+        try:
+            types = tuple(type_of(x, "jit") for x in leaves)
+        except DtypeError as error:
+            raise self._no_array(error, args, kwargs, leaves) from None
         traced = self._trace(args, kwargs, leaves, treedef, types, statics, _state()).traced
         traced.given = tuple(_given(x) for x in leaves)
         return traced
@@ -410,7 +425,7 @@ class Jitted(Generic[P, R]):
         names = self._leaf_names(args, kwargs)
         for name, x in zip(names, leaves, strict=False):
             try:
-                as_value(x, "jit")
+                type_of(x, "jit")
             except DtypeError:
                 return DtypeError(
                     f"jit: argument {name} of {self._name()} is not an array",

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar, final, overload
 import numpy as np
 
 from nxjax.config import config
-from nxjax.errors import DtypeError, ShapeError, TreeError
+from nxjax.errors import DtypeError, ShapeError, TreeError, described
 from nxjax.ops import base
 from nxjax.ops.collectives import varying
 from nxjax.trace import dtypes, tree
@@ -167,7 +167,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TreeError(
             "jvp: primals and tangents are tuples of arguments",
-            got=f"{type(primals).__name__} and {type(tangents).__name__}",
+            got=f"{described(primals)} and {described(tangents)}",
             expected="tuple or list",
             fix="jvp(f, (x,), (t,))",
         )

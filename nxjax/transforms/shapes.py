@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, overload
 
-from nxjax.errors import ParameterError
+from nxjax.errors import DtypeError, ParameterError
 from nxjax.trace.program import Program
 from nxjax.transforms.jit import jit
 
@@ -27,7 +28,22 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     if not callable(fun):
         raise ParameterError("eval_shape: needs a function", got=type(fun).__name__)
-    return jit(functools.partial(fun)).eval_shape(*args, **kwargs)
+    own: Any = functools.partial(fun)
+    own.__name__ = getattr(fun, "__name__", "function")
+    with _asked_by("eval_shape"):
+        return jit(own).eval_shape(*args, **kwargs)
+
+
+@contextmanager
+def _asked_by(name: str) -> Generator[None]:
+    """Errors about arguments name what was called, not the `jit` below it."""
+    try:
+        yield
+    except DtypeError as error:
+        if not error.what.startswith("jit: argument"):
+            raise
+        what = name + error.what.removeprefix("jit")
+        raise DtypeError(what, got=error.got, expected=error.expected, fix=error.fix, source=error.source) from None
 
 
 @overload
@@ -76,7 +92,8 @@ def make_jaxpr(
 
     @functools.wraps(fun)
     def program_of(*args: Any, **kwargs: Any) -> Program | tuple[Program, Any]:
-        traced = jitted.trace(*args, **kwargs)
+        with _asked_by("make_jaxpr"):
+            traced = jitted.trace(*args, **kwargs)
         return (traced.program, traced.out_info) if return_shape else traced.program
 
     return program_of

@@ -259,7 +259,7 @@ def vmap(
                 fix="write None for an argument that is shared by all elements",
             )
         leaves, treedef = tree.flatten((args, kwargs))
-        axes = _axes_leaves((in_axes, 0), (args, kwargs), "vmap: in_axes")
+        axes = _axes_leaves(in_axes, args, "vmap: in_axes") + [0] * len(tree.leaves(kwargs))
         xs = [as_value(x, "vmap") for x in leaves]
         dims = [_checked_dim(x, a, i, (args, kwargs)) for i, (x, a) in enumerate(zip(xs, axes, strict=True))]
         size = _common_size(xs, dims, axis_size, (args, kwargs))

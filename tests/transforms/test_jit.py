@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import sys
 import weakref
 from typing import Any
@@ -95,6 +96,7 @@ def test_donated_arguments_are_gone() -> None:
 
 def test_stages() -> None:
     f = nx.jit(lambda p, *, k: {"y": p["x"] * k})
+    assert str(inspect.signature(f, follow_wrapped=False)) == str(inspect.signature(f)) == "(p, *, k)"
     shape = nx.ShapeDtypeStruct((3,), np.float32)
     traced = f.trace({"x": shape}, k=2.0)
     assert traced.out_info["y"].shape == (3,)

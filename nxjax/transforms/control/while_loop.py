@@ -382,7 +382,7 @@ def fori_loop(
 
         def turn(carry: Any, _: None) -> tuple[Any, None]:
             i, value = carry
-            return (_next(i), body_fun(i, value)), None
+            return (_next(i), _same_shapes(value, body_fun(i, value))), None
 
         (_, result), _ = scan(turn, (first, init_val), None, length=steps, unroll=1 if unroll is None else unroll)
         return result
@@ -396,9 +396,29 @@ def fori_loop(
 
     def step(carry: Any) -> Any:
         i, end, value = carry
-        return _next(i), end, body_fun(i, value)
+        return _next(i), end, _same_shapes(value, body_fun(i, value))
 
     return while_loop(test, step, (first, last, init_val))[2]
+
+
+def _same_shapes(value: Any, after: Any) -> Any:
+    """``after``, if it is built like ``value``; else the error that says so of `fori_loop`, and not of its loop."""
+    if tree.structure(after) != tree.structure(value):
+        raise CarryTypeError(
+            "fori_loop: body_fun changes the structure of its value",
+            got=tree.structure(after),
+            expected=tree.structure(value),
+        )
+    names = tree.path_names(value, "value")
+    for name, old, new in zip(names, tree.leaves(value), tree.leaves(after), strict=True):
+        if np.shape(old) != np.shape(new):
+            raise CarryTypeError(
+                "fori_loop: body_fun changes the shape of its value",
+                got=f"{name} is {as_value(new).type} after a step",
+                expected=f"{name}: {as_value(old).type}",
+                fix=f"start {name} with shape {np.shape(new)}, or give back shape {np.shape(old)}",
+            )
+    return after
 
 
 def _next(i: Array) -> Array:
