@@ -14,7 +14,7 @@ from nxjax.numpy.functional import vectorize
 from nxjax.numpy.promotion import as_axes, as_axis, convert, no_out, value
 from nxjax.numpy.selection import where as _where
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tracer
 
 
 @final
@@ -235,12 +235,15 @@ class ufunc:
         no_out(f"{self.__name__}.reduceat", out)
         from nxjax.lax.control import fori_loop
         from nxjax.numpy.joining import concatenate
+        from nxjax.numpy.methods import known
+        from nxjax.numpy.promotion import concrete
         from nxjax.numpy.shapes import moveaxis
 
         x = value(a, self.__name__)
         x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
         i = as_axis(self.__name__, axis, x.ndim)
-        rows, starts = moveaxis(x, i, 0), value(indices, "reduceat")
+        starts = value(indices if isinstance(indices, Array) else np.asarray(indices), "reduceat")
+        rows = moveaxis(x, i, 0)
         n = rows.shape[0]
         ends = concatenate([starts[1:], np.full(1, n, np.int32)])
 
@@ -249,8 +252,11 @@ class ufunc:
             inside = ops.reshape(at < ends, shape=(*starts.shape, *(1,) * (rows.ndim - 1)))
             return _where(inside, convert(self._call(y, rows[at]), y.dtype), y)
 
+        longest = n
+        if not isinstance(known(starts), Tracer) and starts.size:
+            longest = int(np.max(np.diff(np.append(concrete("reduceat", starts), n))))
         # Of all pieces their second elements, then their third ones, ...
-        return moveaxis(fori_loop(1, n, step, rows[starts]), 0, i)
+        return moveaxis(fori_loop(1, max(longest, 1), step, rows[starts]), 0, i)
 
 
 def _numbers(x: Array) -> Array:
