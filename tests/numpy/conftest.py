@@ -91,7 +91,8 @@ def compare_grad(call: Callable[..., Any], *args: Any, argnums: Any = 0, **toler
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        want = jax.grad(lambda *xs: scalar(peer(), *xs), argnums)(*to_peer(list(args)))
+        # Compiled as one program, not op by op.
+        want = jax.jit(jax.grad(lambda *xs: scalar(peer(), *xs), argnums))(*to_peer(list(args)))
     got = nx.grad(lambda *xs: scalar(jnp, *xs), argnums)(*args)
     assert_same(got, want, where="grad", **tolerance)
 
@@ -102,7 +103,7 @@ def compare_vmap(call: Callable[..., Any], *args: Any, in_axes: Any = 0, **toler
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        want = jax.vmap(lambda *xs: call(peer(), *xs), in_axes)(*to_peer(list(args)))
+        want = jax.jit(jax.vmap(lambda *xs: call(peer(), *xs), in_axes))(*to_peer(list(args)))
     got = nx.vmap(lambda *xs: call(jnp, *xs), in_axes)(*args)
     assert_same(got, want, where="vmap", **tolerance)
 
