@@ -42,6 +42,11 @@ def check_jvp(
 ) -> None:
     """``f_jvp(primals, tangents)`` against differences of ``f`` along a random direction.
 
+    Args:
+        f: function of arrays.
+        f_jvp: gives ``(f(*primals), tangent)``, as `nx.jvp` of it.
+        args: float arrays: where to compare.
+
     Raises:
         AssertionError: they differ.
 

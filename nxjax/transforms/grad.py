@@ -33,7 +33,22 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[P, Any]:
-    """The gradient of a scalar function; arguments as `value_and_grad`.
+    """The gradient of a scalar function, as a function of the same arguments.
+
+    Args:
+        fun: gives a float array without dimensions; with ``has_aux`` a pair of it and anything else.
+        argnums: which positional arguments to differentiate, trees of float arrays: an int gives one gradient, a
+            sequence a tuple.
+        has_aux: give ``(gradient, aux)``.
+        holomorphic: ``fun`` is complex and holomorphic; inputs and output must be complex.
+        allow_int: give float0 zeros for integer inputs instead of an error.
+
+    Returns:
+        Gradients have the structure, shapes and dtypes of the arguments.
+
+    Raises:
+        GradientError: the output is not a real scalar, or an input is not float.
+        ParameterError: not a function, or ``argnums`` of no argument.
 
     >>> import nxjax as nx
     >>> float(grad(lambda x: x**3)(2.0))
