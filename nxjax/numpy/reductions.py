@@ -254,7 +254,8 @@ def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
     from nxjax.numpy.sorting import sort
 
     ordered = sort(flat, axis=-1)
-    return ordered[..., -1 if "max" in name else 0]
+    last = ordered[..., -1]  # nan, if there is one
+    return last if "max" in name else ops.select_n(ops.ne(last, last), ordered[..., 0], last)
 
 
 max = _extremum(

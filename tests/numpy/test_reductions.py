@@ -145,6 +145,8 @@ def test_extrema_of_complex_numbers_under_masks():
     np.testing.assert_array_equal(jnp.min(x, axis=1, where=mask, initial=1.5), [1 + 2j, 1.5])
     np.testing.assert_array_equal(jnp.max(x, axis=1, where=mask, initial=1.5), [1.5, 2])
     assert jnp.max(jnp.zeros((0, 2), "complex64"), axis=0, initial=1).tolist() == [1, 1]
+    assert np.isnan(jnp.min(x.at[0, 1].set(jnp.nan)))
+    assert jnp.nanmin(x.at[0, 1].set(jnp.nan)) == -4
 
 
 def test_spreads_of_too_few_elements_are_nan_without_a_slope():
