@@ -173,7 +173,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     q, c = promote_inexact("interp", x, xp)
     (f,) = promote_inexact("interp", fp)
     if c.ndim != 1 or f.ndim != 1 or c.shape != f.shape:
-        raise ShapeError("xp and fp must be one-dimensional arrays of equal size", got=f"{c.type} and {f.type}")
+        raise ShapeError("interp: xp and fp must be one-dimensional arrays of equal size", got=f"{c.type} and {f.type}")
     if c.dtype in dtypes.COMPLEX:
         raise ValueError("jnp.interp: complex x values not supported.")
     if period is not None:

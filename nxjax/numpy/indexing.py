@@ -105,7 +105,9 @@ def take_along_axis(
             raise ShapeError("take_along_axis indices must be 1D if axis=None", got=index.type)
         x, axis = ops.reshape(x, shape=(x.size,)), 0
     if x.ndim != index.ndim:
-        raise ShapeError("indices and arr must have the same number of dimensions", got=f"{index.ndim} vs. {x.ndim}")
+        raise ShapeError(
+            "take_along_axis: indices and arr must have the same number of dimensions", got=f"{index.ndim} vs. {x.ndim}"
+        )
     i = as_axis("take_along_axis", axis, x.ndim)
     shape = list(broadcast_shape("take_along_axis", *(_without(s, i) for s in (x.shape, index.shape))))
     shape[i] = index.shape[i]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, static_int, value
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
@@ -48,6 +48,10 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
+    if isinstance(axis, (Array, np.ndarray)) and axis.ndim:
+        raise ParameterError(
+            "concatenate: axis", got=described(axis), expected="an int or None", fix="concatenate([x, y]), of one list"
+        )
     if isinstance(arrays, (Array, np.ndarray)) and np.ndim(arrays) >= 2 and axis == 0 and dtype is None:
         x = value(arrays, "concatenate")
         return ops.reshape(x, shape=(x.shape[0] * x.shape[1], *x.shape[2:]))
@@ -99,7 +103,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
     no_out("stack", out)
     xs = _typed("stack", _items("stack", arrays), dtype)
     if any(x.shape != xs[0].shape for x in xs):
-        raise ShapeError("All input arrays must have the same shape.", got=", ".join(str(x.type) for x in xs))
+        raise ShapeError("stack: All input arrays must have the same shape.", got=", ".join(str(x.type) for x in xs))
     i = as_axis("stack", axis, xs[0].ndim + 1)
     return concatenate([expand_dims(x, i) for x in xs], i)
 
