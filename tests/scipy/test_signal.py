@@ -7,6 +7,7 @@ import scipy.signal
 
 import nxjax as nx
 from nxjax.scipy import signal as ours
+from nxjax.scipy.signal.windows import named
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(6, 7)).astype(np.float32), rng.normal(size=(3, 4)).astype(np.float32)
@@ -40,6 +41,20 @@ def test_values(name, mode):
 def test_detrend(kind, axis):
     want = np.asarray(theirs.detrend(X, axis=axis, type=kind))
     np.testing.assert_allclose(np.asarray(ours.detrend(X, axis=axis, type=kind)), want, atol=1e-5)
+
+
+def test_windows_are_scipys():
+    plain = ("boxcar", "hann", "hamming", "blackman", "nuttall", "blackmanharris", "flattop", "bartlett", "barthann",
+             "bohman", "cosine", "exponential", "lanczos", "parzen", "triang", "tukey")  # fmt: skip
+    given = (("tukey", 0.25), ("tukey", 0.0), ("exponential", None, 3.0), ("gaussian", 2.0), ("kaiser", 5.0),
+             ("general_cosine", [0.5, 0.3, 0.2]), ("general_gaussian", 1.5, 2.0), ("general_hamming", 0.6))  # fmt: skip
+    for window in (*plain, *given):
+        for n in (1, 2, 9, 16):
+            want = scipy.signal.get_window(window, n)
+            np.testing.assert_allclose(named("stft", window, n), want, atol=1e-12, err_msg=str(window))
+    for bad in ("unknown", "kaiser", ("hann", 2.0)):
+        with pytest.raises(nx.errors.ParameterError, match="window"):
+            named("stft", bad, 8)
 
 
 def test_errors():

@@ -167,6 +167,7 @@ def test_python_numbers_yield_where_the_function_does():
     for name, weak in yields.items():
         assert getattr(ours, name)(0.5).weak_type is weak, name
     assert not ours.owens_t(0.5, 0.5).weak_type
+    assert ours.owens_t(nx.asarray([0.5], "float16"), 0.5).dtype == np.float32
     assert not any(y.weak_type for y in ours.sici(0.5))
     half = nx.asarray([1.0, 0.0], "float16")
     assert ours.rel_entr(half, 0.5).dtype == ours.betainc(2.0, 3.0, half).dtype == half.dtype
@@ -185,6 +186,11 @@ def test_slopes_and_values_at_edges():
     near(ours.boxcox(nx.array(1 + 2j), 0.5), 2 * (np.sqrt(1 + 2j) - 1))
     assert nx.grad(ours.zeta, 1)(2.0, 0.0) == -np.inf
     assert np.isnan(ours.spence(nx.array(np.inf)))
+    # Far out the two terms of the slope cancel.
+    z = np.array([18.2 - 11j, 14.3 + 7.7j, 0.5 - 3j], np.complex64)
+    slope = nx.jvp(ours.wofz, (nx.asarray(z),), (nx.asarray(np.ones_like(z)),))[1]
+    near(slope, 2j / np.sqrt(np.pi) - 2 * z.astype(complex) * sp.wofz(z.astype(complex)))
+    assert ours.wofz(nx.asarray([0.5], "bfloat16")).dtype == np.complex64
     real = lambda v: ours.sph_harm_y(np.array([0, 1, 2]), np.array([0, 1, 0]), v, v, n_max=2).real.sum()
     at = np.array([0.4, 0.7, 1.1])
     want = np.sqrt(1.5 / np.pi) / 2 * -np.cos(1.4), np.sqrt(5 / np.pi) / 4 * -3 * np.sin(2.2)

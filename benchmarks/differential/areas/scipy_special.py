@@ -158,7 +158,7 @@ def _orders(inputs: Inputs) -> Iterator[Case]:
     angles = [inputs.array((3,), "float32", low=0, high=3) for _ in range(2)]
     for n, m in ((0, 0), (2, 1), (3, -2), (4, 4)):
         yield _named("sph_harm_y", np.asarray([n] * 3), np.asarray([m] * 3), *angles)
-        yield _named("sph_harm_y", np.asarray([n]), np.asarray([m]), angles[0], angles[1], n_max=5)
+        yield _named("sph_harm_y", np.asarray([n]), np.asarray([m]), angles[0][:1], angles[1][:1], n_max=5)
     yield _named("sph_harm_y", np.asarray([0, 2, 3]), np.asarray([0, -1, 3]), *angles, n_max=3)
 
 

@@ -15,51 +15,15 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.promotion import as_axis, promote_inexact, static_int
 from nxjax.scipy.signal.filtering import detrend as _detrend
+from nxjax.scipy.signal.windows import named
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-
-# Weights of cos(2 pi k i / n) with alternating signs (F. Harris, "On the use of windows for harmonic analysis with the
-# discrete Fourier transform", Proc. IEEE 66, 1978; A. Nuttall, IEEE Trans. ASSP 29, 1981).
-_COSINES = {
-    "boxcar": (1.0,),
-    "hann": (0.5, 0.5),
-    "hamming": (0.54, 0.46),
-    "blackman": (0.42, 0.5, 0.08),
-    "nuttall": (0.3635819, 0.4891775, 0.1365995, 0.0106411),
-    "blackmanharris": (0.35875, 0.48829, 0.14128, 0.01168),
-    "flattop": (0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368),
-}
-
-
-def _named(name: str, window: Any, n: int) -> np.ndarray[Any, Any]:
-    """A periodic window of length n by its name, or by name and parameter."""
-    word, *rest = window if isinstance(window, tuple) else (window,)
-    i = np.arange(n)
-    middle = i - n / 2
-    if n == 1:
-        return np.ones(1)
-    if word in _COSINES and not rest:
-        return sum((-1) ** k * a * np.cos(2 * np.pi * k * i / n) for k, a in enumerate(_COSINES[word])) + 0 * i
-    if word == "bartlett" and not rest:
-        return 1 - np.abs(middle) / (n / 2)
-    if word == "cosine" and not rest:
-        return np.sin(np.pi * (i + 0.5) / (n + 1))
-    if word == "gaussian" and len(rest) == 1:
-        return np.exp(-0.5 * (middle / rest[0]) ** 2)
-    if word == "kaiser" and len(rest) == 1:
-        return np.i0(rest[0] * np.sqrt(1 - (middle / (n / 2)) ** 2)) / np.i0(rest[0])
-    raise ParameterError(
-        f"scipy.signal.{name}: window",
-        got=repr(window),
-        expected=f"{', '.join(_COSINES)}, bartlett, cosine, ('gaussian', deviation) or ('kaiser', beta)",
-        fix="give others as arrays",
-    )
 
 
 def _window(name: str, window: Any, length: int, dtype: Any) -> Array:
     """The named window of a length, or the given one."""
     if isinstance(window, (str, tuple)):
-        return jnp.asarray(_named(name, window, length).astype(dtype))
+        return jnp.asarray(named(name, window, length).astype(dtype))
     found = jnp.asarray(window, dtype)
     if found.ndim != 1 or found.shape[0] != length:
         raise ShapeError(f"scipy.signal.{name}: the window does not fit", got=found.type, expected=f"[{length}]")
@@ -212,8 +176,8 @@ def stft(
     Args:
         x: signals along ``axis``; integers become float.
         fs: samples per unit of time.
-        window: ``"hann"``, hamming, blackman, boxcar, bartlett, cosine, nuttall, blackmanharris, flattop,
-            ``("gaussian", deviation)``, ``("kaiser", beta)``, or an array.
+        window: SciPy's name of one, ``"hann"``, hamming, blackman, boxcar, tukey and so on, a tuple of a name and its
+            parameters, ``("kaiser", beta)``, or an array.
         nperseg, noverlap: lengths of segments and of their overlap (half of it by default).
         nfft: length of the transforms, nperseg by default; segments are padded with zeros.
         detrend: ``"linear"``, ``"constant"``, a function of segments, or False.

@@ -13,7 +13,7 @@ from nxjax.errors import DtypeError, ParameterError
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import reals, strong, widened
+from nxjax.scipy.special.operands import reals, strong
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -243,7 +243,7 @@ def _owens_t_value(h: Array, a: Array) -> Array:
 
 @custom_jvp
 def _owens_t(h: Array, a: Array) -> Array:
-    return widened(_owens_t_value, h, a)
+    return _owens_t_value(h, a)
 
 
 _owens_t.defjvps(
@@ -259,9 +259,9 @@ def owens_t(h: Any, a: Any) -> Array:
         h, a: real arrays, which broadcast; integers become float.
 
     Returns:
-        Array of the common shape and float dtype; even in ``h`` and odd in ``a``. Gauss-Legendre quadrature of
-        Owen, "Tables for computing bivariate normal probabilities", Ann. Math. Stat. 27 (1956), with a relative
-        error below 1e-14 (float64) or 2e-6 (float32), and that of exp(-h^2 / 2).
+        Array of the common shape and float dtype, float32 for half floats; even in ``h`` and odd in ``a``.
+        Gauss-Legendre quadrature of Owen, "Tables for computing bivariate normal probabilities", Ann. Math. Stat. 27
+        (1956), with a relative error below 1e-14 (float64) or 2e-6 (float32), and that of exp(-h^2 / 2).
 
     Raises:
         ParameterError: for complex operands.
@@ -269,5 +269,7 @@ def owens_t(h: Any, a: Any) -> Array:
     >>> print(round(float(owens_t(1.0, 0.5)), 6))
     0.043065
     """
-    h, a = reals("owens_t", h, a)
-    return _owens_t(strong(h), strong(a))
+    h, a = (strong(x) for x in reals("owens_t", h, a))
+    if h.dtype.itemsize < 4:
+        h, a = h.astype(dtypes.float32), a.astype(dtypes.float32)
+    return _owens_t(h, a)

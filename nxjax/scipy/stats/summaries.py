@@ -74,7 +74,7 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     out = kept if keepdims else left
     columns = jnp.moveaxis(x, axis, 0).reshape(x.shape[axis], math.prod(left))
     if not columns.shape[0]:
-        return ModeResult(jnp.full(out, jnp.nan), jnp.zeros(out))
+        return ModeResult(jnp.full(out, jnp.nan, jnp.result_type(float)), jnp.zeros(out))
     if not columns.shape[1]:
         return ModeResult(jnp.zeros(out, x.dtype), jnp.zeros(out, int))
     values, counts = vmap(_most_common, 1)(columns)
