@@ -60,8 +60,8 @@ def of_other_kind(x: Array, y: Array, preferred: DType | None) -> tuple[Array, A
         return x, y, preferred
     if x.dtype == dtypes.bool_ and preferred != x.dtype:
         return convert(x, preferred), convert(y, preferred), preferred
-    real = x.dtype in dtypes.INEXACT and x.dtype not in dtypes.COMPLEX
-    return x, y, None if real and preferred not in dtypes.INEXACT else preferred
+    fits = preferred in dtypes.COMPLEX if x.dtype in dtypes.COMPLEX else preferred in dtypes.INEXACT
+    return x, y, preferred if fits or x.dtype not in dtypes.INEXACT else None
 
 
 def _operands(where: str, a: Any, b: Any, preferred: DType | None) -> tuple[Array, Array]:
