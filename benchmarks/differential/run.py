@@ -15,7 +15,11 @@ from benchmarks.differential.remembered import Remembered, asked
 from benchmarks.differential.truth import NUMPY
 
 SAME = ("same", "nearer", "both refuse")
-LATER = ("scipy.optimize", "flatten_util", "ad_checkpoint", "test_util", "experimental.ode")  # not with `import jax`
+# What `import jax` alone does not bring.
+LATER = (
+    *("scipy.optimize", "scipy.spatial.transform", "scipy.cluster.vq", "scipy.interpolate", "scipy.integrate"),
+    *("flatten_util", "ad_checkpoint", "test_util", "experimental.ode"),
+)
 CLEAR_AFTER = 100  # cases: compiled programs hold 5 MB each case, and mappings, of which a process has 65,530
 
 
