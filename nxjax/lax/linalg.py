@@ -161,7 +161,7 @@ def triangular_solve(
     return reshape(x, shape=(*x.shape[:-2], n)) if vector else x
 
 
-def lu(x: Any) -> tuple[Array, Array, Array]:
+def lu(x: Any) -> list[Array]:
     """P x = L U: packed factors, row swaps ``[..., min(m, n)]`` and permutation ``[..., m]``, both int32.
 
     Raises:
@@ -172,7 +172,7 @@ def lu(x: Any) -> tuple[Array, Array, Array]:
     >>> factors.tolist(), permutation.tolist()
     ([[4.0, 4.0], [0.25, 1.0]], [1, 0])
     """
-    return linalg_lu.lu(as_value(x, "lu"))
+    return list(linalg_lu.lu(as_value(x, "lu")))
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:

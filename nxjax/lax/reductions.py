@@ -76,9 +76,14 @@ def _over_axes(op: Op) -> Callable[..., Array]:
     def function(operand: Any, axes: Sequence[int]) -> Array:
         x = as_value(operand, op.name)
         found = axes_of(axes, x.ndim, op.name)
+        if x.type.weak and op.name in ("reduce_and", "reduce_or", "reduce_xor"):
+            x = convert_element_type(x, dtype=x.dtype)
         if x.dtype in dtypes.COMPLEX and op.name in ("reduce_max", "reduce_min"):
             from nxjax import numpy as jnp  # the order of complex numbers is the face's
 
+            if any(x.shape[d] == 0 for d in found):
+                kept = tuple(n for d, n in enumerate(x.shape) if d not in found)
+                return jnp.full(kept, -np.inf if op.name == "reduce_max" else np.inf, x.dtype)
             return (jnp.max if op.name == "reduce_max" else jnp.min)(x, axis=found)
         return op(x, axes=found)
 

@@ -432,7 +432,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
     Array([[1, 2, 1, 2],
            [1, 2, 1, 2]], dtype=int32)
     """
-    x, times = as_value(operand, "tile"), ints(reps, "tile")
+    x, times = as_value(operand, "tile"), sizes_of(reps, "tile")
     if len(times) != x.ndim:
         raise ParameterError("tile: one number per dimension", got=times, expected=x.type)
     apart = tuple(n for pair in zip(times, x.shape, strict=True) for n in pair)

@@ -315,7 +315,8 @@ def gather(
         start_indices: integers ``[..., k]``: index vectors, of one component per dimension in ``start_index_map``.
         dimension_numbers: what each dimension of the result is.
         slice_sizes: size of a slice along each dimension of the operand.
-        mode: what an index out of bounds means, see `GatherScatterMode`; ``fill_value`` by default.
+        mode: what an index out of bounds means, see `GatherScatterMode`; by default there is none, and the slice is
+            moved inside.
         fill_value: NaN by default; the lowest integer, or the highest unsigned one, where there is no NaN.
 
     Raises:
@@ -326,7 +327,7 @@ def gather(
     >>> from nxjax import lax
     >>> numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
     >>> rows = jnp.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> lax.gather(rows, jnp.array([[1], [5]]), numbers, slice_sizes=(1, 2))
+    >>> lax.gather(rows, jnp.array([[1], [5]]), numbers, slice_sizes=(1, 2), mode="fill")
     Array([[ 3.,  4.],
            [nan, nan]], dtype=float32)
     """
@@ -335,7 +336,7 @@ def gather(
         as_value(start_indices, "gather"),
         dimension_numbers=_same_class(dimension_numbers, GatherDimensionNumbers),
         slice_sizes=ints(slice_sizes, "gather"),
-        mode=GatherScatterMode.from_any(mode),
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode),
         fill_value=None if fill_value is None else np.asarray(fill_value).item(),
         indices_are_sorted=indices_are_sorted,
         unique_indices=unique_indices,

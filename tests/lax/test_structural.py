@@ -168,3 +168,15 @@ def test_refusals_name_the_function(name):
     call, error = REFUSALS[name]
     with pytest.raises(error, match=name):
         call()
+
+
+def test_gather_moves_slices_inside_unless_a_mode_says_otherwise():
+    numbers = lax.GatherDimensionNumbers((1,), (), (0,))
+    found = lax.gather(np.arange(5, dtype=np.int8), np.array([[6], [-3], [1]]), numbers, (2,))
+    np.testing.assert_array_equal(found, [[3, 4], [0, 1], [1, 2]])
+
+
+def test_bitwise_reductions_are_not_weak_and_complex_extrema_of_nothing_are_infinite():
+    assert not lax.reduce_or(3, ()).weak_type
+    np.testing.assert_array_equal(lax.reduce_min(np.zeros((0, 2), np.complex64), (0,)), [np.inf, np.inf])
+    np.testing.assert_array_equal(lax.reduce_max(np.zeros((0, 2), np.complex64), (0,)), [-np.inf, -np.inf])
