@@ -115,6 +115,8 @@ def resize(
     if len(shape) != x.ndim:
         raise ShapeError("resize: one size per dimension", got=tuple(shape), expected=f"{x.ndim} sizes for {x.type}")
     sizes = tuple(int(n) for n in shape)
+    if 0 in sizes:
+        return jnp.zeros(sizes, x.dtype if chosen is ResizeMethod.NEAREST else promote_inexact("resize", x)[0].dtype)
     axes = tuple(i for i, (a, b) in enumerate(zip(x.shape, sizes, strict=True)) if a != b)
     if chosen is ResizeMethod.NEAREST:
         return ops.resize(x, axes=axes, sizes=tuple(sizes[a] for a in axes), method="nearest") if axes else x

@@ -35,6 +35,12 @@ def test_derivative_of_the_translation():
     np.testing.assert_allclose(nx.grad(f)(t)[0], slope, rtol=1e-2)
 
 
+def test_no_elements():
+    for method in ("nearest", "linear", "cubic"):
+        y = nx.image.resize(np.ones((2, 3), np.float16), (0, 3), method)
+        assert y.shape == (0, 3) and y.dtype == np.float16
+
+
 def test_errors():
     for shape, method in (((3, 3), "linear"), ((3,), "nearest"), ((3,), "best")):
         with pytest.raises(ValueError):

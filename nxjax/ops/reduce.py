@@ -183,14 +183,14 @@ class ReduceMin(_Extremum):
 
 def lowest(dtype: DType) -> Any:
     """The value below all others: -inf, the smallest integer, False."""
-    if dtype in dtypes.FLOAT:
+    if dtype in dtypes.INEXACT:
         return float("-inf") if has_infinity(dtype) else float(dtypes.float_info(dtype).min)
     return False if dtype == dtypes.bool_ else dtypes.integer_info(dtype).min
 
 
 def highest(dtype: DType) -> Any:
     """The value above all others: inf, the largest integer, True."""
-    if dtype in dtypes.FLOAT:
+    if dtype in dtypes.INEXACT:
         return float("inf") if has_infinity(dtype) else float(dtypes.float_info(dtype).max)
     return True if dtype == dtypes.bool_ else dtypes.integer_info(dtype).max
 

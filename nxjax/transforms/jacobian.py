@@ -92,8 +92,10 @@ def jacrev(
         inner, picked = _of_argnums(fun, argnums, args, kwargs, "jacrev")
         leaves, in_def = tree.flatten(picked)
         for x in leaves:
-            if not (allow_int and as_value(x).dtype not in dtypes.INEXACT):
-                _check(as_value(x, "jacrev"), holomorphic, "jacrev: input")
+            v = as_value(x, "jacrev")
+            # Complex inputs have gradients of real results, as with `grad`.
+            if not (allow_int and v.dtype not in dtypes.INEXACT) and (holomorphic or v.dtype not in dtypes.COMPLEX):
+                _check(v, holomorphic, "jacrev: input")
         y, pull, *aux = vjp(inner, *picked, has_aux=has_aux)
         ys, y_def = tree.flatten(y)
         for leaf in ys:

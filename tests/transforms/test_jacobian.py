@@ -48,6 +48,12 @@ def test_hessian() -> None:
     close(nx.vmap(nx.hessian(lambda x: nx.sin(x) ** 2))(X), jax.vmap(jax.hessian(lambda x: jnp.sin(x) ** 2))(X))
 
 
+def test_real_results_of_complex_inputs() -> None:
+    z = np.array([3.0 + 4.0j, 1.0j], np.complex64)
+    got = np.asarray(nx.jacrev(lambda z: nx.numpy.abs(z) ** 2)(z))
+    np.testing.assert_allclose(got, np.diag(2 * z.conj()), rtol=1e-6)
+
+
 def test_holomorphic() -> None:
     z = np.array([1.0 + 2.0j, -0.5 + 0.1j], np.complex64)
     for mine, theirs in PAIRS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -161,4 +162,4 @@ def _integrals(inputs: Inputs) -> Iterator[Case]:
 
 
 def _odeint(lib: ModuleType) -> Any:
-    return lib.experimental.ode.odeint
+    return importlib.import_module(f"{lib.__name__}.experimental.ode").odeint
