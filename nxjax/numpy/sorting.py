@@ -315,7 +315,7 @@ def bincount(
     least = static_int("bincount", minlength)
     if length is None:
         data = concrete("bincount", v, "the largest element is the length of the result; or give length=")
-        length = max(least, int(data.max()) + 1 if data.size else 0)
+        length = max(least, max(int(data.max()), 0) + 1 if data.size else 0)
     else:
         length = static_int("bincount", length)
     from nxjax.numpy.creation import filled

@@ -124,3 +124,4 @@ def test_bins_of_each_axis_may_differ_in_number():
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
         if bins is not edges:
             np.testing.assert_array_equal(jnp.histogramdd(np.stack([x, y], 1), bins)[0], counts)
+    assert jnp.bincount(jnp.array([-1, -2])).tolist() == [2]
