@@ -94,6 +94,12 @@ def test_nan_stays_nan_and_parameters_outside_their_domain_give_it():
     assert np.isnan(nx.grad(ours.binom.logpmf, 1)(5.0, 5.0, 1.0))
 
 
+def test_too_few_elements_have_no_error_and_no_slope():
+    one = nx.array([2.0])
+    assert np.isnan(ours.sem(one)) and ours.sem(one).dtype == one.dtype and not ours.sem(one).weak_type
+    assert np.isnan(np.asarray(nx.grad(ours.sem)(one))).all()
+
+
 def test_dtype_and_strength_are_those_of_what_is_asked():
     x = nx.asarray([0.25, 0.5], "bfloat16")
     assert ours.uniform.pdf(x, 0.0, 2.0).dtype == ours.norm.cdf(x, 0.0, 2.0).dtype == x.dtype

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.numpy.promotion import promote_inexact
+from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
 
@@ -158,6 +159,8 @@ def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagat
     (x,) = promote_inexact("sem", a)
     if nan_policy == "propagate":
         size = x.size if axis is None else x.shape[axis]
+        if size <= ddof and x.dtype not in dtypes.COMPLEX:  # no error of the mean, and no slope either
+            return jnp.sum(x, axis, keepdims=keepdims) * jnp.nan
         return jnp.std(x, axis, ddof=ddof, keepdims=keepdims) / jnp.sqrt(jnp.asarray(size, x.dtype))
     if nan_policy != "omit":
         raise ParameterError("sem: nan_policy", got=repr(nan_policy), expected="'propagate' or 'omit'")
