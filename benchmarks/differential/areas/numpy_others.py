@@ -208,8 +208,8 @@ def _printed(lib: ModuleType) -> Any:
 
 
 def _text(name: str) -> Any:
-    """Without the class, which has an inner name."""
-    return lambda lib: lambda x, **kwargs: getattr(lib.numpy, name)(x, **kwargs).rpartition("(")[2]
+    """Without the class, which has an inner name, and the spaces below it."""
+    return lambda lib: lambda x, **kwargs: getattr(lib.numpy, name)(x, **kwargs).rpartition("(")[2].split()
 
 
 def _texts(inputs: Inputs) -> Iterator[Case]:
