@@ -186,6 +186,8 @@ def test_slopes_and_values_at_edges():
     near(ours.boxcox(nx.array(1 + 2j), 0.5), 2 * (np.sqrt(1 + 2j) - 1))
     assert nx.grad(ours.zeta, 1)(2.0, 0.0) == -np.inf
     assert np.isnan(ours.spence(nx.array(np.inf)))
+    none = nx.array(np.zeros((0, 3), np.float32))
+    assert ours.hyp2f1(none, none, none, none).shape == (0, 3)
     # Far out the two terms of the slope cancel.
     z = np.array([18.2 - 11j, 14.3 + 7.7j, 0.5 - 3j], np.complex64)
     slope = nx.jvp(ours.wofz, (nx.asarray(z),), (nx.asarray(np.ones_like(z)),))[1]

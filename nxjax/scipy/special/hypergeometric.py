@@ -153,7 +153,7 @@ def _regular(a: Array, b: Array, c: Array, x: Array) -> Array:
 
 def _logarithmic(a: Array, b: Array, m: Array, y: Array) -> Array:
     """F(a, b; a + b + m; 1 - y) for whole m >= 0 and small y (DLMF 15.8.10)."""
-    count = jnp.max(m)
+    count = jnp.max(m, initial=0)
 
     def more(state: Any) -> Array:
         return state[0] < count
