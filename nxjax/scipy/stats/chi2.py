@@ -24,7 +24,7 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -1.4473
     """
     x, df, loc, scale = operands("chi2.logpdf", x, df, loc, scale)
-    return inside(df != -np.inf, _gamma.logpdf(x, df / 2, loc, 2 * scale), float("nan"))
+    return inside((abs(df) != np.inf) | (x < loc), _gamma.logpdf(x, df / 2, loc, 2 * scale), float("nan"))
 
 
 pdf = density(logpdf, "0.7, 3.0", "0.2352")
