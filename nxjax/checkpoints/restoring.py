@@ -120,7 +120,9 @@ class _Reader:
         outline = built(self.index.tree, numbered, str(self.folder / steps.INDEX))
         flat, structure = trees.flatten(outline)
         chosen = _chosen(shardings, outline, len(flat))
-        return trees.unflatten(structure, [self.leaf(leaves[n.i], s) for n, s in zip(flat, chosen, strict=True)])
+        return trees.unflatten(
+            structure, [self.leaf(leaves[n.i], s) for n, s in zip(flat, chosen, strict=True)], mixed_keys=True
+        )
 
     def _like(self, like: Any, shardings: Any) -> Any:
         _, wanted = described(like)
@@ -144,7 +146,9 @@ class _Reader:
                 fix="give like= the shapes and dtypes that were saved; cast afterwards",
             )
         chosen = _chosen(shardings, like, len(rows))
-        return trees.unflatten(structure, [self._as(leaf, x, s) for (leaf, x), s in zip(rows, chosen, strict=True)])
+        return trees.unflatten(
+            structure, [self._as(leaf, x, s) for (leaf, x), s in zip(rows, chosen, strict=True)], mixed_keys=True
+        )
 
     def _as(self, leaf: Leaf, x: Any, sharding: Any) -> Any:
         """A leaf in the kind of ``x``."""

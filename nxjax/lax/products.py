@@ -286,12 +286,13 @@ def scaled_dot(
     if out not in dtypes.FLOAT:
         raise DtypeError("scaled_dot: preferred_element_type", got=out, expected="a float dtype")
     (lc, rc), _ = dimension_numbers
-    wide = [_scaled(v, s, dims) for v, s, dims in ((x, lhs_scale, lc), (y, rhs_scale, rc))]
+    wide = [block_scaled(v, s, dims, dtypes.bfloat16) for v, s, dims in ((x, lhs_scale, lc), (y, rhs_scale, rc))]
     return dot_general(*wide, dimension_numbers, preferred_element_type=out)
 
 
-def _scaled(x: Array, scale: Any, contracted: Sequence[int]) -> Array:
-    wide = x.astype("bfloat16")
+def block_scaled(x: Array, scale: Any, contracted: Sequence[int], dtype: Any) -> Array:
+    """``x`` times its scale, each shared by a block of elements, in ``dtype``."""
+    wide = x.astype(dtype)
     if scale is None:
         return wide
     # Scales may be powers of two in a dtype that holds nothing else, and that arrays here do not have.

@@ -16,7 +16,7 @@ import numpy
 from nxjax import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax.algebra import dot_general
-from nxjax.lax.products import scaled_dot
+from nxjax.lax.products import block_scaled
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -68,15 +68,9 @@ def scaled_matmul(
             got=shapes,
             expected="[b, m, k], [b, n, k], [b, m, k / block] and [b, n, k / block]",
         )
-    wide = [as_value(x, "scaled_matmul").astype("float32") for x in given[:2]]
-    out = scaled_dot(
-        *wide,
-        lhs_scale=_wide(lhs_scales),
-        rhs_scale=_wide(rhs_scales),
-        dimension_numbers=(((2,), (2,)), ((0,), (0,))),
-        preferred_element_type="float32",
-    )
-    return out.astype(preferred_element_type)
+    pairs = ((lhs, lhs_scales), (rhs, rhs_scales))
+    wide = [block_scaled(as_value(x, "scaled_matmul"), _wide(s), (2,), "float32") for x, s in pairs]
+    return dot_general(*wide, (((2,), (2,)), ((0,), (0,)))).astype(preferred_element_type)
 
 
 def _wide(scales: Any) -> Any:

@@ -40,16 +40,18 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     return leaves, spec
 
 
-def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
+def unflatten(treedef: TreeDef, leaves: Iterable[Any], *, mixed_keys: bool = False) -> Any:
     """The inverse of `flatten`, but that dicts have their keys in order, whatever order they were made in.
+
+    ``mixed_keys``: keys without an order, such as 1 and "1", are in that of their classes' names, and no error.
 
     >>> unflatten(structure({"b": 0, "a": 0}), [1, 2])
     {'a': 1, 'b': 2}
     """
-    return optree.tree_unflatten(in_order(treedef), leaves)
+    return optree.tree_unflatten(in_order(treedef, mixed_keys=mixed_keys), leaves)
 
 
-def in_order(treedef: TreeDef) -> TreeDef:
+def in_order(treedef: TreeDef, *, mixed_keys: bool = False) -> TreeDef:
     """The same structure, whose dicts are made with their keys in order.
 
     optree remembers the order of insertion, which two structures that are equal may differ in: a function that takes
@@ -61,7 +63,7 @@ def in_order(treedef: TreeDef) -> TreeDef:
         made = node[-1]
         if made is not None:
             keys = node[2][1] if type(node[2]) is tuple else node[2]
-            if len(keys) > 1:
+            if len(keys) > 1 and not mixed_keys:
                 _check_order(keys)
             if list(made) != keys:
                 return treedef.transform(_dict_in_order)

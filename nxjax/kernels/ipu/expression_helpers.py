@@ -194,7 +194,7 @@ inline T stepTowards(T x, T y, Word signBit) {
     "incompleteGamma": """inline float incompleteGamma(float a, float x, bool upper) {
   if (!(x >= 0) || !(a >= 0) || (a == 0 && x == 0)) return notANumber();
   const bool far = x == infinity();
-  if (a == infinity() && x > 0 && !far) return notANumber();
+  if (a == infinity() && x >= 1 && !far) return notANumber();
   if (x == 0 || a == 0 || far || a == infinity()) return (a == 0 || far) != upper ? 1.0f : 0.0f;
   float slope;
   if (x < a + 1) {
