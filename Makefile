@@ -16,7 +16,7 @@ LEFT   := tests/kernels/cpu/test_math.py tests/kernels/cpu/test_ops.py tests/ker
           tests/lower/cpu/rules/test_quant.py tests/lower/cpu/rules/test_pool.py tests/lower/cpu/rules/test_elementwise.py \
           tests/backends/cpu/test_programs.py
 
-.PHONY: demo test test-quick lint bench bars docs site clean
+.PHONY: demo test tests test-quick lint bench bars docs site clean
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
@@ -38,7 +38,11 @@ $(VENV)-core/quick: pyproject.toml
 demo: $(VENV)/demo
 	$(BIN)/python -m nxjax.demo
 
-test: $(VENV)/test lint
+# Side by side: the type checker has one thread, and tests that wait leave it time.
+test: $(VENV)/test
+	$(MAKE) --no-print-directory --jobs=2 lint tests
+
+tests: $(VENV)/test
 	$(BIN)/python -m pytest -n auto
 
 # Core dependencies only: no jaxlib, no JAX, nothing to compare with.
