@@ -68,9 +68,9 @@ def scaled_matmul(
             got=shapes,
             expected="[b, m, k], [b, n, k], [b, m, k / block] and [b, n, k / block]",
         )
-    pairs = ((lhs, lhs_scales), (rhs, rhs_scales))
-    wide = [block_scaled(as_value(x, "scaled_matmul"), _wide(s), (2,), "float32") for x, s in pairs]
-    return dot_general(*wide, (((2,), (2,)), ((0,), (0,)))).astype(preferred_element_type)
+    x = block_scaled(as_value(lhs, "scaled_matmul"), _wide(lhs_scales), (2,), "float32")
+    y = block_scaled(as_value(rhs, "scaled_matmul"), _wide(rhs_scales), (2,), "float32")
+    return dot_general(x, y, (((2,), (2,)), ((0,), (0,)))).astype(preferred_element_type)
 
 
 def _wide(scales: Any) -> Any:
