@@ -1,0 +1,153 @@
+"""The contract of a compute unit: one of the things that a hybrid program is cut over.
+
+A unit says which equations it takes, what a region would cost on it and who says so, and prepares regions. It knows
+nothing of the other units, of schedules, or of what happens when it fails.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from nxjax.backends.base import Label
+from nxjax.lower.npu.placement import Basis, Verdict
+from nxjax.trace.array import DeviceArray
+from nxjax.trace.program import Program
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """What one run of a region takes.
+
+    Attributes:
+        seconds: of one run, transfers aside.
+        basis: "measured", "vendor-estimate" or "model".
+        says: who says so: a tool's or a model's name.
+        joules: of one run; None where nobody knows.
+    """
+
+    seconds: float
+    basis: Basis
+    says: str
+    joules: float | None = None
+
+    def __str__(self) -> str:
+        return f"{1e6 * self.seconds:.4g} us ({self.basis}: {self.says})"
+
+
+@final
+@dataclass(frozen=True)
+class Link:
+    """The way between a unit and the host's memory.
+
+    Attributes:
+        bandwidth: bytes a second; infinite where the unit reads the host's memory itself.
+        latency: seconds of any transfer, however small.
+        says: where the figures are from.
+    """
+
+    bandwidth: float = float("inf")
+    latency: float = 0.0
+    says: str = "the host's memory"
+
+    def seconds(self, nbytes: int) -> float:
+        """The time of one transfer of ``nbytes`` bytes.
+
+        >>> Link(1e9, 1e-5).seconds(1000)
+        1.1e-05
+        """
+        return self.latency + nbytes / self.bandwidth
+
+
+SHARED: Final = Link()
+
+
+class Step(ABC):
+    """A region made ready on a unit.
+
+    Attributes:
+        label: what its results say about the chip.
+        runs_on: what executes it, for people.
+        estimate: what preparing found out about its time; None where it found nothing.
+        notes: what the user should know.
+    """
+
+    label: Label
+    runs_on: str
+    estimate: Estimate | None = None
+    notes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        """The region's results, in order. May be called from several threads at once."""
+
+    def close(self) -> None:  # noqa: B027 - nothing to give back is the usual case
+        """Give back what it holds: sessions, processes, memory on a device."""
+
+
+class Unit(ABC):
+    """Something that regions of a program can run on.
+
+    Attributes:
+        name: as the user wrote it: ``cpu``, ``gpu``, ``tflite``, ``intel-npu``.
+        platform: ``cpu``, ``gpu``, ``tpu`` or ``npu``.
+        label: what its results say about the chip; what a prepared step says goes before.
+        exact: integer regions have the reference's bits, so that another exact unit may redo them.
+        host: runs in the host's memory and takes everything, effects included.
+        lanes: how many regions it runs at once.
+        link: the way to it.
+        watts: power drawn while it computes; None: unknown.
+    """
+
+    name: str
+    platform: str
+    label: Label
+    exact: bool
+    host: bool = False
+    lanes: int = 1
+    link: Link = SHARED
+    watts: float | None = None
+
+    @abstractmethod
+    def available(self) -> tuple[bool, str]:
+        """Whether it can run here, and why not (or what it is). Imports nothing heavy."""
+
+    @abstractmethod
+    def supports(self, program: Program) -> list[Verdict]:
+        """A verdict on each equation of a flat program; its consts are known to the unit."""
+
+    @abstractmethod
+    def estimate(self, program: Program) -> Estimate | None:
+        """What a region would take, before it is prepared; None where nothing is known."""
+
+    @abstractmethod
+    def prepare(self, program: Program) -> Step:
+        """Make a region ready. Its consts are moved to the unit once, here.
+
+        Raises:
+            LoweringError, UnsupportedOpsError: the unit cannot take the region after all.
+        """
+
+    def probe(self) -> bool:
+        """Whether it answers now, by a small computation whose result is known."""
+        import numpy as np
+
+        from nxjax.ops.arithmetic import add
+        from nxjax.trace.array import wrap
+        from nxjax.trace.stage import stage
+        from nxjax.trace.types import ArrayType
+
+        x = np.asarray([1.0, 2.0, 3.0, 4.0], np.float32).reshape(1, 4)
+        program = stage(lambda a: [add(a, a)], [ArrayType(x.shape, x.dtype)], "probe")
+        step = self.prepare(program)
+        try:
+            (y,) = step([wrap(x)])
+            return bool(np.array_equal(y.numpy(), x + x))
+        finally:
+            step.close()
+
+    def __repr__(self) -> str:
+        return f"<unit {self.name}: {self.label}>"
