@@ -56,8 +56,8 @@ class Link:
     def seconds(self, nbytes: int) -> float:
         """The time of one transfer of ``nbytes`` bytes.
 
-        >>> Link(1e9, 1e-5).seconds(1000)
-        1.1e-05
+        >>> Link(1e9, 0.5).seconds(500_000_000)
+        1.0
         """
         return self.latency + nbytes / self.bandwidth
 
