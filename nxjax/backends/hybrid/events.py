@@ -1,0 +1,81 @@
+"""What happened to units: a list that does not grow without end, for reports and for whoever wants to hear of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+# "redone": a job was given to another unit. "late": an answer came that nobody waits for. "back": a unit is used again.
+# "reinstated": what looked like a unit's failure was the program's own.
+Kind = Literal[
+    "out", "redone", "late", "probe", "back", "reinstated", "warm", "cool", "lie", "checked", "sensor", "lost"
+]
+
+KEPT: Final = 1000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        when: `time.time` of it.
+        unit: whom it happened to.
+        kind: "out" (taken out), "redone", "late" (an answer dropped), "probe" (a probe failed), "back" (readmitted),
+            "reinstated" (the program was at fault), "warm", "cool", "lie", "checked" (two units agree), "sensor"
+            (a temperature cannot be read) or "lost" (a thread that does not come back).
+        text: for people.
+        job: the job's name, where it concerns one.
+        run: the run's number, where it concerns one.
+    """
+
+    when: float
+    unit: str
+    kind: Kind
+    text: str
+    job: str = ""
+    run: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.unit}: {self.text}"
+
+
+@final
+class Log:
+    """The last `KEPT` events, and listeners. A listener is called by the thread that delivers, never under a lock."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._waiting: deque[Event] = deque()
+        self.listeners: list[Callable[[Event], None]] = []
+
+    def add(self, unit: str, kind: Kind, text: str, *, job: str = "", run: int | None = None) -> Event:
+        event = Event(time.time(), unit, kind, text, job, run)
+        self._kept.append(event)
+        if self.listeners:
+            self._waiting.append(event)
+        return event
+
+    def deliver(self) -> None:
+        """Tell the listeners what they have not heard. What one of them raises is reported, and goes no further."""
+        while self._waiting:
+            try:
+                event = self._waiting.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            for listener in tuple(self.listeners):
+                try:
+                    listener(event)
+                except Exception:
+                    sys.excepthook(*sys.exc_info())
+
+    def __iter__(self):
+        return iter(tuple(self._kept))
+
+    def __len__(self) -> int:
+        return len(self._kept)

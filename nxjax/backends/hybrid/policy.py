@@ -1,0 +1,139 @@
+"""What the engine is told: how patient it is, how hot a unit may get, and what it may ask each unit. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, final
+
+from nxjax.backends.hybrid.jobs import Value
+from nxjax.errors import ParameterError
+
+
+class Temperature(Protocol):
+    """What a sensor answers; `nxjax.backends.sensors.Reading` is one."""
+
+    @property
+    def celsius(self) -> float | None: ...
+    @property
+    def why(self) -> str: ...
+
+
+@final
+@dataclass(frozen=True)
+class HeatLimits:
+    """Degrees Celsius.
+
+    Attributes:
+        warning: above it, other units are preferred.
+        maximum: above it, the unit is taken out.
+        hysteresis: how far below a limit it must fall before the limit no longer counts.
+    """
+
+    warning: float = 80.0
+    maximum: float = 85.0
+    hysteresis: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not (self.warning <= self.maximum and self.hysteresis >= 0):
+            raise ParameterError(
+                "heat limits: the warning must not be above the maximum, the hysteresis not negative", got=self
+            )
+
+
+# Defaults per kind of unit, which a user may set otherwise.
+HEAT: Final = {"npu": HeatLimits(80.0, 85.0), "gpu": HeatLimits(80.0, 85.0), "cpu": HeatLimits(80.0, 90.0)}
+
+
+@final
+@dataclass(frozen=True)
+class FaultPolicy:
+    """How patient the engine is. Times are seconds.
+
+    A job that should take *e* on a unit has ``factor`` x *e* + ``slack`` before the unit is taken for hung, ``first``
+    more the first time it runs there, and ``last`` times all of that where no other unit could take it.
+
+    Attributes:
+        factor, slack, first, last: as above.
+        unknown: *e* where there is neither an estimate nor a measurement.
+        deadlines: whether there are deadlines at all.
+        tries: how often one unit may fail at one job, before that unit is not asked again for it.
+        backoff, backoff_most: how long a unit stays out the first time; each further time doubles it, up to the most.
+        regain: after so many jobs without a fault, the next time counts as the first again.
+        probe: how long a probe may take.
+        lie_probes: how many probes in a row a unit must pass that was found lying; 0: only the user readmits it.
+        lost: how many threads of a unit may be hung at once, before it is not probed any more.
+        verify: the fraction of exact jobs that are run on a second unit and compared.
+        tolerance: None: floats are never compared; else the relative (and absolute) difference that is no lie, and
+            jobs that are not exact are verified too.
+        nan: whether a floating-point result with a NaN in it is always run on a second unit.
+        seed: of the choice which jobs are verified.
+        warm: a warm unit's estimates count so many times, where another unit could take the job.
+        heat_period: how often temperatures are read while something runs.
+    """
+
+    factor: float = 10.0
+    slack: float = 1.0
+    first: float = 5.0
+    last: float = 10.0
+    unknown: float = 3.0
+    deadlines: bool = True
+    tries: int = 2
+    backoff: float = 0.5
+    backoff_most: float = 60.0
+    regain: int = 100
+    probe: float = 5.0
+    lie_probes: int = 3
+    lost: int = 8
+    verify: float = 0.0
+    tolerance: float | None = None
+    nan: bool = False
+    seed: int = 0
+    warm: float = 2.0
+    heat_period: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.verify <= 1:
+            raise ParameterError("FaultPolicy: verify is a fraction", got=self.verify, expected="0 to 1")
+        for name in ("slack", "first", "unknown", "backoff", "backoff_most", "probe", "heat_period"):
+            if not getattr(self, name) >= 0:
+                raise ParameterError(f"FaultPolicy: {name} is a time", got=getattr(self, name), expected="0 or more")
+        for name in ("factor", "last", "tries", "lost", "warm", "regain"):
+            if not getattr(self, name) >= 1:
+                raise ParameterError(f"FaultPolicy: {name} is too small", got=getattr(self, name), expected="1 or more")
+        if self.lie_probes < 0:
+            raise ParameterError("FaultPolicy: lie_probes is a number of probes", got=self.lie_probes)
+
+
+@final
+@dataclass(frozen=True)
+class LaneOptions:
+    """One unit, as the engine sees it. Every callable may fail or never come back; the engine bears it.
+
+    Attributes:
+        lanes: how many jobs it runs at once (its concurrent sessions).
+        probe: asks it something with a known answer; True if the answer is right. None: it needs none.
+        interrupt: called in a thread of its own when the unit is taken out with work on it, so that a call which does
+            not come back ends (a child process is killed).
+        sensor: its temperature now; None, or a reading without one, where it cannot be read.
+        heat: what it may have.
+        group: units of one group (host workers) take ready work from one another.
+        trusted: where two units disagree and there is no third, it is right.
+        receive: ``receive(value, unit)`` makes another unit's result usable here (a transfer, on this unit's lane).
+            None: results are usable everywhere.
+        copies: its results are copied, because it writes later ones into the same memory.
+    """
+
+    lanes: int = 1
+    probe: Callable[[], bool] | None = None
+    interrupt: Callable[[], None] | None = None
+    sensor: Callable[[], Temperature | None] | None = None
+    heat: HeatLimits = HEAT["npu"]
+    group: str = ""
+    trusted: bool = False
+    receive: Callable[[Value, str], Value] | None = None
+    copies: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lanes < 1:
+            raise ParameterError("a unit needs a lane", got=self.lanes, expected="1 or more")
