@@ -28,7 +28,7 @@ def test_it_builds_without_a_warning_and_can_be_searched(tmp_path: Path):
     pytest.importorskip("sphinx", reason="the docs extra is not installed")
     site = tmp_path / "site"
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
-    # All pages with the plainest theme: half of the time goes into the sidebars of the site's own, which two pages show.
+    # All pages with the plainest theme: the sidebars of the own one take half of the time, and two pages show them.
     whole = [*command, "-E", "-D", "html_theme=basic", str(ROOT / "docs"), str(site)]
     own = [*command, str(ROOT / "docs"), str(site), *(str(ROOT / "docs" / p) for p in SHOWN)]
     for step in (whole, own):
