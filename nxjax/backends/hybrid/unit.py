@@ -65,6 +65,21 @@ class Link:
 SHARED: Final = Link()
 
 
+@final
+class RegionRefused(Exception):
+    """Raised by `Unit.prepare`: a region that the unit does not take after all.
+
+    Attributes:
+        reason: why, for people.
+        numbers: equations of the region's program that are to blame; empty where nobody knows.
+    """
+
+    def __init__(self, reason: str, numbers: Sequence[int] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.numbers = tuple(numbers)
+
+
 class Step(ABC):
     """A region made ready on a unit.
 
@@ -128,7 +143,7 @@ class Unit(ABC):
         """Make a region ready. Its consts are moved to the unit once, here.
 
         Raises:
-            LoweringError, UnsupportedOpsError: the unit cannot take the region after all.
+            RegionRefused: the unit cannot take the region after all.
         """
 
     def probe(self) -> bool:

@@ -1,0 +1,298 @@
+"""The units there are: the host's executors, backends by name (GPUs, TPUs, ...), NPU targets by name.
+
+`resolve` turns what the user wrote into units, and keeps the reason for each that is missing. A simulator is taken
+where it is named, never where an NPU was asked for by kind, unless the user allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.backends import registry, target_registry
+from nxjax.backends.base import Backend
+from nxjax.backends.hybrid.capability import NpuStep, is_exact, meaning, verdicts
+from nxjax.backends.hybrid.unit import Estimate, Link, RegionRefused, Step, Unit
+from nxjax.backends.target import NpuTarget
+from nxjax.errors import NxError, ParameterError
+from nxjax.lower.macs import macs
+from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, PlacedArray, wrap
+from nxjax.trace.program import Program
+from nxjax.trace.sharding import SingleDeviceSharding
+
+# What one host core does at least; used where nobody has measured. Floating-point operations and bytes a second.
+PLAIN_RATES: Final = (20e9, 8e9)
+# What a call of an executable takes whatever it computes (seconds).
+_CALL: Final = 5e-6
+# PCI Express 3.0 with 16 lanes carries 15.75 GB/s; what is left of it after packets, as vendors' tools measure.
+_PCIE: Final = Link(12e9, 10e-6, "model: PCI Express 3.0 x16 at three quarters of its rate, 10 us a transfer")
+# Published peaks of a small GPU; only a first guess, which measured times replace.
+_GPU_RATES: Final = (2e12, 200e9)
+# Samples of a region that is checked against its meaning are no larger than this many multiplications.
+_CHECKED: Final = 20_000_000
+# Kinds of unit that stand for whichever is here.
+KINDS: Final = ("npu", "gpu", "tpu")
+# flops and bytes a second
+Rates = Callable[[], tuple[float, float]]
+
+
+def roofline(program: Program, rates: tuple[float, float]) -> float:
+    """Seconds of a region, each equation bound by its products or its bytes (Williams, Waterman, Patterson 2009)."""
+    total = _CALL
+    for e in program.equations:
+        nbytes = sum(a.type.size * a.type.dtype.itemsize for a in (*e.inputs, *e.outputs))
+        count = 2 * macs(e) or sum(v.type.size for v in e.outputs)
+        total += max(count / rates[0], nbytes / rates[1])
+    return total
+
+
+@final
+class ExecutableStep(Step):
+    """A region compiled by a backend. Its consts are held by the executable, or where the backend's devices are."""
+
+    def __init__(self, backend: Backend, program: Program) -> None:
+        opened, consts = program.close_over()
+        values: list[Any] = list(consts)
+        try:
+            made = backend.compile(opened)
+            held = made.holding(values) if values else None
+        except NxError as error:
+            raise RegionRefused(f"{backend.name} cannot compile it: {error.what}") from error
+        self._backend = backend
+        if held is not None:
+            made, values = held
+        self._there = self._moved(values)
+        self._made = made
+        self.label = backend.label
+        self.runs_on = str(backend.devices()[0])
+
+    def _moved(self, values: Sequence[DeviceArray]) -> list[DeviceArray]:
+        if not self._backend.places or self._backend.platform == "cpu":
+            return list(values)
+        where = SingleDeviceSharding(self._backend.devices()[0])
+        return [PlacedArray(None, x.type, self._backend.put(x, where), where) for x in values]
+
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        out = self._made([*self._there, *args])
+        for y in out:
+            raw = getattr(y.buffer, "raw", None)
+            if raw is not None:
+                raw.block_until_ready()
+        return out
+
+    def close(self) -> None:
+        self._there = []
+
+
+@final
+class BackendUnit(Unit):
+    """An executor or device of the registry.
+
+    Args:
+        name: as the user wrote it.
+        backend: what runs.
+        rates: floating-point operations and bytes a second, for estimates; asked once, when they are needed.
+        lanes: how many regions at once.
+    """
+
+    def __init__(self, name: str, backend: Backend, rates: Rates | None = None, lanes: int = 1) -> None:
+        self.name = name
+        self.backend = backend
+        self.platform = backend.platform
+        self.label = backend.label
+        self.host = backend.platform == "cpu"
+        self.exact = True  # integers are the language's, whoever runs it
+        self.lanes = lanes
+        self._rates = rates
+        if not self.host:
+            self.link = _PCIE
+
+    def available(self) -> tuple[bool, str]:
+        return self.backend.available()
+
+    def supports(self, program: Program) -> list[Verdict]:
+        rows: list[Verdict] = []
+        for e in program.equations:
+            if e.effect and not self.host:
+                rows.append(Verdict(False, f"{e.op.name} has an effect, which is the host's"))
+                continue
+            ok, why = self.backend.supports(e.op, [a.type for a in e.inputs], e.params)
+            rows.append(YES if ok else Verdict(False, why))
+        return rows
+
+    def estimate(self, program: Program) -> Estimate | None:
+        if self._rates is not None:
+            return Estimate(roofline(program, self._rates()), "model", "roofline of this machine's measured ceilings")
+        rates = PLAIN_RATES if self.host else _GPU_RATES
+        return Estimate(roofline(program, rates), "model", "roofline of assumed rates")
+
+    def prepare(self, program: Program) -> Step:
+        return ExecutableStep(self.backend, program)
+
+
+@final
+class NpuUnit(Unit):
+    """A target that something here runs: a chip through its vendor's runtime, a simulator, or a runtime on the host.
+
+    Regions go to it whole: lowered with the quantized program's integers, built by the target's tools, refused where
+    these leave an operation to the host.
+    """
+
+    # Runtimes on the host whose integer kernels are the reference's, bit for bit (TFLite's specification).
+    _EXACT: Final = ("tflite",)
+
+    def __init__(self, name: str, target: NpuTarget) -> None:
+        self.name = name
+        self.target = target
+        self.label, self._why = target.available()
+        self.platform = "cpu" if target.host else "npu"
+        self.exact = target.name in self._EXACT
+
+    def available(self) -> tuple[bool, str]:
+        return self.label in ("hardware", "simulator") or self.target.host, self._why
+
+    def supports(self, program: Program) -> list[Verdict]:
+        return verdicts(self.target, program)
+
+    def estimate(self, program: Program) -> Estimate | None:
+        return None  # the target's tools say, once they have built it
+
+    def prepare(self, program: Program) -> Step:
+        step = NpuStep(self.target, program)
+        if self.exact and all(map(is_exact, program.equations)) and sum(map(macs, program.equations)) <= _CHECKED:
+            self._check(program, step)
+        return step
+
+    def _check(self, program: Program, step: Step) -> None:
+        """One run on random numbers against the region's meaning: what is called exact is."""
+        rng = np.random.default_rng(0)
+        args = [_sample(rng, v.type.shape, v.type.dtype) for v in program.inputs]
+        wanted = meaning(program, args)
+        got = step([wrap(a) for a in args])
+        for y, w in zip(got, wanted, strict=True):
+            if y.numpy().tobytes() != w.tobytes():
+                off = float(np.abs(y.numpy().astype(np.float64) - w.astype(np.float64)).max())
+                raise RegionRefused(
+                    f"its results differ from the integer reference by up to {off:.3g} on {step.runs_on}"
+                )
+
+
+def _sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    if dtype in dtypes.FLOAT:
+        return rng.uniform(-4, 4, shape).astype(dtype)
+    if dtype == dtypes.bool_:
+        return rng.integers(0, 2, shape).astype(dtype)
+    return rng.integers(0, 100, shape).astype(dtype)
+
+
+# --- by name ---
+
+Missing = tuple[str, str]
+
+
+def resolve(
+    wanted: Sequence[str | Unit],
+    *,
+    simulators: bool = False,
+    sessions: dict[str, int] | None = None,
+    rates: Rates | None = None,
+) -> tuple[list[Unit], list[Missing]]:
+    """Units for what the user wrote, in order, and (name, reason) of what is not here.
+
+    Args:
+        wanted: kinds ("npu", "gpu", "tpu": whichever is here), names of backends or of targets, or units.
+        simulators: "npu" may be a simulator.
+        sessions: how many regions a unit runs at once, by name.
+        rates: the host's operations and bytes a second.
+
+    Raises:
+        ParameterError: a name that means nothing, one that is there twice, or nothing that is here.
+
+    >>> units, missing = resolve(("npu", "cpu"))
+    >>> units[-1].name, units[-1].label
+    ('cpu', 'hardware')
+    """
+    found: list[Unit] = []
+    missing: list[Missing] = []
+    sessions = dict(sessions or {})
+    if not wanted:
+        raise ParameterError("Hybrid: names no unit", expected='names such as "npu", "gpu", "cpu"')
+    names = [w if isinstance(w, str) else w.name for w in wanted]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise ParameterError("Hybrid: a unit is named twice", got=repr(twice))
+    unknown = sessions.keys() - set(names)
+    if unknown:
+        raise ParameterError("Hybrid: sessions of a unit that it does not have", got=min(unknown), expected=names)
+    for name, item in zip(names, wanted, strict=True):
+        unit = item if isinstance(item, Unit) else _unit(name, simulators, rates)
+        if isinstance(unit, str):
+            missing.append((name, unit))
+            continue
+        ok, why = unit.available()
+        if not ok:
+            missing.append((name, why or "it is not available"))
+            continue
+        if name in sessions:
+            unit.lanes = sessions[name]
+        found.append(unit)
+    if not found:
+        raise ParameterError(
+            "Hybrid: none of its units is here",
+            got="; ".join(f"{n}: {why}" for n, why in missing),
+            fix='add "cpu", which is everywhere',
+        )
+    return found, missing
+
+
+def _unit(name: str, simulators: bool, rates: Rates | None) -> Unit | str:
+    """The unit of a name, or why there is none."""
+    if name == "npu":
+        return _npu(simulators)
+    alias = registry.ALIASES.get(name, name)
+    if alias == "cpu":
+        return BackendUnit(name, registry.host(), rates)
+    if alias in registry.names():
+        backend = registry.get(alias)
+        return BackendUnit(name, backend, rates if backend.platform == "cpu" else None)
+    if alias in KINDS:
+        return f"no backend of nxjax drives a {alias}"
+    try:
+        target = target_registry.get(name)
+    except ParameterError as error:
+        raise ParameterError(
+            "Hybrid: no such unit",
+            got=repr(name),
+            expected=f'"npu", {", ".join(map(repr, registry.names()))}, or a target of nx.targets()',
+            fix=error.fix,
+        ) from None
+    if not isinstance(target, NpuTarget):
+        return f"{target.name} is a file format or a whole machine, and takes no region: {target.title}"
+    unit = NpuUnit(name, target)
+    if not unit.available()[0]:
+        return f"{unit.label}: {unit.available()[1] or 'nothing here runs it'}"
+    return unit
+
+
+def _npu(simulators: bool) -> Unit | str:
+    """The first NPU whose results are the chip's own; or, where they are allowed, a simulator."""
+    reachable: dict[str, str] = {}
+    for name in target_registry.names():
+        target = target_registry.get(name)
+        if not isinstance(target, NpuTarget) or target.host:
+            continue
+        label = target.available()[0]
+        reachable.setdefault(label, name)
+        if label == "hardware":
+            return NpuUnit("npu", target)
+    if simulators and "simulator" in reachable:
+        target = target_registry.npu(reachable["simulator"], "Hybrid")
+        return NpuUnit("npu", target)
+    why = "no NPU on this machine"
+    if "simulator" in reachable:
+        why += f" (simulators=True takes a simulator, here {reachable['simulator']})"
+    return why
