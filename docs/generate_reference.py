@@ -45,6 +45,7 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.example_libraries.stax": ("nxjax.example_libraries.stax", "Layers that older programs use."),
     "nxjax.stages": ("nxjax.stages", "What `jit` gives on the way to a compiled program."),
     "nxjax.distributed": ("nxjax.distributed", "Several processes as one."),
+    "nxjax.distributed.compress": ("nxjax.distributed.compress", "Gradients in fewer bytes."),
     "nxjax.profiler": ("nxjax.profiler", "Traces of host time."),
     "nxjax.flatten_util": ("nxjax.flatten_util", "A tree as one vector."),
     "nxjax.interop": ("nxjax.interop", "JAX functions and StableHLO as ours."),

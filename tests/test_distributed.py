@@ -264,4 +264,4 @@ def test_one_process_alone_needs_no_joining() -> None:
     distributed.check_peers()
     distributed.shutdown()
     assert multihost_utils.process_allgather({"a": np.arange(2)})["a"].shape == (1, 2)
-    assert (Path(distributed.__file__).parent / "backends/xla/coordinator.py").exists()
+    assert (Path(nx.__file__).parent / "backends/xla/coordinator.py").exists()

@@ -1,0 +1,18 @@
+"""`nx.distributed.compress`: means of gradients over devices in fewer bytes than `lax.pmean`, for `nx.shard_map`.
+
+compressor = compress.int8("data")
+memory = compressor.init(params, devices=4)
+mean, memory = compressor(grads, memory)                       # on each device
+
+What a compressor could not send it remembers and adds to the next gradients (error feedback: Seide et al., 2014;
+Karimireddy et al., 2019), so that nothing is lost, only late.
+"""
+
+from __future__ import annotations
+
+from nxjax.distributed.compress.base import Compressor, Memory, none
+from nxjax.distributed.compress.low_rank import power_sgd
+from nxjax.distributed.compress.rounded import int8
+from nxjax.distributed.compress.sparse import top_k
+
+__all__ = ["Compressor", "Memory", "int8", "none", "power_sgd", "top_k"]
