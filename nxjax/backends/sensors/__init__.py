@@ -1,0 +1,6 @@
+"""Temperatures, powers, loads and clocks of this machine's chips, measured, or the reason why not."""
+
+from nxjax.backends.sensors.reading import Reading, Roots
+from nxjax.backends.sensors.ways import KINDS, Sampler, read
+
+__all__ = ["KINDS", "Reading", "Roots", "Sampler", "read"]
