@@ -35,9 +35,12 @@ def devices(backend: str | None = None) -> list[Device]:
     if backend is None:
         return registry.devices()
     try:
-        return registry.devices(backend)
+        found = registry.devices(backend)
     except ParameterError as error:
         raise ExecutionError(f"devices: no {backend!r} device here", got=error.got, expected=error.expected) from None
+    if not found:
+        raise ExecutionError(f"devices: no {backend!r} device here", got=registry.for_device(backend).available()[1])
+    return found
 
 
 def local_devices(

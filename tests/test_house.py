@@ -31,6 +31,8 @@ FACES = {
 VENDORS = {
     "jax", "jaxlib", "libtpu", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",
     "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers",
+    "onnxruntime_genai", "tokenizers",
+    "iree",
 }  # fmt: skip
 # Where a vendor's package may be named, inside functions.
 NPU = ("lower/npu/formats", "backends/npu")
@@ -41,13 +43,16 @@ VENDOR_ROOMS = {
     "sklearn": ("demo",),
     "matplotlib": ("demo", "quant", "deploy", "profiling"),
     "tqdm": ("demo", "debug", "progress.py"),
+    "iree": ("backends/iree",),
     "safetensors": ("quant",),
+    "tokenizers": ("generation/tokenizer.py",),
     **dict.fromkeys(
         (
             "openvino",
             "onnx",
             "onnxruntime",
             "onnxruntime_qnn",
+            "onnxruntime_genai",
             "ai_edge_litert",
             "ethosu",
             "coremltools",

@@ -32,7 +32,7 @@ class Device:
         details: gives further answers (``device_kind``, ``coords``, ``memory_stats``, ...) when they are asked for.
     """
 
-    __slots__ = ("_details", "_hash", "backend", "id", "platform", "process_index")
+    __slots__ = ("_details", "_hash", "backend", "id", "name", "platform", "process_index")
 
     def __init__(
         self, platform: str, id: int, backend: Backend, process_index: int = 0, details: Callable[[], Any] | None = None
@@ -42,7 +42,9 @@ class Device:
         self.backend = backend
         self.process_index = process_index
         self._details = details
-        self._hash = hash((platform, id))
+        # What counts its devices apart from others of the platform: a GPU may have two drivers.
+        self.name = getattr(backend, "device_name", "") or platform
+        self._hash = hash((self.name, id))
 
     def _detail(self, name: str, default: Any = None) -> Any:
         return default if self._details is None else getattr(self._details(), name, default)
@@ -88,13 +90,13 @@ class Device:
         return self.backend.available()[0]
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id))
+        return self is other or (isinstance(other, Device) and (self.name, self.id) == (other.name, other.id))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __repr__(self) -> str:
-        return f"{self.platform}:{self.id}"
+        return f"{self.name}:{self.id}"
 
 
 @final
@@ -190,6 +192,8 @@ class Backend(ABC):
     platform: ClassVar[str]
     label: ClassVar[Label]
     priority: ClassVar[int] = 0
+    # What its devices are called, where that is not the platform.
+    device_name: ClassVar[str] = ""
 
     @property
     def listed(self) -> bool:

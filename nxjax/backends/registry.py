@@ -25,6 +25,7 @@ _BUILT_IN: Final = {
     "tpu": "nxjax.backends.xla.plugins:TpuBackend",
     "gpu": "nxjax.backends.xla.plugins:GpuBackend",
     "ipu": "nxjax.backends.ipu.backend:IpuBackend",
+    "vulkan": "nxjax.backends.iree.backend:VulkanBackend",
 }
 # Those for the CPU, by priority: the first that is available keeps the others from being imported.
 _FOR_CPU: Final = ("cpu", "xla", "reference")
@@ -107,7 +108,9 @@ def _best(platform: str) -> Backend | None:
         known = [first, *(n for n in _paths() if n not in _BUILT_IN)]
     else:
         known = names()
-    found = [b for b in map(get, known) if b.platform == platform and b.available()[0]]
+    # What only stands in for a chip of the platform has to be named itself.
+    usable = [b for b in map(get, known) if b.platform == platform and (b.listed or b.name == platform)]
+    found = [b for b in usable if b.available()[0]]
     return max(found, key=lambda b: b.priority, default=None)
 
 

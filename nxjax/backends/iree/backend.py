@@ -1,0 +1,239 @@
+"""The backend ``vulkan``: StableHLO through IREE on GPUs that have a Vulkan driver, and on a software rasteriser.
+
+A rasteriser (Mesa's llvmpipe, SwiftShader) runs the same code on the host's CPU. It is labelled ``simulator``, listed
+only where it is named, and never taken for ``device="gpu"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar, final
+
+from nxjax.backends.base import Backend, Device, Executable, Label, Placement
+from nxjax.backends.iree import choose, compiler, drivers
+from nxjax.backends.iree.buffers import IreeBuffer, IreeExecutable, held
+from nxjax.backends.iree.facts import Facts
+from nxjax.backends.iree.session import Session
+from nxjax.errors import ExecutionError, LoweringError, ParameterError, UnsupportedOpsError
+from nxjax.lower.stablehlo.builder import lower
+from nxjax.lower.stablehlo.support import verdict
+from nxjax.trace import dtypes
+from nxjax.trace.array import Buffer, DeviceArray
+from nxjax.trace.core import Op
+from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.sharding import Sharding
+from nxjax.trace.types import ArrayType
+
+# Operations of StableHLO that IREE's compiler has no code for (3.13).
+_NO_CODE: frozenset[str] = frozenset()
+
+
+@final
+class VulkanBackend(Backend):
+    """GPUs by their Vulkan driver."""
+
+    name = "vulkan"
+    platform = "gpu"
+    device_name: ClassVar[str] = "vulkan"
+    priority = 5
+    places: ClassVar[bool] = True
+    dialects: ClassVar[tuple[str, ...]] = ("target",)
+
+    def __init__(self) -> None:
+        self._devices: list[Device] | None = None
+        self._sessions: dict[int, Session] = {}
+        self._failed = ""
+
+    @property
+    def label(self) -> Label:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """``hardware`` on a GPU, ``simulator`` on a rasteriser. Where no GPU was seen nobody is asked."""
+        if not drivers.gpu_seen():
+            return "simulator"
+        found = [] if self._missing() else choose.devices()[0]
+        return found[0].label if found else "simulator"
+
+    @property
+    def listed(self) -> bool:
+        return self.label == "hardware"
+
+    def _missing(self) -> str:
+        """Why there can be no device, as far as files tell."""
+        package = compiler.missing()
+        if package:
+            return f"{package} is not installed; pip install 'nxjax[{compiler.EXTRA}]'"
+        if drivers.can_be_listed() and not drivers.installed():
+            return "no Vulkan driver is installed (no manifest in vulkan/icd.d)"
+        return ""
+
+    def available(self) -> tuple[bool, str]:
+        reason = self._missing() or self._failed
+        if reason:
+            return False, reason
+        found, reason = choose.devices()
+        if not found:
+            return False, f"IREE {compiler.version()}: {reason}"
+        what = "a software rasteriser" if found[0].is_software else found[0].vendor_name
+        return True, f"IREE {compiler.version()}: {found[0].name} ({what}; {found[0].driver})"
+
+    def devices(self) -> list[Device]:
+        if not self.available()[0]:
+            return []
+        if self._devices is None:
+            made = [
+                Device(self.platform, i, self, 0, lambda f=f: _details(f)) for i, f in enumerate(choose.devices()[0])
+            ]
+            self._devices = made
+        return list(self._devices)
+
+    def facts(self, device: Device | int = 0) -> Facts:
+        """What a device says of itself: limits, subgroup size, features, driver."""
+        number = device.id if isinstance(device, Device) else device
+        found, reason = choose.devices()
+        if number >= len(found):
+            raise ExecutionError(f"vulkan: there is no device {number}", got=reason or f"{len(found)} devices")
+        return found[number]
+
+    def choice(self, device: Device | int = 0) -> choose.Choice:
+        """The target that programs for a device are compiled for; the first question is the self-test.
+
+        Raises:
+            ExecutionError: the device computes wrong results with every target.
+        """
+        try:
+            return choose.choice(self.facts(device))
+        except ExecutionError as error:
+            if len(choose.devices()[0]) == 1:
+                self._failed = f"{error.what}: {error.got}"
+            raise
+
+    # --- what it can ---
+
+    def supports(self, op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> tuple[bool, str]:
+        out = op.infer(*types, **params)
+        inputs = [Var(t) for t in types]
+        outputs = tuple(Var(t) for t in (out if op.multi else (out,)))
+        reason = self._refusal(Equation(op, tuple(inputs), outputs, params), self.choice())
+        return not reason, reason
+
+    def _refusal(self, e: Equation, choice: choose.Choice) -> str:
+        """Why an equation cannot run on the device; empty where it can."""
+        found = verdict(e)
+        if not found.ok:
+            return found.reason
+        if e.op.name in _NO_CODE:
+            return f"{e.op.name}: IREE's compiler has no code for it"
+        for t in dict.fromkeys((*(a.type.dtype for a in e.inputs), *(v.type.dtype for v in e.outputs))):
+            reason = "" if t == dtypes.float0 else choice.refusal(t)
+            if reason:
+                return f"{t.name} does not work on this device ({reason})"
+        for held_program in e.programs():
+            for inner in held_program.equations:
+                reason = self._refusal(inner, choice)
+                if reason:
+                    return reason
+        return ""
+
+    def _check(self, program: Program, choice: choose.Choice) -> None:
+        """Raise where the device cannot run an equation: all of them in one message."""
+        rows = [(e, reason) for e in program.equations if (reason := self._refusal(e, choice))]
+        for t in (*program.in_types, *program.out_types):
+            if not rows and t.dtype != dtypes.float0 and (reason := choice.refusal(t.dtype)):
+                raise LoweringError(f"vulkan: {t.dtype.name} does not work on this device", got=reason, fix=_ELSEWHERE)
+        if rows:
+            listed = [f"{reason} ({e.source or e.op.name})" for e, reason in rows]
+            error = UnsupportedOpsError(
+                f"vulkan: {len(rows)} operations of the program cannot run on {choice.device.name}",
+                got="\n            ".join(listed[:20]),
+                fix=_ELSEWHERE,
+                source=rows[0][0].source,
+            )
+            error.rows = tuple(rows)
+            raise error
+
+    # --- programs ---
+
+    def session(self, number: int = 0) -> Session:
+        """The runtime's device, made when it is first needed.
+
+        Raises:
+            ExecutionError: the driver does not start.
+        """
+        found = self._sessions.get(number)
+        if found is None:
+            f = self.facts(number)
+            try:
+                found = self._sessions[number] = Session(choose.DRIVER, f.path)
+            except Exception as error:
+                raise ExecutionError(f"vulkan: {f.name} does not start", got=str(error)[:800]) from None
+        return found
+
+    def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
+        return self._compiled(program, 0)
+
+    def compile_placed(self, program: Program, donate: tuple[int, ...], placement: Placement) -> Executable:
+        if len(placement.devices) > 1:
+            return super().compile_placed(program, donate, placement)
+        return self._compiled(program, placement.devices[0].id)
+
+    def _compiled(self, program: Program, number: int) -> Executable:
+        choice = self.choice(number)
+        self._check(program, choice)
+        text = self.lower(program)
+        try:
+            module = compiler.compile_text(choice.spec.applied(text), choice.spec.flags)
+        except compiler.Refused as error:
+            located, _ = lower(program, devices=(None,), located=True)
+            raise compiler.refused(self.name, error, located) from None
+        return IreeExecutable(module, text, choice.spec.name, program.out_types, self.session(number), self.name)
+
+    def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
+        return lower(program, devices=(None,))[0]
+
+    def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
+        if dialect in ("stablehlo", "mhlo", "hlo"):
+            return self.lower(program)
+        if dialect == "target":
+            return self.choice().spec.applied(self.lower(program))
+        return super().text(program, donate, dialect)
+
+    # --- arrays ---
+
+    def put(self, x: DeviceArray, sharding: Sharding) -> Buffer | None:
+        device: Any = next(iter(sharding.device_list))
+        if sharding.num_devices > 1:
+            raise ParameterError("vulkan: an array lies on one device", got=f"{sharding.num_devices} devices")
+        reason = "" if x.type.dtype == dtypes.float0 else self.choice(device).refusal(x.type.dtype)
+        if reason:
+            raise LoweringError(f"vulkan: {x.type.dtype.name} does not work on this device", got=reason)
+        return held(x, self.session(device.id), self.name)
+
+    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> Buffer:
+        block = blocks[0]
+        data = None if isinstance(block, IreeBuffer) else block
+        return held(DeviceArray(data, type, None if data is not None else block), self.session(), self.name)
+
+    def memory_stats(self, device: Device) -> dict[str, Any] | None:
+        """The allocator's own count; None before anything was there."""
+        session = self._sessions.get(device.id)
+        counts = {} if session is None else session.statistics()
+        if not counts:
+            return None
+        freed, made = counts["device_bytes_freed"], counts["device_bytes_allocated"]
+        return {
+            "bytes_in_use": made - freed,
+            "peak_bytes_in_use": counts["device_bytes_peak"],
+            "bytes_limit": max(self.facts(device).heaps, default=0) or None,
+            "accounting": "runtime",
+        }
+
+    def clear(self) -> None:
+        for session in self._sessions.values():
+            session.allocator.trim()
+
+
+_ELSEWHERE = 'leave them to the CPU: nx.jit(f, device=nx.Hybrid("vulkan", "cpu"))'
+
+
+def _details(f: Facts) -> Any:
+    return SimpleNamespace(device_kind=f.name, facts=f)
