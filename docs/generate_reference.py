@@ -31,6 +31,7 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.debug": ("nxjax.debug", "Looking into running programs."),
     "nxjax.dtypes": ("nxjax.dtypes", "Element types and promotion."),
     "nxjax.quant": ("nxjax.quant", "Calibration, observers, analysis of quantized functions."),
+    "nxjax.generation": ("nxjax.generation", "Text from a decoder-only transformer."),
     "nxjax.sharding": ("nxjax.sharding", "Meshes and shardings."),
     "nxjax.export": ("nxjax.export", "Functions as files."),
     "nxjax.checkpoints": ("nxjax.checkpoints", "Training state as files."),

@@ -20,6 +20,7 @@ from nxjax import experimental as experimental
 from nxjax import export as export
 from nxjax import extend as extend
 from nxjax import flatten_util as flatten_util
+from nxjax import generation as generation
 from nxjax import global_arrays as global_arrays
 from nxjax import hardware as hardware
 from nxjax import image as image

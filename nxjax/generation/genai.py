@@ -1,0 +1,264 @@
+"""A decoder for ONNX Runtime's generator: its folder written from weights, and run with the options used here.
+
+The graph is `lower.npu.formats.onnx_decoder`, the runtime `backends.npu.genai`; this is where they meet a decoder, a
+tokenizer and a sampler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.generation.config import DecoderConfig
+from nxjax.generation.model import Params, rotations
+from nxjax.generation.result import Generated, Row
+from nxjax.generation.sampling import Sampler
+from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.generation.weights import check
+
+# Of `Sampler`, and of the runtime.
+GREEDY: Final = Sampler()
+
+
+def export_genai(
+    params: Params,
+    config: DecoderConfig,
+    tokenizer: Tokenizer | None,
+    path: str | os.PathLike[str],
+    *,
+    provider: str = "cpu",
+    options: Mapping[str, str] | None = None,
+) -> dict[str, int]:
+    """Write a model folder that onnxruntime-genai runs, here or in C++, C# or Java; it appears whole or not at all.
+
+    Quantized weights stay in their bits: ``MatMulNBits`` and ``GatherBlockQuantized`` with the same integers and
+    scales, float32 activations. A provider other than ``cpu`` is written into the configuration; nothing is run, so
+    such a folder is only emitted until `load_genai` finds that the provider takes it.
+
+    Args:
+        params: as `init` gives, or quantized by `quantize_weights`.
+        config: sizes; ``head_size`` is a multiple of 16.
+        tokenizer: its files are written beside the model; None leaves them out, and the folder takes tokens only.
+        path: of the folder; one with a ``genai_config.json`` is replaced.
+        provider: "cpu", "qnn", "OpenVINO", "dml", or "RyzenAI", which only AMD's own build of the package knows.
+        options: the provider's own.
+
+    Returns:
+        Bytes of each file, by name.
+
+    Raises:
+        LoweringError: a head size that the runtime's attention does not take.
+        ParameterError: another provider, or something else at ``path``.
+        MissingExtraError: onnx is not installed.
+
+    >>> import nxjax as nx, os, tempfile
+    >>> from nxjax.generation import init
+    >>> config = DecoderConfig(vocabulary=9, width=16, layers=1, heads=2, kv_heads=1, head_size=16, hidden=8)
+    >>> folder = os.path.join(tempfile.mkdtemp(), "tiny")
+    >>> sorted(export_genai(init(nx.random.key(0), config), config, None, folder))
+    ['genai_config.json', 'model.onnx', 'model.onnx.data']
+    """
+    from nxjax.backends.npu import genai
+    from nxjax.lower.npu.formats import onnx_decoder
+
+    check(params, config)
+    data_name = f"{genai.MODEL}.data"
+    chosen = genai.provider_options(provider, options)
+    made = onnx_decoder.write(params, config, *rotations(config), data_name)
+    files = {genai.MODEL: made.model, data_name: made.data}
+    if tokenizer is not None:
+        files |= tokenizer.files()
+    end = None if tokenizer is None else tokenizer.end
+    files[genai.CONFIG] = json.dumps(_configuration(config, end, chosen, genai.MODEL), indent=2).encode()
+    genai.write_folder(path, files)
+    return {name: len(data) for name, data in files.items()}
+
+
+def _configuration(config: DecoderConfig, end: int | None, providers: list[Any], model: str) -> dict[str, Any]:
+    """``genai_config.json`` (onnxruntime.ai/docs/genai/reference/config.html)."""
+    # The token after the decoder's last is padding (`onnx_decoder`). The list of what ends may be empty, where null and
+    # numbers that no token has are refused.
+    last = [] if end is None else end
+    return {
+        "model": {
+            "type": "llama",
+            "bos_token_id": config.vocabulary if end is None else end,
+            "eos_token_id": last,
+            "pad_token_id": config.vocabulary,
+            "vocab_size": config.vocabulary + 1,
+            "context_length": config.context,
+            "decoder": {
+                "session_options": {"log_id": "nxjax", "provider_options": providers},
+                "filename": model,
+                "head_size": config.head_size,
+                "hidden_size": config.width,
+                "num_attention_heads": config.heads,
+                "num_hidden_layers": config.layers,
+                "num_key_value_heads": config.kv_heads,
+                "inputs": {
+                    "input_ids": "input_ids",
+                    "attention_mask": "attention_mask",
+                    "past_key_names": "past_key_values.%d.key",
+                    "past_value_names": "past_key_values.%d.value",
+                },
+                "outputs": {
+                    "logits": "logits",
+                    "present_key_names": "present.%d.key",
+                    "present_value_names": "present.%d.value",
+                },
+            },
+        },
+        "search": {
+            "do_sample": False,
+            "max_length": config.context,
+            "min_length": 0,
+            "num_beams": 1,
+            "num_return_sequences": 1,
+            "repetition_penalty": 1.0,
+            "temperature": 1.0,
+            "top_k": 1,
+            "top_p": 1.0,
+            "past_present_share_buffer": True,
+        },
+    }
+
+
+@final
+class GenaiModel:
+    """A model folder in ONNX Runtime's generator, used as a `Generator`.
+
+    Attributes:
+        tokenizer: of the folder, None if it has none.
+        label: "host" on the CPU; "hardware" if another provider took the model.
+        provider: who runs it.
+        room: the most tokens of a sequence.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
+        from nxjax.backends.npu.genai import Session
+
+        self._session = Session(path, provider)
+        self.label, self.provider = self._session.label, self._session.provider
+        model = self._session.config["model"]
+        self.room: int = model["context_length"]
+        self.vocabulary: int = model["vocab_size"]
+        end = model["eos_token_id"]
+        self.ends: tuple[int, ...] = tuple(end) if isinstance(end, list) else (end,)
+        self._pad: int = model["pad_token_id"]
+        self.tokenizer = Tokenizer.load(path) if (Path(path) / FILE).exists() else None
+
+    def generate(
+        self,
+        prompts: Any,
+        *,
+        max_tokens: int = 128,
+        sampler: Sampler = GREEDY,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Generated:
+        """As `Generator.generate`, by the runtime. Its draws are its own: a seed, where there is a key elsewhere.
+
+        Raises:
+            ParameterError: a prompt that is empty or too long, or ``min_p``, which the runtime has not.
+        """
+        rows, _ = self._rows(prompts, max_tokens, stop)
+        times: list[float] = []
+        steps = 0
+        for tokens, seconds in self._steps(rows, sampler, seed):
+            steps += sum(row.reason is None for row in rows) if times else 0
+            times.append(seconds)
+            for row, token in zip(rows, tokens, strict=True):
+                if row.reason is None:
+                    row.put(token)
+            if all(row.reason is not None for row in rows):
+                break
+        return Generated.of(rows, times[0], sum(times[1:]), steps)
+
+    def stream(
+        self,
+        prompts: Any,
+        *,
+        max_tokens: int = 128,
+        sampler: Sampler = GREEDY,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Iterator[Any]:
+        """As `Generator.stream`: pieces of text of one prompt, (row, piece) of several."""
+        if self.tokenizer is None:
+            raise ParameterError("stream: texts need a tokenizer", got="a folder without tokenizer.json")
+        rows, several = self._rows(prompts, max_tokens, stop)
+        return self._pieces(rows, several, sampler, seed)
+
+    def _pieces(self, rows: list[Row], several: bool, sampler: Sampler, seed: int | None) -> Iterator[Any]:
+        for tokens, _ in self._steps(rows, sampler, seed):
+            for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
+                piece = row.put(token) if row.reason is None else ""
+                if piece:
+                    yield (i, piece) if several else piece
+            if all(row.reason is not None for row in rows):
+                return
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Of the next token after these, float32 [vocab_size]; the last is padding's in folders of `export_genai`."""
+        return self._session.logits(tokens)
+
+    def _steps(self, rows: list[Row], sampler: Sampler, seed: int | None) -> Iterator[tuple[list[int], float]]:
+        if sampler.min_p:
+            raise ParameterError("onnxruntime-genai has no min_p", got=sampler, fix="top_p")
+        longest = max(len(r.prompt) for r in rows)
+        search: dict[str, Any] = {
+            "max_length": min(self.room, longest + max(r.limit for r in rows)),
+            "do_sample": not sampler.greedy,
+            "repetition_penalty": float(sampler.repetition_penalty),
+        }
+        if not sampler.greedy:
+            search |= {
+                "temperature": float(sampler.temperature),
+                "top_k": sampler.top_k or self.vocabulary,
+                "top_p": float(1.0 if sampler.top_p is None else sampler.top_p),
+            }
+            if seed is not None:
+                search["random_seed"] = seed
+        return self._session.steps([r.prompt for r in rows], self._pad, **search)
+
+    def _rows(self, prompts: Any, max_tokens: int, stop: Sequence[str]) -> tuple[list[Row], bool]:
+        several = not isinstance(prompts, str) and len(prompts) > 0 and not isinstance(prompts[0], (int, np.integer))
+        given = list(prompts) if several else [prompts]
+        if self.tokenizer is None and (stop or any(isinstance(p, str) for p in given)):
+            raise ParameterError("texts need a tokenizer", got="a folder without tokenizer.json", fix="give tokens")
+        lists = [self.tokenizer.encode(p) if isinstance(p, str) else [int(t) for t in p] for p in given]  # pyright: ignore[reportOptionalMemberAccess]
+        for tokens in lists:
+            if not 1 <= len(tokens) < self.room:
+                raise ParameterError("tokens of a prompt", got=len(tokens), expected=f"1 to {self.room - 1}")
+        padded = len(lists) > 1
+        if any(self._pad in (tokens if padded else tokens[-1:]) for tokens in lists):
+            raise ParameterError(
+                "the runtime takes a token of the prompt for padding", got=self._pad, fix="another one"
+            )
+        longest = max(map(len, lists))
+        limit = min(max_tokens, self.room - longest)
+        return [Row(tokens, limit, self.ends, self.tokenizer, stop) for tokens in lists], several
+
+    def __repr__(self) -> str:
+        return f"GenaiModel(provider {self.provider}, {self.label})"
+
+
+def load_genai(path: str | os.PathLike[str], provider: str | None = None) -> GenaiModel:
+    """A model folder, of `export_genai` or another's, ready to run in onnxruntime-genai.
+
+    Args:
+        path: of the folder.
+        provider: another than the folder's, such as "cpu".
+
+    Raises:
+        InvalidFileError: no such folder.
+        ExecutionError: the runtime does not take it; "RyzenAI" runs in AMD's own build only.
+        MissingExtraError: onnxruntime-genai is not installed.
+    """
+    return GenaiModel(path, provider)

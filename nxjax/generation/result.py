@@ -1,0 +1,102 @@
+"""What a generation gave: tokens, texts, why each ended, how fast; and the book of one sequence while it grows."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from nxjax.generation.text import TextStream
+
+Reason = Literal["end", "stop", "length"]
+
+
+@final
+class Row:
+    """One sequence: its prompt, what was added, and why it ended."""
+
+    def __init__(
+        self, prompt: Sequence[int], limit: int, ends: Sequence[int], tokenizer: Any, stop: Sequence[str]
+    ) -> None:
+        self.prompt, self.limit, self.ends = list(prompt), limit, frozenset(ends)
+        self.tokens: list[int] = []
+        self.reason: Reason | None = None
+        self.stream = None if tokenizer is None else TextStream(tokenizer.bytes_of, stop)
+
+    def put(self, token: int) -> str:
+        """One more token; gives the text that became certain."""
+        if token in self.ends:
+            self.reason = "end"
+            return self.stream.close() if self.stream else ""
+        self.tokens.append(token)
+        piece = self.stream.put(token) if self.stream else ""
+        if self.stream and self.stream.stopped:
+            self.reason = "stop"
+        elif len(self.tokens) >= self.limit:
+            self.reason = "length"
+            piece += self.stream.close() if self.stream else ""
+        return piece
+
+
+@final
+@dataclass(frozen=True)
+class Generated:
+    """What was added to each prompt.
+
+    Attributes:
+        tokens: of each sequence, without the prompt and the token that ended it.
+        texts: of each sequence, None without a tokenizer. A stop sequence, and what came with it, is no part.
+        reasons: why each ended: "end" (such a token), "stop" (a stop sequence), "length".
+        prompt_tokens: tokens of each prompt.
+        prompt_seconds: until the first token, reading the prompts; compiling included where it was the first time.
+        seconds: of all steps after that.
+        steps: tokens made in that time, all sequences together.
+    """
+
+    tokens: list[list[int]]
+    texts: list[str] | None
+    reasons: list[Reason]
+    prompt_tokens: list[int]
+    prompt_seconds: float
+    seconds: float
+    steps: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], prompt_seconds: float, seconds: float, steps: int) -> Generated:
+        """From rows that ended."""
+        streams = [row.stream for row in rows]
+        texts = [s.text for s in streams if s is not None]
+        return cls(
+            [row.tokens for row in rows],
+            texts if len(texts) == len(rows) else None,
+            [row.reason or "length" for row in rows],
+            [len(row.prompt) for row in rows],
+            prompt_seconds,
+            seconds,
+            steps,
+        )
+
+    @property
+    def text(self) -> str | None:
+        """The text of the first sequence, None without a tokenizer."""
+        return None if self.texts is None else self.texts[0]
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of the steps after the prompt; None if there was none."""
+        return self.steps / self.seconds if self.steps and self.seconds > 0 else None
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(t)} tokens ({r})" for t, r in zip(self.tokens, self.reasons, strict=True))
+        rate = self.tokens_per_second
+        return f"Generated({counts}{'' if rate is None else f', {rate:.0f} tokens/s'})"
+
+    def _repr_html_(self) -> str:
+        shown = self.texts or [" ".join(map(str, t)) for t in self.tokens]
+        rows = "".join(
+            f"<tr><td style='text-align:left;white-space:pre-wrap'>{html.escape(text)}</td><td>{len(tokens)}</td>"
+            f"<td>{reason}</td></tr>"
+            for text, tokens, reason in zip(shown, self.tokens, self.reasons, strict=True)
+        )
+        return f"<table><tr><th>text</th><th>tokens</th><th>ended by</th></tr>{rows}</table>"

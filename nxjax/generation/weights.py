@@ -1,0 +1,137 @@
+"""Weights in few bits, and a decoder's folder: weights, sizes and tokenizer as files. Knows no step and no sampling."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax import tree, whole
+from nxjax.errors import InvalidFileError, ParameterError
+from nxjax.generation.config import DecoderConfig
+from nxjax.generation.model import Params, forward
+from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.transforms.quantize.qarray import QArray, is_quantized
+
+WEIGHTS: Final = "weights.safetensors"
+CONFIG: Final = "decoder.json"
+# How weights are stored, by preset of `nx.quantize`; activations stay float.
+POLICIES: Final = ("int8-weights", "int4-weights")
+
+
+def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-weights") -> Params:
+    """Parameters with every product's weights, and the embeddings, as `QArray`s; norms stay float.
+
+    Args:
+        params: as `init` gives.
+        config: sizes.
+        policy: "int8-weights" (a scale per column), "int4-weights" (a scale per 32 weights of a column), or what
+            `nx.quantize` takes that leaves activations float.
+
+    Raises:
+        ParameterError: a policy that quantizes activations.
+
+    >>> import nxjax as nx
+    >>> from nxjax.generation import init
+    >>> config = DecoderConfig(vocabulary=9, width=64, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
+    >>> params = init(nx.random.key(0), config)
+    >>> small = quantize_weights(params, config, "int4-weights")
+    >>> small["layers"][0]["attention"]["qkv"], nbytes(params), nbytes(small)
+    (QArray(i4[64,16], 2x16 scales), 15360, 3432)
+    """
+    from nxjax.quant import quantize
+
+    if (isinstance(policy, str) and policy not in POLICIES) or getattr(policy, "activations", None) is not None:
+        raise ParameterError("quantize_weights: activations stay float", got=policy, expected=" or ".join(POLICIES))
+    few = np.zeros((1, 2), np.int32)
+    return quantize(lambda p, t: forward(p, t, config), policy).quantize_params(params, few)
+
+
+def nbytes(params: Any) -> int:
+    """Bytes of weights as files hold them: int4 two to a byte, scales included."""
+    leaves = tree.leaves(params, is_leaf=is_quantized)
+    return sum(x.nbytes if isinstance(x, QArray) else x.size * x.dtype.itemsize for x in leaves)
+
+
+def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, tokenizer: Any = None) -> None:
+    """Write a folder that `load` reads: ``weights.safetensors``, ``decoder.json``, and the tokenizer's files.
+
+    Each file is whole or not there; ``decoder.json`` comes last.
+
+    Raises:
+        MissingExtraError: safetensors is not installed.
+
+    >>> import nxjax as nx, tempfile
+    >>> from nxjax.generation import init
+    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
+    >>> folder = tempfile.mkdtemp()
+    >>> save(folder, init(nx.random.key(0), config), config)
+    >>> load(folder)[1] == config
+    True
+    """
+    from nxjax.quant import save as save_tree
+
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    save_tree(place / WEIGHTS, params)
+    if tokenizer is not None:
+        tokenizer.save(place)
+    whole.write(place / CONFIG, json.dumps(config.to_dict(), indent=2).encode())
+
+
+def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokenizer | None]:
+    """What `save` wrote: parameters, sizes, and the tokenizer if there is one.
+
+    Raises:
+        InvalidFileError: files that are damaged or of something else.
+    """
+    from nxjax.quant import load as load_tree
+
+    place = Path(folder)
+    try:
+        config = DecoderConfig.from_dict(json.loads((place / CONFIG).read_text("utf-8")))
+    except (ValueError, TypeError, OSError) as error:
+        raise InvalidFileError(f"{place.name}: no folder of a decoder", got=str(error), fix="generation.save") from None
+    params = load_tree(place / WEIGHTS)
+    check(params, config)
+    return params, config, Tokenizer.load(place) if (place / FILE).exists() else None
+
+
+def check(params: Any, config: DecoderConfig) -> None:
+    """Raise `InvalidFileError` if parameters are not of these sizes."""
+    inner = config.heads * config.head_size
+    layer = {
+        "attention": {"norm": (config.width,), "qkv": (config.width, config.qkv), "out": (inner, config.width)},
+        "mlp": {
+            "norm": (config.width,),
+            "gate_up": (config.width, 2 * config.hidden),
+            "down": (config.hidden, config.width),
+        },
+    }
+    wanted: dict[str, Any] = {
+        "embedding": (config.vocabulary, config.width),
+        "layers": [layer] * config.layers,
+        "norm": (config.width,),
+    }
+    if not config.tied:
+        wanted["head"] = (config.width, config.vocabulary)
+
+    def compare(have: Any, want: Any, path: str) -> None:
+        fits = True
+        if isinstance(want, tuple):
+            fits = getattr(have, "shape", None) == want
+        elif isinstance(want, dict):
+            fits = isinstance(have, dict) and have.keys() == want.keys()
+        else:
+            fits = isinstance(have, (list, tuple)) and len(have) == len(want)
+        if not fits:
+            shown = getattr(have, "shape", None) or type(have).__name__
+            raise InvalidFileError(f"parameters: {path or 'the tree'} is not of this decoder", got=shown, expected=want)
+        if not isinstance(want, tuple):
+            for k in want if isinstance(want, dict) else range(len(want)):
+                compare(have[k], want[k], f"{path}.{k}" if path else str(k))
+
+    compare(params, wanted, "")
