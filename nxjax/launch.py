@@ -2,6 +2,7 @@
 
 python -m nxjax.launch --processes 4 train.py --rate 0.1
 python -m nxjax.launch --processes 4 --restarts 3 -m package.train
+python -m nxjax.launch --processes 4 --at-least 2 --restarts 3 --logs runs/a train.py
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
 
 from nxjax.errors import ParameterError
+
+PREEMPTED = 75  # that of nxjax.distributed, which is not loaded here
 
 
 def free_port() -> int:
@@ -31,7 +36,10 @@ def free_port() -> int:
 
 
 def start(
-    command: Sequence[str], processes: int, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    processes: int,
+    env: Mapping[str, str] | None = None,
+    logs: str | os.PathLike[str] | None = None,
 ) -> list[subprocess.Popen[bytes]]:
     """``processes`` processes that find each other: `nxjax.distributed.initialize` needs no arguments in them.
 
@@ -39,6 +47,7 @@ def start(
         command: what each of them runs.
         processes: how many.
         env: variables for all of them, added to this process's.
+        logs: a folder, for what each of them says: ``process-0.txt``, ... Left out, it goes where this one's does.
 
     Raises:
         ParameterError: ``processes`` is less than one.
@@ -51,15 +60,27 @@ def start(
         "NXJAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
         "NXJAX_NUM_PROCESSES": str(processes),
     }
-    return [subprocess.Popen(command, env={**shared, "NXJAX_PROCESS_ID": str(i)}) for i in range(processes)]
+    group: list[subprocess.Popen[bytes]] = []
+    with contextlib.ExitStack() as files:
+        for i in range(processes):
+            out: IO[bytes] | None = None
+            if logs is not None:
+                Path(logs).mkdir(parents=True, exist_ok=True)
+                out = files.enter_context((Path(logs) / f"process-{i}.txt").open("wb"))
+            merged = None if out is None else subprocess.STDOUT
+            env = {**shared, "NXJAX_PROCESS_ID": str(i)}
+            group.append(subprocess.Popen(command, env=env, stdout=out, stderr=merged))
+    return group
 
 
 def wait(group: Sequence[subprocess.Popen[bytes]], grace: float = 60.0) -> list[int]:
     """The exit codes of all, negative for signals. Once one fails, the others have ``grace`` seconds to end, too.
 
-    They use them to notice, and to say so; a stalled one does not.
+    They use them to notice, and to say so; a stalled one does not. Where this process is asked to end (SIGTERM), they
+    are asked at once, and have ``grace`` seconds to save what they have (see `nxjax.distributed.preempted`).
     """
     end: float | None = None
+    patience = 5.0
     try:
         while None in (codes := [p.poll() for p in group]):
             if end is None and any(codes):
@@ -67,8 +88,11 @@ def wait(group: Sequence[subprocess.Popen[bytes]], grace: float = 60.0) -> list[
             if end is not None and time.monotonic() > end:
                 break
             time.sleep(0.05)
+    except _Asked:
+        patience = max(grace, patience)
+        raise
     finally:
-        stop(group)
+        stop(group, patience)
     return [p.wait() for p in group]
 
 
@@ -85,7 +109,15 @@ def stop(group: Sequence[subprocess.Popen[bytes]], patience: float = 5.0) -> Non
             p.kill()
 
 
-def launch(command: Sequence[str], processes: int, *, restarts: int = 0, grace: float = 60.0) -> int:
+def launch(
+    command: Sequence[str],
+    processes: int,
+    *,
+    restarts: int = 0,
+    grace: float = 60.0,
+    at_least: int | None = None,
+    logs: str | os.PathLike[str] | None = None,
+) -> int:
     """Run ``command`` in several processes of this machine until all have ended well.
 
     Args:
@@ -93,21 +125,43 @@ def launch(command: Sequence[str], processes: int, *, restarts: int = 0, grace: 
         processes: how many.
         restarts: how many times all are started again after one failed or was killed. The program goes on from
             its last checkpoint by itself.
-        grace: seconds that the others have to end by themselves once one has failed.
+        grace: seconds that the others have to end by themselves once one has failed, and all to save what they have
+            once this process is asked to end.
+        at_least: go on with fewer: those that a signal has killed are taken for gone, and all are started again
+            without them, with so many at least. Left out, there are always as many. One that ended with an error is
+            not gone.
+        logs: a folder, for what the processes say: ``attempt-1/process-0.txt``, ...
 
     Returns:
         0, or the exit code of one that failed in the last attempt (128 and the number of the signal that killed it).
 
+    Processes find the number of the attempt, from 1, in ``NXJAX_ATTEMPT``. Those that all end with
+    `nxjax.distributed.PREEMPTED`, or well, have saved and are started again.
+
+    Raises:
+        ParameterError: ``processes`` is less than one, or ``at_least`` is not between 1 and ``processes``.
+
     >>> launch([sys.executable, "-c", "pass"], 2)
     0
     """
-    for attempt in range(restarts + 1):
-        codes = wait(start(command, processes), grace)
+    if at_least is not None and not 1 <= at_least <= processes:
+        raise ParameterError("launch: at_least", got=at_least, expected=f"1 to {processes}")
+    for attempt in range(1, restarts + 2):
+        folder = None if logs is None else Path(logs) / f"attempt-{attempt}"
+        codes = wait(start(command, processes, {"NXJAX_ATTEMPT": str(attempt)}, folder), grace)
         failed = [(i, code) for i, code in enumerate(codes) if code]
         if not failed:
             return 0
         said = ", ".join(f"{i} {_ended(code)}" for i, code in failed)
-        again = f"; attempt {attempt + 2} of {restarts + 1}" if attempt < restarts else ""
+        again = ""
+        if attempt <= restarts:
+            # SIGTERM is this launcher's own word to those that stood still.
+            gone = sum(code < 0 and code != -signal.SIGTERM for code in codes)
+            before = processes
+            if at_least is not None:
+                processes = max(processes - gone, at_least)
+            fewer = f", with {processes} instead of {before}" if processes < before else ""
+            again = f"; attempt {attempt + 1} of {restarts + 1}{fewer}"
         print(f"nxjax.launch: process {said}{again}", file=sys.stderr, flush=True)
     # Signals first: what killed one is the cause of the errors of the others.
     code = min(code for _, code in failed)
@@ -115,6 +169,8 @@ def launch(command: Sequence[str], processes: int, *, restarts: int = 0, grace: 
 
 
 def _ended(code: int) -> str:
+    if code == PREEMPTED:
+        return "has saved and ended"
     if code > 0:
         return f"ended with {code}"
     try:
@@ -128,7 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-n", "--processes", type=int, required=True)
     parser.add_argument("--devices", type=int, help="CPU devices of each process (NXJAX_NUM_CPU_DEVICES)")
     parser.add_argument("--restarts", type=int, default=0, help="times that all are started again after a failure")
+    parser.add_argument("--at-least", type=int, help="go on without those that were killed, with so many or more")
     parser.add_argument("--grace", type=float, default=60.0, help="seconds for the others to end after a failure")
+    parser.add_argument("--logs", help="a folder for what the processes say, by attempt and process")
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module")
     parser.add_argument("program", help="a Python file, or a module with -m")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -136,15 +194,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.devices:
         os.environ["NXJAX_NUM_CPU_DEVICES"] = str(given.devices)
     command = [sys.executable, *(["-m"] if given.module else []), given.program, *given.arguments]
-    return launch(command, given.processes, restarts=given.restarts, grace=given.grace)
+    return launch(
+        command,
+        given.processes,
+        restarts=given.restarts,
+        grace=given.grace,
+        at_least=given.at_least,
+        logs=given.logs,
+    )
 
 
-def _interrupted(*_: object) -> None:
-    raise KeyboardInterrupt  # and `wait` ends what it started
+class _Asked(KeyboardInterrupt):
+    """SIGTERM: this machine is to be given back."""
+
+
+def _asked(*_: object) -> None:
+    raise _Asked  # and `wait` ends what it started
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupted)
+    signal.signal(signal.SIGTERM, _asked)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

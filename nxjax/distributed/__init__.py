@@ -14,6 +14,8 @@ from nxjax.distributed.joining import barrier, check_peers, initialize, is_initi
 
 if TYPE_CHECKING:
     from nxjax.distributed import compress as compress
+    from nxjax.distributed.preemption import PREEMPTED as PREEMPTED
+    from nxjax.distributed.preemption import preempted as preempted
     from nxjax.distributed.quantized import quantized_pmean as quantized_pmean
     from nxjax.distributed.quantized import quantized_psum as quantized_psum
     from nxjax.distributed.traffic import Collective as Collective
@@ -25,6 +27,8 @@ _HOMES = {
     "Collective": "traffic",
     "Communication": "traffic",
     "communication": "traffic",
+    "PREEMPTED": "preemption",
+    "preempted": "preemption",
     "quantized_pmean": "quantized",
     "quantized_psum": "quantized",
 }

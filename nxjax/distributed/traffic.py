@@ -189,4 +189,3 @@ def _collective(i: Instruction, kind: str, times: int, sure: bool, every: int) -
     size = sum(s.logical for s in results) * (devices if kind == "reduce-scatter" else 1)
     dtypes = tuple(dict.fromkeys(s.dtype for s in results))
     return Collective(kind, dtypes, size, max(devices, 1), times, sure)
-

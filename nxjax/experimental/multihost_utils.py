@@ -93,6 +93,15 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
         raise AssertionError(f"{fail_message} the processes have different values".strip())
 
 
+def reached_preemption_sync_point(step_id: int) -> bool:
+    """`nxjax.distributed.preempted` under JAX's name: whether to save now, since some process was sent SIGTERM.
+
+    Raises:
+        ProcessLostError: another process is gone.
+    """
+    return distributed.preempted(step_id)
+
+
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
     """Each process's own arrays as parts of arrays over ``global_mesh``, cut as ``pspecs`` (a tree prefix) say."""
     leaves, treedef = tree.flatten(local_inputs)

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeVar, final
 from nxjax.backends.xla import buffers, client, executable
 from nxjax.backends.xla.coordinator import HELLO, PATIENT
 from nxjax.backends.xla.relay import Relay
+from nxjax.backends.xla.stopping import Stop
 from nxjax.errors import ExecutionError, ParameterError, ProcessLostError
 from nxjax.trace.mesh import install_process_index
 
@@ -52,6 +53,7 @@ class Group:
         self.patience = patience  # seconds that others may take to come to a computation
         self.lost: str | None = None  # who is gone and why, once somebody is
         self.left: set[int] = set()  # who has gone in peace
+        self.stop = Stop(processes, process)
         self.deaf = False  # the coordinator is gone: what is asked of it is never answered
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -83,6 +85,7 @@ class Group:
                 left = _numbered(self.raw.key_value_dir_get(_PREFIX + "left"))
                 # Read last: who leaves because somebody is lost has said so before.
                 missed = _numbered(self.raw.key_value_dir_get(_PREFIX + "missed"))
+                self.stop.look(self.raw)
             except Exception as error:
                 self.coordinator_lost(str(error).splitlines()[0][:200])
                 return
@@ -213,6 +216,14 @@ class Group:
                 got=f"others are at {', '.join(map(repr, others))}",
                 fix=_SAME,
             )
+
+    def stops(self, step: int) -> bool:
+        """Whether all processes stop after ``step``, of which each asks in the same order."""
+        if self.stop.passes(step):
+            return False
+        self.until(lambda: self.stop.last is not None, f"step {step}, before all stop")
+        assert self.stop.last is not None
+        return step >= self.stop.last
 
     def agree(self, text: str) -> None:
         """Before a program of several processes runs here for the first time: that others run the same one.
