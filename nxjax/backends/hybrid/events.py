@@ -71,8 +71,8 @@ class Log:
             for listener in tuple(self.listeners):
                 try:
                     listener(event)
-                except Exception:
-                    sys.excepthook(*sys.exc_info())
+                except Exception as error:
+                    sys.excepthook(type(error), error, error.__traceback__)
 
     def __iter__(self):
         return iter(tuple(self._kept))

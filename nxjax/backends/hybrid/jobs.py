@@ -67,7 +67,7 @@ class Graph:
         ParameterError: a job needs a later one, or its unit is not among those it can run on.
     """
 
-    __slots__ = ("first", "jobs", "name", "needs", "outputs", "users")
+    __slots__ = ("arity", "first", "jobs", "least", "name", "needs", "outputs", "users")
 
     def __init__(self, jobs: Sequence[Job], outputs: Sequence[tuple[int, int]] | None = None, name: str = "") -> None:
         self.jobs = tuple(jobs)
@@ -92,6 +92,13 @@ class Graph:
         for source, _ in self.outputs or ():
             if not CALLER <= source < len(self.jobs):
                 raise ParameterError("an output of a graph names no job", got=source, expected=f"-1 to {len(jobs) - 1}")
+        # How many inputs there must be, and how many results of each job.
+        asked = [pair for job in self.jobs for pair in job.inputs] + list(self.outputs or ())
+        self.arity = max((n + 1 for source, n in asked if source == CALLER), default=0)
+        self.least = [0] * len(self.jobs)
+        for source, n in asked:
+            if source != CALLER:
+                self.least[source] = max(self.least[source], n + 1)
         self.first = tuple(i for i, n in enumerate(self.needs) if n == 0)
 
     def __repr__(self) -> str:

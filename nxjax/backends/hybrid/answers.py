@@ -1,0 +1,78 @@
+"""Looking at what a unit gave: is it of the right types, is there a NaN in it, is it what another unit gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nxjax.backends.hybrid.jobs import Value
+
+
+def host(value: Value) -> Any:
+    """A value as a NumPy array."""
+    if isinstance(value, np.ndarray):
+        return value  # pyright: ignore[reportUnknownVariableType]
+    numpy = getattr(value, "numpy", None)
+    return np.asarray(numpy() if callable(numpy) else value)
+
+
+def misfit(values: Any, least: int, gives: tuple[tuple[tuple[int, ...], str], ...] | None) -> str:
+    """What is wrong with the results of a job; "" if they are as many, and of such types, as they should be.
+
+    >>> misfit([np.ones(3, np.int32)], 1, (((3,), "int32"),))
+    ''
+    >>> misfit([np.ones(3, np.int32)], 1, (((3,), "int8"),))
+    'result 0 is int32[3], not int8[3]'
+    """
+    if not isinstance(values, (list, tuple)):
+        return f"gave a {type(values).__name__}, not a list of results"
+    found: Sequence[Any] = values  # pyright: ignore[reportUnknownVariableType]
+    if len(found) < least or (gives is not None and len(found) != len(gives)):
+        return f"gave {len(found)} results, not {least if gives is None else len(gives)}"
+    for i, ((shape, dtype), value) in enumerate(zip(gives or (), found, strict=False)):
+        got_shape, got_dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        name = getattr(got_dtype, "name", str(got_dtype))
+        if got_shape is None or tuple(got_shape) != tuple(shape) or name != dtype:
+            got = type(value).__name__ if got_shape is None else f"{name}{list(got_shape)}"
+            return f"result {i} is {got}, not {dtype}{list(shape)}"
+    return ""
+
+
+def _is_float(array: Any) -> bool:
+    return array.dtype.kind in "fc" or (array.dtype.kind == "V" and "float" in array.dtype.name)
+
+
+def has_nan(values: Sequence[Value]) -> bool:
+    """Whether a floating-point result has a NaN."""
+    return any(_is_float(a) and bool(np.isnan(a).any()) for a in map(host, values))
+
+
+def agree(a: Sequence[Value], b: Sequence[Value], *, exact: bool, tolerance: float | None) -> bool:
+    """Whether two units gave the same.
+
+    Args:
+        exact: bit for bit (so that 0.0 and -0.0 differ, and equal NaNs do not).
+        tolerance: else the relative and absolute difference that floats may have; None: only NaNs must be where the
+            other has them.
+
+    >>> agree([np.float32([1, 2])], [np.float32([1, 2.001])], exact=False, tolerance=0.01)
+    True
+    """
+    if len(a) != len(b):
+        return False
+    for x, y in zip(map(host, a), map(host, b), strict=True):
+        if x.shape != y.shape or x.dtype != y.dtype:
+            return False
+        if exact or not _is_float(x):
+            if not (np.array_equal(x, y) if x.dtype.kind in "biu" else x.tobytes() == y.tobytes()):
+                return False
+        elif tolerance is None:
+            if not np.array_equal(np.isnan(x), np.isnan(y)):
+                return False
+        else:
+            wide = np.complex128 if x.dtype.kind == "c" else np.float64
+            if not np.allclose(x.astype(wide), y.astype(wide), rtol=tolerance, atol=tolerance, equal_nan=True):
+                return False
+    return True

@@ -1,0 +1,621 @@
+"""The engine's inside: which job goes to which unit, and what follows when it comes back, late, wrong or not at all.
+
+One lock guards all of it. `submit`, `cancel`, `close` and `loop` take it; all else is called by who holds it. Functions
+of jobs, probes, sensors and listeners are called without it, for they may never return.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, Literal, final
+
+import numpy as np
+
+from nxjax.backends.hybrid import blame
+from nxjax.backends.hybrid.answers import has_nan, misfit
+from nxjax.backends.hybrid.deadlines import Deadlines
+from nxjax.backends.hybrid.events import Log
+from nxjax.backends.hybrid.health import Health, Thermal
+from nxjax.backends.hybrid.jobs import Graph, Job, Outcome, Value
+from nxjax.backends.hybrid.lanes import Lane, Thermometer, Watch
+from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
+from nxjax.backends.hybrid.readmit import Ward
+from nxjax.backends.hybrid.run import Attempt, Run
+from nxjax.backends.hybrid.verify import Verifier
+from nxjax.errors import ExecutionError
+
+_FOREVER: Final = math.inf
+_clock = time.perf_counter
+
+
+@final
+class Member:
+    """The engine's book of one unit.
+
+    Attributes:
+        queue: what it is to do, by run, then by job.
+        idle: its lanes that are parked. lanes: all that are not taken for hung.
+        group: the other units of its group, which take work from it and it from them.
+        outs: how often it was taken out, so that a blame that is taken back meets the right one.
+        lost: how many of its threads do not come back.
+    """
+
+    __slots__ = (
+        "fine", "group", "health", "idle", "interrupting", "lanes", "lost", "name", "numbers", "options", "outs",
+        "probe", "queue", "thermal", "thermometer",
+    )  # fmt: skip
+
+    def __init__(self, name: str, options: LaneOptions, policy: FaultPolicy, now: float) -> None:
+        self.name = name
+        self.options = options
+        self.health = Health(policy, now)
+        self.thermal = Thermal(options.heat)
+        self.thermometer: Thermometer | None = None
+        self.queue: list[tuple[int, int, int, Attempt]] = []
+        self.idle: list[Lane] = []
+        self.lanes: list[Lane] = []
+        self.group: tuple[Member, ...] = ()
+        self.numbers = count()
+        self.outs = 0
+        self.lost = 0
+        self.probe: Any = None
+        self.interrupting = 0.0
+        self.fine = True
+
+    def assess(self) -> None:
+        """Whether it is given work without second thoughts."""
+        self.fine = self.health.fine and self.thermal.heat not in ("warm", "hot")
+
+    @property
+    def usable(self) -> bool:
+        return self.health.fine and self.thermal.heat != "hot"
+
+
+@final
+class Core:
+    """See the module. Made by `Engine`, which is what users hold; the threads hold this."""
+
+    def __init__(
+        self,
+        units: Mapping[str, LaneOptions],
+        policy: FaultPolicy,
+        program_error: Callable[[BaseException], bool],
+    ) -> None:
+        now = _clock()
+        self.lock = threading.Lock()
+        self.policy = policy
+        self.program_error = program_error
+        self.log = Log()
+        self.deadlines = Deadlines(policy)
+        self.units = {name: Member(name, options, policy, now) for name, options in units.items()}
+        for unit in self.units.values():
+            others = (o for o in self.units.values() if o is not unit and o.options.group == unit.options.group)
+            unit.group = tuple(others) if unit.options.group else ()
+        self.active: dict[int, Run] = {}
+        # Jobs that wait for a unit to come back: (run, job, epoch).
+        self.parked: list[tuple[Run, int, int]] = []
+        self.verifier = Verifier(self)
+        self.ward = Ward(self)
+        self.watch = Watch(self._look, "nxjax-watch")
+        self.closed = False
+        self._numbers = count()
+        self._tickets = count()
+        # The lane that is just asking for more, which need not be woken for the first job that it gets.
+        self._asking: Lane | None = None
+
+    # In and out.
+
+    def submit(self, engine: Any, graph: Graph, inputs: list[Value]) -> Run:
+        unknown = {job.unit for job in graph.jobs if not any(u in self.units for u in job.runs)}
+        if unknown:
+            raise ExecutionError("no unit of this engine runs a job", got=", ".join(sorted(unknown)))
+        given = [_frozen(v) for v in inputs]
+        if not self.active:
+            self.ward.warm_up()
+        with self.lock:
+            if self.closed:
+                raise ExecutionError("the engine is closed", fix="make a new one")
+            run = Run(self, engine, graph, given, next(self._numbers), _clock())
+            self.active[run.number] = run
+            for i in graph.first:
+                self.place(run, i)
+            if not run.left:
+                self.maybe_end(run)
+        self.log.deliver()
+        return run
+
+    def cancel(self, run: Run, error: BaseException) -> bool:
+        with self.lock:
+            if run.over:
+                return False
+            self.fail(run, error)
+        return True
+
+    def close(self) -> None:
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            for run in tuple(self.active.values()):
+                self.fail(run, CancelledError("the engine was closed"))
+            idle = [lane for unit in self.units.values() for lane in unit.idle]
+            for unit in self.units.values():
+                unit.idle.clear()
+            self.watch.end()
+        for lane in idle:
+            lane.wake()
+        self.ward.end()
+        self.log.deliver()
+
+    def forked(self) -> None:
+        """In a child process none of the threads exist: what ran is lost, what is known stays."""
+        self.lock = threading.Lock()
+        for unit in self.units.values():
+            unit.queue.clear()
+            unit.idle.clear()
+            unit.lanes.clear()
+            unit.probe, unit.lost, unit.interrupting = None, 0, 0.0
+        self.ward.forked()
+        self.watch = Watch(self._look, "nxjax-watch")
+        self.parked.clear()
+        for run in tuple(self.active.values()):
+            self.fail(run, ExecutionError("the process was forked while this run was under way", source=run.source))
+
+    # Placing.
+
+    def place(self, run: Run, i: int) -> Member | None:
+        """Give a job whose inputs are there to a unit: that unit, or None if it waits for one or has failed."""
+        job = run.graph.jobs[i]
+        unit = self.units.get(job.unit)
+        if unit is None or not unit.fine or i in run.tried:
+            unit = self._choose(run, i, job)
+            if unit is None:
+                return None
+        self.push(unit, Attempt(run, i, run.epoch[i], unit))
+        return unit
+
+    def candidates(self, job: Job) -> list[Member]:
+        """The units that a job can run on, the planned one first."""
+        names = [job.unit, *(name for name in job.runs if name != job.unit)]
+        return [self.units[name] for name in names if name in self.units]
+
+    def _choose(self, run: Run, i: int, job: Job) -> Member | None:
+        """The best unit that is left for a job; else it is parked until one is back, or the run fails."""
+        tried = run.tried.get(i, {})
+        order = self.candidates(job)
+        fresh = [u for u in order if u.name not in tried]
+        if usable := [u for u in fresh if u.usable]:
+            return self._coolest(usable, job)
+        # A hot unit is better than none: the processor of a laptop is hot all day.
+        if hot := [u for u in fresh if u.health.fine]:
+            return hot[0]
+        if self._park(run, i, [u for u in fresh if u.health.may_return]):
+            return None
+        raised = [(name, e) for name, _, e in run.errors.get(i, []) if e is not None]
+        alike = len(raised) > 1 and all(blame.same(raised[0][1], e) for _, e in raised[1:])
+        if alike and (len(order) == 1 or len({name for name, _ in raised}) > 1):
+            self._acquit(run, i)
+            self.fail(run, raised[0][1])
+            return None
+        again = [u for u in order if 0 < tried.get(u.name, 0) < self.policy.tries]
+        for unit in again:
+            if unit.health.fine:
+                return unit
+        if not self._park(run, i, [u for u in again if u.health.may_return]):
+            self.fail(run, self._nobody(run, i, job))
+        return None
+
+    def _coolest(self, usable: list[Member], job: Job) -> Member:
+        """The first that is not warm, unless it would take too long."""
+        first = usable[0]
+        if first.thermal.heat != "warm":
+            return first
+        limit = self.deadlines.expected(job, first.name)
+        for other in usable[1:]:
+            expected = self.deadlines.expected(job, other.name)
+            slow = limit is not None and expected is not None and expected > self.policy.warm * limit
+            if other.thermal.heat != "warm" and not slow:
+                return other
+        return first
+
+    def _park(self, run: Run, i: int, waited_for: list[Member]) -> bool:
+        """Keep a job until one of ``waited_for`` is back, which is asked at once; False if there are none."""
+        if not waited_for:
+            return False
+        self.parked.append((run, i, run.epoch[i]))
+        for unit in waited_for:
+            self.ward.hurry(unit)
+        return True
+
+    def unpark(self, failed: Member | None = None) -> None:
+        """A unit is back, or has failed its probe: look again at what waits."""
+        parked, self.parked = self.parked, []
+        for run, i, epoch in parked:
+            if run.over or run.epoch[i] != epoch:
+                continue
+            if failed is not None and failed.name in run.graph.jobs[i].runs:
+                tried = run.tried.setdefault(i, {})
+                tried[failed.name] = tried.get(failed.name, 0) + 1
+                run.errors.setdefault(i, []).append((failed.name, failed.health.reason, None))
+            self.place(run, i)
+        self.verifier.resume(failed)
+
+    def push(self, unit: Member, attempt: Attempt) -> None:
+        """Queue an attempt, and see to it that a lane comes for it."""
+        heappush(unit.queue, (attempt.run.number, attempt.job, next(self._tickets), attempt))
+        asking = self._asking
+        if asking is not None and asking.unit is unit:
+            self._asking = None
+        elif unit.idle:
+            unit.idle.pop().wake()
+        elif len(unit.lanes) < unit.options.lanes:
+            self._hire(unit)
+        elif unit.group and attempt.check is None:
+            job = attempt.run.graph.jobs[attempt.job]
+            for other in unit.group:
+                if other.idle and other.fine and other.name in job.runs:
+                    other.idle.pop().wake()
+                    break
+
+    def _hire(self, unit: Member) -> None:
+        """One more thread for a unit."""
+        lane = Lane(unit, next(unit.numbers))
+        unit.lanes.append(lane)
+        try:
+            lane.start(self.loop, f"nxjax-{unit.name}-{lane.number}")
+        except RuntimeError:
+            unit.lanes.remove(lane)
+            if not unit.lanes:
+                self.take_out(unit, "the system gives it no thread")
+
+    # Lanes.
+
+    def loop(self, lane: Lane) -> None:
+        """What a lane does all its life."""
+        values: Any = None
+        given: list[tuple[Value, Any]] = []
+        error: BaseException | None = None
+        log = self.log
+        while True:
+            with self.lock:
+                attempt: Attempt | None = lane.work
+                if attempt is not None:
+                    self._asking = None if lane.abandoned else lane
+                    try:
+                        self._ended(lane, attempt, values, error)
+                    except Exception as bug:
+                        # An answer that cannot even be looked at must not leave its run waiting for ever.
+                        self.fail(attempt.run, bug)
+                    self._asking = None
+                if lane.abandoned or self.closed:
+                    break
+                attempt = self._next(lane)
+                if attempt is None:
+                    lane.unit.idle.append(lane)
+                else:
+                    given = self._begin(lane, attempt)
+            if log.listeners:
+                log.deliver()
+            values = error = None
+            if attempt is None:
+                lane.park()
+            else:
+                values, error = self._carry_out(attempt, given)
+                given = []
+        log.deliver()
+
+    def _next(self, lane: Lane) -> Attempt | None:
+        """What a lane does next: the first of its unit's queue, else of another's in its group."""
+        unit: Member = lane.unit
+        while unit.queue:
+            attempt = heappop(unit.queue)[-1]
+            if attempt.wanted():
+                return attempt
+        if unit.group and unit.fine:
+            for other in unit.group:
+                for place, entry in enumerate(other.queue):
+                    attempt = entry[-1]
+                    job = attempt.run.graph.jobs[attempt.job]
+                    tried = attempt.run.tried.get(attempt.job)
+                    if (
+                        attempt.wanted()
+                        and attempt.check is None
+                        and unit.name in job.runs
+                        and not (tried and unit.name in tried)
+                    ):
+                        other.queue[place] = other.queue[-1]
+                        other.queue.pop()
+                        other.queue.sort()
+                        attempt.unit = unit
+                        return attempt
+        return None
+
+    def _begin(self, lane: Lane, attempt: Attempt) -> list[tuple[Value, Any]]:
+        lane.work = attempt
+        attempt.start = attempt.moved = now = _clock()
+        if self.policy.deadlines:
+            job = attempt.run.graph.jobs[attempt.job]
+            lane.deadline = at = now + self.deadlines.allowed(job, lane.unit.name)
+            if at < self.watch.at:
+                self.watch.by(at)
+        return attempt.run.gather(attempt.job)
+
+    def _carry_out(self, attempt: Attempt, given: Any) -> tuple[Any, BaseException | None]:
+        """Run an attempt, without the lock: its results, or what was raised or is wrong with them."""
+        unit: Member = attempt.unit
+        graph = attempt.run.graph
+        job = graph.jobs[attempt.job]
+        receive = unit.options.receive
+        try:
+            if receive is None:
+                args = [v for v, _ in given]
+            else:
+                args = [v if by is None or by is unit else receive(v, by.name) for v, by in given]
+            attempt.moved = _clock()
+            found = job.runs[unit.name](args)
+            problem = misfit(found, graph.least[attempt.job], job.gives)
+            if problem:
+                return None, ExecutionError(f"{unit.name}: {job.name} {problem}", source=attempt.run.source)
+            kept = unit.options.copies
+            values = [_frozen(np.array(v) if kept and isinstance(v, np.ndarray) else v) for v in found]
+            if attempt.check is not None:
+                attempt.group = attempt.check.compare(values)
+            elif self.policy.nan:
+                attempt.nan = has_nan(values)
+            return values, None
+        except BaseException as error:
+            return None, error
+
+    def _ended(self, lane: Lane, attempt: Attempt, values: list[Value] | None, error: BaseException | None) -> None:
+        """An attempt is over."""
+        now = _clock()
+        lane.work, lane.deadline = None, _FOREVER
+        run, unit = attempt.run, lane.unit
+        if lane.abandoned:
+            unit.lost -= 1
+        if attempt.dropped or not attempt.wanted():
+            outcome: Outcome = "late" if attempt.dropped else "cancelled"
+            self._span(lane, attempt, now, outcome)
+            if attempt.dropped:
+                name = run.graph.jobs[attempt.job].name
+                after = f"{attempt.dropped}: came back after {now - attempt.start:.3g} s, its answer is dropped"
+                self.log.add(unit.name, "late", f"{name}: {after}", job=name, run=run.number)
+        elif error is not None:
+            self._span(lane, attempt, now, "failed")
+            if attempt.check is not None:
+                self.verifier.failed(attempt, error)
+            else:
+                self._failed(unit, attempt, error)
+        elif attempt.check is not None:
+            self._span(lane, attempt, now, "checked")
+            self.verifier.answered(attempt, values or [], attempt.group)
+        else:
+            self._span(lane, attempt, now, "done")
+            self.deadlines.learn(run.graph.jobs[attempt.job].name, unit.name, now - attempt.moved)
+            unit.health.worked()
+            self._done(run, attempt.job, unit, values or [], attempt.nan)
+
+    def _span(self, lane: Lane, attempt: Attempt, now: float, outcome: Outcome) -> None:
+        start, moved = attempt.start, attempt.moved
+        attempt.run.taken.append((attempt.job, lane, start, moved, now, outcome, lane.unit.name))
+
+    def _done(self, run: Run, i: int, unit: Member, values: list[Value], nan: bool) -> None:
+        """A job has its results: give those to units that waited for them."""
+        run.values[i] = values
+        run.by[i] = unit
+        run.left -= 1
+        policy = self.policy
+        if policy.verify or policy.nan:
+            self.verifier.consider(run, i, unit, values, nan)
+            if run.over:
+                return
+        for user in run.graph.users[i]:
+            run.missing[user] -= 1
+            if not run.missing[user]:
+                self.place(run, user)
+                if run.over:
+                    return
+        if not run.left:
+            self.maybe_end(run)
+
+    def maybe_end(self, run: Run) -> None:
+        """Deliver, if all is done and nothing is in doubt."""
+        if run.left or run.checks or run.over:
+            return
+        last = len(run.graph.jobs) - 1
+        wanted = run.graph.outputs
+        if wanted is None:
+            run.outputs = list(run.values[last] or []) if last >= 0 else []
+        else:
+            run.outputs = [run.inputs[n] if s < 0 else (run.values[s] or [])[n] for s, n in wanted]
+        del self.active[run.number]
+        run.end()
+
+    # Faults.
+
+    def _failed(self, unit: Member, attempt: Attempt, error: BaseException) -> None:
+        """A job raised on a unit: the program's fault, or the unit's and the job is redone."""
+        run, i = attempt.run, attempt.job
+        job = run.graph.jobs[i]
+        if not job.pure or self._is_programs(error):
+            self.fail(run, error)
+            return
+        what = blame.line(error)
+        self._tried(run, i, unit, what, error)
+        if unit.health.fine and not blame.about_one_job(error):
+            self.take_out(unit, f"{job.name}: {what}", run=run, job=job.name)
+            run.blamed.setdefault(i, []).append((unit, unit.outs))
+        self._redo(run, i, unit)
+
+    def _is_programs(self, error: BaseException) -> bool:
+        try:
+            return self.program_error(error)
+        except Exception:
+            return False
+
+    def _tried(self, run: Run, i: int, unit: Member, what: str, error: BaseException | None) -> None:
+        tried = run.tried.setdefault(i, {})
+        tried[unit.name] = tried.get(unit.name, 0) + 1
+        run.errors.setdefault(i, []).append((unit.name, what, error))
+
+    def _redo(self, run: Run, i: int, away: Member, said: bool = True) -> None:
+        """Place a job again, which ``away`` had; an answer to it that is under way is not waited for."""
+        run.epoch[i] += 1
+        unit = self.place(run, i)
+        if said and not run.over:
+            name = run.graph.jobs[i].name
+            where = "waits for a unit to come back" if unit is None else f"is redone on {unit.name}"
+            self.log.add(away.name, "redone", f"{name} {where}", job=name, run=run.number)
+
+    def take_out(
+        self,
+        unit: Member,
+        reason: str,
+        *,
+        run: Run | None = None,
+        job: str = "",
+        drop: bool = False,
+        lied: bool = False,
+        by_user: bool = False,
+    ) -> None:
+        """A unit is not used until it is readmitted; what it was to do goes to others, with ``drop`` what it does."""
+        now, fine = _clock(), unit.health.fine
+        unit.health.take_out(now, reason, lied=lied, by_user=by_user)
+        unit.outs += 1
+        unit.assess()
+        number = None if run is None else run.number
+        if fine:
+            self.log.add(unit.name, "out", f"taken out: {reason}", job=job, run=number)
+        self.ward.scheduled(unit)
+        self.scatter(unit, reason, "all" if drop else "none")
+
+    def scatter(self, unit: Member, reason: str, drop: Literal["none", "spare", "all"]) -> None:
+        """Give what waits for a unit to others; of what it is doing none, what others can do, or all."""
+        waiting, unit.queue = unit.queue, []
+        homeless = [entry[-1] for entry in sorted(waiting)]
+        for lane in unit.lanes if drop != "none" else ():
+            attempt: Attempt | None = lane.work
+            if attempt is None or not attempt.wanted() or attempt.dropped:
+                continue
+            job = attempt.run.graph.jobs[attempt.job]
+            tried = attempt.run.tried.get(attempt.job, {})
+            spare = drop == "all" or any(u.usable and u.name not in tried for u in self.candidates(job))
+            if (job.pure and spare) or attempt.check is not None:
+                attempt.dropped = reason
+                homeless.append(attempt)
+        for attempt in homeless:
+            if attempt.check is not None:
+                if attempt.wanted():
+                    self.verifier.gone(attempt)
+            elif attempt.wanted():
+                self._redo(attempt.run, attempt.job, unit, bool(attempt.dropped))
+
+    def _acquit(self, run: Run, i: int) -> None:
+        """All units failed in the same way: none of them was at fault."""
+        name = run.graph.jobs[i].name
+        for unit, outs in run.blamed.pop(i, []):
+            back = unit.outs == outs and not unit.health.fine
+            unit.health.forgive(_clock(), back)
+            if back:
+                unit.probe = None
+                unit.assess()
+                text = f"reinstated: {name} fails in the same way wherever it runs"
+                self.log.add(unit.name, "reinstated", text, job=name, run=run.number)
+                self.unpark()
+
+    def _nobody(self, run: Run, i: int, job: Job) -> ExecutionError:
+        """The error of a job that no unit is left for."""
+        happened: dict[str, str] = {}
+        for name, what, _ in run.errors.get(i, []):
+            before = happened.get(name)
+            happened[name] = what if before is None or before == what else f"{before}; then {what}"
+        rows: list[tuple[str, object]] = []
+        for name in dict.fromkeys((job.unit, *job.runs)):
+            unit = self.units.get(name)
+            why = "is no unit of this engine" if unit is None else unit.health.reason or "not asked"
+            rows.append((name, happened.get(name, why)))
+        error = ExecutionError(
+            f"no unit is left that can run {job.name}",
+            got=f"{len(rows)} unit{'s' if len(rows) > 1 else ''}, each of which failed or is out",
+            more=rows,
+            fix="see the reasons; Engine.readmit(unit) takes a unit back at once",
+            source=run.source,
+        )
+        error.__cause__ = next((e for _, _, e in run.errors.get(i, []) if e is not None), None)
+        return error
+
+    def fail(self, run: Run, error: BaseException) -> None:
+        """The run ends with an error."""
+        if run.over:
+            return
+        run.error = error
+        self.active.pop(run.number, None)
+        run.end()
+
+    # Time.
+
+    def _look(self, now: float, late: float) -> None:
+        """The watch: who is overdue, who may be probed."""
+        with self.lock:
+            self.watch.at = _FOREVER
+            if self.closed:
+                return
+            for unit in self.units.values():
+                for lane in tuple(unit.lanes):
+                    if lane.work is None or lane.deadline == _FOREVER:
+                        continue
+                    lane.deadline += late
+                    if lane.deadline <= now:
+                        self._overdue(unit, lane, now)
+                    if lane.deadline < self.watch.at:
+                        self.watch.at = lane.deadline
+            self.watch.at = min(self.watch.at, self.ward.look(now, late))
+        self.log.deliver()
+
+    def _overdue(self, unit: Member, lane: Lane, now: float) -> None:
+        """A lane has not come back in time. Where nobody else could do it, it has longer."""
+        attempt: Attempt = lane.work
+        run, job = attempt.run, attempt.run.graph.jobs[attempt.job]
+        allowed = self.deadlines.allowed(job, unit.name)
+        if attempt.wanted() and attempt.check is None and not attempt.dropped:
+            others = [u for u in self.candidates(job) if u is not unit and u.name not in run.tried.get(attempt.job, {})]
+            alone = not any(u.health.fine or u.health.may_return for u in others)
+            if alone and now < attempt.start + allowed * self.policy.last:
+                lane.deadline = attempt.start + allowed * self.policy.last
+                return
+        lane.abandoned = True
+        lane.deadline = _FOREVER
+        unit.lanes.remove(lane)
+        unit.lost += 1
+        self.log.add(unit.name, "lost", f"lane {lane.number} does not come back from {job.name}", job=job.name)
+        if attempt.dropped:  # it was taken out for something else before
+            return
+        reason = f"deadline: {job.name} was not done after {now - attempt.start:.3g} s"
+        wanted, check = attempt.wanted(), attempt.check
+        attempt.dropped = reason
+        if wanted and check is None:
+            self._tried(run, attempt.job, unit, reason, None)
+        self.ward.interrupt(unit)
+        self.take_out(unit, reason, run=run, job=job.name, drop=True)
+        if not wanted or run.over:
+            return
+        if check is not None:
+            self.verifier.gone(attempt)
+        elif not job.pure:
+            self.fail(run, self._nobody(run, attempt.job, job))
+        else:
+            self._redo(run, attempt.job, unit)
+
+
+def _frozen(value: Value) -> Value:
+    """An array that nobody can write into by accident: it may be needed again."""
+    if isinstance(value, np.ndarray) and value.flags.writeable:  # pyright: ignore[reportUnknownMemberType]
+        value = value.view()
+        value.flags.writeable = False
+    return value  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,173 @@
+"""One pass through a graph: its values, what was tried, and the future that the caller holds."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, final
+
+from nxjax.backends.hybrid.events import Event
+from nxjax.backends.hybrid.jobs import CALLER, Graph, Outcome, Span, Value
+from nxjax.errors import user_source
+
+if TYPE_CHECKING:
+    from nxjax.backends.hybrid.core import Core
+    from nxjax.backends.hybrid.lanes import Lane
+    from nxjax.backends.hybrid.verify import Check
+
+
+@final
+class Attempt:
+    """One job of one run, given to one unit.
+
+    Attributes:
+        epoch: of the job when it was given; if the job's has moved on, nobody waits for this attempt.
+        check: set if it is run to look at another unit's answer.
+        dropped: why nobody waits for it any more; empty while somebody does.
+        nan, group: what looking at its results has found: a NaN, or which other answers they are equal to.
+    """
+
+    __slots__ = ("check", "dropped", "epoch", "group", "job", "moved", "nan", "run", "start", "unit")
+
+    def __init__(self, run: Run, job: int, epoch: int, unit: Any, check: Check | None = None) -> None:
+        self.run = run
+        self.job = job
+        self.epoch = epoch
+        self.unit = unit
+        self.check = check
+        self.dropped = ""
+        self.start = self.moved = 0.0
+        self.nan = False
+        self.group = 0
+
+    def wanted(self) -> bool:
+        """Whether somebody waits for the answer."""
+        run = self.run
+        if run.over or run.epoch[self.job] != self.epoch:
+            return False
+        return self.check is None or run.checks.get(self.job) is self.check
+
+
+@final
+class Run:
+    """A graph under way: a future.
+
+    Attributes:
+        number: of the run among its engine's; earlier ones go first.
+        graph: what is run.
+    """
+
+    __slots__ = (
+        "__weakref__", "_core", "_engine", "_gate", "blamed", "by", "checks", "epoch", "error", "errors", "graph",
+        "inputs", "left", "missing", "number", "outputs", "over", "source", "started", "taken", "tried", "values",
+    )  # fmt: skip
+
+    def __init__(self, core: Core, engine: Any, graph: Graph, inputs: list[Value], number: int, started: float) -> None:
+        n = len(graph.jobs)
+        self._core = core
+        # Whoever waits for a run keeps its engine alive.
+        self._engine = engine
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self.graph = graph
+        self.inputs = inputs
+        self.number = number
+        self.started = started
+        self.source = user_source()
+        self.values: list[list[Value] | None] = [None] * n
+        self.by: list[Any] = [None] * n
+        self.missing = list(graph.needs)
+        self.epoch = [0] * n
+        self.left = n
+        # What went wrong, by job: units and how often they failed; what they raised; whom that took out.
+        self.tried: dict[int, dict[str, int]] = {}
+        self.errors: dict[int, list[tuple[str, str, BaseException | None]]] = {}
+        self.blamed: dict[int, list[tuple[Any, int]]] = {}
+        self.checks: dict[int, Check] = {}
+        self.taken: list[tuple[int, Lane, float, float, float, Outcome, str]] = []
+        self.over = False
+        self.error: BaseException | None = None
+        self.outputs: list[Value] = []
+
+    def end(self) -> None:
+        """Let those go on who wait. Under the engine's lock, once."""
+        self.over = True
+        self.values = []
+        self.inputs = []
+        self.checks = {}
+        self._engine = None
+        self._gate.release()
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.over:
+            try:
+                there = self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            except BaseException:
+                # Ctrl-C: nobody will ask for the results.
+                self.cancel()
+                raise
+            if not there:
+                raise TimeoutError(f"the run is not done after {timeout:g} s")
+            self._gate.release()
+
+    def result(self, timeout: float | None = None) -> list[Value]:
+        """The outputs of the graph, once they are there. An interrupt while waiting cancels the run.
+
+        Raises:
+            TimeoutError: not within ``timeout`` seconds; the run goes on.
+            CancelledError: it was cancelled.
+            ExecutionError: a job failed on every unit that can run it.
+            BaseException: what the program itself raised.
+        """
+        self._wait(timeout)
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                # Otherwise the error holds this frame, the frame the run, and the run the error.
+                del self
+        return list(self.outputs)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What `result` would raise, or None."""
+        self._wait(timeout)
+        return self.error
+
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.over
+
+    def cancel(self) -> bool:
+        """Begin no more of its jobs, and drop the answers of those that run; False if it has ended already."""
+        return self._core.cancel(self, CancelledError("the run was cancelled"))
+
+    @property
+    def spans(self) -> list[Span]:
+        """All attempts that have ended so far, by their ends."""
+        jobs, t = self.graph.jobs, self.started
+        return [
+            Span(i, jobs[i].name, unit, lane.number, start - t, moved - t, finish - t, outcome)
+            for i, lane, start, moved, finish, outcome, unit in list(self.taken)
+        ]
+
+    @property
+    def events(self) -> list[Event]:
+        """What went wrong in it."""
+        return [e for e in self._core.log if e.run == self.number]
+
+    def gather(self, job: int) -> list[tuple[Value, Any]]:
+        """The inputs of a job, and by which unit each was made (None: the caller)."""
+        values, by = self.values, self.by
+        found: list[tuple[Value, Any]] = []
+        for source, n in self.graph.jobs[job].inputs:
+            if source == CALLER:
+                found.append((self.inputs[n], None))
+            else:
+                there = values[source]
+                assert there is not None, "a job was begun before what it needs"
+                found.append((there[n], by[source]))
+        return found
+
+    def __repr__(self) -> str:
+        state = "running" if not self.over else "done" if self.error is None else type(self.error).__name__
+        return f"<run {self.number}: {state}, {len(self.graph.jobs) - self.left} of {len(self.graph.jobs)} jobs done>"

@@ -1,0 +1,217 @@
+"""Whether units tell the truth: some of their answers are asked of a second unit, and a third settles a dispute.
+
+The engine goes on with the first answer meanwhile; the run is not delivered before all its checks are done. What a liar
+has answered in runs under way is redone, with all that was computed from it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, final
+
+from nxjax.backends.hybrid import blame
+from nxjax.backends.hybrid.answers import agree
+from nxjax.backends.hybrid.jobs import Job, Value
+from nxjax.backends.hybrid.run import Attempt, Run
+from nxjax.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from nxjax.backends.hybrid.core import Core, Member
+
+
+@final
+class Check:
+    """One job's answers by several units. The first is the one that the run goes on with.
+
+    Attributes:
+        asked: how often each unit has been asked, whatever came of it.
+        answers, groups: who gave what; equal answers have the same number.
+        waits: for a unit that is out, because there is a dispute and nobody else to settle it.
+    """
+
+    __slots__ = ("answers", "asked", "exact", "groups", "tolerance", "waits")
+
+    def __init__(self, job: Job, unit: Member, values: list[Value], tolerance: float | None) -> None:
+        self.asked = {unit.name: 1}
+        self.answers: list[tuple[Member, list[Value]]] = [(unit, values)]
+        self.groups = [0]
+        self.exact = job.exact
+        self.tolerance = tolerance
+        self.waits = False
+
+    def compare(self, values: Sequence[Value]) -> int:
+        """The group that a new answer belongs to. Called without the lock; one answer comes at a time."""
+        for (_, other), group in zip(self.answers, self.groups, strict=True):
+            if agree(other, values, exact=self.exact, tolerance=self.tolerance):
+                return group
+        return max(self.groups) + 1
+
+    def truth(self) -> int | None:
+        """The group that two units are in, if there is one."""
+        return next((g for g in self.groups if self.groups.count(g) > 1), None)
+
+    def trusted(self) -> int | None:
+        """The group of a unit that is right where there is no third."""
+        pairs = zip(self.answers, self.groups, strict=True)
+        return next((g for (unit, _), g in pairs if unit.options.trusted), None)
+
+
+@final
+class Verifier:
+    """Asks second units, and draws the consequences. Under the engine's lock."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._draw = random.Random(core.policy.seed).random
+
+    def consider(self, run: Run, i: int, unit: Member, values: list[Value], nan: bool) -> None:
+        """A job is done: is its answer to be looked at?"""
+        job, policy = run.graph.jobs[i], self._core.policy
+        if not job.pure:
+            return
+        drawn = policy.verify > 0 and (job.exact or policy.tolerance is not None) and self._draw() < policy.verify
+        if drawn or nan:
+            check = Check(job, unit, values, policy.tolerance)
+            if self._ask(run, i, check):
+                run.checks[i] = check
+
+    def _ask(self, run: Run, i: int, check: Check) -> bool:
+        """One more unit; False if there is none. In a dispute, a unit that has failed to answer is asked again."""
+        core = self._core
+        answered = {unit.name for unit, _ in check.answers}
+        dispute = len(answered) > 1
+        most = core.policy.tries if dispute else 1
+        left = [
+            u
+            for u in core.candidates(run.graph.jobs[i])
+            if u.name not in answered and check.asked.get(u.name, 0) < most
+        ]
+        able = [u for u in left if u.usable]
+        if not able:
+            later = [u for u in left if dispute and u.health.may_return]
+            for unit in later:
+                core.ward.hurry(unit)
+            check.waits = bool(later)
+            return check.waits
+        unit = min(able, key=lambda u: (check.asked.get(u.name, 0), len(u.queue), not u.options.trusted))
+        check.asked[unit.name] = check.asked.get(unit.name, 0) + 1
+        core.push(unit, Attempt(run, i, run.epoch[i], unit, check))
+        return True
+
+    def resume(self, failed: Member | None) -> None:
+        """A unit is back, or has failed its probe: go on with the disputes that wait."""
+        for run in tuple(self._core.active.values()):
+            for i, check in tuple(run.checks.items()):
+                if check.waits and not run.over:
+                    check.waits = False
+                    if failed is not None:
+                        check.asked[failed.name] = check.asked.get(failed.name, 0) + 1
+                    self._settle(run, i, check)
+
+    def answered(self, attempt: Attempt, values: list[Value], group: int) -> None:
+        """Another unit's answer is there."""
+        check = attempt.check
+        assert check is not None
+        check.answers.append((attempt.unit, values))
+        check.groups.append(group)
+        self._settle(attempt.run, attempt.job, check)
+
+    def failed(self, attempt: Attempt, error: BaseException) -> None:
+        """A unit that was asked for a second answer raised."""
+        unit, job = attempt.unit, attempt.run.graph.jobs[attempt.job]
+        if unit.health.fine and not blame.about_one_job(error) and not blame.is_programs(error):
+            self._core.take_out(unit, f"{job.name}: {blame.line(error)}", run=attempt.run, job=job.name)
+        if attempt.wanted():
+            self.gone(attempt)
+
+    def gone(self, attempt: Attempt) -> None:
+        """A unit that was asked for a second answer will not give one."""
+        check = attempt.check
+        assert check is not None
+        self._settle(attempt.run, attempt.job, check)
+
+    def _settle(self, run: Run, i: int, check: Check) -> None:
+        job = run.graph.jobs[i]
+        truth = check.truth()
+        if truth is None and self._ask(run, i, check):
+            return
+        if truth is None and len(check.answers) > 1:
+            truth = check.trusted()
+        if truth is None:
+            if len(check.answers) == 1:  # nobody is left to ask
+                self._close(run, i)
+                return
+            names = " and ".join(unit.name for unit, _ in check.answers)
+            error = ExecutionError(
+                f"{names} disagree about {job.name}, and there is no other unit to settle it",
+                fix="add a unit, or say which is right: LaneOptions(trusted=True)",
+                source=run.source,
+            )
+            self._core.fail(run, error)
+            return
+        self._close(run, i, end=False)
+        pairs = list(zip(check.answers, check.groups, strict=True))
+        others = " and ".join(unit.name for (unit, _), g in pairs if g == truth)
+        liars = [unit for (unit, _), g in pairs if g != truth]
+        if not liars:
+            self._core.log.add(
+                pairs[0][0][0].name, "checked", f"{job.name}: {others} agree", job=job.name, run=run.number
+            )
+        for unit in liars:
+            self._convict(unit, run, job, others)
+        self._core.maybe_end(run)
+
+    def _close(self, run: Run, i: int, *, end: bool = True) -> None:
+        run.checks.pop(i, None)
+        if end:
+            self._core.maybe_end(run)
+
+    def _convict(self, liar: Member, run: Run, job: Job, others: str) -> None:
+        """A unit gave wrong results: it goes, and so does all that stands on its answers."""
+        core = self._core
+        reason = f"wrong results in {job.name}: {others} differ{'' if ' and ' in others else 's'}"
+        if not liar.health.lied:
+            core.log.add(liar.name, "lie", reason, job=job.name, run=run.number)
+            core.take_out(liar, reason, run=run, job=job.name, drop=True, lied=True)
+        for other in tuple(core.active.values()):
+            for j, check in tuple(other.checks.items()):
+                if other.over:
+                    break
+                if check.answers[0][0] is not liar and any(unit is liar for unit, _ in check.answers):
+                    # Its vote does not count: ask again.
+                    unit, values = check.answers[0]
+                    new = Check(other.graph.jobs[j], unit, values, core.policy.tolerance)
+                    other.checks[j] = new
+                    if not self._ask(other, j, new):
+                        self._close(other, j)
+            told = [j for j, unit in enumerate(other.by) if unit is liar]
+            if told and not other.over:
+                self._reset(other, told, liar)
+
+    def _reset(self, run: Run, wrong: list[int], liar: Member) -> None:
+        """Forget what jobs gave, and what was made of it; do it again."""
+        core, jobs = self._core, run.graph.jobs
+        touched = set(wrong)
+        for j, job in enumerate(jobs):
+            if any(source in touched for source, _ in job.inputs):
+                touched.add(j)
+        begun = [jobs[j].name for j in sorted(touched) if not jobs[j].pure and not run.missing[j]]
+        if begun:
+            what = f"{liar.name} gave wrong results, and {begun[0]}, which cannot be run again, has seen them"
+            core.fail(run, ExecutionError(what, source=run.source))
+            return
+        for j in touched:
+            if run.values[j] is not None:
+                run.values[j] = run.by[j] = None
+                run.left += 1
+            run.epoch[j] += 1
+            run.checks.pop(j, None)
+        for j, job in enumerate(jobs):
+            if run.values[j] is None:
+                run.missing[j] = sum(run.values[s] is None for s in {s for s, _ in job.inputs if s >= 0})
+        names = ", ".join(jobs[j].name for j in sorted(touched))
+        core.log.add(liar.name, "redone", f"redone without it: {names}", run=run.number)
+        for j in sorted(touched):
+            if not run.missing[j] and not run.over:
+                core.place(run, j)
