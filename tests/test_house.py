@@ -30,7 +30,7 @@ FACES = {
 }  # fmt: skip
 VENDORS = {
     "jax", "jaxlib", "libtpu", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",
-    "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers",
+    "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers", "pyxrt",
     "onnxruntime_genai", "tokenizers",
     "iree",
 }  # fmt: skip
@@ -57,6 +57,7 @@ VENDOR_ROOMS = {
             "ethosu",
             "coremltools",
             "flatbuffers",
+            "pyxrt",
         ),
         NPU,
     ),
