@@ -30,7 +30,8 @@ FACES = {
 }  # fmt: skip
 VENDORS = {
     "jax", "jaxlib", "libtpu", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",
-    "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers", "pyxrt",
+    "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers",
+    "pyxrt",
     "onnxruntime_genai", "tokenizers",
     "iree",
 }  # fmt: skip
