@@ -82,7 +82,7 @@ def settled(program: Program, compute: Callable[[Program], Sequence[Array]]) -> 
     for e in flat.equations:
         read = [a for a in e.inputs if isinstance(a, Var)]
         grown = sum(v.type.size for v in e.outputs) - sum(a.type.size for a in read)
-        if not e.effect and read and all(a in known for a in read) and grown <= _GROWN:
+        if not e.effect and all(a in known for a in read) and grown <= _GROWN:
             known.update(e.outputs)
             done.append(e)
         else:

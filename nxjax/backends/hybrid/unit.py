@@ -7,7 +7,7 @@ nothing of the other units, of schedules, or of what happens when it fails.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -112,6 +112,7 @@ class Unit(ABC):
         label: what its results say about the chip; what a prepared step says goes before.
         exact: integer regions have the reference's bits, so that another exact unit may redo them.
         host: runs in the host's memory and takes everything, effects included.
+        binds: gains by weights that are constants: because it takes no others, or to have them moved to it once.
         lanes: how many regions it runs at once.
         link: the way to it.
         watts: power drawn while it computes; None: unknown.
@@ -122,9 +123,17 @@ class Unit(ABC):
     label: Label
     exact: bool
     host: bool = False
+    binds: bool = True
     lanes: int = 1
     link: Link = SHARED
     watts: float | None = None
+    # Ends what it is doing, from another thread, where it can be ended.
+    interrupt: Callable[[], None] | None = None
+
+    @property
+    def key(self) -> str:
+        """What its measured times are kept under: what it is, however the user calls it."""
+        return self.name
 
     @abstractmethod
     def available(self) -> tuple[bool, str]:
@@ -145,6 +154,11 @@ class Unit(ABC):
         Raises:
             RegionRefused: the unit cannot take the region after all.
         """
+
+    def receive(self, value: DeviceArray) -> DeviceArray:
+        """Another unit's result where this one reads it; by default in the host's memory."""
+        value.numpy()
+        return value
 
     def probe(self) -> bool:
         """Whether it answers now, by a small computation whose result is known."""

@@ -6,7 +6,9 @@ where it is named, never where an NPU was asked for by kind, unless the user all
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
@@ -19,13 +21,20 @@ from nxjax.backends.target import NpuTarget
 from nxjax.errors import NxError, ParameterError
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.ops.arithmetic import add
+from nxjax.ops.dot import dot_general
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, PlacedArray, wrap
-from nxjax.trace.program import Program
+from nxjax.trace.program import Equation, Program
 from nxjax.trace.sharding import SingleDeviceSharding
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
 
 # What one host core does at least; used where nobody has measured. Floating-point operations and bytes a second.
 PLAIN_RATES: Final = (20e9, 8e9)
+# Sizes of what is run to measure them: rows of a product, elements that are copied.
+_ROWS: Final = 512
+_COPIED: Final = 1 << 22
 # What a call of an executable takes whatever it computes (seconds).
 _CALL: Final = 5e-6
 # PCI Express 3.0 with 16 lanes carries 15.75 GB/s; what is left of it after packets, as vendors' tools measure.
@@ -42,12 +51,36 @@ Rates = Callable[[], tuple[float, float]]
 
 def roofline(program: Program, rates: tuple[float, float]) -> float:
     """Seconds of a region, each equation bound by its products or its bytes (Williams, Waterman, Patterson 2009)."""
-    total = _CALL
-    for e in program.equations:
-        nbytes = sum(a.type.size * a.type.dtype.itemsize for a in (*e.inputs, *e.outputs))
-        count = 2 * macs(e) or sum(v.type.size for v in e.outputs)
-        total += max(count / rates[0], nbytes / rates[1])
-    return total
+    return _CALL + sum(seconds_of(e, rates) for e in program.equations)
+
+
+def seconds_of(e: Equation, rates: tuple[float, float] = PLAIN_RATES) -> float:
+    """One equation's part of `roofline`."""
+    nbytes = sum(a.type.size * a.type.dtype.itemsize for a in (*e.inputs, *e.outputs))
+    count = 2 * macs(e) or sum(v.type.size for v in e.outputs)
+    return max(count / rates[0], nbytes / rates[1])
+
+
+@lru_cache(None)
+def host_rates() -> tuple[float, float]:
+    """What the host's executor reaches in a product of matrices and in a sum of long vectors; measured once."""
+    one = lambda n: ArrayType(n, np.dtype(np.float32))
+    numbers = (((1,), (0,)), ((), ()))
+    product = stage(
+        lambda x: [dot_general(x, x, dimension_numbers=numbers, preferred_element_type=None)], [one((_ROWS, _ROWS))]
+    )
+    longer = stage(lambda x: [add(x, x)], [one((_COPIED,))])
+    times: list[float] = []
+    for program in (product, longer):
+        made = registry.host().compile(program)
+        args = [wrap(np.ones(v.type.shape, np.float32)) for v in program.inputs]
+        best = float("inf")
+        for _ in range(4):
+            start = time.perf_counter()
+            made(args)[0].numpy()
+            best = min(best, time.perf_counter() - start)
+        times.append(best)
+    return 2 * _ROWS**3 / times[0], 8 * _COPIED / times[1]
 
 
 @final
@@ -66,6 +99,7 @@ class ExecutableStep(Step):
         if held is not None:
             made, values = held
         self._there = self._moved(values)
+        made.prepare()
         self._made = made
         self.label = backend.label
         self.runs_on = str(backend.devices()[0])
@@ -105,11 +139,16 @@ class BackendUnit(Unit):
         self.platform = backend.platform
         self.label = backend.label
         self.host = backend.platform == "cpu"
+        self.binds = not self.host
         self.exact = True  # integers are the language's, whoever runs it
         self.lanes = lanes
         self._rates = rates
         if not self.host:
             self.link = _PCIE
+
+    @property
+    def key(self) -> str:
+        return self.backend.name
 
     def available(self) -> tuple[bool, str]:
         return self.backend.available()
@@ -126,12 +165,19 @@ class BackendUnit(Unit):
 
     def estimate(self, program: Program) -> Estimate | None:
         if self._rates is not None:
-            return Estimate(roofline(program, self._rates()), "model", "roofline of this machine's measured ceilings")
+            return Estimate(roofline(program, self._rates()), "model", "roofline of rates measured on this machine")
         rates = PLAIN_RATES if self.host else _GPU_RATES
         return Estimate(roofline(program, rates), "model", "roofline of assumed rates")
 
     def prepare(self, program: Program) -> Step:
         return ExecutableStep(self.backend, program)
+
+    def receive(self, value: DeviceArray) -> DeviceArray:
+        if self.host or not self.backend.places:
+            value.numpy()
+            return value
+        where = SingleDeviceSharding(self.backend.devices()[0])
+        return PlacedArray(None, value.type, self.backend.put(value, where), where)
 
 
 @final
@@ -151,6 +197,10 @@ class NpuUnit(Unit):
         self.label, self._why = target.available()
         self.platform = "cpu" if target.host else "npu"
         self.exact = target.name in self._EXACT
+
+    @property
+    def key(self) -> str:
+        return self.target.name
 
     def available(self) -> tuple[bool, str]:
         return self.label in ("hardware", "simulator") or self.target.host, self._why
@@ -199,7 +249,7 @@ def resolve(
     *,
     simulators: bool = False,
     sessions: dict[str, int] | None = None,
-    rates: Rates | None = None,
+    rates: Rates | None = host_rates,
 ) -> tuple[list[Unit], list[Missing]]:
     """Units for what the user wrote, in order, and (name, reason) of what is not here.
 
@@ -207,7 +257,7 @@ def resolve(
         wanted: kinds ("npu", "gpu", "tpu": whichever is here), names of backends or of targets, or units.
         simulators: "npu" may be a simulator.
         sessions: how many regions a unit runs at once, by name.
-        rates: the host's operations and bytes a second.
+        rates: the host's operations and bytes a second; asked when they are needed.
 
     Raises:
         ParameterError: a name that means nothing, one that is there twice, or nothing that is here.

@@ -1,0 +1,340 @@
+"""A program on several units: planned at its first call, run by the engine, planned anew when measurements say so.
+
+Values of arguments that look like weights become part of the plan, and are compared at every call; what turns out to
+change is an argument again. A plan that is one region on the host's executor is that executor's own executable, and
+costs what its calls cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Lock
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from nxjax.backends.base import Executable
+from nxjax.backends.hybrid.binding import weight_inputs
+from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.history import History, form
+from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
+from nxjax.backends.hybrid.plan import Place, Plan
+from nxjax.backends.hybrid.planner import Options, Planner
+from nxjax.backends.hybrid.run import Run
+from nxjax.backends.hybrid.unit import RegionRefused, Unit
+from nxjax.backends.hybrid.units import BackendUnit
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.bind import bind
+from nxjax.trace.array import DeviceArray
+from nxjax.trace.program import Literal, Program, Var
+from nxjax.transforms.inline import inlined
+
+# After so many calls of a plan its times are looked at again; then after twice as many, and so on.
+_FIRST_LOOK: Final = 16
+# A new plan has to be so much better than the one that runs.
+BETTER: Final = 0.9
+# An argument that was taken for a weight this often and changed, is none.
+_PATIENCE: Final = 1
+
+
+@final
+class _State:
+    """A plan made ready to run.
+
+    Attributes:
+        bound: (position, array) of arguments that the plan has as constants.
+        direct: what runs the whole program, where the plan is one region on the host.
+        source: per input of the plan's program, the position of the argument.
+    """
+
+    def __init__(self, planner: Planner, plan: Plan, bound: Sequence[tuple[int, DeviceArray]], count: int) -> None:
+        self.planner = planner
+        self.plan = plan
+        self.bound = tuple(bound)
+        known = {i for i, _ in bound}
+        self.source = tuple(i for i in range(count) if i not in known)
+        self.direct: Executable | None = None
+        self.graph = graph_of(plan)
+        self.forms = [form(p.region.program) for p in plan.places]
+        self.calls = 0
+        self.look = _FIRST_LOOK
+
+
+@final
+class Begun(NamedTuple):
+    """A call under way; without a run it is over, and here are its results."""
+
+    state: _State | None
+    run: Run | None
+    results: Sequence[DeviceArray]
+
+
+@final
+class HybridExecutable(Executable):
+    """See the module. May be called by several threads at once.
+
+    Args:
+        program: without consts.
+        donate: arguments that are gone after a call, which are never bound.
+        units, missing, options, history: as `planner` has them.
+        engine: asked for when something has to run on it.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        donate: tuple[int, ...],
+        units: Sequence[Unit],
+        missing: Sequence[tuple[str, str]],
+        options: Options,
+        history: History,
+        engine: Callable[[], Engine],
+    ) -> None:
+        self.program = program
+        self._donate = donate
+        self._units = units
+        self._missing = missing
+        self._options = options
+        self._history = history
+        self._engine = engine
+        self._state: _State | None = None
+        self._changed: dict[int, int] = {}
+        self._lock = Lock()
+
+    # --- plans ---
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that runs; None before the first call."""
+        return None if self._state is None else self._state.plan
+
+    def planned(self, args: Sequence[DeviceArray]) -> Plan:
+        """The plan for a call with these arguments; what is planned is kept."""
+        return self._ready(args).plan
+
+    def _ready(self, args: Sequence[DeviceArray]) -> _State:
+        state = self._state
+        if state is None:
+            with self._lock:
+                state = self._state or self._made(args)
+                self._state = state
+        elif any(args[i] is not x for i, x in state.bound):
+            with self._lock:
+                state = self._state = self._held(args, self._state or state)
+        return state
+
+    def _held(self, args: Sequence[DeviceArray], state: _State) -> _State:
+        """The state for arguments of which some are not the very arrays that are bound."""
+        changed = [i for i, x in state.bound if args[i] is not x and not _equal(args[i], x)]
+        if not changed:
+            # Equal values in other arrays: the next call brings these again.
+            state.bound = tuple((i, args[i]) for i, _ in state.bound)
+            return state
+        for i in changed:
+            self._changed[i] = self._changed.get(i, 0) + 1
+        made = self._made(args)
+        state.plan.close()
+        return made
+
+    def _made(self, args: Sequence[DeviceArray]) -> _State:
+        weights: tuple[int, ...] = ()
+        if any(u.binds for u in self._units):
+            given = {i for i in range(len(args)) if i not in self._donate and self._changed.get(i, 0) <= _PATIENCE}
+            weights = tuple(i for i in weight_inputs(inlined(self.program)) if i in given)
+        bound = [(i, args[i]) for i in weights]
+        planner = Planner(bind(self.program, dict(bound)), self._units, self._missing, self._options, self._history)
+        plan = planner.plan()
+        plan.constants = weights
+        return self._settled(_State(planner, plan, bound, len(args)))
+
+    def _settled(self, state: _State) -> _State:
+        """``state``, with the host's own executable where that is all it is."""
+        places = state.plan.places
+        used = {p.unit for p in places}
+        unit = next((u for u in self._units if used == {u.name}), None) if places else self._host()
+        if isinstance(unit, BackendUnit) and unit.host:
+            state.direct = unit.backend.compile(self.program, self._donate)
+            state.plan.close()
+        return state
+
+    def _host(self) -> Unit | None:
+        return next((u for u in self._units if u.host), self._units[0])
+
+    # --- calls ---
+
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        state = self._ready(args)
+        if state.direct is not None:
+            return state.direct(args)
+        return self.finish(Begun(state, self._submitted(state, args), ()))
+
+    def begin(self, args: Sequence[DeviceArray]) -> Begun:
+        """Begin a call, to be ended by `finish`."""
+        state = self._ready(args)
+        if state.direct is not None:
+            return Begun(state, None, state.direct(args))
+        return Begun(state, self._submitted(state, args), ())
+
+    def finish(self, begun: Begun) -> list[DeviceArray]:
+        """The results of a call that was begun."""
+        if begun.run is None or begun.state is None:
+            return list(begun.results)
+        found = begun.run.result()
+        self._ran(begun.state, begun.run)
+        return [landed(y) for y in found]
+
+    def _submitted(self, state: _State, args: Sequence[DeviceArray]) -> Run:
+        return self._engine().submit(state.graph, [args[i] for i in state.source])
+
+    def _ran(self, state: _State, run: Run) -> None:
+        """Remember what a call took; look at the plan again now and then."""
+        spans = run.spans
+        state.plan.spans = spans
+        keys = {u.name: u.key for u in self._units}
+        for s in spans:
+            if s.outcome == "done":
+                self._history.add(state.forms[s.job], keys[s.unit], s.seconds)
+        state.calls += 1
+        if state.calls >= state.look:
+            state.look *= 2
+            self.replan()
+
+    def replan(self, *, better: float = BETTER) -> bool:
+        """Plan anew with what has been measured; whether another plan runs from now on.
+
+        ``better``: the share of the present plan's time (or energy) that a new one may take at most.
+        """
+        with self._lock:
+            state = self._state
+            if state is None or state.direct is not None:
+                return False
+            plan = state.planner.again(state.plan, better)
+            if plan is None:
+                return False
+            plan.constants = state.plan.constants
+            self._state = self._settled(_State(state.planner, plan, state.bound, len(self.program.inputs)))
+            return True
+
+    # --- what others ask of an executable ---
+
+    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+        direct = self._state.direct if self._state is not None else None
+        return direct.holding(held) if direct is not None else None
+
+    def shortcut(self, jitted: Any, call: Any) -> None:
+        direct = self._state.direct if self._state is not None else None
+        if direct is not None:
+            direct.shortcut(jitted, call)
+
+    @property
+    def text(self) -> str:
+        return str(self.plan) if self._state is not None else f"not planned before the first call\n{self.program}"
+
+    def cost_analysis(self) -> dict[str, float]:
+        """``seconds`` of a call and of the next one in a stream, by the schedule; ``joules`` where they are known."""
+        plan = self.plan
+        if plan is None:
+            return {}
+        found = {"seconds": plan.schedule.makespan, "interval": plan.schedule.interval}
+        return found if plan.schedule.joules is None else {**found, "joules": plan.schedule.joules}
+
+
+def graph_of(plan: Plan) -> Graph:
+    """The plan as jobs for the engine."""
+    parts = plan.partition
+    maker = parts.maker()
+    argument = {v: i for i, v in enumerate(parts.program.inputs)}
+    fixed: list[DeviceArray] = []
+    known = dict(zip(parts.program.constvars, parts.program.values, strict=True))
+
+    def place(v: Var) -> tuple[int, int]:
+        return maker[v] if v in maker else (CALLER, argument[v])
+
+    jobs: list[Job] = []
+    for p in plan.places:
+        r = p.region
+        inputs = [place(v) for v in r.inputs]
+        # What only has to come after a region with an effect takes its token, and does not look at it.
+        order = [b for b in r.after if b not in {s for s, _ in inputs} and parts.regions[b].program.effect]
+        waits = [(b, len(parts.regions[b].outputs)) for b in order]
+        seconds = {n: c.seconds for n in p.takers if (c := p.on[n].cost) is not None}
+        pure = not r.program.effect
+        gives = tuple((v.type.shape, v.type.dtype.name) for v in r.outputs) if pure else None
+        runs = {n: _runner(p, n, len(inputs)) for n in p.takers}
+        name = f"{r.name} #{form(r.program)[:6]}"  # measured times are kept by it, for all programs
+        jobs.append(Job(name, p.unit, runs, (*inputs, *waits), seconds, gives, p.exact, pure))
+    results: list[tuple[int, int]] = []
+    for a in parts.program.outputs:
+        if isinstance(a, Var) and a not in known:
+            results.append(place(a))
+        else:
+            value: Any = a.value if isinstance(a, Literal) else known[a]
+            fixed.append(value)
+            results.append((len(jobs), len(fixed) - 1))
+    if fixed:
+        unit = plan.units[0].name
+        jobs.append(Job("constants", unit, {u.name: lambda _: fixed for u in plan.units}))
+    return Graph(jobs, results, plan.name)
+
+
+def _runner(p: Place, name: str, count: int) -> Callable[[list[Any]], Sequence[Any]]:
+    ready = p.on[name]
+    token = [None] if p.region.program.effect else []
+
+    def run(values: list[Any]) -> Sequence[Any]:
+        try:
+            step = ready.step()
+        except RegionRefused as why:
+            raise LoweringError(f"{name}: the region is refused", got=why.reason) from why
+        return [*step(values[:count]), *token]
+
+    return run
+
+
+def landed(x: DeviceArray) -> DeviceArray:
+    """A result as arrays are that were put nowhere; what another device holds is fetched."""
+    if type(x) is DeviceArray:
+        return x
+    return DeviceArray(x.numpy(), x.type)
+
+
+def _equal(a: DeviceArray, b: DeviceArray) -> bool:
+    if a.is_deleted() or b.is_deleted():
+        return False
+    x, y = a.numpy(), b.numpy()
+    return x is y or np.array_equal(_bits(x), _bits(y))
+
+
+def _bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+
+
+def streamed(
+    begin: Callable[[Any], Begun], finish: Callable[[Begun], Any], inputs: Iterable[Any], ahead: Callable[[], int]
+) -> Iterator[Any]:
+    """Results in the order of ``inputs``, with up to ``ahead()`` calls under way.
+
+    An error says which input it was; whoever stops early leaves nothing running.
+    """
+    begun: list[tuple[int, Begun]] = []
+    try:
+        for number, given in enumerate(inputs):
+            begun.append((number, _at(number, begin, given)))
+            while len(begun) >= ahead():
+                first, call = begun.pop(0)
+                yield _at(first, finish, call)
+        while begun:
+            first, call = begun.pop(0)
+            yield _at(first, finish, call)
+    finally:
+        for _, call in begun:
+            if call.run is not None:
+                call.run.cancel()
+
+
+def _at(number: int, do: Callable[[Any], Any], given: Any) -> Any:
+    try:
+        return do(given)
+    except Exception as error:
+        error.add_note(f"in input {number} of the stream")
+        raise

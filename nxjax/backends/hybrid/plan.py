@@ -1,0 +1,224 @@
+"""A plan: the regions of a program, where each runs and why, what it would take elsewhere; as text and as a page.
+
+Made by `planner`; it runs nothing itself.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final, final
+
+from nxjax.backends.hybrid.schedule import Schedule
+from nxjax.backends.hybrid.unit import Estimate, Step, Unit
+from nxjax.backends.hybrid.work import Work
+from nxjax.lower.partition.regions import Partition, Region
+from nxjax.trace.program import Program
+from nxjax.whole import write
+
+if TYPE_CHECKING:
+    from nxjax.backends.hybrid.jobs import Span
+
+# Why a unit does not take what the user has put elsewhere.
+PINNED: Final = "pinned elsewhere"
+_LONGEST: Final = 36
+
+
+@final
+class Ready:
+    """A region on one unit, prepared when it is first wanted.
+
+    Attributes:
+        why: why it is not possible; empty where it is.
+        cost: what it takes there, or None where nobody knows.
+    """
+
+    def __init__(self, unit: Unit, program: Program, why: str = "") -> None:
+        self.unit = unit
+        self.program = program
+        self.why = why
+        self.cost: Estimate | None = None
+        self._step: Step | None = None
+        self._lock = Lock()
+
+    @property
+    def prepared(self) -> Step | None:
+        """The step, if somebody has wanted it."""
+        return self._step
+
+    def step(self) -> Step:
+        """The step; made at the first call.
+
+        Raises:
+            RegionRefused: the unit does not take it after all.
+        """
+        with self._lock:
+            if self._step is None:
+                self._step = self.unit.prepare(self.program)
+            return self._step
+
+    def close(self) -> None:
+        """Give back what was prepared."""
+        with self._lock:
+            if self._step is not None:
+                self._step.close()
+            self._step = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One region of a plan.
+
+    Attributes:
+        region: what runs.
+        unit: where.
+        on: the region on every unit that was asked, in the user's order; those with a ``why`` are not possible.
+        takers: units that may redo it, the planned one first.
+        exact: all takers give the same bits.
+    """
+
+    region: Region
+    unit: str
+    on: Mapping[str, Ready]
+    takers: tuple[str, ...]
+    exact: bool
+
+    @property
+    def cost(self) -> Estimate | None:
+        return self.on[self.unit].cost
+
+    @property
+    def nbytes(self) -> tuple[int, int]:
+        """Bytes of its inputs and results."""
+        size = lambda vs: sum(v.type.size * v.type.dtype.itemsize for v in vs)
+        return size(self.region.inputs), size(self.region.outputs)
+
+    @property
+    def reason(self) -> str:
+        """Why it runs where it does, in a few words."""
+        possible = [n for n, r in self.on.items() if not r.why]
+        if any(r.why == PINNED for r in self.on.values()):
+            return "pinned"
+        if len(possible) == 1:
+            return "nothing else takes it"
+        costs = {n: c.seconds for n in possible if (c := self.on[n].cost) is not None}
+        least = min(costs, key=lambda n: costs[n], default=self.unit)
+        return "fastest here" if least == self.unit else "the schedule is better so"
+
+
+@final
+@dataclass(eq=False)
+class Plan:
+    """Where the regions of a program run.
+
+    Attributes:
+        name: the function's.
+        partition: the regions.
+        places: one per region.
+        units: what is here, by the user's priority.
+        missing: (name, why) of what is not.
+        work, schedule: what was decided on, and the decision.
+        notes: what the user should know.
+        spans: of the last run, measured; empty before one.
+        constants: positions of flat arguments whose values are part of the plan.
+    """
+
+    name: str
+    partition: Partition
+    places: tuple[Place, ...]
+    units: tuple[Unit, ...]
+    missing: tuple[tuple[str, str], ...]
+    work: Work
+    schedule: Schedule
+    notes: tuple[str, ...] = ()
+    spans: Sequence[Span] = field(default_factory=tuple)
+    constants: tuple[int, ...] = ()
+
+    @property
+    def assignment(self) -> tuple[str, ...]:
+        """The unit of each region."""
+        return tuple(p.unit for p in self.places)
+
+    def __str__(self) -> str:
+        s = self.schedule
+        many = lambda n, what: f"{n} {what}" if n == 1 else f"{n} {what}s"
+        head = f"plan of {self.name}: {many(len(self.places), 'region')} on {', '.join(dict.fromkeys(self.assignment))}"
+        rate = f", one input every {_time(s.interval)}" if s.objective == "throughput" else ""
+        energy = f", {s.joules:.3g} J" if s.joules is not None else ""
+        found = f"{s.by}, no schedule is better" if s.exact else s.by
+        lines = [head, f"  {s.objective}: {_time(s.makespan)}{rate}{energy} ({found})"]
+        table = [
+            ("region", "unit", "label", "time", "basis", "in", "out", "why", "elsewhere"),
+            *map(self._row, self.places),
+        ]
+        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+        for row in table:
+            cells = (
+                c.rjust(w) if i in (3, 5, 6) else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+            )
+            lines.append("  " + "  ".join(cells).rstrip())
+        for t in s.transfers:
+            lines.append(f"  transfer {t.from_unit} -> {t.to_unit}: {_bytes(t.nbytes)} in {_time(t.finish - t.start)}")
+        refused = {(n, r.why) for p in self.places for n, r in p.on.items() if r.why not in ("", PINNED)}
+        lines += [f"  {name} does not take some regions: {why}" for name, why in sorted(refused)]
+        lines += [f"  {name} is missing: {why}" for name, why in self.missing]
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _row(self, p: Place) -> tuple[str, ...]:
+        there = p.on[p.unit]
+        step, cost = there.prepared, there.cost
+        others = [
+            f"{n} {_time(r.cost.seconds) if r.cost is not None else '?'}"
+            for n, r in p.on.items()
+            if n != p.unit and not r.why
+        ]
+        name = p.region.name
+        name = name if len(name) <= _LONGEST else name[: _LONGEST - 3] + "..."
+        into, out = p.nbytes
+        return (
+            f"{p.region.number} {name}", p.unit, step.label if step is not None else there.unit.label,
+            _time(cost.seconds) if cost is not None else "?", cost.basis if cost is not None else "unknown",
+            _bytes(into), _bytes(out), p.reason, ", ".join(others),
+        )  # fmt: skip
+
+    def timeline(self) -> str:
+        """The schedule as a picture, measured spans beside estimates: one self-contained ``<svg>``."""
+        from nxjax.backends.hybrid.timeline import svg
+
+        return svg(self.work, self.schedule, self.spans)
+
+    def to_svg(self) -> str:
+        return self.timeline()
+
+    def _repr_html_(self) -> str:
+        return f"{self.timeline()}<pre>{html.escape(str(self))}</pre>"
+
+    def save(self, path: str | Path) -> None:
+        """Write the timeline (``.svg``), both (``.html``) or, under any other name, the text; whole or not at all."""
+        file = Path(path)
+        page = lambda: f'<!doctype html><meta charset="utf-8">{self._repr_html_()}'
+        made = {".svg": self.timeline, ".html": page}.get(file.suffix, lambda: f"{self}\n")()
+        write(file, made.encode())
+
+    def close(self) -> None:
+        """Give back what its regions hold on their units."""
+        for p in self.places:
+            for ready in p.on.values():
+                ready.close()
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} us"
+
+
+def _bytes(n: int) -> str:
+    return f"{n} B" if n < 10_000 else f"{n / 1024:.0f} KiB" if n < 10_000 * 1024 else f"{n / 2**20:.0f} MiB"

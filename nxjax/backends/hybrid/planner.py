@@ -1,0 +1,505 @@
+"""Program -> Plan: verdicts, regions, costs, a schedule, and neighbours on one unit put together again.
+
+Regions are built on targets before anything is decided, since only a target's own tools know what it takes; what is
+refused shrinks the regions until all stand. Costs are what was measured on this machine, else what the target's tools
+say, else a model; each says which.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.backends import registry
+from nxjax.backends.hybrid.binding import settled
+from nxjax.backends.hybrid.capability import is_exact
+from nxjax.backends.hybrid.history import History, form
+from nxjax.backends.hybrid.plan import PINNED, Place, Plan, Ready
+from nxjax.backends.hybrid.schedule import Objective, Schedule
+from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
+from nxjax.backends.hybrid.units import PLAIN_RATES, roofline, seconds_of
+from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+from nxjax.errors import PlacementError
+from nxjax.lower.partition.grouping import LIGHT, MOST, grouped
+from nxjax.lower.partition.regions import Partition, Region, cut
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.program import Program, Var
+
+# Named scopes that begin so say where their equations run: see `nx.hybrid.device_scope`.
+SCOPE: Final = "device:"
+# Times of a region that plans rely on; fewer are measured anew.
+_ENOUGH: Final = 3
+# Seconds that measuring one region on one unit may take, one run aside.
+_MEASURING: Final = 0.02
+# The number of a result that orders effects: it has no bytes.
+_ORDER: Final = 1 << 20
+
+
+@final
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for: see `nx.Hybrid`."""
+
+    objective: Objective = "latency"
+    deadline: float | None = None
+    pin: Mapping[str, str] = field(default_factory=dict[str, str])
+    measure: bool = True
+    redo: str = "exact"
+    light: float = LIGHT
+    most: int = MOST
+    watts: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+def compute(program: Program) -> list[DeviceArray]:
+    """The results of a program without inputs, by the host's executor."""
+    opened, values = program.close_over()
+    return registry.host().compile(opened)(list(values))  # pyright: ignore[reportArgumentType]
+
+
+@final
+class Planner:
+    """Plans one program, and plans it again when more is known; what was built is kept.
+
+    Args:
+        program: its consts are known to the units.
+        units, missing: what is here by the user's priority, and what is not.
+        options: what the user asked for.
+        history: what was measured.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        units: Sequence[Unit],
+        missing: Sequence[tuple[str, str]],
+        options: Options,
+        history: History,
+    ) -> None:
+        self.program = settled(program, compute)
+        self.units = {u.name: u for u in units}
+        self.missing = tuple(missing)
+        self.options = options
+        self.history = history
+        self.notes: list[str] = []
+        self.whys: dict[str, dict[int, str]] = {name: {} for name in self.units}
+        self.ready: dict[tuple[str, tuple[int, ...]], Ready] = {}
+        # Which units take each equation, pins aside and with them.
+        self.able: list[set[str]] = []
+        self.allowed: list[set[str]] = []
+
+    def plan(self) -> Plan:
+        """The plan.
+
+        Raises:
+            PlacementError: equations that no unit takes, or pins that cannot be kept.
+        """
+        self._ask()
+        self._pin()
+        self._fine = self._settle()
+        return self._planned(self._costs(self._fine))
+
+    def again(self, old: Plan, better: float) -> Plan | None:
+        """Another plan, if by what is known now it takes at most ``better`` times what ``old`` does."""
+        costs = self._costs(self._fine)
+        for place, row in self._inside(old, costs):
+            # What was measured of a region that is several of these here, counts for each of them.
+            total = sum(costs[r][place.unit].seconds for r in row)
+            median = self.history.seconds(form(place.region.program), self.units[place.unit].key)
+            if median is not None and total > 0:
+                for r in row:
+                    c = costs[r][place.unit]
+                    scale = median / total
+                    joules = None if c.joules is None else c.joules * scale
+                    costs[r][place.unit] = Estimate(
+                        c.seconds * scale, "measured", "its share of a larger region", joules
+                    )
+        before: list[dict[str, Estimate]] = [{} for _ in costs]
+        for place, row in self._inside(old, costs):
+            for r in row:
+                before[r] = {place.unit: costs[r][place.unit]}
+        if not all(before):
+            return None
+        now, then = (self._chosen(self._work(self._fine, c)) for c in (costs, before))
+        if now.assignment() == then.assignment() or _worth(now) > better * _worth(then):
+            return None
+        return self._planned(costs)
+
+    def _inside(self, old: Plan, costs: Sequence[Mapping[str, Estimate]]) -> list[tuple[Place, list[int]]]:
+        """For each place of a plan, the fine regions that lie in it."""
+        rows: list[tuple[Place, list[int]]] = []
+        for p in old.places:
+            numbers = {self._fine.owner[i] for i in p.region.equations}
+            rows.append((p, [r for r in sorted(numbers) if p.unit in costs[r]]))
+        return rows
+
+    def _planned(self, costs: Sequence[Mapping[str, Estimate]]) -> Plan:
+        units = self._chosen(self._work(self._fine, costs)).assignment()
+        parts, units = self._together(self._fine, units)
+        fine = [dict(row) for row in costs]
+        rows = [self._summed(r, fine) for r in parts.regions]
+        alone = [{u: c for u, c in row.items() if u == unit} for row, unit in zip(rows, units, strict=True)]
+        work = self._work(parts, alone)
+        places = tuple(self._place(r, u) for r, u in zip(parts.regions, units, strict=True))
+        name = self.program.name or "function"
+        schedule = self._chosen(work)
+        return Plan(name, parts, places, tuple(self.units.values()), self.missing, work, schedule, tuple(self.notes))
+
+    def _summed(self, r: Region, fine: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
+        """What a region takes: what was measured of it, else its parts together."""
+        numbers = sorted({self._fine.owner[i] for i in r.equations})
+        row: dict[str, Estimate] = {}
+        for name in self._names(r):
+            ready = self._ready(r, name)
+            parts = [c for n in numbers if (c := fine[n].get(name)) is not None]
+            if len(parts) < len(numbers):
+                continue
+            if len(parts) == 1:
+                ready.cost = parts[0]
+            elif self.history.count(form(r.program), ready.unit.key) >= _ENOUGH:
+                ready.cost = self._cost(r, ready, alone=True)
+            else:
+                worst = min(parts, key=lambda c: ("model", "vendor-estimate", "measured").index(c.basis))
+                joules = [c.joules for c in parts if c.joules is not None]
+                total = sum(joules) if len(joules) == len(parts) else None
+                ready.cost = Estimate(sum(c.seconds for c in parts), worst.basis, "the sum of its parts", total)
+            row[name] = ready.cost
+        return row
+
+    # --- who can ---
+
+    def _ask(self) -> None:
+        rows = {name: unit.supports(self.program) for name, unit in self.units.items()}
+        for i in range(len(self.program.equations)):
+            self.allowed.append({name for name, row in rows.items() if row[i].ok})
+            for name, row in rows.items():
+                if not row[i].ok:
+                    self.whys[name][i] = row[i].reason
+        self._check()
+
+    def _check(self) -> None:
+        """Every equation has a unit, or one error names all that have none."""
+        left = [i for i, names in enumerate(self.allowed) if not names]
+        if not left:
+            return
+        rows: list[str] = []
+        for i in left[:10]:
+            e = self.program.equations[i]
+            whys = "; ".join(f"{name}: {w[i]}" for name, w in self.whys.items() if i in w)
+            rows.append(f"\n    - {e.op.name}: {whys}" + (f"\n      at {e.source}" if e.source is not None else ""))
+        if len(left) > 10:
+            rows.append(f"\n    - and {len(left) - 10} more")
+        error = PlacementError(
+            f"Hybrid: {len(left)} of {len(self.allowed)} equations run on none of its units{''.join(rows)}",
+            got=", ".join(self.units),
+            fix='add "cpu", which takes everything' if not any(u.host for u in self.units.values()) else None,
+            source=next((s for i in left if (s := self.program.equations[i].source) is not None), None),
+        )
+        error.rows = tuple(rows)
+        raise error
+
+    def _pin(self) -> None:
+        """Leave pinned equations the one unit that they are pinned to."""
+        self.able = [set(names) for names in self.allowed]
+        gone = dict(self.missing)
+        for i, e in enumerate(self.program.equations):
+            name = pinned(e.scope, e.op.name, self.options.pin)
+            if name is None:
+                continue
+            if name in gone or name not in self.units:
+                why = gone.get(name, "it is not among the units")
+                note = f"pinned to {name}, which is missing ({why}): placed freely"
+                self.notes += [note] if note not in self.notes else []
+            elif name in self.allowed[i]:
+                self.allowed[i] = {name}
+            elif e.effect or any(isinstance(a, Var) for a in e.inputs):
+                error = PlacementError(
+                    f"Hybrid: {e.op.name} is pinned to {name}, which does not take it",
+                    got=self.whys[name].get(i, "it was refused when it was built"),
+                    expected=f"one of {', '.join(sorted(self.allowed[i]))}",
+                    source=e.source,
+                )
+                raise error
+
+    # --- regions that their units take ---
+
+    def _settle(self) -> Partition:
+        seconds = [seconds_of(e) for e in self.program.equations]
+        while True:
+            sets = [frozenset(names) for names in self.allowed]
+            groups = grouped(self.program, sets, seconds, light=self.options.light, most=self.options.most)
+            parts = cut(self.program, groups)
+            refused = [r.number for r in parts.regions if self._refused(r)]
+            if not refused:
+                return parts
+            self._check()
+
+    def _names(self, r: Region) -> list[str]:
+        """The units that take a region, by the user's priority."""
+        shared = set[str].intersection(*(self.allowed[i] for i in r.equations))
+        return [name for name in self.units if name in shared]
+
+    def _refused(self, r: Region) -> bool:
+        """Build a region where only building tells; what is refused is taken from the units of its equations."""
+        refused = False
+        for name in self._names(r):
+            ready = self._ready(r, name)
+            if ready.prepared is not None or ready.unit.estimate(r.program) is not None:
+                continue
+            try:
+                ready.step()
+            except RegionRefused as why:
+                refused = True
+                for i in [r.equations[n] for n in why.numbers] or r.equations:
+                    self._lose(i, name, why.reason)
+        return refused
+
+    def _lose(self, i: int, name: str, why: str) -> None:
+        self.allowed[i].discard(name)
+        self.able[i].discard(name)
+        self.whys[name][i] = why
+
+    def _ready(self, r: Region, name: str) -> Ready:
+        key = (name, r.equations)
+        found = self.ready.get(key)
+        if found is None:
+            found = self.ready[key] = Ready(self.units[name], r.program)
+        return found
+
+    # --- what it costs ---
+
+    def _costs(self, parts: Partition) -> list[dict[str, Estimate]]:
+        rows: list[dict[str, Estimate]] = []
+        for r in parts.regions:
+            row: dict[str, Estimate] = {}
+            names = self._names(r)
+            for name in names:
+                ready = self._ready(r, name)
+                try:
+                    ready.cost = self._cost(r, ready, alone=len(names) == 1)
+                except RegionRefused as why:
+                    if len(names) == 1:
+                        raise PlacementError(
+                            f"Hybrid: {name} does not take a region after all", got=why.reason
+                        ) from why
+                    ready.why = why.reason
+                    for i in r.equations:
+                        self._lose(i, name, why.reason)
+                    continue
+                row[name] = ready.cost
+            rows.append(row)
+        return rows
+
+    def _cost(self, r: Region, ready: Ready, *, alone: bool) -> Estimate:
+        unit, kept = ready.unit, form(r.program)
+        if (
+            self.options.measure
+            and not alone
+            and self.history.count(kept, unit.key) < _ENOUGH
+            and measurable(r.program)
+        ):
+            for seconds in measure(ready.step(), r.program):
+                self.history.add(kept, unit.key, seconds)
+        count = self.history.count(kept, unit.key)
+        median = self.history.seconds(kept, unit.key)
+        step = ready.prepared
+        if median is not None and count >= _ENOUGH:
+            runs_on = step.runs_on if step is not None else unit.name
+            found = Estimate(median, "measured", f"{count} runs on this machine, {runs_on}")
+        else:
+            found = step.estimate if step is not None else None
+            found = found or unit.estimate(r.program)
+            found = found or Estimate(roofline(r.program, PLAIN_RATES), "model", "roofline of assumed rates")
+        watts = self.options.watts.get(unit.name, unit.watts)
+        if found.joules is None and watts is not None:
+            found = Estimate(found.seconds, found.basis, found.says, watts * found.seconds)
+        return found
+
+    def _work(self, parts: Partition, costs: Sequence[Mapping[str, Estimate]]) -> Work:
+        return work_of(parts, costs, self.units)
+
+    def _chosen(self, work: Work) -> Schedule:
+        from nxjax.backends.hybrid.choose import choose
+
+        return choose(work, self.options.objective, deadline=self.options.deadline)
+
+    # --- neighbours on one unit ---
+
+    def _together(self, parts: Partition, units: Sequence[str]) -> tuple[Partition, tuple[str, ...]]:
+        """Regions with neighbours of the same unit merged where nothing comes to wait for more than it did."""
+        groups = list(range(len(parts.regions)))
+        merged = coalesced(parts, units, {n: u.lanes for n, u in self.units.items()})
+        while merged != groups:
+            found = cut(self.program, [merged[r] for r in parts.owner])
+            names = tuple(units[parts.owner[r.equations[0]]] for r in found.regions)
+            refused: set[int] = set()
+            for r, name in zip(found.regions, names, strict=True):
+                try:
+                    self._ready(r, name).step()
+                except RegionRefused:
+                    refused.update(parts.owner[i] for i in r.equations)
+            if not refused:
+                return found, names
+            # What cannot be built as one stays in pieces.
+            fresh = max(merged) + 1
+            merged = [fresh + g if g in refused else m for g, m in zip(groups, merged, strict=True)]
+            if all(g in refused for g in groups):
+                break
+        return parts, tuple(units)
+
+    def _place(self, r: Region, unit: str) -> Place:
+        names = self._names(r)
+        on = {name: self._ready(r, name) for name in names}
+        for name in self.units:
+            if name not in on:
+                why = next((self.whys[name][i] for i in r.equations if i in self.whys[name]), "")
+                why = why or PINNED
+                on[name] = Ready(self.units[name], r.program, why)
+        exact = all(map(is_exact, r.program.equations))
+        pure = not r.program.effect
+        may = lambda n: self.units[n].exact or self.options.redo == "any"
+        # A pin says where a region is planned; where its unit fails, it goes where it can.
+        able = set[str].intersection(*(self.able[i] for i in r.equations))
+        others = [n for n in self.units if n in able and n != unit and pure and may(n) and may(unit)]
+        return Place(r, unit, {n: on[n] for n in self.units}, (unit, *others), exact)
+
+
+def _worth(s: Schedule) -> float:
+    """What a schedule is judged by."""
+    if s.objective == "energy" and s.joules is not None:
+        return s.joules
+    return s.interval if s.objective == "throughput" else s.makespan
+
+
+def pinned(scope: str, op: str, pins: Mapping[str, str]) -> str | None:
+    """The unit that an equation is pinned to: by the innermost `device_scope`, else by a scope or an op of ``pins``.
+
+    >>> pinned("encoder/device:npu/conv", "exp", {}), pinned("a/head", "exp", {"head": "cpu"}), pinned("", "exp", {})
+    ('npu', 'cpu', None)
+    """
+    parts = scope.split("/")
+    for part in reversed(parts):
+        if part.startswith(SCOPE):
+            return part.removeprefix(SCOPE)
+    for key, unit in pins.items():
+        words = key.split("/")
+        inside = any(parts[i : i + len(words)] == words for i in range(len(parts)))
+        if inside or key == op:
+            return unit
+    return None
+
+
+def coalesced(parts: Partition, units: Sequence[str], lanes: Mapping[str, int]) -> list[int]:
+    """A group per region: neighbours on one unit together.
+
+    A region and one that reads it, if all that read the first and all that the second reads are on that unit too, so
+    that nobody else waits; where a unit runs several at once, only chains.
+    """
+    after: dict[int, set[int]] = {r.number: set() for r in parts.regions}
+    before: dict[int, set[int]] = {r.number: set(r.after) for r in parts.regions}
+    for r in parts.regions:
+        for b in r.after:
+            after[b].add(r.number)
+    owner = list(range(len(parts.regions)))
+    unit = dict(enumerate(units))
+
+    def free(a: int, b: int) -> bool:
+        if unit[a] != unit[b]:
+            return False
+        if lanes.get(unit[a], 1) > 1:
+            return after[a] == {b} and before[b] == {a}
+        return all(unit[g] == unit[a] for g in after[a]) and all(unit[g] == unit[a] for g in before[b])
+
+    def circle(a: int, b: int) -> bool:
+        ahead, seen = [g for g in after[a] if g != b], set[int]()
+        while ahead:
+            g = ahead.pop()
+            if g == b:
+                return True
+            if g not in seen:
+                seen.add(g)
+                ahead += after[g]
+        return False
+
+    changed = True
+    while changed:
+        changed = False
+        for a in sorted(after):
+            for b in sorted(after.get(a, ())):
+                if free(a, b) and not circle(a, b):
+                    for there, back in ((after, before), (before, after)):
+                        for g in there.pop(b):
+                            back[g].discard(b)
+                            if g != a:
+                                there[a].add(g)
+                                back[g].add(a)
+                    owner = [a if o == b else o for o in owner]
+                    changed = True
+                    break
+    return owner
+
+
+def work_of(parts: Partition, costs: Sequence[Mapping[str, Estimate]], units: Mapping[str, Unit]) -> Work:
+    """Regions as tasks: what each takes where, and what it needs of the others."""
+    maker = parts.maker()
+    argument = {v: i for i, v in enumerate(parts.program.inputs)}
+
+    def edge(v: Var) -> Edge:
+        source, value = maker.get(v, (CALLER, argument.get(v, 0)))
+        return Edge(source, v.type.size * v.type.dtype.itemsize, value)
+
+    tasks: list[Task] = []
+    for r, row in zip(parts.regions, costs, strict=True):
+        needs = [edge(v) for v in r.inputs]
+        order = [Edge(b, 0, _ORDER) for b in r.after if b not in {e.source for e in needs}]
+        joules = {name: c.joules for name, c in row.items() if c.joules is not None}
+        tasks.append(Task(r.name, {name: c.seconds for name, c in row.items()}, joules, (*needs, *order)))
+    results = [edge(a) for a in dict.fromkeys(parts.program.outputs) if isinstance(a, Var) and a in maker]
+    links = {name: u.link for name, u in units.items()}
+
+    def transfer(a: str, b: str, nbytes: int) -> float:
+        return links[a if b == HOST else b].seconds(nbytes)
+
+    shared = {name: HOST for name, u in units.items() if u.host or u.link.bandwidth == float("inf")}
+    lanes = {name: u.lanes for name, u in units.items()}
+    return Work(tuple(tasks), tuple(units), transfer, tuple(results), lanes, shared)
+
+
+# --- measuring ---
+
+
+def measurable(program: Program) -> bool:
+    """Whether a region may be run on made-up inputs: it has no effect, and no loop that data could keep going."""
+    for e in program.equations:
+        if e.effect or e.op.name in ("while", "custom_linear_solve", "custom_root"):
+            return False
+        if not all(map(measurable, e.programs())):
+            return False
+    return True
+
+
+def measure(step: Step, program: Program, seconds: float = _MEASURING) -> list[float]:
+    """Times of a few runs on made-up inputs, the first of them not counted."""
+    rng = np.random.default_rng(0)
+    args = [wrap(_example(rng, v.type.shape, v.type.dtype)) for v in program.inputs]
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < 1 + _ENOUGH or time.perf_counter() - start < seconds:
+        before = time.perf_counter()
+        step(args)
+        times.append(time.perf_counter() - before)
+        if len(times) >= 64 or (len(times) > 1 and sum(times) > 50 * seconds):
+            break
+    # The rest of them by their median: a plan is not made from the best of luck.
+    return [statistics.median(times[1:])] * _ENOUGH
+
+
+def _example(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    if dtype in dtypes.FLOAT:
+        return rng.uniform(0.1, 1, shape).astype(dtype)
+    return np.zeros(shape, dtype)

@@ -1,0 +1,258 @@
+"""`nx.Hybrid`: which units a function runs on, and how they are used. Goes wherever a device goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, final
+from weakref import WeakKeyDictionary
+
+from nxjax.backends.base import Device
+from nxjax.backends.hybrid.backend import HybridBackend
+from nxjax.backends.hybrid.events import Event
+from nxjax.backends.hybrid.executable import Begun, HybridExecutable, streamed
+from nxjax.backends.hybrid.health import UnitHealth
+from nxjax.backends.hybrid.history import History
+from nxjax.backends.hybrid.plan import Plan
+from nxjax.backends.hybrid.planner import Options
+from nxjax.backends.hybrid.policy import FaultPolicy, HeatLimits
+from nxjax.backends.hybrid.schedule import OBJECTIVES, Objective
+from nxjax.backends.hybrid.unit import Unit
+from nxjax.backends.hybrid.units import resolve
+from nxjax.errors import ParameterError
+from nxjax.trace import tree
+from nxjax.trace.array import DeviceArray, as_value
+from nxjax.transforms.jit import Jitted, jit
+from nxjax.transforms.jit_stages import Executable, Traced, the_compiler
+
+# Calls under way in a stream, where nobody says and the schedule is not one for throughput.
+_IN_FLIGHT = 4
+
+
+@final
+class Hybrid:
+    """Several units as one device: ``nx.jit(f, device=nx.Hybrid("npu", "gpu", "cpu"))``.
+
+    A function is cut into regions by what each unit takes, each region is placed by what it would cost there, and what
+    crosses from one unit to another is moved. Units that are not here are left out, with the reason in the plan; one
+    that fails is left out while it does, and its work is done by another.
+
+    Args:
+        *units: by priority: ``"npu"``, ``"gpu"``, ``"tpu"`` (whichever is here), an executor (``"cpu"``, ``"xla"``,
+            ``"reference"``), a backend, a target of `nx.targets` (``"tflite"``, ``"intel-npu"``, ``"openvino-cpu"``,
+            ``"qualcomm-htp"``), or an object derived from `nx.hybrid.Unit`.
+        objective: "latency" of one call, "throughput" of a stream, or "energy" of a call.
+        deadline: seconds that a call may take at most, for "energy".
+        pin: scope or op -> unit. An equation within a `nx.named_scope`, or of an op, of that name runs there;
+            `nx.hybrid.device_scope` says the same inside of the function.
+        sessions: unit -> how many regions it runs at once; 1 by default.
+        simulators: ``"npu"`` may be a vendor's simulator. A unit that is named by its target may always.
+        measure: regions that several units take are run on each, a few times, when a plan is made for the first time
+            on this machine. Otherwise estimates decide until calls have been measured.
+        redo: "exact": what a unit leaves undone is given to units with the same bits on integers and the language's
+            floats. "any": also to and from simulators and runtimes that round otherwise.
+        watts: unit -> power while it computes, for the objective "energy"; what is not given is unknown.
+        policy: deadlines, back-off and verification; see `nx.hybrid.FaultPolicy`.
+        heat: unit or platform -> limits of temperature.
+        history: measured times; by default those of this machine, kept in the cache folder.
+
+    Raises:
+        ParameterError: a name that means nothing, or none of the units is here.
+
+    >>> import nxjax as nx
+    >>> device = nx.Hybrid("npu", "cpu")
+    >>> f = nx.jit(lambda x: nx.sin(x) + 1, device=device)
+    >>> float(f(0.0)), [name for name, why in device.missing]
+    (1.0, ['npu'])
+    """
+
+    def __init__(
+        self,
+        *units: str | Unit,
+        objective: Objective = "latency",
+        deadline: float | None = None,
+        pin: Mapping[str, str] | None = None,
+        sessions: Mapping[str, int] | None = None,
+        simulators: bool = False,
+        measure: bool = True,
+        redo: str = "exact",
+        watts: Mapping[str, float] | None = None,
+        policy: FaultPolicy | None = None,
+        heat: Mapping[str, HeatLimits] | None = None,
+        history: History | None = None,
+    ) -> None:
+        if objective not in OBJECTIVES:
+            raise ParameterError("Hybrid: objective", got=repr(objective), expected=", ".join(map(repr, OBJECTIVES)))
+        if redo not in ("exact", "any"):
+            raise ParameterError("Hybrid: redo", got=repr(redo), expected="'exact' or 'any'")
+        for name, n in dict(sessions or {}).items():
+            if not isinstance(n, int) or n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ParameterError(f"Hybrid: sessions of {name}", got=n, expected="a number, at least 1")
+        found, missing = resolve(units, simulators=simulators, sessions=dict(sessions or {}))
+        options = Options(objective, deadline, dict(pin or {}), measure, redo, watts=dict(watts or {}))
+        self.backend = HybridBackend(found, missing, options, policy, dict(heat or {}), history)
+        self._names = tuple(u if isinstance(u, str) else u.name for u in units)
+        self._calls: WeakKeyDictionary[Any, dict[Any, _Call]] = WeakKeyDictionary()
+        self._jitted: WeakKeyDictionary[Any, Jitted[..., Any]] = WeakKeyDictionary()
+
+    @property
+    def device(self) -> Device:
+        """The device that `jit` sees."""
+        return self.backend.devices()[0]
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """What is here, by priority."""
+        return self.backend.units
+
+    @property
+    def missing(self) -> tuple[tuple[str, str], ...]:
+        """(name, reason) of what is not here."""
+        return self.backend.missing
+
+    @property
+    def history(self) -> History:
+        """What was measured."""
+        return self.backend.history
+
+    def plan(self, fun: Callable[..., Any]) -> Callable[..., Plan]:
+        """A function of example arguments that gives the plan of a call with them; nothing of ``fun`` is computed.
+
+        >>> import nxjax as nx
+        >>> plan = nx.Hybrid("cpu").plan(lambda x: nx.sin(x) * 2)(1.0)
+        >>> plan.assignment
+        ('cpu',)
+        """
+
+        def planned(*args: Any, **kwargs: Any) -> Plan:
+            return self._call(fun, args, kwargs).plan(args, kwargs, self.backend)
+
+        return planned
+
+    def stream(self, fun: Callable[..., Any], inputs: Iterable[Any], *, in_flight: int | None = None) -> Iterator[Any]:
+        """The results of ``fun`` for each of ``inputs``, in order, with several calls under way at a time.
+
+        Args:
+            fun: a function, jitted or not.
+            inputs: argument tuples; an input that is no tuple is the only argument. Read as calls are begun.
+            in_flight: how many calls are under way; by default what the schedule has, and at least 4.
+
+        Raises:
+            ParameterError: ``in_flight`` below 1. What a call raises says which input it was.
+
+        >>> import nxjax as nx
+        >>> [float(y) for y in nx.Hybrid("cpu").stream(lambda x: x * 2, range(3))]
+        [0.0, 2.0, 4.0]
+        """
+        if in_flight is not None and in_flight < 1:
+            raise ParameterError("Hybrid.stream: in_flight", got=in_flight, expected="1 or more")
+        return self._streamed(fun, iter(inputs), in_flight)
+
+    def _streamed(self, fun: Callable[..., Any], inputs: Iterator[Any], in_flight: int | None) -> Iterator[Any]:
+        calls: list[_Call] = []
+
+        def begin(given: Any) -> Begun:
+            args = given if isinstance(given, tuple) else (given,)
+            call = self._call(fun, args, {})
+            calls.append(call)
+            return call.begin(args)
+
+        def finish(begun: Begun) -> Any:
+            return calls.pop(0).finish(begun)
+
+        def ahead() -> int:
+            return in_flight or max([_IN_FLIGHT, *(c.in_flight for c in calls[:1])])
+
+        return streamed(begin, finish, inputs, ahead)
+
+    # --- how units are ---
+
+    @property
+    def events(self) -> list[Event]:
+        """What happened to units: taken out, redone, readmitted."""
+        return self.backend.engine.events
+
+    def health(self) -> dict[str, UnitHealth]:
+        """How each unit is."""
+        return self.backend.engine.health()
+
+    def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Call ``listener`` with each event from now on; gives what ends that."""
+        return self.backend.engine.listen(listener)
+
+    def take_out(self, unit: str, reason: str = "taken out by the user") -> None:
+        """Use a unit no more, until `readmit`."""
+        self.backend.engine.take_out(unit, reason)
+
+    def readmit(self, unit: str) -> None:
+        """Use a unit again."""
+        self.backend.engine.readmit(unit)
+
+    def close(self) -> None:
+        """End its threads; a later call begins them again."""
+        self.backend.close()
+
+    def __repr__(self) -> str:
+        gone = "".join(f", {name} missing" for name, _ in self.missing)
+        return f"Hybrid({', '.join(u.name for u in self.units)}{gone}; {self.backend.options.objective})"
+
+    # --- calls ---
+
+    def _call(self, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        """The call of ``fun`` with arguments of these types, compiled for this device."""
+        if isinstance(fun, Jitted) and getattr(fun.device, "device", fun.device) == self.device:
+            jitted: Jitted[..., Any] = fun
+        else:
+            found = self._jitted.get(fun)
+            if found is None:
+                inner: Any = fun
+                options: dict[str, Any] = {}
+                if isinstance(fun, Jitted):
+                    inner, options = fun.fun, {
+                        "static_argnums": fun.static_argnums, "static_argnames": tuple(fun.static_argnames),
+                    }  # fmt: skip
+                found = self._jitted[fun] = jit(inner, device=self, **options)
+            jitted = found
+        leaves, treedef = tree.flatten(jitted.dynamic(args, kwargs))
+        types = tuple([as_value(x, "Hybrid").type for x in leaves])
+        key = (treedef, types, jitted.statics(args, kwargs))
+        known = self._calls.setdefault(jitted, {})
+        if key not in known:
+            known[key] = _Call(jitted.trace(*args, **kwargs), self)
+        return known[key]
+
+
+@final
+class _Call:
+    """A traced function with its executable: calls that are begun and ended apart."""
+
+    def __init__(self, traced: Traced, hybrid: Hybrid) -> None:
+        self.traced = traced
+        opened, self.leading = traced.program.close_over()
+        self.opened = opened
+        self.executable: Executable = the_compiler().compile(opened, device=hybrid)
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[DeviceArray]:
+        leaves = tree.leaves(self.traced.bind(args, kwargs))
+        return [*self.leading, *(as_value(x, "Hybrid") for x in leaves)]  # pyright: ignore[reportReturnType]
+
+    def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: HybridBackend) -> Plan:
+        executable = self.executable
+        if not isinstance(executable, HybridExecutable):
+            executable = backend.hybrid(self.opened)
+        return executable.planned(self.values(args, kwargs))
+
+    @property
+    def in_flight(self) -> int:
+        plan = self.executable.plan if isinstance(self.executable, HybridExecutable) else None
+        return 1 if plan is None else plan.schedule.inflight
+
+    def begin(self, args: tuple[Any, ...]) -> Begun:
+        values = self.values(args, {})
+        if isinstance(self.executable, HybridExecutable):
+            return self.executable.begin(values)
+        return Begun(None, None, self.executable(values))
+
+    def finish(self, begun: Begun) -> Any:
+        executable = self.executable
+        out = executable.finish(begun) if isinstance(executable, HybridExecutable) else list(begun.results)
+        return self.traced.out_tree.unflatten(out)
