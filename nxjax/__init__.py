@@ -57,6 +57,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
     **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
+    **dict.fromkeys(("Hybrid",), "nxjax.hybrid"),
     **dict.fromkeys(("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "Shard"), "nxjax.global_arrays"),
     **dict.fromkeys(("NamedSharding", "P", "make_mesh", "reshard", "set_mesh"), "nxjax.sharding"),
     **dict.fromkeys(
@@ -76,7 +77,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "generation", "deploy", "image", "export", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "sharding", "extend", "interpreters", "custom_batching",
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "generation", "deploy", "image", "export", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "hybrid", "sharding", "extend", "interpreters", "custom_batching",
      "dlpack", "example_libraries", "monitoring", "profiler", "stages", "test_util", "version")
 )  # fmt: skip
 

@@ -23,6 +23,7 @@ from nxjax import flatten_util as flatten_util
 from nxjax import generation as generation
 from nxjax import global_arrays as global_arrays
 from nxjax import hardware as hardware
+from nxjax import hybrid as hybrid
 from nxjax import image as image
 from nxjax import interop as interop
 from nxjax import interpreters as interpreters
@@ -63,6 +64,7 @@ from nxjax.global_arrays import make_array_from_callback as make_array_from_call
 from nxjax.global_arrays import make_array_from_process_local_data as make_array_from_process_local_data
 from nxjax.global_arrays import make_array_from_single_device_arrays as make_array_from_single_device_arrays
 from nxjax.hardware.simulate import simulate as simulate
+from nxjax.hybrid import Hybrid as Hybrid
 from nxjax.introspect import copy_to_host_async as copy_to_host_async
 from nxjax.introspect import effects_barrier as effects_barrier
 from nxjax.introspect import fwd_and_bwd as fwd_and_bwd
