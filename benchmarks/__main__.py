@@ -21,11 +21,13 @@ NAMES = (
     "checkpoints",
     "ipu",
     "distributed",
+    "compression",
     "cpu",
     "convolutions",
     "products",
     "movement",
     "cpu_memory",
+    "generation",
 )
 TABLE = "bars"  # made of rows of the others, so no part of "all"
 STANDARD = "array_api"  # needs a checkout of the standard's test suite
