@@ -189,7 +189,7 @@ def _arrivals(schedule: Schedule, work: Work, slack: float) -> dict[tuple[int, i
             slot = schedule.slots[e.source]
             there[e.source, e.value, work.memory_of(slot.unit)] = slot.finish
     sizes = {(e.source, e.value): e.nbytes for e in _edges(work)}
-    for t in sorted(schedule.transfers, key=lambda t: (t.start, t.finish)):
+    for t in sorted(schedule.transfers, key=lambda t: (t.start, t.finish, t.to_unit != HOST)):
         who = f"the transfer of value {t.value} of task {t.source} to {t.to_unit!r}"
         if (t.from_unit == HOST) == (t.to_unit == HOST):
             raise _wrong(f"{who} does not begin or end in the host's memory", t.from_unit)

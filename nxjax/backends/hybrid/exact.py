@@ -1,0 +1,352 @@
+"""The best schedule there is, by search over everything: for small works, and to measure the other algorithms by.
+
+Units are tried task by task, with a bound on what the rest must take. For latency, units leave open who goes first
+where several want one lane or link. That is settled by branching on conflicts: let everything begin as early as what it
+needs allows; where more things meet on a resource than it can do at once, one of them must wait for another, so try
+each such order; without a meeting the schedule is the best under the orders made so far. Any schedule keeps one of the
+orders of every conflict, so none is missed (branching on minimal forbidden sets, Igelmund and Radermacher 1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Final, final
+
+from nxjax.backends.hybrid import heft
+from nxjax.backends.hybrid.placing import AT_HOST, Placed, Problem, finished, place
+from nxjax.backends.hybrid.schedule import Schedule
+from nxjax.backends.hybrid.work import CALLER, Work
+from nxjax.errors import ParameterError
+
+NODES: Final = 2_000_000
+_LESS: Final = 1 - 1e-9  # better by more than rounding
+
+
+class Spent(Exception):
+    """The search has taken more steps than it may."""
+
+
+def exact(work: Work, *, nodes: int = NODES) -> Schedule:
+    """The schedule of least makespan.
+
+    Args:
+        nodes: steps after which to give up.
+
+    Raises:
+        ParameterError: work that is not well formed, or too large to be searched with so many steps.
+
+    >>> from nxjax.backends.hybrid.work import Task
+    >>> times = {"npu": 2.0, "cpu": 3.0}
+    >>> work = Work(tuple(Task(name, times) for name in "abcde"), ("npu", "cpu"), lambda a, b, nbytes: 0.0)
+    >>> exact(work).makespan
+    6.0
+    """
+    work.check()
+    problem = Problem(work)
+    found, complete = least_seconds(problem, heft.best(problem), nodes)
+    if not complete:
+        raise ParameterError(
+            "exact: the work is too large for a search over everything",
+            got=f"{problem.count} tasks on {len(work.units)} units",
+            expected=f"what {nodes:,} steps can search, some 10 tasks",
+            fix="use choose(work), or give more nodes",
+        )
+    return finished(problem, found, "latency", "exact", exact=True)
+
+
+def least_seconds(problem: Problem, known: Placed, nodes: int = NODES) -> tuple[Placed, bool]:
+    """The placing of least makespan, begun with a known one; and whether all was searched within so many steps."""
+    search = _Search(problem, known, nodes)
+    complete = search.run()
+    return search.found or known, complete
+
+
+def least_joules(
+    problem: Problem, known: Placed | None, deadline: float = inf, nodes: int = NODES
+) -> tuple[Placed | None, bool]:
+    """As `least_seconds`, of least joules among those within the deadline; None where there are none."""
+    search = _Search(problem, known, nodes, deadline)
+    complete = search.run()
+    return search.found, complete
+
+
+@final
+class _Search:
+    """Units, task by task. Without a deadline (which may be infinite) for seconds, with one for joules."""
+
+    def __init__(self, problem: Problem, known: Placed | None, nodes: int, deadline: float | None = None) -> None:
+        self.problem = problem
+        self.found = known
+        self.left = nodes
+        self.deadline = deadline
+        self.joules = inf if known is None else problem.energy(known.units)
+        self.limit = inf if known is None else known.makespan
+        if deadline is not None:
+            self.limit = deadline / _LESS
+        self.chosen = [-1] * problem.count
+        self.ends = [0.0] * problem.count
+        self.fastest = [min(problem.cost[i][u] for u in able) for i, able in enumerate(problem.able)]
+        # Seconds from a task's end to the end of all, at least; seconds and joules of all tasks from each on.
+        self.tail, self.rest = [0.0] * problem.count, [0.0] * (problem.count + 1)
+        self.rest_joules = [0.0] * (problem.count + 1)
+        for i in reversed(range(problem.count)):
+            self.rest[i] = self.rest[i + 1] + self.fastest[i]
+            self.rest_joules[i] = self.rest_joules[i + 1] + min(problem.watt[i][u] for u in problem.able[i])
+            readers = [j for v in problem.makes[i] for j in problem.readers[v]]
+            self.tail[i] = max((self.tail[j] + self.fastest[j] for j in readers), default=0.0)
+
+    def run(self) -> bool:
+        """Search; False where the steps did not last."""
+        try:
+            self._units(0, [0.0] * len(self.problem.units), 0.0)
+        except Spent:
+            return False
+        return True
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Spent
+
+    def keep(self, placed: Placed) -> None:
+        self.found = placed
+        if self.deadline is None:
+            self.limit = placed.makespan
+
+    def _units(self, i: int, loads: list[float], joules: float) -> None:
+        """Units for task i and all after it."""
+        self.step()
+        p = self.problem
+        if i == p.count:
+            self._leaf()
+            return
+        tries: list[tuple[float, float, int]] = []
+        for u in p.able[i]:
+            end = self._ready(i, p.memory[u]) + p.cost[i][u]
+            up = max((p.up[v][p.memory[u]] for v in p.makes[i] if p.wanted[v]), default=0.0)
+            bound = end + max(self.tail[i], up)
+            tries.append((bound if self.deadline is None else p.watt[i][u], bound, u))
+        for _, bound, u in sorted(tries):
+            most = self.limit * _LESS
+            load = loads[u] + p.cost[i][u]
+            every = sum(loads) + p.cost[i][u] + self.rest[i + 1]
+            if bound >= most or load >= most * p.lanes[u] or every >= most * sum(p.lanes):
+                continue
+            energy = joules + p.watt[i][u]
+            if self.deadline is not None and energy + self.rest_joules[i + 1] >= self.joules * _LESS:
+                continue
+            self.chosen[i], self.ends[i] = u, self._ready(i, p.memory[u]) + p.cost[i][u]
+            self._units(i + 1, [*loads[:u], load, *loads[u + 1 :]], energy)
+        self.chosen[i] = -1
+
+    def _leaf(self) -> None:
+        if self.deadline is None:
+            Conflicts(self.problem, self.chosen, self).settle()
+            return
+        joules = self.problem.energy(self.chosen)
+        if joules >= self.joules * _LESS:
+            return
+        placed = place(self.problem, self.chosen)
+        if placed.makespan < self.limit:
+            self.keep(placed)
+            self.joules = joules
+            return
+        # Another order may meet the deadline.
+        inner = _Search(self.problem, None, self.left)
+        inner.limit = self.limit
+        Conflicts(self.problem, self.chosen, inner).settle()
+        self.left = inner.left
+        if inner.found is not None:
+            self.keep(inner.found)
+            self.joules = joules
+
+    def _ready(self, i: int, goal: int) -> float:
+        """When task i's values can be in a memory, if nothing else wants the links."""
+        p, ready = self.problem, 0.0
+        for v in p.needs[i]:
+            source = p.source[v]
+            home = AT_HOST if source == CALLER else p.memory[self.chosen[source]]
+            made = 0.0 if source == CALLER else self.ends[source]
+            ready = max(ready, made if home == goal else made + p.up[v][home] + p.down[v][goal])
+        return ready
+
+
+@final
+class Conflicts:
+    """Tasks on given units: who goes first on lanes and links. Leaves what is better with ``search``."""
+
+    def __init__(self, problem: Problem, units: Sequence[int], search: _Search) -> None:
+        self.problem, self.units, self.search = problem, list(units), search
+        p = problem
+        self.moves = p.moves(units)
+        self.seconds = [p.cost[i][u] for i, u in enumerate(units)] + [p.seconds(m) for m in self.moves]
+        count = len(self.seconds)
+        self.after: list[list[int]] = [[] for _ in range(count)]
+        # When each (value, memory) is there: the end of which activity.
+        made = {(m[0], m[2]): p.count + k for k, m in enumerate(self.moves)}
+        for i in range(p.count):
+            for v in p.makes[i]:
+                made[v, p.memory[units[i]]] = i
+        for i, u in enumerate(units):
+            self.after[i] = [made[v, p.memory[u]] for v in p.needs[i] if (v, p.memory[u]) in made]
+        for k, (v, a, _) in enumerate(self.moves):
+            if (v, a) in made:
+                self.after[p.count + k] = [made[v, a]]
+        rows: dict[tuple[bool, int], list[int]] = {}
+        for i, u in enumerate(units):
+            rows.setdefault((True, u), []).append(i)
+        for k, (_, a, b) in enumerate(self.moves):
+            rows.setdefault((False, p.link[a or b]), []).append(p.count + k)
+        self.rows = [(row, p.lanes[r] if task else 1) for (task, r), row in rows.items()]
+        self.rows = [(timed, n) for row, n in self.rows if len(timed := [x for x in row if self.seconds[x] > 0]) > n]
+
+    def settle(self) -> None:
+        self.search.step()
+        heads = self._heads()
+        most = self.search.limit * _LESS
+        if heads is None or max(h + s for h, s in zip(heads, self.seconds, strict=True)) >= most:
+            return
+        if self._crowded(heads, most):
+            return
+        meeting = self._meeting(heads)
+        if not meeting:
+            self._keep(heads)
+            return
+        # The one that can begin first goes first, before the others are tried.
+        for a in sorted(meeting, key=lambda x: heads[x]):
+            for b in meeting:
+                if a != b:
+                    self.after[b].append(a)
+                    self.settle()
+                    self.after[b].pop()
+
+    def _heads(self) -> list[float] | None:
+        """The earliest start of everything; None where the orders make a circle."""
+        count = len(self.seconds)
+        waiting = [len(before) for before in self.after]
+        readers: list[list[int]] = [[] for _ in range(count)]
+        for x, before in enumerate(self.after):
+            for y in before:
+                readers[y].append(x)
+        heads = [0.0] * count
+        free = [x for x in range(count) if not waiting[x]]
+        for x in free:
+            end = heads[x] + self.seconds[x]
+            for y in readers[x]:
+                heads[y] = max(heads[y], end)
+                waiting[y] -= 1
+                if not waiting[y]:
+                    free.append(y)
+        return heads if len(free) == count else None
+
+    def _crowded(self, heads: Sequence[float], most: float) -> bool:
+        """Whether a resource has more to do from some time on than it can by the end."""
+        for row, lanes in self.rows:
+            load = 0.0
+            for x in sorted(row, key=lambda x: -heads[x]):
+                load += self.seconds[x]
+                if heads[x] + load / lanes >= most:
+                    return True
+        return False
+
+    def _meeting(self, heads: Sequence[float]) -> list[int]:
+        """The first that meet on one resource, one more than it can do at once."""
+        first, found = inf, list[int]()
+        for row, lanes in self.rows:
+            running: list[int] = []
+            for x in sorted(row, key=lambda x: heads[x]):
+                if heads[x] >= first:
+                    break
+                slack = 1e-12 * (heads[x] + self.seconds[x])
+                running = [y for y in running if heads[y] + self.seconds[y] > heads[x] + slack]
+                running.append(x)
+                if len(running) > lanes:
+                    first, found = heads[x], running
+                    break
+        return found
+
+    def _keep(self, heads: list[float]) -> None:
+        p = self.problem
+        lanes = [0] * p.count
+        free: dict[int, list[float]] = {}
+        for i in sorted(range(p.count), key=lambda i: heads[i]):
+            row = free.setdefault(self.units[i], [0.0] * p.lanes[self.units[i]])
+            lanes[i] = min(range(len(row)), key=lambda k: (row[k], k))
+            row[lanes[i]] = max(row[lanes[i]], heads[i] + self.seconds[i])
+        moves: dict[tuple[int, int, int, int], float] = {}
+        for k, (v, a, b) in enumerate(self.moves):
+            targets = [j for j in p.readers[v] if p.memory[self.units[j]] == b] or p.readers[v] or [CALLER]
+            if b == AT_HOST and not any(p.memory[self.units[j]] != a for j in p.readers[v]):
+                targets = [CALLER]
+            moves[v, a, b, targets[0]] = heads[p.count + k]
+        makespan = max(h + s for h, s in zip(heads, self.seconds, strict=True))
+        self.search.keep(Placed(list(self.units), lanes, heads[: p.count], moves, makespan))
+
+
+def least_interval(problem: Problem, known: Sequence[int], nodes: int = NODES) -> tuple[list[int], bool]:
+    """The units of the least interval of a stream, begun with known ones; and whether all was searched."""
+    search = _Loads(problem, known, nodes)
+    try:
+        search.units(0)
+    except Spent:
+        return search.best, False
+    return search.best, True
+
+
+@final
+class _Loads:
+    """Units, task by task, with what each unit and each link has to do per input: it only grows."""
+
+    def __init__(self, problem: Problem, known: Sequence[int], nodes: int) -> None:
+        self.problem = problem
+        self.best, self.least = list(known), problem.interval(known)
+        self.left = nodes
+        self.chosen = [-1] * problem.count
+        self.of_units, self.of_links = [0.0 for _ in problem.units], [0.0 for _ in problem.links]
+        self.moved: set[tuple[int, int]] = set()  # (value, memory)
+        self.rest = [0.0] * (problem.count + 1)
+        for i in reversed(range(problem.count)):
+            self.rest[i] = self.rest[i + 1] + min(problem.cost[i][u] for u in problem.able[i])
+
+    def units(self, i: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Spent
+        p = self.problem
+        if i == p.count:
+            self.best, self.least = list(self.chosen), p.interval(self.chosen)
+            return
+        for u in sorted(p.able[i], key=lambda u: (self.of_units[u] + p.cost[i][u]) / p.lanes[u]):
+            before, links = self.of_units[u], list(self.of_links)
+            self.chosen[i], self.of_units[u] = u, before + p.cost[i][u]
+            moves = self._moves(i, u)
+            for v, a, b in moves:
+                self.of_links[p.link[a or b]] += p.seconds((v, a, b))
+                self.moved.add((v, b))
+            if self._bound(i) < self.least * _LESS:
+                self.units(i + 1)
+            self.moved.difference_update((v, b) for v, _, b in moves)
+            self.of_units[u], self.of_links = before, links
+        self.chosen[i] = -1
+
+    def _moves(self, i: int, u: int) -> list[tuple[int, int, int]]:
+        """What must move besides when task i is on unit u."""
+        p, goal = self.problem, self.problem.memory[u]
+        found: list[tuple[int, int, int]] = []
+        for v in p.needs[i]:
+            home = AT_HOST if p.source[v] == CALLER else p.memory[self.chosen[p.source[v]]]
+            if home == goal:
+                continue
+            if home != AT_HOST and (v, AT_HOST) not in self.moved:
+                found.append((v, home, AT_HOST))
+            if goal != AT_HOST and (v, goal) not in self.moved:
+                found.append((v, AT_HOST, goal))
+        if goal != AT_HOST:
+            found += [(v, goal, AT_HOST) for v in p.makes[i] if p.wanted[v]]
+        return found
+
+    def _bound(self, i: int) -> float:
+        p = self.problem
+        most = max([load / p.lanes[u] for u, load in enumerate(self.of_units)] + self.of_links)
+        return max(most, (sum(self.of_units) + self.rest[i + 1]) / sum(p.lanes))

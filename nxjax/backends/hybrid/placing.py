@@ -1,0 +1,351 @@
+"""Tasks that have units, put on lanes and links one after the other: the arithmetic that the algorithms share.
+
+`Problem` is a `Work` in index form. `place` is serial schedule generation with insertion: in a given order, each task
+first has the values that it lacks moved to it, each in the first gap of its link that is long enough, and then takes
+the first gap of a lane of its unit. Chooses no unit and no order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, isinf
+from typing import Final, final
+
+from nxjax.backends.hybrid.schedule import Objective, Schedule, Slot, Transfer, joules
+from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Work
+
+AT_HOST: Final = 0  # index of the host's memory
+
+
+@final
+class Problem:
+    """A work's numbers by index of task, unit, memory, link and value. Memory 0 is the host's.
+
+    Attributes:
+        cost, watt: seconds and joules per task and unit; infinite where a unit cannot run the task, or where its energy
+            is unknown.
+        able: per task, its units.
+        needs, makes: per task, values; those it makes that somebody wants.
+        source, readers, wanted: per value, the task that makes it or `CALLER`, the tasks that need it, and whether the
+            caller gets it.
+        up, down: per value and memory, seconds from there to the host and from the host there.
+        up_joules, down_joules: the same in joules; zero where unknown.
+        link: per memory; -1 for the host's.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.count = len(work.tasks)
+        self.units = range(len(work.units))
+        self.lanes = [work.lanes_of(u) for u in work.units]
+        names = list(dict.fromkeys([HOST, *(work.memory_of(u) for u in work.units)]))
+        self.memories = names
+        self.memory = [names.index(work.memory_of(u)) for u in work.units]
+        self.links = list(dict.fromkeys(work.link_of(m) for m in names[1:]))
+        self.link = [-1, *(self.links.index(work.link_of(m)) for m in names[1:])]
+        self.cost = [[task.seconds.get(u, inf) for u in work.units] for task in work.tasks]
+        self.watt = [[task.joules.get(u, inf) for u in work.units] for task in work.tasks]
+        self.able = [[u for u in self.units if not isinf(row[u])] for row in self.cost]
+        self._values()
+
+    def _values(self) -> None:
+        work, edges = self.work, dict[tuple[int, int], Edge]()
+        for e in (*(e for task in work.tasks for e in task.after), *work.results):
+            edges.setdefault((e.source, e.value), e)
+        index = {key: v for v, key in enumerate(edges)}
+        self.edges = list(edges.values())
+        self.source = [e.source for e in self.edges]
+        self.needs = [list(dict.fromkeys(index[e.source, e.value] for e in task.after)) for task in work.tasks]
+        self.readers: list[list[int]] = [[] for _ in self.edges]
+        for i, values in enumerate(self.needs):
+            for v in values:
+                self.readers[v].append(i)
+        self.makes: list[list[int]] = [[] for _ in work.tasks]
+        for v, source in enumerate(self.source):
+            if source != CALLER:
+                self.makes[source].append(v)
+        self.wanted = [False] * len(self.edges)
+        for e in work.results:
+            self.wanted[index[e.source, e.value]] = True
+        devices, moves = self.memories[1:], work.transfer
+        self.up = [[0.0, *(moves(m, HOST, e.nbytes) for m in devices)] for e in self.edges]
+        self.down = [[0.0, *(moves(HOST, m, e.nbytes) for m in devices)] for e in self.edges]
+        power = work.transfer_joules or (lambda a, b, nbytes: 0.0)
+        self.up_joules = [[0.0, *(power(m, HOST, e.nbytes) for m in devices)] for e in self.edges]
+        self.down_joules = [[0.0, *(power(HOST, m, e.nbytes) for m in devices)] for e in self.edges]
+
+    def moves(self, units: Sequence[int]) -> list[tuple[int, int, int]]:
+        """The moves that tasks on these units need: (value, from memory, to memory), a value's way up before its ways
+        down. Does not depend on the order of anything."""
+        found: list[tuple[int, int, int]] = []
+        memory = self.memory
+        for v, source in enumerate(self.source):
+            home = AT_HOST if source == CALLER else memory[units[source]]
+            goals = dict.fromkeys(memory[units[i]] for i in self.readers[v])
+            goals.pop(home, None)
+            if home != AT_HOST and (goals or self.wanted[v]):
+                found.append((v, home, AT_HOST))
+            found += [(v, AT_HOST, m) for m in goals if m != AT_HOST]
+        return found
+
+    def seconds(self, move: tuple[int, int, int]) -> float:
+        v, a, b = move
+        return self.up[v][a] if b == AT_HOST else self.down[v][b]
+
+    def loads(self, units: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Seconds of work that one input is for each unit and each link."""
+        of_units, of_links = [0.0 for _ in self.units], [0.0 for _ in self.links]
+        for i, u in enumerate(units):
+            of_units[u] += self.cost[i][u]
+        for move in self.moves(units):
+            of_links[self.link[move[1] or move[2]]] += self.seconds(move)
+        return of_units, of_links
+
+    def interval(self, units: Sequence[int]) -> float:
+        """The least seconds between inputs of a stream: those of what is busiest per lane."""
+        of_units, of_links = self.loads(units)
+        return max([*(load / self.lanes[u] for u, load in enumerate(of_units)), *of_links], default=0.0)
+
+    def energy(self, units: Sequence[int]) -> float:
+        """Joules of one input; infinite where a task's is unknown."""
+        total = sum(self.watt[i][u] for i, u in enumerate(units))
+        for v, a, b in self.moves(units):
+            total += self.up_joules[v][a] if b == AT_HOST else self.down_joules[v][b]
+        return total
+
+    def ranks(self, units: Sequence[int] | None = None) -> list[float]:
+        """Seconds from each task's start to the end of all, at best: upward ranks (Topcuoglu et al. 2002).
+
+        Of tasks on given units; without units, of the mean over all of them, as a task without a unit has none.
+        """
+        ranks = [0.0] * self.count
+        for i in reversed(range(self.count)):
+            most = 0.0
+            for v in self.makes[i]:
+                if units is not None:
+                    home = self.memory[units[i]]
+                    up, down = self.up[v][home], self.down[v]
+                    if self.wanted[v] and up > most:
+                        most = up
+                    for j in self.readers[v]:
+                        goal = self.memory[units[j]]
+                        after = ranks[j] + (0.0 if goal == home else up + down[goal])
+                        if after > most:
+                            most = after
+                else:
+                    up = sum(self.up[v][self.memory[u]] for u in self.able[i]) / len(self.able[i])
+                    most = max(most, up if self.wanted[v] else 0.0)
+                    for j in self.readers[v]:
+                        most = max(most, ranks[j] + self._mean(v, i, j))
+            if units is not None:
+                ranks[i] = self.cost[i][units[i]] + most
+            else:
+                ranks[i] = sum(self.cost[i][u] for u in self.able[i]) / len(self.able[i]) + most
+        return ranks
+
+    def _mean(self, v: int, i: int, j: int) -> float:
+        """Mean seconds of a value's way over all pairs of units of its maker and its reader."""
+        total = 0.0
+        for a in self.able[i]:
+            for b in self.able[j]:
+                home, goal = self.memory[a], self.memory[b]
+                total += 0.0 if home == goal else self.up[v][home] + self.down[v][goal]
+        return total / (len(self.able[i]) * len(self.able[j]))
+
+    def order(self, ranks: Sequence[float]) -> list[int]:
+        """Tasks by falling rank, each after those that it needs."""
+        # Ranks fall along every edge but where times are zero; there, the given order decides, which is topological.
+        return sorted(range(self.count), key=lambda i: (-ranks[i], i))
+
+
+@final
+class Row:
+    """What a lane or a link does when."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []
+        self.ends: list[float] = []
+
+    def gap(self, ready: float, seconds: float) -> float:
+        """The first time from ``ready`` on at which it is free for ``seconds``."""
+        ends = self.ends
+        if seconds <= 0 or not ends or ends[-1] <= ready:
+            return ready
+        at = ready
+        starts = self.starts
+        for k in range(bisect_right(ends, ready), len(ends)):
+            if starts[k] - at >= seconds:
+                return at
+            at = ends[k] if ends[k] > at else at
+        return at
+
+    def take(self, start: float, seconds: float) -> None:
+        if seconds > 0:
+            k = bisect_left(self.starts, start)
+            self.starts.insert(k, start)
+            self.ends.insert(k, start + seconds)
+
+    def give(self, start: float, seconds: float) -> None:
+        """Undo `take`."""
+        if seconds > 0:
+            k = bisect_left(self.starts, start)
+            del self.starts[k], self.ends[k]
+
+
+@final
+@dataclass(slots=True)
+class Placed:
+    """Per task its unit, lane and start; per move (value, from memory, to memory, target) its start; the last end."""
+
+    units: list[int]
+    lanes: list[int]
+    starts: list[float]
+    moves: dict[tuple[int, int, int, int], float]
+    makespan: float
+
+
+@final
+class Board:
+    """A schedule that is being put together, task by task."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.rows = [[Row() for _ in range(n)] for n in problem.lanes]
+        self.links = [Row() for _ in problem.links]
+        # When a value is in a memory; infinite while it is not.
+        self.there = [[inf] * len(problem.memories) for _ in problem.edges]
+        for v, source in enumerate(problem.source):
+            if source == CALLER:
+                self.there[v][AT_HOST] = 0.0
+        self.home = [AT_HOST] * len(problem.edges)
+        count = problem.count
+        self.placed = Placed([-1] * count, [0] * count, [0.0] * count, {}, 0.0)
+
+    def _move(self, v: int, a: int, b: int, target: int) -> tuple[int, int, int, int]:
+        p = self.problem
+        seconds = p.up[v][a] if b == AT_HOST else p.down[v][b]
+        row = self.links[p.link[a or b]]
+        start = row.gap(self.there[v][a], seconds)
+        row.take(start, seconds)
+        self.there[v][b] = start + seconds
+        key = (v, a, b, target)
+        self.placed.moves[key] = start
+        return key
+
+    def _undo(self, keys: Iterable[tuple[int, int, int, int]]) -> None:
+        p = self.problem
+        for key in keys:
+            v, a, b, _ = key
+            start = self.placed.moves.pop(key)
+            self.links[p.link[a or b]].give(start, p.up[v][a] if b == AT_HOST else p.down[v][b])
+            self.there[v][b] = inf
+
+    def bring(self, i: int, memory: int) -> tuple[float, list[tuple[int, int, int, int]]]:
+        """Move what task i lacks in a memory there; gives when all of it is there, and the moves."""
+        ready, lacking = 0.0, list[int]()
+        for v in self.problem.needs[i]:
+            when = self.there[v][memory]
+            if when == inf:
+                lacking.append(v)
+            elif when > ready:
+                ready = when
+        done: list[tuple[int, int, int, int]] = []
+        if len(lacking) > 1:
+            lacking.sort(key=lambda v: self._first(v, memory))
+        for v in lacking:
+            home = self.home[v]
+            if self.there[v][AT_HOST] == inf:
+                done.append(self._move(v, home, AT_HOST, i))
+            if memory != AT_HOST:
+                done.append(self._move(v, AT_HOST, memory, i))
+            ready = max(ready, self.there[v][memory])
+        return ready, done
+
+    def _first(self, v: int, memory: int) -> tuple[float, bool, float]:
+        """What was made first moves first. Of values made at one time, Johnson's order, which is best for two moves
+        each: those whose first move is the shorter one by that, and then the others by their second, the longest
+        first (Johnson 1954)."""
+        home = self.home[v]
+        up = self.problem.up[v][home] if self.there[v][AT_HOST] == inf else 0.0
+        down = self.problem.down[v][memory]
+        return (self.there[v][home], up > down, -down if up > down else up)
+
+    def ends(self, i: int, u: int) -> tuple[float, float, int]:
+        """When task i would end on unit u; and its start and its lane. Changes nothing."""
+        ready, done = self.bring(i, self.problem.memory[u])
+        start, lane = self._lane(i, u, ready)
+        self._undo(done)
+        return start + self.problem.cost[i][u], start, lane
+
+    def _lane(self, i: int, u: int, ready: float) -> tuple[float, int]:
+        seconds = self.problem.cost[i][u]
+        start, lane = inf, 0
+        for k, row in enumerate(self.rows[u]):
+            at = row.gap(ready, seconds)
+            if at < start:
+                start, lane = at, k
+                if at <= ready:
+                    break
+        return start, lane
+
+    def put(self, i: int, u: int) -> None:
+        """Put task i on unit u."""
+        p, placed = self.problem, self.placed
+        ready, _ = self.bring(i, p.memory[u])
+        start, lane = self._lane(i, u, ready)
+        self.rows[u][lane].take(start, p.cost[i][u])
+        placed.units[i], placed.lanes[i], placed.starts[i] = u, lane, start
+        end = start + p.cost[i][u]
+        placed.makespan = max(placed.makespan, end)
+        for v in p.makes[i]:
+            self.home[v] = p.memory[u]
+            self.there[v][p.memory[u]] = end
+
+    def finish(self) -> Placed:
+        """Move the caller's results that are elsewhere, in the gaps that the links have left."""
+        for v, wanted in enumerate(self.problem.wanted):
+            if wanted:
+                if self.there[v][AT_HOST] == inf:
+                    self._move(v, self.home[v], AT_HOST, CALLER)
+                self.placed.makespan = max(self.placed.makespan, self.there[v][AT_HOST])
+        return self.placed
+
+
+def place(problem: Problem, units: Sequence[int], order: Iterable[int] | None = None) -> Placed:
+    """Tasks on their units, in an order in which each comes after those that it needs; by falling rank without one."""
+    board = Board(problem)
+    for i in problem.order(problem.ranks(units)) if order is None else order:
+        board.put(i, units[i])
+    return board.finish()
+
+
+def finished(
+    problem: Problem,
+    placed: Placed,
+    objective: Objective,
+    by: str,
+    *,
+    exact: bool = False,
+    interval: float | None = None,
+    notes: tuple[str, ...] = (),
+) -> Schedule:
+    """What was placed, as a `Schedule`."""
+    work = problem.work
+    slots = tuple(
+        Slot(i, work.units[u], placed.lanes[i], placed.starts[i], placed.starts[i] + problem.cost[i][u])
+        for i, u in enumerate(placed.units)
+    )
+    moved: list[Transfer] = []
+    for (v, a, b, target), start in placed.moves.items():
+        e, end = problem.edges[v], start + problem.seconds((v, a, b))
+        moved.append(
+            Transfer(e.source, e.value, target, problem.memories[a], problem.memories[b], e.nbytes, start, end)
+        )
+    moved.sort(key=lambda t: (t.start, t.finish))
+    energy, said = joules(work, slots, moved)
+    period = placed.makespan if interval is None else interval
+    return Schedule(slots, tuple(moved), objective, by, exact, period, energy, (*notes, *said))
