@@ -206,3 +206,18 @@ def test_wrong_use_is_named() -> None:
     assert "compressor.specs" in error.value.fix
     with pytest.raises(ShapeError, match="of other gradients"):
         nx.vmap(lambda g: compressor(g, compressor.init(jnp.ones(4000))), axis_name="x")(jnp.ones((2, 8)))
+
+
+def test_digits_are_learned_and_a_run_goes_on_with_fewer_devices(tmp_path: Any) -> None:
+    from nxjax.demo.parallel.compressed import train
+
+    devices = nx.devices("cpu")
+    plain = train("none", 16, devices=devices[:3])
+    first = train("int8", 8, devices=devices[:4], folder=tmp_path)
+    rest = train("int8", 16, devices=devices[:3], folder=tmp_path, stop=lambda n: n == 16)
+    assert sorted(rest.losses) == list(range(8, 16))
+    assert rest.stopped and not first.stopped
+    for n, loss in (first.losses | rest.losses).items():
+        assert abs(loss - plain.losses[n]) < 0.02, n
+    assert rest.losses[15] < first.losses[0] / 2
+    assert nx.checkpoints.metadata(tmp_path)["devices"] == 3
