@@ -1,0 +1,1 @@
+"""Graphs lowered to designs of AMD's AI Engine array, as textual AIE MLIR."""
