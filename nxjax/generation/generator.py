@@ -96,14 +96,16 @@ class Generator:
         self.room = config.context if room is None else room
         self._empty = lambda batch: init_cache(config, batch, self.room, cache_dtype)
         self._empty(1)
-        self._step = jit(
-            partial(_step, params, config), donate_argnums=(0, 4), static_argnames=("sampler", "window", "prompt")
-        )
-        self._loop = jit(
-            partial(_loop, params, config, self.ends),
-            donate_argnums=(0, 4),
-            static_argnames=("sampler", "window", "size"),
-        )
+        self._programs: dict[Any, Any] = {}
+
+    def _program(self, function: Any, sampler: Sampler, window: int, *more: Any) -> Any:
+        """``function`` compiled for a sampler and a window. Bound, not static: calls with arrays alone are the
+        quickest."""
+        key = (function, sampler, window, *more)
+        if key not in self._programs:
+            bound = partial(function, self.params, self.config, sampler, window, *more)
+            self._programs[key] = jit(bound, donate_argnums=(0, 4))
+        return self._programs[key]
 
     def generate(
         self,
@@ -206,40 +208,53 @@ def _next(logits: Array, key: Any, index: Any, seen: Any, sampler: Sampler) -> A
     return sample(keys, logits, sampler, seen)
 
 
+def _read(
+    params: Params,
+    config: DecoderConfig,
+    sampler: Sampler,
+    window: int,
+    cache: Cache,
+    tokens: Array,
+    counts: Array,
+    key: Any,
+    seen: Any,
+) -> tuple[Array, Cache, Any]:
+    """Read prompts [batch, t], of which ``counts`` tokens are real, and choose the next ones [batch, 1]."""
+    if sampler.remembers:
+        seen = marked(seen, jnp.where(jnp.arange(tokens.shape[1]) < counts[:, None], tokens, -1))
+    logits, cache = extend(params, cache, tokens, config, counts=counts, window=window)
+    return _next(logits, key, 0, seen, sampler)[:, None], cache, seen
+
+
 def _step(
     params: Params,
     config: DecoderConfig,
-    cache: Cache,
-    tokens: Array,
-    counts: Any,
-    key: Any,
-    seen: Any,
-    index: Any,
-    *,
     sampler: Sampler,
     window: int,
-    prompt: bool,
+    cache: Cache,
+    tokens: Array,
+    index: Any,
+    key: Any,
+    seen: Any,
 ) -> tuple[Array, Cache, Any]:
-    """Read ``tokens`` [batch, t] and choose the next ones [batch, 1]."""
-    real = jnp.where(jnp.arange(tokens.shape[1]) < counts[:, None], tokens, -1) if prompt else tokens
-    seen = marked(seen, real) if sampler.remembers else seen
-    logits, cache = extend(params, cache, tokens, config, counts=counts if prompt else None, window=window)
+    """Read one token of each sequence, ``tokens`` [batch, 1], and choose number ``index`` of those that are added."""
+    seen = marked(seen, tokens) if sampler.remembers else seen
+    logits, cache = extend(params, cache, tokens, config, window=window)
     return _next(logits, key, index, seen, sampler)[:, None], cache, seen
 
 
 def _loop(
     params: Params,
     config: DecoderConfig,
+    sampler: Sampler,
+    window: int,
+    size: int,
     ends: tuple[int, ...],
     cache: Cache,
     tokens: Array,
     limit: Any,
     key: Any,
     seen: Any,
-    *,
-    sampler: Sampler,
-    window: int,
-    size: int,
 ) -> tuple[Array, Any, Cache]:
     """As many steps as are needed, ``limit`` at most: the tokens [batch, size] from ``tokens`` [batch, 1] on."""
     over = lambda y: jnp.any(y == jnp.asarray(ends or (-1,)), axis=-1, keepdims=True)
@@ -251,9 +266,7 @@ def _loop(
 
     def body(carry: Any) -> Any:
         index, last, done, drawn, cache, seen = carry
-        y, cache, seen = _step(
-            params, config, cache, last, None, key, seen, index, sampler=sampler, window=window, prompt=False
-        )
+        y, cache, seen = _step(params, config, sampler, window, cache, last, index, key, seen)
         return index + 1, y, done | over(y), drawn.at[:, index].set(y[:, 0]), cache, seen
 
     start = (jnp.asarray(1, "int32"), tokens, over(tokens), drawn, cache, seen)
@@ -295,17 +308,8 @@ class _Run:
         seen = None
         if self.sampler.remembers:
             seen = jnp.zeros((len(self.rows), owner.config.vocabulary), bool)
-        y, cache, seen = owner._step(
-            owner._empty(len(self.rows)),
-            padded,
-            counts,
-            self.key,
-            seen,
-            np.int32(0),
-            sampler=self.sampler,
-            window=t,
-            prompt=True,
-        )
+        read = owner._program(_read, self.sampler, t)
+        y, cache, seen = read(owner._empty(len(self.rows)), padded, counts, self.key, seen)
         np.asarray(y)
         self.prompt_seconds = time.perf_counter() - begin
         return y, cache, seen
@@ -314,23 +318,20 @@ class _Run:
         """(row, what became certain of its text), token by token."""
         owner, sampler = self.owner, self.sampler
         y, cache, seen = self._prompt()
-        index, length = 1, self.longest
+        tokens, index, length = np.asarray(y)[:, 0].tolist(), 1, self.longest
         while True:
-            for i, (row, token) in enumerate(zip(self.rows, np.asarray(y)[:, 0].tolist(), strict=True)):
+            for i, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
                 if row.reason is None:
                     yield i, row.put(token)
             if all(row.reason is not None for row in self.rows):
                 return
-            begin = time.perf_counter()
             length = min(length + 1, owner.room)
-            y, cache, seen = owner._step(
-                cache, y, None, self.key, seen, np.int32(index), sampler=sampler,
-                window=self._window(length), prompt=False,
-            )  # fmt: skip
-            index += 1
-            self.steps += len(self.rows)
-            np.asarray(y)
+            begin = time.perf_counter()
+            y, cache, seen = owner._program(_step, sampler, self._window(length))(cache, y, index, self.key, seen)
+            tokens = np.asarray(y)[:, 0].tolist()
             self.seconds += time.perf_counter() - begin
+            self.steps += len(self.rows)
+            index += 1
 
     def finished(self, on_device: bool) -> Generated:
         """All of it."""
@@ -346,16 +347,9 @@ class _Run:
         y, cache, seen = self._prompt()
         limit = max(row.limit for row in self.rows)
         begin = time.perf_counter()
-        drawn, count, _ = owner._loop(
-            cache,
-            y,
-            np.int32(limit),
-            self.key,
-            seen,
-            sampler=self.sampler,
-            window=self._window(min(self.longest + limit, owner.room)),
-            size=bucket(limit, SHORTEST, PROMPTS, owner.room),
-        )
+        window = self._window(min(self.longest + limit, owner.room))
+        loop = owner._program(_loop, self.sampler, window, bucket(limit, SHORTEST, PROMPTS, owner.room), owner.ends)
+        drawn, count, _ = loop(cache, y, limit, self.key, seen)
         tokens = np.asarray(drawn)[:, : int(count)]
         self.seconds = time.perf_counter() - begin
         self.steps = len(self.rows) * (int(count) - 1)
