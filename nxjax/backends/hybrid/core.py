@@ -31,6 +31,8 @@ from nxjax.backends.hybrid.verify import Verifier
 from nxjax.errors import ExecutionError
 
 _FOREVER: Final = math.inf
+# Seconds that a cooler unit may always take longer than a warm one.
+_WORTH: Final = 1e-3
 _clock = time.perf_counter
 
 
@@ -116,13 +118,13 @@ class Core:
         if unknown:
             raise ExecutionError("no unit of this engine runs a job", got=", ".join(sorted(unknown)))
         given = [_frozen(v) for v in inputs]
-        if not self.active:
-            self.ward.warm_up()
+        self.ward.warm_up()
         with self.lock:
             if self.closed:
                 raise ExecutionError("the engine is closed", fix="make a new one")
             run = Run(self, engine, graph, given, next(self._numbers), _clock())
             self.active[run.number] = run
+            self.ward.wake()
             for i in graph.first:
                 self.place(run, i)
             if not run.left:
@@ -219,7 +221,7 @@ class Core:
         limit = self.deadlines.expected(job, first.name)
         for other in usable[1:]:
             expected = self.deadlines.expected(job, other.name)
-            slow = limit is not None and expected is not None and expected > self.policy.warm * limit
+            slow = limit is not None and expected is not None and expected > self.policy.warm * limit + _WORTH
             if other.thermal.heat != "warm" and not slow:
                 return other
         return first
@@ -259,8 +261,13 @@ class Core:
         elif unit.group and attempt.check is None:
             job = attempt.run.graph.jobs[attempt.job]
             for other in unit.group:
-                if other.idle and other.fine and other.name in job.runs:
+                if not other.fine or other.name not in job.runs:
+                    continue
+                if other.idle:
                     other.idle.pop().wake()
+                    break
+                if len(other.lanes) < other.options.lanes:
+                    self._hire(other)
                     break
 
     def _hire(self, unit: Member) -> None:
@@ -512,7 +519,7 @@ class Core:
         for attempt in homeless:
             if attempt.check is not None:
                 if attempt.wanted():
-                    self.verifier.gone(attempt)
+                    self.verifier.gone(attempt, own=False)
             elif attempt.wanted():
                 self._redo(attempt.run, attempt.job, unit, bool(attempt.dropped))
 
@@ -578,6 +585,21 @@ class Core:
             self.watch.at = min(self.watch.at, self.ward.look(now, late))
         self.log.deliver()
 
+    def _abandon(self, unit: Member, lane: Lane) -> None:
+        """Do without a lane that is not back; what waits for it gets another."""
+        lane.abandoned = True
+        lane.deadline = _FOREVER
+        unit.lanes.remove(lane)
+        unit.lost += 1
+        if unit.queue and not unit.idle:
+            self._hire(unit)
+
+    def renew(self, unit: Member) -> None:
+        """A unit is about to be used again: not by lanes that still hang in what was taken from them."""
+        for lane in tuple(unit.lanes):
+            if lane.work is not None and lane.work.dropped:
+                self._abandon(unit, lane)
+
     def _overdue(self, unit: Member, lane: Lane, now: float) -> None:
         """A lane has not come back in time. Where nobody else could do it, it has longer."""
         attempt: Attempt = lane.work
@@ -589,10 +611,7 @@ class Core:
             if alone and now < attempt.start + allowed * self.policy.last:
                 lane.deadline = attempt.start + allowed * self.policy.last
                 return
-        lane.abandoned = True
-        lane.deadline = _FOREVER
-        unit.lanes.remove(lane)
-        unit.lost += 1
+        self._abandon(unit, lane)
         self.log.add(unit.name, "lost", f"lane {lane.number} does not come back from {job.name}", job=job.name)
         if attempt.dropped:  # it was taken out for something else before
             return

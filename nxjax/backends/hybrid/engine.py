@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 from nxjax.backends.hybrid.blame import is_programs
 from nxjax.backends.hybrid.core import Core
@@ -22,6 +22,9 @@ from nxjax.backends.hybrid.jobs import Graph, Job, Value
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.run import Run
 from nxjax.errors import ParameterError
+
+# After so many periods without a reading the last one is not shown any more.
+_STALE: Final = 10
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()
 
@@ -130,13 +133,18 @@ class Engine:
 
     def health(self) -> dict[str, UnitHealth]:
         """How each unit is."""
-        core, now = self._core, time.perf_counter()
+        core = self._core
         found: dict[str, UnitHealth] = {}
         with core.lock:
+            now = time.perf_counter()
             for unit in core.units.values():
                 health, thermal = unit.health, unit.thermal
                 hot = thermal.heat == "hot" and health.fine
                 source = thermal.why if unit.options.sensor else NO_SENSOR
+                celsius = thermal.celsius
+                if not source and now - thermal.when > _STALE * self.policy.heat_period and core.active:
+                    source = "the sensor does not answer"
+                    celsius = None
                 found[unit.name] = UnitHealth(
                     name=unit.name,
                     state="out" if hot else health.state,
@@ -144,7 +152,7 @@ class Engine:
                     since=now - health.since,
                     retry_in=None if health.retry == float("inf") else max(0.0, health.retry - now),
                     heat=thermal.heat,
-                    celsius=thermal.celsius,
+                    celsius=celsius,
                     heat_source=source,
                     answers=health.answers,
                     failures=health.failures,

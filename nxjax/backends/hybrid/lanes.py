@@ -155,8 +155,10 @@ class Thermometer:
                 answer, error = None, e
             self._tell(answer, error)
             self.first.set()
+            # First the word that it sleeps, then the question: whoever needs it does these in the other order.
+            self.asleep = True
             if self._needed():
+                self.asleep = False
                 self._go.wait(self._period)
             else:
-                self.asleep = True
                 self._go.wait()

@@ -119,6 +119,7 @@ class Ward:
         if unit.health.probe_passed(_clock()):
             core.log.add(unit.name, "back", "readmitted: it answers again")
             unit.assess()
+            core.renew(unit)
             core.unpark()
         else:
             core.watch.by(unit.health.retry)
@@ -136,6 +137,7 @@ class Ward:
         unit.health.back(_clock())
         unit.thermal.heat = "unknown"
         unit.assess()
+        self._core.renew(unit)
         self._core.log.add(unit.name, "back", "readmitted by the user")
         self._core.unpark()
 
@@ -163,6 +165,7 @@ class Ward:
 
     def _make_thermometers(self) -> None:
         self._thermometers = []
+        self._warmed = False
         for unit in self._core.units.values():
             read = unit.options.sensor
             if read is not None:
@@ -176,14 +179,20 @@ class Ward:
                 self._thermometers.append(unit.thermometer)
 
     def warm_up(self) -> None:
-        """Something is about to run: read temperatures from now on. Without the lock."""
+        """Something is about to run for the first time: know how hot units are. Without the lock."""
+        if self._warmed:
+            return
+        self._warmed = True
         until = _clock() + _FIRST
+        self.wake()
+        for thermometer in self._thermometers:
+            thermometer.first.wait(max(0.0, until - _clock()))
+
+    def wake(self) -> None:
+        """Something runs: read temperatures from now on."""
         for thermometer in self._thermometers:
             if thermometer.asleep:
                 thermometer.wake()
-        for thermometer in self._thermometers:
-            if not thermometer.first.is_set():
-                thermometer.first.wait(max(0.0, until - _clock()))
 
     def _told(self, unit: Member, answer: Any, error: BaseException | None) -> None:
         """A sensor has answered, or raised; without the lock."""
@@ -213,6 +222,7 @@ class Ward:
                     core.scatter(unit, reason, "spare")
                 elif before == "hot":
                     core.log.add(unit.name, "back", f"readmitted: {shown}")
+                    core.renew(unit)
                     core.unpark()
                 elif heat == "warm":
                     core.log.add(unit.name, "warm", f"{shown}, above {limits.warning:g}: others are preferred")

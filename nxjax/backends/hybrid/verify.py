@@ -27,7 +27,7 @@ class Check:
     Attributes:
         asked: how often each unit has been asked, whatever came of it.
         answers, groups: who gave what; equal answers have the same number.
-        waits: for a unit that is out, because there is a dispute and nobody else to settle it.
+        waits: for a unit that is out, because nobody else is left to ask.
     """
 
     __slots__ = ("answers", "asked", "exact", "groups", "tolerance", "waits")
@@ -73,15 +73,14 @@ class Verifier:
         drawn = policy.verify > 0 and (job.exact or policy.tolerance is not None) and self._draw() < policy.verify
         if drawn or nan:
             check = Check(job, unit, values, policy.tolerance)
-            if self._ask(run, i, check):
-                run.checks[i] = check
+            run.checks[i] = check
+            self._settle(run, i, check)
 
     def _ask(self, run: Run, i: int, check: Check) -> bool:
-        """One more unit; False if there is none. In a dispute, a unit that has failed to answer is asked again."""
+        """One more unit, or wait for one that is out; False if there is none. One that has failed is asked again."""
         core = self._core
         answered = {unit.name for unit, _ in check.answers}
-        dispute = len(answered) > 1
-        most = core.policy.tries if dispute else 1
+        most = core.policy.tries
         left = [
             u
             for u in core.candidates(run.graph.jobs[i])
@@ -89,7 +88,7 @@ class Verifier:
         ]
         able = [u for u in left if u.usable]
         if not able:
-            later = [u for u in left if dispute and u.health.may_return]
+            later = [u for u in left if u.health.may_return]
             for unit in later:
                 core.ward.hurry(unit)
             check.waits = bool(later)
@@ -100,7 +99,7 @@ class Verifier:
         return True
 
     def resume(self, failed: Member | None) -> None:
-        """A unit is back, or has failed its probe: go on with the disputes that wait."""
+        """A unit is back, or has failed its probe: go on with the checks that wait."""
         for run in tuple(self._core.active.values()):
             for i, check in tuple(run.checks.items()):
                 if check.waits and not run.over:
@@ -125,10 +124,12 @@ class Verifier:
         if attempt.wanted():
             self.gone(attempt)
 
-    def gone(self, attempt: Attempt) -> None:
-        """A unit that was asked for a second answer will not give one."""
+    def gone(self, attempt: Attempt, own: bool = True) -> None:
+        """A unit that was asked for a second answer will not give one; ``own``: it has tried to."""
         check = attempt.check
         assert check is not None
+        if not own:
+            check.asked[attempt.unit.name] -= 1
         self._settle(attempt.run, attempt.job, check)
 
     def _settle(self, run: Run, i: int, check: Check) -> None:
@@ -139,7 +140,9 @@ class Verifier:
         if truth is None and len(check.answers) > 1:
             truth = check.trusted()
         if truth is None:
-            if len(check.answers) == 1:  # nobody is left to ask
+            if len(check.answers) == 1:
+                text = f"{job.name}: could not be checked, for no other unit is left"
+                self._core.log.add(check.answers[0][0].name, "unchecked", text, job=job.name, run=run.number)
                 self._close(run, i)
                 return
             names = " and ".join(unit.name for unit, _ in check.answers)
@@ -183,8 +186,7 @@ class Verifier:
                     unit, values = check.answers[0]
                     new = Check(other.graph.jobs[j], unit, values, core.policy.tolerance)
                     other.checks[j] = new
-                    if not self._ask(other, j, new):
-                        self._close(other, j)
+                    self._settle(other, j, new)
             told = [j for j, unit in enumerate(other.by) if unit is liar]
             if told and not other.over:
                 self._reset(other, told, liar)

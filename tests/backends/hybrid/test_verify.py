@@ -1,0 +1,143 @@
+"""Units that lie: found by a second, settled by a third, and what stands on their answers is redone."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nxjax.backends.hybrid.answers import agree, has_nan
+from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
+from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
+from nxjax.errors import ExecutionError
+
+
+def double(args: list[Any]) -> list[Any]:
+    return [args[0] * 2]
+
+
+def lies(args: list[Any]) -> list[Any]:
+    return [args[0] * 2 + 1]
+
+
+def chain(n: int, exact: bool = True, **runs: Any) -> Graph:
+    first = next(iter(runs))
+    return Graph([Job(f"j{i}", first, runs, ((i - 1, 0),), exact=exact) for i in range(n)])
+
+
+def units(*names: str, trusted: str = "", **options: Any) -> dict[str, LaneOptions]:
+    return {name: LaneOptions(trusted=name == trusted, **options) for name in names}
+
+
+X = np.arange(4, dtype=np.int32)
+ALL = FaultPolicy(verify=1.0, backoff=0.01, lie_probes=0)
+
+
+def test_a_liar_is_found_and_its_earlier_answers_are_redone():
+    graph = chain(5, npu=lies, gpu=double, cpu=double)
+    with Engine(units("npu", "gpu", "cpu"), ALL) as engine:
+        runs = [engine.submit(graph, [X + n]) for n in range(6)]
+        for n, run in enumerate(runs):
+            assert run.result()[0].tolist() == (32 * (X + n)).tolist()
+        health = engine.health()
+        assert health["npu"].state == "out" and health["npu"].retry_in is None
+        assert "wrong results" in health["npu"].reason
+        assert {health["gpu"].state, health["cpu"].state} == {"ok"}
+        assert sum(e.kind == "lie" for e in engine.events) == 1
+        assert not [s for s in engine.submit(graph, [X]).spans if s.unit == "npu"]
+
+
+def test_a_liar_among_those_who_check_is_found_too():
+    graph = chain(3, cpu=double, npu=lies, gpu=double)
+    with Engine(units("cpu", "npu", "gpu"), ALL) as engine:
+        for _ in range(6):
+            assert engine.submit(graph, [X]).result()[0].tolist() == (8 * X).tolist()
+        assert engine.health()["npu"].state == "out" and engine.health()["cpu"].failures == 0
+
+
+def test_between_two_the_trusted_one_is_right_and_without_one_it_is_an_error():
+    graph = chain(2, npu=lies, cpu=double)
+    with Engine(units("npu", "cpu", trusted="cpu"), ALL) as engine:
+        assert engine.submit(graph, [X]).result()[0].tolist() == (4 * X).tolist()
+    with Engine(units("npu", "cpu"), ALL) as engine:
+        with pytest.raises(ExecutionError, match="npu and cpu disagree about j0"):
+            engine.submit(graph, [X]).result()
+
+
+def test_nothing_is_checked_where_nobody_asked_for_it_or_nobody_can():
+    graph = chain(2, npu=lies, cpu=double)
+    with Engine(units("npu", "cpu", trusted="cpu")) as engine:
+        run = engine.submit(graph, [X])
+        run.result()
+        assert [s.outcome for s in run.spans] == ["done", "done"]
+    with Engine(units("npu", "cpu"), ALL) as engine:  # floats, and no tolerance is given
+        run = engine.submit(chain(1, exact=False, npu=double, cpu=lies), [X * 1.0])
+        run.result()
+        assert len(run.spans) == 1
+        engine.take_out("cpu")
+        engine.submit(graph, [X]).result()
+        assert [e.kind for e in engine.events][-1] == "unchecked"
+
+
+def test_floats_are_compared_with_a_tolerance():
+    nearly = lambda args: [args[0] * 2 * np.float32(1 + 1e-5)]
+    x = X.astype(np.float32)
+    for relative, found in ((1e-3, False), (1e-7, True)):
+        policy = FaultPolicy(verify=1.0, tolerance=relative)
+        with Engine(units("npu", "cpu", trusted="cpu"), policy) as engine:
+            engine.submit(chain(1, exact=False, npu=nearly, cpu=double), [x]).result()
+            assert (engine.health()["npu"].state == "out") == found
+
+
+def test_a_nan_is_asked_about():
+    nan = lambda args: [args[0] * np.float32("nan")]
+    x = X.astype(np.float32)
+    with Engine(units("npu", "gpu", "cpu"), FaultPolicy(nan=True)) as engine:
+        y = engine.submit(chain(2, exact=False, npu=nan, gpu=double, cpu=double), [x]).result()[0]
+        assert y.tolist() == (4 * x).tolist() and engine.health()["npu"].state == "out"
+        # One that everybody finds is the program's.
+        y = engine.submit(chain(1, exact=False, gpu=nan, cpu=nan), [x]).result()[0]
+        assert np.isnan(y).all() and engine.health()["gpu"].state == "ok"
+
+
+def test_a_liar_comes_back_after_several_right_answers_in_a_row():
+    answers = iter([True, False, True, True, True])
+    asked: list[bool] = []
+
+    def probe() -> bool:
+        asked.append(next(answers))
+        return asked[-1]
+
+    policy = FaultPolicy(verify=1.0, backoff=0.001, backoff_most=0.002, lie_probes=3)
+    options = {"npu": LaneOptions(probe=probe), "gpu": LaneOptions(), "cpu": LaneOptions()}
+    with Engine(options, policy) as engine:
+        engine.submit(chain(1, npu=lies, gpu=double, cpu=double), [X]).result()
+        end = time.monotonic() + 10
+        while engine.health()["npu"].state in ("out", "probing"):
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        assert asked == [True, False, True, True, True]
+
+
+def test_a_callback_that_has_seen_wrong_results_ends_the_run():
+    slowly = lambda args: time.sleep(0.05) or double(args)
+    jobs = [
+        Job("wrong", "npu", {"npu": lies, "gpu": slowly, "cpu": slowly}, ((CALLER, 0),), exact=True),
+        Job("effect", "cpu", {"cpu": double}, ((0, 0),), pure=False),
+    ]
+    with Engine(units("npu", "gpu", "cpu"), ALL) as engine:
+        with pytest.raises(ExecutionError, match="effect, which cannot be run again, has seen them"):
+            engine.submit(jobs, [X]).result()
+
+
+def test_what_counts_as_the_same():
+    zero, half = np.float32([0.0, np.nan]), np.float16([0.5])
+    assert agree([zero], [zero.copy()], exact=True, tolerance=None)
+    assert not agree([zero], [-zero], exact=True, tolerance=None)
+    assert agree([zero], [np.float32([5, np.nan])], exact=False, tolerance=None)
+    assert not agree([zero], [np.float32([0, 0])], exact=False, tolerance=None)
+    assert not agree([half], [half.astype(np.float32)], exact=False, tolerance=1.0)
+    assert not agree([X], [X, X], exact=True, tolerance=None)
+    assert not agree([X], [X[:2]], exact=True, tolerance=None)
+    assert has_nan([X, zero]) and not has_nan([X, half])
