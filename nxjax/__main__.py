@@ -1,4 +1,4 @@
-"""The command line: ``nxjax info``, ``nxjax cache clear``, ``nxjax fuzz``, ``nxjax --version``."""
+"""The command line: ``nxjax info``, ``sensors``, ``power``, ``cache clear``, ``fuzz``, ``nxjax --version``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("info", help="versions, devices, backends, extras, cache, settings (the default)")
     cache_parser = commands.add_parser("cache", help="the on-disk executable cache")
     cache_parser.add_argument("action", choices=("size", "clear"))
+    sensors_parser = commands.add_parser("sensors", help="temperature, power, load and clock of NPU, CPU and GPU")
+    sensors_parser.add_argument("--over", type=float, default=1.0, help="seconds to watch counters for (1)")
+    power_parser = commands.add_parser("power", help="the NPU's power mode: which it is, or set it")
+    power_parser.add_argument("mode", nargs="?", help="default, powersaver, balanced, performance or turbo")
+    power_parser.add_argument("--device", default="", help="PCI address, where there are several NPUs")
     fuzz_parser = commands.add_parser("fuzz", help="random programs and damaged files, for a while")
     fuzz_parser.add_argument("--seconds", type=float, default=10.0, help="how long (10)")
     fuzz_parser.add_argument("--seed", type=int, default=0, help="of the first case (0)")
@@ -33,6 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             files, size = cache.size()
             print(f"{files} executables, {size} bytes")
+    elif options.command == "sensors":
+        from nxjax.hardware import sensors
+
+        print(sensors(options.over))
+    elif options.command == "power":
+        return _power(options.mode, options.device)
     elif options.command == "fuzz":
         from nxjax.testing import fuzz
 
@@ -43,6 +54,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from nxjax import info
 
         return info.main()
+    return 0
+
+
+def _power(mode: str | None, device: str) -> int:
+    from nxjax.errors import NxError
+    from nxjax.hardware import power
+
+    try:
+        if mode is not None:
+            power.set(mode, device)
+        print(power.get(device))
+    except NxError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.npu import intel_compiler
+from nxjax.backends.npu import intel_compiler, intel_power
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.intel_compiler import Answer
 from nxjax.backends.npu.openvino_run import CPU, EXTRA, Session, core, has_vnni, open_session, openvino, version
@@ -26,18 +26,22 @@ from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import YES, Cost, Placement, Verdict, place
 from nxjax.trace import dtypes
 
-_OPTIONS: Final = ("config", "measure", "platform")
+_OPTIONS: Final = ("config", "hint", "measure", "platform", "power")
 _MISSING: Final = f"OpenVINO is not installed: pip install 'nxjax[{EXTRA}]'"
 _EIGHT: Final = frozenset((dtypes.int8, dtypes.uint8, dtypes.int4))
 _INTEGER_KERNELS: Final = ("i8", "u8")
 
 
 def checked(target: str, options: dict[str, object]) -> tuple[dict[str, str], bool, str]:
-    """Options ``config`` (the plugin's properties by name), ``measure`` and ``platform``, or `ParameterError`."""
+    """Options ``config`` (the plugin's properties by name, ``hint`` one of them), ``measure`` and ``platform``."""
     only(target, options, _OPTIONS)
     config = options.get("config", {})
     if not isinstance(config, dict):
         raise ParameterError(f"{target}: option config", got=config, expected="a dict of OpenVINO properties")
+    if options.get("power") is not None and not target.startswith("intel-npu"):
+        raise ParameterError(f"{target}: option power", got=options["power"], fix="it is for intel-npu targets")
+    if options.get("hint") is not None:
+        config = {"PERFORMANCE_HINT": intel_power.hint(str(options["hint"]))} | config
     platform = str(options.get("platform", "") or "")
     if platform and platform not in table.PLATFORMS:
         raise ParameterError(f"{target}: no such platform", got=platform, expected=", ".join(table.PLATFORMS))
@@ -87,8 +91,8 @@ def host_notes(graph: NpuGraph, precisions: dict[int, str]) -> list[str]:
 class OpenVinoTarget(NpuTarget):
     """What the three devices share: the model, its files, and the host's CPU plugin.
 
-    Options of `build`: ``config`` (OpenVINO properties for the device's plugin), ``measure`` (time runs), ``platform``
-    (of the NPU).
+    Options of `build`: ``config`` (OpenVINO properties for the device's plugin), ``hint`` ("latency", "throughput"),
+    ``measure`` (time runs), ``platform`` (of the NPU), ``power`` (of the NPU: "powersaver", "balanced", "turbo", ...).
     """
 
     format: ClassVar[str] = "openvino"
@@ -219,9 +223,13 @@ class IntelNpu(OpenVinoTarget):
         platform = self.platform or chosen
         if self.platform and chosen and chosen != self.platform:
             raise ParameterError(f"{self.name}: option platform", got=chosen, expected=self.platform)
+        power = str(options.get("power") or "default")
+        intel_power.properties(power)
         model, made = self.written(graph)
         made.notes += sorted({r for n in graph.nodes if (r := table.remarks(n))})
         device = "NPU" in {d.split(".")[0] for d in core().available_devices}
+        if power != "default" and not (device and self.runs_here(platform)):
+            made.notes.append(f"power {power}: it is for the chip, which is not here")
         if not device and not intel_compiler.libraries():
             made.notes.append(
                 "no Intel NPU and no NPU compiler (libopenvino_intel_npu_compiler) on this machine: "
@@ -242,7 +250,9 @@ class IntelNpu(OpenVinoTarget):
             return made
         self.compiled(graph, made, answer, platform or table.DEFAULT_PLATFORM)
         if device and self.runs_here(platform):
-            session = Session(core().import_model(answer.blob, "NPU", config), "NPU")
+            asked, note = intel_power.applied(power, core().get_property("NPU", "SUPPORTED_PROPERTIES"))
+            made.notes += [note] if power != "default" else []
+            session = Session(core().import_model(answer.blob, "NPU", config | asked), "NPU")
             made.label, made.run, made.runs_on = "hardware", session, f"{session.title} through OpenVINO {version()}"
             if measure:
                 made.cost.add("latency", session.measure(), "s", "measured")

@@ -184,13 +184,26 @@ def test_what_the_host_cannot_run_is_emitted(monkeypatch):
 
 
 def test_options_are_checked():
-    for bad in ({"speed": 1}, {"config": "fast"}, {"platform": "9999"}):
+    for bad in ({"speed": 1}, {"config": "fast"}, {"platform": "9999"}, {"power": "max"}, {"hint": "fast"}):
         with pytest.raises(ParameterError):
             IntelNpu().build(net(), bad)
     with pytest.raises(ParameterError, match="3720"):
         IntelNpu3720().build(net(), {"platform": "4000"})
     with pytest.raises(ExecutionError, match="refuses"):
         OpenVinoCpu().build(net(), {"config": {"NUM_STREAMS": "none"}})
+    with pytest.raises(ParameterError, match="intel-npu"):
+        OpenVinoCpu().build(net(), {"power": "turbo"})
+
+
+def test_hints_reach_the_plugin():
+    made = OpenVinoCpu().build(net(), {"hint": "throughput"})
+    assert "THROUGHPUT" in str(made.run.compiled.get_property("PERFORMANCE_HINT"))
+
+
+def test_power_is_for_the_chip():
+    notes = IntelNpu().build(net(), {"power": "turbo", "hint": "latency"}).notes
+    # Without the chip the mode is not applied, and nothing says that it was.
+    assert any(n.startswith("power turbo: ") for n in notes)
 
 
 def test_arguments_are_checked():

@@ -38,7 +38,7 @@ class Tool:
     def __call__(self, command, seconds):
         self.calls.append(list(command))
         refused = "-f" in command and not self.knows_format
-        if self.content and not refused:
+        if self.content and not refused and "-o" in command:
             with open(command[command.index("-o") + 1], "x") as file:
                 file.write(self.content)
         return (1, "ERROR: unrecognised option '-f'") if refused else (self.status, self.output)

@@ -1,0 +1,69 @@
+"""`sensors`: what this machine's chips measure of themselves, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, final
+
+from nxjax.backends.sensors import KINDS, Reading, Roots, read
+from nxjax.backends.sensors.reading import FIGURES, Rates
+from nxjax.display import page
+
+_HERE: Final = Roots()
+_HEAD: Final = ("chip", *FIGURES.values(), "source", "missing because")
+
+
+@final
+@dataclass(frozen=True)
+class Sensors:
+    """Readings by kind of chip: `sensors()["npu"].celsius`; prints as a table, in notebooks as HTML."""
+
+    readings: dict[str, Reading]
+
+    def __getitem__(self, kind: str) -> Reading:
+        return self.readings[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.readings)
+
+    def __len__(self) -> int:
+        return len(self.readings)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(kind, *r.shown().values(), r.source or "-", r.why or "-") for kind, r in self.readings.items()]
+
+    def __repr__(self) -> str:
+        rows = [_HEAD, *self._rows()]
+        widths = [max(len(r[i]) for r in rows) for i in range(len(_HEAD))]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+
+    def _repr_html_(self) -> str:
+        marks = ["good" if r.available else "bad" for r in self.readings.values()]
+        parts = [page.table(_HEAD, self._rows(), classes=marks)]
+        for kind, r in self.readings.items():
+            if r.parts:
+                rows = [(what, f"{value:g}", unit) for what, value, unit in r.parts]
+                parts.append(page.details(f"{kind}: all figures", page.table(("what", "value", "unit"), rows)))
+        return page.page(*parts)
+
+
+def sensors(over: float = 0.0, *, roots: Roots = _HERE) -> Sensors:
+    """Temperature, power, load and clock of the NPU, the CPU and the GPU of this machine.
+
+    Figures come from sensors alone: hwmon, the drivers, powercap, ``xrt-smi``, ``nvidia-smi``. What none of them says
+    is "unavailable", with the reason.
+
+    Args:
+        over: seconds to watch counters for; load, and power where energy is counted, need it.
+
+    >>> found = sensors()
+    >>> list(found), len(found["npu"].why) > 0 or found["npu"].available
+    (['npu', 'cpu', 'gpu'], True)
+    """
+    rates = Rates(roots.clock)
+    if over > 0:
+        for kind in KINDS:
+            read(kind, roots=roots, rates=rates)
+        roots.sleep(over)
+    return Sensors({kind: read(kind, roots=roots, rates=rates) for kind in KINDS})
