@@ -34,6 +34,8 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.generation": ("nxjax.generation", "Text from a decoder-only transformer."),
     "nxjax.sharding": ("nxjax.sharding", "Meshes and shardings."),
     "nxjax.export": ("nxjax.export", "Functions as files."),
+    "nxjax.nas": ("nxjax.nas", "Architecture search with a target's own costs."),
+    "nxjax.nas.blocks": ("nxjax.nas.blocks", "Layers that NPUs take whole, and a space of classifiers."),
     "nxjax.checkpoints": ("nxjax.checkpoints", "Training state as files."),
     "nxjax.custom_derivatives": ("nxjax.custom_derivatives", "Derivative rules of one's own."),
     "nxjax.experimental.ode": ("nxjax.experimental.ode", "Initial value problems."),

@@ -30,6 +30,7 @@ from nxjax import interpreters as interpreters
 from nxjax import lax as lax
 from nxjax import lower as lower
 from nxjax import monitoring as monitoring
+from nxjax import nas as nas
 from nxjax import nn as nn
 from nxjax import numpy as numpy
 from nxjax.numpy import fft as fft

@@ -31,7 +31,7 @@ FACES = {
 VENDORS = {
     "jax", "jaxlib", "libtpu", "scipy", "sklearn", "matplotlib", "tqdm", "torch", "tensorflow", "safetensors",
     "openvino", "onnx", "onnxruntime", "onnxruntime_qnn", "ai_edge_litert", "ethosu", "coremltools", "flatbuffers",
-    "pyxrt",
+    "pyxrt", "optuna",
     "onnxruntime_genai", "tokenizers",
     "iree",
 }  # fmt: skip
@@ -42,7 +42,8 @@ VENDOR_ROOMS = {
     "libtpu": ("backends/xla", "backends/tpu"),
     "jax": ("trace/tree.py", "interop/jax.py"),
     "sklearn": ("demo",),
-    "matplotlib": ("demo", "quant", "deploy", "profiling"),
+    "matplotlib": ("demo", "quant", "deploy", "profiling", "nas"),
+    "optuna": ("nas",),
     "tqdm": ("demo", "debug", "progress.py"),
     "iree": ("backends/iree",),
     "safetensors": ("quant",),
@@ -58,7 +59,7 @@ VENDOR_ROOMS = {
             "ethosu",
             "coremltools",
             "flatbuffers",
-            "pyxrt",
+            "pyxrt", "optuna",
         ),
         NPU,
     ),

@@ -1,0 +1,206 @@
+"""Architecture search on two small tasks: against a network made by hand, and evolution against random search.
+
+``python -m benchmarks nas`` (not a part of "all": it trains some hundreds of networks, about twenty minutes on two
+cores). A search may use as many Ethos-U55-128 cycles, by Vela's estimate, as the network made by hand; accuracy is on
+images that neither training nor search has seen, the mean over trainings from three seeds. Evolution and random search
+have the same budget and the same trainings: an architecture gives the same accuracy whoever finds it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import nxjax as nx
+from benchmarks.runner import Figure
+from nxjax import lax, nas, nn
+from nxjax.demo.data import load
+from nxjax.example_libraries import stax
+from nxjax.example_libraries.optimizers import adam
+from nxjax.nas import blocks
+
+TARGET = "ethos-u55-128"
+SEEDS = 10
+BUDGET = 40
+BATCH = 32
+
+
+class Task(NamedTuple):
+    """Images [n, h, w, 1] and labels, in three parts; the network made by hand; epochs of a training."""
+
+    name: str
+    train: tuple[np.ndarray, np.ndarray]
+    validation: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    baseline: Any
+    epochs: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.train[0].shape[1:]
+
+    @property
+    def classes(self) -> int:
+        return int(self.train[1].max()) + 1
+
+
+def digits() -> Task:
+    """scikit-learn's digits; by hand: two convolutions and a dense layer, as in the demo, at half of its width."""
+    train, test = load()
+    n = len(train.images) * 3 // 4
+    parts = (train.images[:n], train.labels[:n]), (train.images[n:], train.labels[n:])
+    by_hand = stax.serial(blocks.conv(8), blocks.conv(16, stride=2), stax.Flatten, stax.Dense(10))
+    return Task("digits", *parts, (test.images, test.labels), by_hand, 8)
+
+
+def keywords(count: int = 3200, classes: int = 10, seed: int = 0) -> Task:
+    """Spectrograms like those of spoken words: 32 frames of 16 bands. Made up, and said so: no recordings.
+
+    A word is two gliding formants whose course is the word's own; its speaker's pitch, speed, loudness and a background
+    differ from example to example. By hand: a small DS-CNN (Zhang et al. 2017, "Hello
+    Edge"), whose last layer sees all places, since it is the better one here.
+    """
+    rng = np.random.default_rng(seed)
+    knots = rng.uniform(1, 15, (classes, 2, 4))
+    frames, bands = np.arange(32), np.arange(16)
+    labels = rng.integers(classes, size=count).astype(np.int32)
+    images = np.empty((count, 32, 16, 1), np.float32)
+    for i, word in enumerate(labels):
+        start, length = rng.uniform(0, 8), rng.uniform(14, 24)
+        at = np.clip((frames - start) / length, 0, 1) * 3
+        pitch, loud = rng.normal(0, 0.9), rng.uniform(0.5, 1.3)
+        y = rng.exponential(0.35, (32, 16))
+        for formant in knots[word]:
+            course = np.interp(at, range(4), formant + rng.normal(0, 0.7, 4)) + pitch
+            voiced = ((frames > start) & (frames < start + length))[:, None]
+            y += voiced * loud * np.exp(-(((bands - course[:, None]) / 0.9) ** 2))
+        images[i, ..., 0] = np.log1p(y)
+    cut = [slice(0, count // 2), slice(count // 2, count * 3 // 4), slice(count * 3 // 4, count)]
+    parts = [(images[s], labels[s]) for s in cut]
+    layers = blocks.conv(8, 3, 2), blocks.separable(16, 3, 2), blocks.separable(16), stax.Flatten, stax.Dense(classes)
+    by_hand = stax.serial(*layers)
+    return Task("keywords", *parts, by_hand, 12)
+
+
+def trained(task: Task, model: Any, seed: int, data: tuple[np.ndarray, np.ndarray]) -> float:
+    """Accuracy on ``data`` after a training from ``seed``."""
+    init, apply = model
+    _, params = init(nx.random.key(seed), (-1, *task.shape))
+    optimizer = adam(3e-3)
+
+    def loss(p: Any, x: Any, y: Any) -> Any:
+        return -nx.mean(nx.sum(nn.log_softmax(apply(p, x)) * nn.one_hot(y, task.classes), axis=-1))
+
+    @nx.jit
+    def epoch(i: Any, state: Any, images: Any, labels: Any) -> Any:
+        def step(carry: Any, batch: Any) -> Any:
+            i, state = carry
+            slope = nx.grad(loss)(optimizer.params_fn(state), *batch)
+            return (i + 1, optimizer.update_fn(i, slope, state)), None
+
+        return lax.scan(step, (i, state), (images, labels))[0]
+
+    images, labels = task.train
+    order = np.random.default_rng(seed)
+    i, state = nx.numpy.int32(0), optimizer.init_fn(params)
+    for _ in range(task.epochs):
+        rows = order.permutation(len(images))[: len(images) // BATCH * BATCH].reshape(-1, BATCH)
+        i, state = epoch(i, state, images[rows], labels[rows])
+    guess = np.argmax(np.asarray(nx.jit(apply)(optimizer.params_fn(state), data[0])), axis=-1)
+    return float((guess == data[1]).mean())
+
+
+def costs_of(task: Task) -> nas.Costs:
+    example = np.zeros((1, *task.shape), np.float32)
+    rng = np.random.default_rng(0)
+
+    def deployed(model: Any) -> Any:
+        init, apply = model
+        shapes = nx.eval_shape(lambda: init(nx.random.key(0), example.shape)[1])
+        return apply, nx.tree.map(lambda t: rng.standard_normal(t.shape).astype(np.float32), shapes), (example,)
+
+    return nas.Costs(TARGET, deployed, figures=("cycles", "sram_peak"))
+
+
+class Searcher:
+    """Searches of one task, which pay for each architecture once between them."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.costs = costs_of(task)
+        self.limit = self.costs(task.baseline)["cycles"]
+        self.paid: dict[str, float] = {}
+        self.priced: dict[str, Any] = {}
+        small = blocks.classifier(task.classes, name=task.name)
+        # A model and what it is known by.
+        self.space = nas.Space(lambda choose: (small(choose), nas.key_of(choose.genes)))
+
+    def price(self, model: tuple[Any, str]) -> dict[str, float]:
+        layer, key = model
+        if key not in self.priced:
+            self.priced[key] = self.costs(layer)
+        return self.priced[key]
+
+    def accuracy(self, model: tuple[Any, str], _: int) -> float:
+        layer, key = model
+        if key not in self.paid:
+            self.paid[key] = trained(self.task, layer, zlib.crc32(key.encode()) % 1000, self.task.validation)
+        return self.paid[key]
+
+    def search(self, strategy: str, seed: int, **options: Any) -> nas.Result:
+        return nas.search(
+            self.space,
+            self.accuracy,
+            budget=BUDGET,
+            strategy=strategy,
+            costs=self.price,
+            limits={"cycles": self.limit},
+            seed=seed,
+            **options,
+        )
+
+    def tested(self, layer: Any) -> float:
+        """Mean accuracy on the test images over trainings from three seeds."""
+        return float(np.mean([trained(self.task, layer, seed, self.task.test) for seed in range(3)]))
+
+
+def figures() -> list[Figure]:
+    y: list[Figure] = []
+    for task in (digits(), keywords()):
+        searcher = Searcher(task)
+        evolved, drawn = [], []
+        for seed in range(SEEDS):
+            evolved.append(searcher.search("evolution", seed, population=12, tournament=4))
+            drawn.append(searcher.search("random", seed))
+        ours = np.array([r.best.fitness for r in evolved])
+        theirs = np.array([r.best.fitness for r in drawn])
+        wins = f"{(ours > theirs).sum()} wins, {(ours == theirs).sum()} ties of {SEEDS}"
+        best = max(evolved, key=lambda r: r.best.fitness or 0.0)
+        cycles = best.best.figures["cycles"]
+        by_hand, found = searcher.tested(task.baseline), searcher.tested(best.model()[0])
+        wrong = lambda accuracy: 1e4 * (1 - accuracy)
+        y.append(
+            Figure(
+                f"nas {task.name}: evolution",
+                wrong(ours.mean()),
+                wrong(theirs.mean()),
+                "random search",
+                1.0,
+                f"{wins}; errors in 10,000 on validation images, mean over seeds",
+                unit="errors",
+            )
+        )
+        y.append(
+            Figure(
+                f"nas {task.name}: found",
+                wrong(found),
+                wrong(by_hand),
+                "the network made by hand",
+                1.0,
+                f"{cycles:,.0f} of {searcher.limit:,.0f} cycles; errors in 10,000 on test images; {best.candidate()}",
+                unit="errors",
+            )
+        )
+    return y
