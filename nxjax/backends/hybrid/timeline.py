@@ -1,0 +1,347 @@
+"""A schedule as text and as a picture: a row per lane and per link, what was measured beside what was estimated.
+
+Draws; decides and measures nothing. SVG without scripts, files or ids, in the colours of the page around it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from nxjax.backends.hybrid.rows import (
+    MOST_ITEMS,
+    Bar,
+    Kind,
+    Measured,
+    Row,
+    differ,
+    duration,
+    inputs_shown,
+    interleaved,
+    measured_rows,
+    schedule_rows,
+    summary,
+    time_scale,
+)
+from nxjax.backends.hybrid.schedule import Schedule
+from nxjax.backends.hybrid.work import HOST, Work
+from nxjax.display.page import escape
+
+_COLOURS: Final = ("#3a7ca5", "#e08e2b", "#2a9d8f", "#8a63c9", "#b8860b", "#5b8c5a")
+_GREY: Final = "#7d8597"
+_RED: Final = "#d1495b"
+_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+# --- text ---
+
+
+def text(
+    work: Work,
+    schedule: Schedule,
+    measured: Sequence[Measured] = (),
+    *,
+    width: int = 64,
+    items: int | None = None,
+) -> str:
+    """The schedule as a table and as bars of characters, for a terminal.
+
+    Args:
+        work: what the schedule is for.
+        measured: what ran, if it did.
+        width: characters of the bars.
+        items: inputs of a stream to show; as many as show how it flows without it.
+
+    >>> from nxjax.backends.hybrid.choose import choose
+    >>> from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task
+    >>> work = Work((Task("conv", {"npu": 1.0, "cpu": 4.0}, after=(Edge(CALLER, 8),)),
+    ...              Task("sort", {"cpu": 0.5}, after=(Edge(0, 8),))),
+    ...             ("npu", "cpu"), lambda a, b, nbytes: 0.25, results=(Edge(1, 8),), memory={"cpu": HOST})
+    >>> print(text(work, choose(work), width=16))
+    latency, chain: no schedule is better: 2 s from call to result
+         task  unit   start  estimate
+      0  conv  npu   250 ms       1 s
+      1  sort  cpu    1.5 s    500 ms
+    estimate: 0 to 2 s
+      npu      |..00000000......|
+      cpu      |............1111|
+      npu link |>>........<<....|
+    """
+    shown, count = inputs_shown(work, schedule, items)
+    lines = [summary(schedule, measured), *_table(work, schedule, measured)]
+    lines += [f"note: {note}" for note in schedule.notes]
+    estimated, ran = schedule_rows(work, shown), measured_rows(work, measured)
+    panels: list[tuple[str, list[Row]]] = [("estimate", estimated)]
+    if ran and not differ(estimated, ran):
+        panels = [("estimate (=) and measured (~)", interleaved(estimated, ran))]
+    elif ran:
+        panels.append(("measured", ran))
+    for title, rows in panels:
+        span = max((r.span for r in rows), default=0.0)
+        what = f", {count} inputs" if count > 1 and title != "measured" else ""
+        lines.append(f"{title}: 0 to {duration(span)}{what}")
+        wide = max((len(r.name) for r in rows), default=0)
+        mixed = any(r.measured for r in rows) and not all(r.measured for r in rows)
+        for r in rows:
+            mark = "" if not mixed else "~" if r.measured else "=" if r.unit else " "
+            lines.append(f"  {r.name:<{wide}} {mark}|{_characters(r, span, width, count > 1)}|")
+    return "\n".join(lines)
+
+
+def _characters(row: Row, span: float, width: int, items: bool) -> str:
+    cells = ["."] * width
+    for b in row.bars:
+        if b.finish <= b.start or span <= 0:
+            continue
+        first = min(width - 1, round(b.start / span * width))
+        last = max(first + 1, round(b.finish / span * width))
+        if b.kind == "transfer":
+            sign = "<" if b.name == f"to {HOST}" else ">"
+        else:
+            letter = _LETTERS[(b.item if items else b.number) % len(_LETTERS)]
+            sign = {"moved": ">", "wrong": "!", "checked": "?"}.get(b.kind, letter)
+        cells[first:last] = sign * (min(last, width) - first)
+    return "".join(cells)
+
+
+def _table(work: Work, schedule: Schedule, measured: Sequence[Measured]) -> list[str]:
+    took: dict[int, list[float]] = {}
+    where: dict[int, list[str]] = {}
+    for m in measured:
+        if getattr(m, "outcome", "done") == "done":
+            took.setdefault(m.job, []).append(m.finish - float(getattr(m, "moved", m.start)))
+            where.setdefault(m.job, []).append(m.unit)
+    head = ("", "task", "unit", "start", "estimate", *(("measured",) if measured else ()))
+    rows: list[tuple[str, ...]] = [head]
+    for s in schedule.slots:
+        times = duration(s.start), duration(s.finish - s.start)
+        row = (_LETTERS[s.task % len(_LETTERS)], work.tasks[s.task].name, s.unit, *times)
+        if measured:
+            found = took.get(s.task)
+            other = ", ".join(dict.fromkeys(u for u in where.get(s.task, ()) if u != s.unit))
+            mean = duration(sum(found) / len(found)) if found else "did not end"
+            row = (*row, f"{mean} on {other}" if other else mean)
+        rows.append(row)
+    widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
+    return [
+        "  " + "  ".join(c.rjust(widths[k]) if k in (3, 4) else c.ljust(widths[k]) for k, c in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+# --- picture ---
+
+_TALL: Final = 28.0  # a lane
+_LOW: Final = 20.0  # a link, or what was measured
+_GAP: Final = 9.0
+_TOP: Final = 30.0
+_AXIS: Final = 26.0
+_CHARACTER: Final = 6.3  # width of one at 10.5 px
+_STYLE: Final = (
+    "<style>.nxt text{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:currentColor}"
+    ".nxt .h{font-size:12px;font-weight:600}.nxt .u{font-size:12px;font-weight:600;text-anchor:end}"
+    ".nxt .m{font-size:10px;opacity:.7;text-anchor:end}.nxt .b{font-size:10.5px;pointer-events:none}"
+    ".nxt .a{font-size:10.5px;opacity:.75;text-anchor:middle}.nxt .l{font-size:10.5px;opacity:.85}"
+    ".nxt .g{stroke:currentColor;stroke-opacity:.13}.nxt .z{stroke:currentColor;stroke-opacity:.45}"
+    ".nxt .i{stroke:currentColor;stroke-opacity:.5;stroke-dasharray:3 3}"
+    ".nxt .s{fill:currentColor;fill-opacity:.045}</style>"
+)
+# A file of its own has no page to take its colours from.
+_ALONE: Final = "<style>.nxt{color:#1f2328}@media (prefers-color-scheme:dark){.nxt{color:#e6edf3}}</style>"
+# Fill and its opacity, and how the edge is drawn.
+_LOOKS: Final[Mapping[Kind, tuple[float, str]]] = {
+    "task": (0.30, ""),
+    "transfer": (0.30, ""),
+    "ran": (0.62, ""),
+    "moved": (0.25, ' stroke-dasharray="2 2"'),
+    "checked": (0.10, ' stroke-dasharray="4 2"'),
+    "wrong": (0.25, ' stroke-dasharray="4 2"'),
+}
+
+
+def svg(
+    work: Work,
+    schedule: Schedule,
+    measured: Sequence[Measured] = (),
+    *,
+    width: int = 960,
+    items: int | None = None,
+    alone: bool = False,
+) -> str:
+    """The schedule as one ``<svg>``: a row per lane and per link, and under each lane what was measured there.
+
+    Where measured and estimated spans differ by more than a factor of three, each has a time axis of its own. A mouse
+    over a bar shows the task, its time and its energy.
+
+    Args:
+        work: what the schedule is for.
+        measured: what ran, if it did.
+        width: in pixels; the height follows from the rows.
+        items: inputs of a stream to show; as many as show how it flows without it.
+        alone: for a file of its own, which no page gives its colours.
+    """
+    shown, count = inputs_shown(work, schedule, items)
+    estimated, ran = schedule_rows(work, shown), measured_rows(work, measured)
+    panels: list[tuple[str, list[Row]]] = [("", estimated)]
+    if ran and not differ(estimated, ran):
+        panels = [("", interleaved(estimated, ran))]
+    elif ran:
+        panels = [("estimated", estimated), ("measured", ran)]
+    several = count > 1 or any(b.item for r in ran for b in r.bars)
+    names = [len(r.name) for _, rows in panels for r in rows]
+    left = max(60.0, 7.4 * max(names, default=0) + 22)
+    out: list[str] = []
+    head = _fitted(summary(schedule, measured), (width - 16) / 7.4)
+    out.append(f'<text class="h" x="8" y="18">{escape(head)}</text>')
+    y = _TOP
+    for title, rows in panels:
+        y = _panel(out, work, schedule, title, rows, y, left, width, several, count)
+    y = _legend(out, panels, y, left, width, several)
+    size = f'width="{width}" height="{y:.0f}" viewBox="0 0 {width} {y:.0f}" style="max-width:100%;height:auto"'
+    tip = f"<title>{escape(summary(schedule, measured))}</title>"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="nxt" {size} role="img">{tip}{_ALONE if alone else ""}{_STYLE}'
+        f"{''.join(out)}</svg>"
+    )
+
+
+def _panel(
+    out: list[str],
+    work: Work,
+    schedule: Schedule,
+    title: str,
+    rows: Sequence[Row],
+    top: float,
+    left: float,
+    width: float,
+    several: bool,
+    count: int,
+) -> float:
+    """Rows on one time axis; gives where they end."""
+    span = max((r.span for r in rows), default=0.0) or 1.0
+    right = width - 16.0
+    scale = (right - left) / span
+    if title:
+        out.append(f'<text class="l" x="8" y="{top + 12:.1f}">{title}</text>')
+        top += 20
+    places: list[tuple[Row, float, float]] = []
+    y = top
+    for k, r in enumerate(rows):
+        follows = k > 0 and r.measured and rows[k - 1].name == r.name
+        y += 2 if follows else _GAP if k else 0
+        places.append((r, y, _LOW if follows or not r.unit else _TALL))
+        y += places[-1][2]
+    bottom = y + 4
+    for _, at, high in places:
+        out.append(f'<rect class="s" x="{left:.1f}" y="{at:.1f}" width="{right - left:.1f}" height="{high:.1f}"/>')
+    (unit, unit_name), ticks = _ticks(span)
+    for t in ticks:
+        x = left + t * scale
+        out.append(f'<path class="{"g" if t else "z"}" d="M{x:.1f} {top:.1f}V{bottom:.1f}"/>')
+        label = f"{t / unit:.6g}" + (f" {unit_name}" if t == ticks[-1] else "")
+        out.append(f'<text class="a" x="{x:.1f}" y="{bottom + 13:.1f}">{label}</text>')
+    for k in range(1, count if title != "measured" else 0):
+        x = left + k * schedule.interval * scale
+        out.append(f'<path class="i" d="M{x:.1f} {top - 3:.1f}V{bottom:.1f}"/>')
+    for r, at, high in places:
+        name = "measured" if r.measured and high == _LOW else r.name
+        look = "m" if high == _LOW else "u"
+        out.append(f'<text class="{look}" x="{left - 8:.1f}" y="{at + high / 2 + 4:.1f}">{escape(name)}</text>')
+        for b in r.bars:
+            out.append(_bar(b, work, r, left + b.start * scale, at, (b.finish - b.start) * scale, high, several))
+    return bottom + _AXIS
+
+
+def _bar(b: Bar, work: Work, row: Row, x: float, y: float, w: float, h: float, several: bool) -> str:
+    fill, edge = _LOOKS[b.kind]
+    colour = _colour(b, work, row, several)
+    w = max(w, 0.8)
+    # An edge on a bar of a few pixels would be all there is of it.
+    stroke = f' stroke="{colour}"{edge}' if w > 3 else ""
+    fill = fill if w > 3 else max(fill, 0.7)
+    if b.kind in ("transfer", "moved"):
+        y, h = y + h * 0.15, h * 0.7
+    label = _label(b, w)
+    shown = f'<text class="b" x="{x + 4:.1f}" y="{y + h / 2 + 3.7:.1f}">{escape(label)}</text>' if label else ""
+    tip = b.tip + (f" (input {b.item})" if several else "")
+    return (
+        f'<g><title>{escape(tip)}</title><rect x="{x:.2f}" y="{y:.1f}" width="{w:.2f}" height="{h:.1f}" '
+        f'rx="{min(3.0, w / 3):.1f}" fill="{colour}" fill-opacity="{fill}"{stroke}/>{shown}</g>'
+    )
+
+
+def _colour(b: Bar, work: Work, row: Row, several: bool) -> str:
+    if b.kind == "wrong":
+        return _RED
+    if several:
+        return _COLOURS[b.item % len(_COLOURS)]
+    if not row.unit:
+        return _GREY
+    return _unit_colour(work, row.unit)
+
+
+def _unit_colour(work: Work, unit: str) -> str:
+    return _COLOURS[(work.units.index(unit) if unit in work.units else len(work.units)) % len(_COLOURS)]
+
+
+def _label(b: Bar, w: float) -> str:
+    """As much of the name as the bar holds, else the task's number, else nothing."""
+    most = (w - 7) / _CHARACTER
+    if len(b.name) <= most or most >= 5:
+        return _fitted(b.name, most)
+    number = str(b.number)
+    return number if b.kind in ("task", "ran") and len(number) <= most else ""
+
+
+def _fitted(name: str, most: float) -> str:
+    return name if len(name) <= most else name[: max(0, int(most) - 1)] + "…"
+
+
+def _ticks(span: float) -> tuple[tuple[float, str], list[float]]:
+    """The axis's unit, and round times on it."""
+    scale = time_scale(span)
+    rough = span / 7
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * (1 - 1e-9))
+    return scale, [k * step for k in range(int(span / step * (1 + 1e-9)) + 1)]
+
+
+def _legend(
+    out: list[str],
+    panels: Iterable[tuple[str, Sequence[Row]]],
+    y: float,
+    left: float,
+    width: float,
+    several: bool,
+) -> float:
+    """What the colours and looks mean, of those that occur."""
+    bars = [b for _, rows in panels for r in rows for b in r.bars]
+    kinds = {b.kind for b in bars}
+    entries: list[tuple[str, Kind, str]] = []
+    if several:
+        found = sorted({b.item for b in bars})
+        entries = [(_COLOURS[k % len(_COLOURS)], "task", f"input {k}") for k in found[:MOST_ITEMS]]
+    main = _GREY if several else _COLOURS[0]
+    said: list[tuple[str, Kind, str]] = [
+        (main, "task", "estimate"),
+        (main, "ran", "measured"),
+        (_GREY, "transfer", "transfer"),
+        (main, "moved", "moving inputs"),
+        (main, "checked", "checking another unit"),
+        (_RED, "wrong", "failed, late or given up"),
+    ]
+    if len(kinds) > 1:
+        entries += [entry for entry in said if entry[1] in kinds]
+    x = left
+    for colour, kind, what in entries:
+        wide = 22 + _CHARACTER * len(what) + 16
+        if x + wide > width and x > left:
+            x, y = left, y + 18
+        fill, edge = _LOOKS[kind]
+        out.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="14" height="11" rx="2" fill="{colour}" fill-opacity="{fill}" '
+            f'stroke="{colour}"{edge}/><text class="l" x="{x + 20:.1f}" y="{y + 9.5:.1f}">{what}</text>'
+        )
+        x += wide
+    return y + (22 if entries else 0)
