@@ -21,6 +21,7 @@ from nxjax.errors import ParameterError
 
 NODES: Final = 2_000_000
 _LESS: Final = 1 - 1e-9  # better by more than rounding
+_DEEPEST: Final = 64  # tasks, and orders on top of each other: more are beyond any number of steps
 
 
 class Spent(Exception):
@@ -98,6 +99,8 @@ class _Search:
 
     def run(self) -> bool:
         """Search; False where the steps did not last."""
+        if self.problem.count > _DEEPEST:
+            return False
         try:
             self._units(0, [0.0] * len(self.problem.units), 0.0)
         except Spent:
@@ -201,8 +204,11 @@ class Conflicts:
         self.rows = [(row, p.lanes[r] if task else 1) for (task, r), row in rows.items()]
         self.rows = [(timed, n) for row, n in self.rows if len(timed := [x for x in row if self.seconds[x] > 0]) > n]
 
-    def settle(self) -> None:
+    def settle(self, orders: int = 0) -> None:
+        """Try all orders, on top of so many."""
         self.search.step()
+        if orders > _DEEPEST:
+            raise Spent
         heads = self._heads()
         most = self.search.limit * _LESS
         if heads is None or max(h + s for h, s in zip(heads, self.seconds, strict=True)) >= most:
@@ -218,7 +224,7 @@ class Conflicts:
             for b in meeting:
                 if a != b:
                     self.after[b].append(a)
-                    self.settle()
+                    self.settle(orders + 1)
                     self.after[b].pop()
 
     def _heads(self) -> list[float] | None:
@@ -286,6 +292,8 @@ class Conflicts:
 
 def least_interval(problem: Problem, known: Sequence[int], nodes: int = NODES) -> tuple[list[int], bool]:
     """The units of the least interval of a stream, begun with known ones; and whether all was searched."""
+    if problem.count > _DEEPEST:
+        return list(known), False
     search = _Loads(problem, known, nodes)
     try:
         search.units(0)
