@@ -27,6 +27,7 @@ _PRODUCTS: Final = {
     "qprelu": (1,),
     "gather": (0,),
 }
+_MOVES: Final = frozenset(("broadcast_in_dim", "reshape", "copy", "transpose"))
 # What repeats a value of so many elements more is computed where it is read.
 _GROWN: Final = 4096
 
@@ -42,31 +43,34 @@ def weight_inputs(program: Program) -> tuple[int, ...]:
     >>> weight_inputs(inlined(nx.make_jaxpr(f)({"w": nx.ones((3, 2)), "b": nx.ones(2)}, nx.ones((4, 3)))))
     (0, 1)
     """
+    # Inputs that a variable depends on without a product between; and of which it is nothing but a copy.
     reach: dict[Var, set[int]] = {v: {i} for i, v in enumerate(program.inputs)}
+    copies: dict[Var, set[int]] = dict(reach)
     data: set[int] = set()
+    fed: set[int] = set()
     weights: set[int] = set()
     elsewhere: set[int] = set()
     for e in program.equations:
-        found = [reach.get(a, set()) if isinstance(a, Var) else set[int]() for a in e.inputs]
+        read = [a for a in e.inputs if isinstance(a, Var)]
         held = _PRODUCTS.get(e.op.name)
-        if held is not None:
-            for n, inputs in enumerate(found):
-                (weights if n in held else data).update(inputs)
-        elif e.op.name not in ("broadcast_in_dim", "reshape", "copy"):
-            for a, inputs in zip(e.inputs, found, strict=True):
-                if isinstance(a, Var) and a in program.inputs:
-                    elsewhere.update(inputs)
-        through = set[int]() if held is not None else set[int]().union(*found)
+        moves = e.op.name in _MOVES
+        for n, a in enumerate(e.inputs):
+            if isinstance(a, Var) and held is not None:
+                (weights if n in held else data).update(reach.get(a, ()))
+                fed.update(copies.get(a, ()) if n not in held else ())
+            elif a in program.inputs and not moves:
+                elsewhere.update(reach.get(a, ()))  # pyright: ignore[reportArgumentType]
         for v in e.outputs:
-            reach[v] = through
+            reach[v] = set() if held is not None else set[int]().union(*(reach.get(a, ()) for a in read))
+            copies[v] = copies.get(read[0], set()) if moves and read else set()
     results = {i for i, v in enumerate(program.inputs) if v in program.outputs}
-    read = {a for e in program.equations for a in e.inputs}
+    read_ones = {a for e in program.equations for a in e.inputs}
     spread = {
         i
         for i, v in enumerate(program.inputs)
-        if len(v.type.shape) == 1 and v in read and i not in elsewhere | data | weights
+        if len(v.type.shape) == 1 and v in read_ones and i not in elsewhere | fed
     }
-    return tuple(sorted((weights | spread) - data - results))
+    return tuple(sorted((weights - data | spread) - results))
 
 
 def settled(program: Program, compute: Callable[[Program], Sequence[Array]]) -> Program:

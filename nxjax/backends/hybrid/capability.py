@@ -8,7 +8,7 @@ at a time, no schedule.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -20,13 +20,22 @@ from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.lower import lower, lowerable
 from nxjax.lower.npu.placement import YES, Placement, Verdict
 from nxjax.ops.base import NDArray
+from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.program import Equation, Program, Var
 
 # Nodes that stand where floats come in and integers go out: the border's, not the user's.
 BORDER: Final = frozenset(("quantize", "dequantize"))
+# What only moves values, so that they stay on their grid.
+_MOVES: Final = frozenset(
+    (
+        "broadcast_in_dim", "concatenate", "copy", "expand_dims", "gather", "name", "reshape", "rev", "slice", "split",
+        "squeeze", "stop_gradient", "transpose",
+    )
+)  # fmt: skip
 # What computes on integers, or moves and chooses values, so that every exact unit has the same bits.
 _EXACT_MOVES: Final = frozenset(
     (
@@ -54,28 +63,60 @@ def is_exact(e: Equation) -> bool:
     return not e.effect and all(d in dtypes.INTEGER or d == dtypes.bool_ for d in types)
 
 
+def grids_of(program: Program) -> dict[Var, Grid]:
+    """The grids that values lie on: results of quantized ops, and what only moves such.
+
+    >>> from nxjax.ops.quant_grid import Grid
+    >>> import nxjax as nx
+    >>> grid = Grid(np.dtype("int8"), 0.1, 0)
+    >>> p = nx.make_jaxpr(lambda x: nx.sin(quantize_dequantize(x, grid=grid).reshape(2, 2)))(nx.ones(4))
+    >>> [e.op.name for e in p.equations if e.outputs[0] in grids_of(p)]
+    ['quantize_dequantize', 'reshape']
+    """
+    found: dict[Var, Grid] = {}
+    for e in program.equations:
+        if isinstance(e.op, Quantized):
+            found[e.outputs[0]] = e.params[e.op.result]
+        elif e.op.name in _MOVES:
+            over = {found.get(a) if isinstance(a, Var) else None for a in e.inputs}
+            grid = over.pop() if len(over) == 1 else None
+            if grid is not None:
+                found.update(dict.fromkeys(e.outputs, grid))
+    return found
+
+
+def snapped(program: Program, grids: Mapping[Var, Grid]) -> Program:
+    """A region whose inputs that lie on grids are put on them first: nothing for values, integers for a chip."""
+    new = {v: Var(v.type) for v in program.inputs if v in grids and v.type.dtype == dtypes.float32}
+    if not new:
+        return program
+    puts = [Equation(quantize_dequantize, (v,), (w,), {"grid": grids[v]}) for v, w in new.items()]
+    at = lambda a: new.get(a, a) if isinstance(a, Var) else a
+    rest = [e.replaced(tuple(map(at, e.inputs)), e.outputs) for e in program.equations]
+    outputs = [at(a) for a in program.outputs]
+    return Program(program.inputs, [*puts, *rest], outputs, program.constvars, program.values, program.name)
+
+
 def verdicts(target: NpuTarget, program: Program) -> list[Verdict]:
-    """What a target's table says of each equation, with the program's consts known."""
+    """What a target's table says of each equation, with the program's consts known, and values on their grids."""
     known = set(program.constvars)
+    grids = grids_of(program)
     asked: dict[Any, Verdict] = {}
     rows: list[Verdict] = []
     for e in program.equations:
-        key = _key(e, known)
-        found = asked.get(key) if key is not None else None
-        if found is None:
-            found = _verdict(target, e, known)
-            if key is not None:
-                asked[key] = found
-        rows.append(found)
+        key = _key(e, known, grids)
+        if key not in asked:
+            asked[key] = _verdict(target, e, known, grids)
+        rows.append(asked[key])
     return rows
 
 
-def _key(e: Equation, known: set[Var]) -> Any:
-    kinds = tuple((a.type, a in known if isinstance(a, Var) else repr(a.value)) for a in e.inputs)
+def _key(e: Equation, known: set[Var], grids: Mapping[Var, Grid]) -> Any:
+    kinds = tuple((a.type, a in known, grids.get(a)) if isinstance(a, Var) else repr(a.value) for a in e.inputs)
     return e.op, kinds, repr(sorted(e.params.items(), key=lambda p: p[0]))
 
 
-def _verdict(target: NpuTarget, e: Equation, known: set[Var]) -> Verdict:
+def _verdict(target: NpuTarget, e: Equation, known: set[Var], grids: Mapping[Var, Grid]) -> Verdict:
     if e.effect:
         return Verdict(False, f"{e.op.name} has an effect, which is the host's")
     free = [a for a in dict.fromkeys(e.inputs) if isinstance(a, Var) and a not in known]
@@ -86,8 +127,9 @@ def _verdict(target: NpuTarget, e: Equation, known: set[Var]) -> Verdict:
         return found
     bound = [a for a in dict.fromkeys(e.inputs) if isinstance(a, Var) and a in known]
     ones = [wrap(np.ones(v.type.shape, v.type.dtype)) for v in bound]
+    one = snapped(Program(free, [e], e.outputs, bound, ones, e.op.name), grids)
     try:
-        graph = lower(Program(free, [e], e.outputs, bound, ones, e.op.name), io="float", format=target.format)
+        graph = lower(one, io="float", format=target.format)
     except NxError as error:
         return Verdict(False, error.what)
     for node in graph.nodes:

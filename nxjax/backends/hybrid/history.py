@@ -63,7 +63,7 @@ class History:
         self._lock = threading.Lock()
 
     def add(self, region: str, unit: str, seconds: float) -> None:
-        """One more time. Written out after the first, second, fourth, ... of a process."""
+        """One more time. Written out after each of the first four of a process, then ever more seldom."""
         if not 0 <= seconds < math.inf:
             return
         with self._lock:
@@ -71,7 +71,7 @@ class History:
             times.append(seconds)
             count = self._counts[region, unit] = self._counts[region, unit] + 1
             data = json.dumps({"format": _FORMAT, "unit": unit, "times": list(times)})
-        if self._kept and not count & (count - 1):
+        if self._kept and (count <= 4 or not count & (count - 1)):
             cache.store(_key(region, unit), data.encode())
 
     def seconds(self, region: str, unit: str) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, final
 
+from nxjax.backends.hybrid import timeline
 from nxjax.backends.hybrid.schedule import Schedule
 from nxjax.backends.hybrid.unit import Estimate, Step, Unit
 from nxjax.backends.hybrid.work import Work
@@ -167,6 +168,8 @@ class Plan:
         lines += [f"  {name} does not take some regions: {why}" for name, why in sorted(refused)]
         lines += [f"  {name} is missing: {why}" for name, why in self.missing]
         lines += [f"  {note}" for note in self.notes]
+        if len(self.places) > 1 or self.spans:
+            lines += timeline.text(self.work, self.schedule, self._ran()).splitlines()
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -190,12 +193,13 @@ class Plan:
 
     def timeline(self) -> str:
         """The schedule as a picture, measured spans beside estimates: one self-contained ``<svg>``."""
-        from nxjax.backends.hybrid.timeline import svg
-
-        return svg(self.work, self.schedule, self.spans)
+        return timeline.svg(self.work, self.schedule, self._ran())
 
     def to_svg(self) -> str:
         return self.timeline()
+
+    def _ran(self) -> list[Span]:
+        return [s for s in self.spans if s.job < len(self.places)]  # behind the regions stand constants
 
     def _repr_html_(self) -> str:
         return f"{self.timeline()}<pre>{html.escape(str(self))}</pre>"
@@ -203,8 +207,9 @@ class Plan:
     def save(self, path: str | Path) -> None:
         """Write the timeline (``.svg``), both (``.html``) or, under any other name, the text; whole or not at all."""
         file = Path(path)
+        picture = lambda: timeline.svg(self.work, self.schedule, self._ran(), alone=True)
         page = lambda: f'<!doctype html><meta charset="utf-8">{self._repr_html_()}'
-        made = {".svg": self.timeline, ".html": page}.get(file.suffix, lambda: f"{self}\n")()
+        made = {".svg": picture, ".html": page}.get(file.suffix, lambda: f"{self}\n")()
         write(file, made.encode())
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.backends import registry
 from nxjax.backends.hybrid.binding import settled
-from nxjax.backends.hybrid.capability import is_exact
+from nxjax.backends.hybrid.capability import grids_of, is_exact, snapped
 from nxjax.backends.hybrid.history import History, form
 from nxjax.backends.hybrid.plan import PINNED, Place, Plan, Ready
 from nxjax.backends.hybrid.schedule import Objective, Schedule
@@ -82,6 +82,7 @@ class Planner:
         history: History,
     ) -> None:
         self.program = settled(program, compute)
+        self.grids = grids_of(self.program)
         self.units = {u.name: u for u in units}
         self.missing = tuple(missing)
         self.options = options
@@ -110,8 +111,9 @@ class Planner:
         for place, row in self._inside(old, costs):
             # What was measured of a region that is several of these here, counts for each of them.
             total = sum(costs[r][place.unit].seconds for r in row)
-            median = self.history.seconds(form(place.region.program), self.units[place.unit].key)
-            if median is not None and total > 0:
+            kept, unit = form(place.region.program), self.units[place.unit].key
+            median = self.history.seconds(kept, unit)
+            if median is not None and total > 0 and self.history.count(kept, unit) >= _ENOUGH:
                 for r in row:
                     c = costs[r][place.unit]
                     scale = median / total
@@ -255,7 +257,8 @@ class Planner:
                 ready.step()
             except RegionRefused as why:
                 refused = True
-                for i in [r.equations[n] for n in why.numbers] or r.equations:
+                put = len(ready.program.equations) - len(r.equations)  # what puts inputs on their grids stands in front
+                for i in [r.equations[n - put] for n in why.numbers if n >= put] or r.equations:
                     self._lose(i, name, why.reason)
         return refused
 
@@ -268,7 +271,9 @@ class Planner:
         key = (name, r.equations)
         found = self.ready.get(key)
         if found is None:
-            found = self.ready[key] = Ready(self.units[name], r.program)
+            unit = self.units[name]
+            program = snapped(r.program, self.grids) if unit.wants_grids else r.program
+            found = self.ready[key] = Ready(unit, program)
         return found
 
     # --- what it costs ---

@@ -113,6 +113,7 @@ class Unit(ABC):
         exact: integer regions have the reference's bits, so that another exact unit may redo them.
         host: runs in the host's memory and takes everything, effects included.
         binds: gains by weights that are constants: because it takes no others, or to have them moved to it once.
+        wants_grids: computes on integers, so that inputs which lie on a grid should be put on it in its regions.
         lanes: how many regions it runs at once.
         link: the way to it.
         watts: power drawn while it computes; None: unknown.
@@ -124,6 +125,7 @@ class Unit(ABC):
     exact: bool
     host: bool = False
     binds: bool = True
+    wants_grids: bool = False
     lanes: int = 1
     link: Link = SHARED
     watts: float | None = None

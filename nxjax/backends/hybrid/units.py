@@ -190,6 +190,7 @@ class NpuUnit(Unit):
 
     # Runtimes on the host whose integer kernels are the reference's, bit for bit (TFLite's specification).
     _EXACT: Final = ("tflite",)
+    wants_grids = True
 
     def __init__(self, name: str, target: NpuTarget) -> None:
         self.name = name

@@ -1,0 +1,194 @@
+"""Plans: costs and who says so, neighbours put together, measured times that count, weights among arguments."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.backends import cache
+from nxjax.backends.hybrid import history as histories
+from nxjax.backends.hybrid.binding import settled, weight_inputs
+from nxjax.backends.hybrid.history import History, form, machine
+from nxjax.backends.hybrid.planner import Options, Planner, coalesced, compute, measurable
+from nxjax.backends.hybrid.units import BackendUnit, resolve
+from nxjax.config import config
+from nxjax.hybrid import Hybrid, Link, plan
+from nxjax.lower.partition.regions import cut
+from nxjax.testing import random_program
+from nxjax.trace.array import wrap
+from nxjax.transforms.inline import inlined
+from tests.backends.hybrid.fakes import Fake
+
+ones = lambda *shape: np.ones(shape, np.float32)
+
+
+def branches(x):
+    a = jnp.sin(jnp.cos(x @ x))
+    b = jnp.tanh(jnp.exp(x @ (x * 2)))
+    return a @ b
+
+
+def planned(f, args, *units, history=None, **options):
+    program = nx.make_jaxpr(f)(*args)
+    options = {"measure": False, "light": 0.0, **options}
+    return Planner(program, units, (), Options(**options), history or History(kept=False)).plan()
+
+
+def test_a_faster_unit_gets_what_it_takes_unless_moving_costs_more():
+    cpu = lambda: BackendUnit("cpu", resolve(("cpu",))[0][0].backend)
+    near, far = Fake("chip", seconds=1e-9), Fake("chip", seconds=1e-9)
+    far.link = Link(1e3, 1.0, "a slow wire")
+    x = ones(32, 32)
+    found = planned(branches, (x,), near, cpu())
+    assert set(found.assignment) == {"chip"} and found.places[0].cost.basis == "vendor-estimate"
+    assert not found.schedule.transfers
+    assert set(planned(branches, (x,), far, cpu()).assignment) == {"cpu"}
+    # What must be there is moved there and back, and the plan shows it.
+    pinned = planned(branches, (x,), far, cpu(), pin={"exp": "chip"})
+    assert [(t.from_unit, t.to_unit, t.nbytes) for t in pinned.schedule.transfers] == [
+        ("host", "chip", 4096),
+        ("chip", "host", 4096),
+    ]
+    assert "transfer host -> chip: 4096 B" in str(pinned)
+    pinned.schedule.check(pinned.work)
+
+
+def test_neighbours_on_one_unit_become_one_region_and_nobody_waits_longer():
+    def f(x):
+        y = jnp.sin(x)
+        return jnp.cos(y), jnp.exp(y)
+
+    program = inlined(nx.make_jaxpr(f)(ones(4)))
+    parts = cut(program, range(3))
+    assert coalesced(parts, ("cpu", "cpu", "cpu"), {}) == [0, 0, 0]
+    # cos on the chip would wait for exp, if exp came into the region that it needs.
+    assert coalesced(parts, ("cpu", "chip", "cpu"), {}) == [0, 1, 2]
+    # Lanes that run side by side keep their branches; chains are chains.
+    assert coalesced(parts, ("cpu", "cpu", "cpu"), {"cpu": 2}) == [0, 1, 2]
+    chain = cut(inlined(nx.make_jaxpr(lambda x: jnp.cos(jnp.sin(x)))(1.0)), range(2))
+    assert coalesced(chain, ("cpu", "cpu"), {"cpu": 2}) == [0, 0]
+
+
+def test_random_assignments_coalesce_without_cycles():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        made = random_program(rng, 14)
+        program = inlined(nx.make_jaxpr(made)(*made.args))
+        parts = cut(program, range(len(program.equations)))
+        units = [("cpu", "chip")[rng.integers(2)] for _ in parts.regions]
+        merged = coalesced(parts, units, {})
+        groups = [merged[r] for r in parts.owner]
+        again = cut(program, groups)
+        for r in again.regions:
+            assert len({units[parts.owner[i]] for i in r.equations}) == 1
+        args = [wrap(a) for a in made.args]
+        assert again.run(args)[0].numpy().tobytes() == program(*args)[0].numpy().tobytes()
+
+
+def test_measured_times_replace_estimates_and_move_regions():
+    x = ones(16, 16)
+    history = History(kept=False)
+    chip = Fake("chip", seconds=1e-9)
+    device = Hybrid(chip, "cpu", history=history, measure=False)
+    f = nx.jit(branches, device=device)
+    want = np.asarray(f(x))
+    first = plan(f)(x)
+    executable = device._calls[f].popitem()[1].executable
+    assert set(first.assignment) == {"chip"} and not executable.replan()
+    kept = [form(p.region.program) for p in first.places]
+    assert history.count(kept[0], "chip") == 1
+    # The chip is far slower than it says: the host takes over, with the same results.
+    for name in kept:
+        for _ in range(5):
+            history.add(name, "chip", 1.0)
+    assert executable.replan() and set(executable.plan.assignment) == {"cpu"}
+    assert np.array_equal(f(x), want)
+    # A little slower is no reason to plan anew.
+    device = Hybrid(
+        Fake("chip", seconds=2e-6), Fake("other", seconds=1.9e-6), history=History(kept=False), measure=False
+    )
+    g = nx.jit(branches, device=device)
+    g(x)
+    executable = device._calls.setdefault(g, {}) or device._call(g, (x,), {}).executable
+    assert plan(g)(x).assignment[0] == "other"
+    name = form(plan(g)(x).places[0].region.program)
+    slightly = 1.02 * plan(g)(x).places[0].cost.seconds
+    for _ in range(9):
+        device.history.add(name, "other", slightly * 1.03)
+    assert not executable.replan()
+
+
+def test_candidates_are_measured_once_per_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "cache_dir", str(tmp_path))
+    x = ones(8, 8)
+    chip = Fake("chip")
+    chip.slow = 0.002
+    first = Hybrid(chip, "cpu").plan(branches)(x)
+    assert set(first.assignment) == {"cpu"} and first.places[0].on["chip"].cost.basis == "measured"
+    assert first.places[0].on["chip"].cost.seconds >= 0.002 and chip.calls > 0
+    calls = chip.calls
+    second = Hybrid(chip, "cpu", history=History()).plan(branches)(x)
+    assert chip.calls == calls and second.places[0].on["chip"].cost.basis == "measured"
+
+
+def test_history_outlives_the_process_and_does_not_believe_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "cache_dir", str(tmp_path))
+    history = History()
+    for seconds in (1.0, 2.0, float("nan"), -1.0, 100.0, 3.0):
+        history.add("region", "npu", seconds)
+    assert history.count("region", "npu") == 4 and history.seconds("region", "npu") == 2.5
+    assert History().seconds("region", "npu") is not None and History().count("region", "npu") == 4
+    key = histories._key("region", "npu")
+    for data in (b"[1]", b"no json", json.dumps({"format": "another", "unit": "npu", "times": [1]}).encode()):
+        cache.store(key, data)
+        assert History().seconds("region", "npu") is None
+    history.forget("region", "npu")
+    assert cache.load(key) is None and history.seconds("region", "npu") is None
+    assert f"x{__import__('os').cpu_count()}" in machine()
+
+
+def test_weights_are_found_where_products_have_them():
+    def attention(p, x):
+        q, k = x @ p["q"], x @ p["k"]
+        return nx.nn.softmax(q @ k.T * p["scale"]) @ (x + p["shift"]), p["table"][jnp.array([0, 2])]
+
+    p = {"q": ones(4, 4), "k": ones(4, 4), "scale": np.float32(2), "shift": ones(4), "table": ones(5, 2)}
+    program = inlined(nx.make_jaxpr(attention)(p, ones(3, 4)))
+    names = ["k", "q", "scale", "shift", "table", "x"]
+    assert [names[i] for i in weight_inputs(program)] == ["k", "q", "shift", "table"]
+    # Neither of two data that are multiplied, nor what the caller gets back.
+    assert weight_inputs(inlined(nx.make_jaxpr(lambda x: x @ x.T)(ones(3, 4)))) == ()
+    assert weight_inputs(inlined(nx.make_jaxpr(lambda x, w: (x @ w, w))(ones(3, 4), ones(4, 2)))) == ()
+
+
+def test_what_depends_on_weights_alone_is_computed_once():
+    w = nx.asarray(np.arange(12, dtype=np.float32).reshape(3, 4))
+
+    def f(x):
+        return x @ (jnp.sin(w) / jnp.max(jnp.abs(w))) + jnp.broadcast_to(jnp.cos(w)[0], (2000, 4))
+
+    x = ones(2000, 3)
+    program = settled(nx.make_jaxpr(f)(x), compute)
+    assert {e.op.name for e in program.equations} <= {"dot_general", "add", "broadcast_in_dim"}
+    assert np.array_equal(program(wrap(x))[0], nx.jit(f)(x))
+    assert max(v.size for v in program.values) <= 12
+
+
+def test_only_what_ends_and_has_no_effect_is_run_on_made_up_inputs():
+    loop = nx.make_jaxpr(lambda x: nx.lax.while_loop(lambda v: v < 10, lambda v: v + x, x))(1.0)
+    told = nx.make_jaxpr(lambda x: nx.debug.print("{}", x))(1.0)
+    steps = nx.make_jaxpr(lambda x: nx.lax.fori_loop(0, 3, lambda i, v: v * 2, x))(1.0)
+    assert [measurable(p) for p in (loop, told, steps)] == [False, False, True]
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput", "energy"])
+def test_objectives_reach_the_schedule(objective):
+    chip = Fake("chip", lambda e: e.op.name != "tanh", seconds=1e-6)
+    device = Hybrid(chip, "cpu", objective=objective, watts={"chip": 1.0, "cpu": 30.0}, measure=False)
+    device.backend.options = Options(objective, measure=False, light=0.0, watts={"chip": 1.0, "cpu": 30.0})
+    found = device.plan(branches)(ones(16, 16))
+    found.schedule.check(found.work)
+    assert found.schedule.objective == objective and found.schedule.joules is not None
+    assert f"  {objective}: " in str(found) and "J" in str(found)
