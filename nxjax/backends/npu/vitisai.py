@@ -39,7 +39,7 @@ KNOWN: Final = ("power_of_two", "overlay", *PASSED)
 OVERLAYS: Final = ("X2", "X1")
 # Whose figures our cost model reckons with.
 CHIPS: Final = {"X2": "xdna2", "X1": "xdna1"}
-_REPORT: Final = "vitisai_ep_report.json"
+REPORT: Final = "vitisai_ep_report.json"
 _VARIABLE: Final = "XLNX_ONNX_EP_REPORT_FILE"
 
 
@@ -146,12 +146,12 @@ def on_npu(build: Build, graph: NpuGraph, written_graph: NpuGraph, written: Writ
         return written.fetched(session.run(names, written.feeds(args)))
 
     build.run = across(graph, written_graph, run)
-    report = next(iter(sorted(Path(folder, provider["cache_key"]).glob(f"**/{_REPORT}"))), None)
-    where = read_report(json.loads(report.read_text()), written) if report else {}
+    report = next(iter(sorted(Path(folder, provider["cache_key"]).glob(f"**/{REPORT}"))), None)
+    where = read_report(json.loads(report.read_text()), written.data) if report else {}
     build.runs_on = f"ONNX Runtime {ort.__version__} with {', '.join(session.get_providers())}"
     if not where:
         build.label = "host"
-        build.notes.append(f"the provider left no {_REPORT}, so nothing is known to have run on the NPU")
+        build.notes.append(f"the provider left no {REPORT}, so nothing is known to have run on the NPU")
         return True
     build.placements = placements(written_graph, written, where, {}, PROVIDER, build.placements)
     taken = sum(device == PROVIDER for device, _ in where.values())
@@ -164,7 +164,7 @@ def on_npu(build: Build, graph: NpuGraph, written_graph: NpuGraph, written: Writ
 def reporting() -> Generator[None]:
     """The provider writes its report only where this variable names a file for it."""
     before = os.environ.get(_VARIABLE)
-    os.environ[_VARIABLE] = _REPORT
+    os.environ[_VARIABLE] = REPORT
     try:
         yield
     finally:
@@ -174,11 +174,14 @@ def reporting() -> Generator[None]:
             os.environ[_VARIABLE] = before
 
 
-def read_report(report: Mapping[str, Any], written: Written) -> dict[str, tuple[str, str]]:
-    """Operation name to (provider or host, operator), from the provider's report, which names operations by results."""
+def read_report(report: Mapping[str, Any], data: bytes) -> dict[str, tuple[str, str]]:
+    """Operation name to (provider or host, operator), from the provider's report on a model, given as its bytes.
+
+    The report names operations by their results.
+    """
     import onnx
 
-    model = onnx.load_from_string(written.data)
+    model = onnx.load_from_string(data)
     made = {out: n for n in model.graph.node for out in n.output}
     where: dict[str, tuple[str, str]] = {}
     for row in report.get("nodeStat", []):
@@ -187,7 +190,7 @@ def read_report(report: Mapping[str, Any], written: Written) -> dict[str, tuple[
             node = made.get(out)
             if node is not None:
                 device = PROVIDER if row.get("device") in ("NPU", "DPU", "IPU") else "CPU"
-                where[node.name] = (device, node.op_type)
+                where[node.name or out] = (device, node.op_type)
     return where
 
 

@@ -1,0 +1,25 @@
+"""`nxjax.hardware.amd`: AMD's NPU by the names of its own tools: devices, programs, sessions, sensors, power.
+
+XDNA programs run through XRT (`Runtime`, `Artifact`), ONNX models through ONNX Runtime's provider (`hybrid_session`).
+What is not here is an error that says what is missing.
+"""
+
+from nxjax.backends.npu.vitisai_session import HybridSession, hybrid_session
+from nxjax.backends.npu.xrt import Npu, devices, unavailable
+from nxjax.backends.npu.xrt_artifact import Artifact, Buffer
+from nxjax.backends.npu.xrt_program import XrtProgram
+from nxjax.backends.npu.xrt_runtime import Runtime
+from nxjax.hardware.power import AdvancedNPUOptimizer
+
+__all__ = [
+    "AdvancedNPUOptimizer",
+    "Artifact",
+    "Buffer",
+    "HybridSession",
+    "Npu",
+    "Runtime",
+    "XrtProgram",
+    "devices",
+    "hybrid_session",
+    "unavailable",
+]
