@@ -28,6 +28,7 @@ MODULES: Final = (
     "npu.popart",
     "npu.stablehlo",
     "tpu.target",
+    "aie.target",
     "ipu.target",
     "ipu.poplar_target",
 )

@@ -91,13 +91,13 @@ def matmul_cycles(plan: MatmulPlan) -> Cycles:
     return Cycles(tiles * (steps * step + around), tiles * streams, tiles * memory, first + last + 4 * HOP, array.clock)
 
 
-def elementwise_cycles(plan: ElementwisePlan, per_element: float) -> Cycles:
-    """Of a whole function."""
+def elementwise_cycles(plan: ElementwisePlan, call: int) -> Cycles:
+    """Of a whole function, whose kernel takes ``call`` cycles for a piece."""
     piece = plan.size * plan.width
     column = plan.rows * piece
     moved = plan.padded * plan.width * (plan.operands + 1)
     return Cycles(
-        plan.rounds * per_element * plan.size,
+        plan.rounds * call,
         plan.rounds * (column / STREAM + HOP),
         moved / plan.array.memory * plan.array.clock,
         2 * (column + piece) / STREAM + 4 * HOP,

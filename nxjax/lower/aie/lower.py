@@ -7,7 +7,7 @@ design of its own, and buffers go through the host's memory between them. Knows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError, NxError
 from nxjax.kernels.aie.chip import Array
-from nxjax.kernels.aie.elementwise import ENTRIES, Bfloat, Lookup, Product, Sum
+from nxjax.kernels.aie.elementwise import ENTRIES, Bfloat, Function, Lookup, Product, Sum
 from nxjax.kernels.aie.matmul import tiled
 from nxjax.kernels.aie.spec import CoreKernel, NDArray, source_file
 from nxjax.lower.aie.build import elementwise_design, matmul_design
@@ -75,7 +75,7 @@ class Dispatch:
     def cycles(self) -> Cycles:
         if isinstance(self.plan, MatmulPlan):
             return matmul_cycles(self.plan)
-        return elementwise_cycles(self.plan, per_element(self.kernels[0], self.plan.array))
+        return elementwise_cycles(self.plan, self.kernels[0].cycles(self.plan.array))
 
     @property
     def source(self) -> str:
@@ -126,11 +126,6 @@ class Dispatch:
         return y.astype(out.dtype).reshape(out.shape)
 
 
-def per_element(kernel: CoreKernel, array: Array) -> float:
-    """Cycles of a kernel for one of its elements."""
-    return kernel.cycles(array) / kernel.arguments[0].size
-
-
 def verdict(node: Node, array: Array, rounding: Rounding = "double", settings: Settings | None = None) -> Verdict:
     """Whether the array's kernels compute a node; the reason where they do not."""
     refused = _kind(node)
@@ -153,10 +148,10 @@ def dispatch(node: Node, array: Array, rounding: Rounding, settings: Settings) -
             node, array, settings
         )  # fmt: skip
     if node.output.grid is None:
-        return _float_elementwise(node, array)
+        return _float_elementwise(node, array, settings)
     if node.op in UNARY:
-        return _table(node, array, rounding)
-    return _sum(node, array, rounding) if node.op in _SUMS else _multiply(node, array, rounding)
+        return _table(node, array, rounding, settings)
+    return _sum(node, array, rounding, settings) if node.op in _SUMS else _multiply(node, array, rounding, settings)
 
 
 def _kind(node: Node) -> Verdict | None:
@@ -308,19 +303,13 @@ def _dispatch(node: Node, plan: MatmulPlan, constants: Mapping[str, NDArray], na
 
 
 def _elementwise(
-    node: Node, array: Array, kernel: type[Lookup] | type[Sum] | type[Product], constants: bytes
+    node: Node, array: Array, kernel: Callable[[int], CoreKernel], constants: bytes | None, settings: Settings
 ) -> Dispatch:
-    return _planned(node, array, kernel(256), kernel, constants)
-
-
-def _planned(
-    node: Node, array: Array, one: CoreKernel, kernel: type[Lookup] | type[Sum] | type[Product] | Bfloat,
-    constants: bytes | None,
-) -> Dispatch:  # fmt: skip
     names = ("x", "y")[: len(node.operands)]
-    width = one.arguments[0].dtype.itemsize
-    plan = elementwise_plan(node.output.size, len(names), width, array, per_element(one, array))
-    made = replace(kernel, size=plan.size) if isinstance(kernel, Bfloat) else kernel(plan.size)
+    width = kernel(64).arguments[0].dtype.itemsize
+    cycles = lambda size: kernel(size).cycles(array)
+    plan = elementwise_plan(node.output.size, len(names), width, array, cycles, columns=settings.columns)
+    made = kernel(plan.size)
     return Dispatch(node, plan, (made,), elementwise_design(plan, made, constants), {}, names)
 
 
@@ -334,21 +323,23 @@ def _everything(node: Node, rounding: Rounding) -> NDArray:
     return interpret(NpuGraph("", inputs, [out], [alone], rounding), [g.reshape(-1) for g in grid])[0]
 
 
-def _proved(node: Node, array: Array, kernel: Sum | Product, constants: NDArray, wanted: NDArray) -> Dispatch:
+def _proved(
+    node: Node, array: Array, kernel: type[Sum] | type[Product], constants: NDArray, wanted: NDArray, settings: Settings
+) -> Dispatch:
     """The dispatch, if its kernel is equal to the meaning for all pairs of numbers."""
     x, y = (g.reshape(-1) for g in np.meshgrid(*[np.arange(-128, 128, dtype=np.int8)] * 2, indexing="ij"))
     found = np.empty(x.size, np.int8)
-    kernel.meaning([x, y, constants, found])
+    kernel(x.size).meaning([x, y, constants, found])
     if not np.array_equal(found, wanted):
         raise LoweringError("AIE: the integer kernel is not equal to the meaning", got=int((found != wanted).sum()))
-    return _elementwise(node, array, type(kernel), constants.tobytes())
+    return _elementwise(node, array, kernel, constants.tobytes(), settings)
 
 
-def _table(node: Node, array: Array, rounding: Rounding) -> Dispatch:
-    return _elementwise(node, array, Lookup, _everything(node, rounding).tobytes())
+def _table(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
+    return _elementwise(node, array, Lookup, _everything(node, rounding).tobytes(), settings)
 
 
-def _sum(node: Node, array: Array, rounding: Rounding) -> Dispatch:
+def _sum(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
     grids = [t.grid for t in (*node.operands, node.output)]
     x, y, out = (g for g in grids if g is not None)
     wanted = _everything(node, rounding)
@@ -362,10 +353,10 @@ def _sum(node: Node, array: Array, rounding: Rounding) -> Dispatch:
     multiplier, shift = quantize_multiplier(twice / np.float64(np.float32(2**20) * scale_of(out)), rounding)
     head = [out.zero_point, wanted.min(), wanted.max(), multiplier, shift, rounding == "single", 0, 0]
     constants = np.concatenate([np.array(head, np.int64), *tables]).astype(np.int32)
-    return _proved(node, array, Sum(ENTRIES**2), constants, wanted)
+    return _proved(node, array, Sum, constants, wanted, settings)
 
 
-def _multiply(node: Node, array: Array, rounding: Rounding) -> Dispatch:
+def _multiply(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
     grids = [t.grid for t in (*node.operands, node.output)]
     x, y, out = (g for g in grids if g is not None)
     wanted = _everything(node, rounding)
@@ -374,9 +365,9 @@ def _multiply(node: Node, array: Array, rounding: Rounding) -> Dispatch:
     multiplier, shift = quantize_multiplier(real, rounding)
     head = [out.zero_point, wanted.min(), wanted.max(), multiplier, shift, rounding == "single"]
     constants = np.array([*head, x.zero_point, y.zero_point], np.int64).astype(np.int32)
-    return _proved(node, array, Product(ENTRIES**2), constants, wanted)
+    return _proved(node, array, Product, constants, wanted, settings)
 
 
-def _float_elementwise(node: Node, array: Array) -> Dispatch:
-    kernel = Bfloat("relu" if node.op == "relu" else "mul" if node.op == "mul" else "add", 1024)
-    return _planned(node, array, kernel, kernel, None)
+def _float_elementwise(node: Node, array: Array, settings: Settings) -> Dispatch:
+    function: Function = "relu" if node.op == "relu" else "mul" if node.op == "mul" else "add"
+    return _elementwise(node, array, lambda size: Bfloat(function, size), None, settings)

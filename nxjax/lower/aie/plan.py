@@ -7,7 +7,7 @@ nothing fits, or tile sizes that were asked for do not, the error names the limi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, final
@@ -20,6 +20,8 @@ from nxjax.kernels.aie.spec import DTYPES
 Result = Literal["i8", "i32", "bf16"]
 # Objects at each end of a fifo: one is worked on while the next one arrives.
 DEPTH: Final = 2
+# Bytes that are kept for a function's constants.
+TABLES: Final = 4096
 # Pieces of a row of tiles that one BD's iterations cannot hold; two batches of them may wait in a channel's queue.
 PIECES: Final = 2
 
@@ -165,37 +167,33 @@ class MatmulPlan:
         rows = max(map(len, self.a_columns))
         return DEPTH * (rows * self.a_bytes + self.b_bytes + self.rows * self.c_bytes)
 
-    def broken(self) -> str:
-        """The first limit that does not hold, in words; empty where all do."""
+    def broken(self) -> tuple[int, str]:
+        """The first limit that does not hold: its number, and in words. All hold: the words are empty."""
         core, mem, shim = LIMITS["core"], LIMITS["mem"], LIMITS["shim"]
         p, (_, deep, wide) = self.problem, self.padded
         words = (1 << shim.wrap_bits) - 1
         step = 1 << shim.step_bits
         unit = best_blocks(self.array.intrinsics[p.element])
-        rows = max(map(len, self.a_columns))
-        for holds, name, got, most in (
-            (not any(x % u for x, u in zip((self.m, self.k, self.n), unit, strict=True)), "multiples of the matrix "
-             "instruction's blocks", (self.m, self.k, self.n), unit),
-            (self.core_bytes <= core.memory, "data memory of a core, bytes", self.core_bytes, core.memory),
-            (self.mem_bytes <= mem.memory, "memory of a memory tile, bytes", self.mem_bytes, mem.memory),
-            (self.k * p.width // 4 <= words, "words of a shim BD's innermost size", self.k * p.width // 4, words),
-            (self.n * p.result_width // 4 <= words, "words of a shim BD's innermost size",
-             self.n * p.result_width // 4, words),
-            (p.packed or self.n * p.width // 4 <= words, "words of a shim BD's innermost size",
-             self.n * p.width // 4, words),
-            (max(self.m * rows, self.m * self.rows) <= words, "rows of a shim BD's second size",
-             self.m * self.rows, words),
-            (p.packed or self.k <= words, "rows of a shim BD's second size", self.k, words),
-            (deep * p.width // 4 <= step, "words of a shim BD's stride", deep * p.width // 4, step),
-            (wide * p.result_width // 4 <= step, "words of a shim BD's stride", wide * p.result_width // 4, step),
-            (p.packed or self.k * wide * p.width // 4 <= step, "words of a shim BD's stride",
-             self.k * wide * p.width // 4, step),
-            (self.pieces <= PIECES, "iterations of shim BDs over a row of tiles", self.column_blocks,
-             PIECES * ITERATIONS),
-        ):  # fmt: skip
-            if not holds:
-                return f"{name}: {got}, where {most} are there" if name[0] != "m" else f"{name}: {got}, units {most}"
-        return ""
+        if any(x % u or x < u for x, u in zip((self.m, self.k, self.n), unit, strict=True)):
+            tile = (self.m, self.k, self.n)
+            return 0, f"tiles {tile}, which are not multiples of {unit}, the matrix instruction two by two"
+        innermost, second = "words of a shim BD's innermost size", "rows of a shim BD's second size"
+        stride = "words of a shim BD's stride"
+        limits = (
+            ("bytes of a core's data memory", self.core_bytes, core.memory),
+            ("bytes of a memory tile", self.mem_bytes, mem.memory),
+            (innermost, max(self.k * p.width, self.n * p.result_width) // 4, words),
+            (innermost, 0 if p.packed else self.n * p.width // 4, words),
+            (second, self.m * self.rows, words),
+            (second, 0 if p.packed else self.k, words),
+            (stride, max(deep * p.width, wide * p.result_width) // 4, step),
+            (stride, 0 if p.packed else self.k * wide * p.width // 4, step),
+            ("blocks of columns, which shim BDs iterate over", self.column_blocks, PIECES * ITERATIONS),
+        )
+        for number, (name, got, most) in enumerate(limits, 1):
+            if got > most:
+                return number, f"{name}: {got:,}, and there are {most:,}"
+        return len(limits) + 1, ""
 
     def __str__(self) -> str:
         p = self.problem
@@ -240,13 +238,14 @@ def _planned(
     from nxjax.lower.aie.cycles import matmul_cycles
 
     best: MatmulPlan | None = None
-    least, considered, refused = float("inf"), 0, ""
+    least, considered, refused = float("inf"), 0, (-1, "no tile size to try")
     by_columns: dict[int, float] = {}
     for plan in _candidates(problem, array, columns, tile):
         considered += 1
         why = plan.broken()
-        if why:
-            refused = refused or why
+        if why[1]:
+            # The plan that came furthest tells most.
+            refused = max(refused, why, key=lambda w: w[0])
             continue
         cycles = matmul_cycles(plan).total
         by_columns[plan.columns] = min(by_columns.get(plan.columns, float("inf")), cycles)
@@ -255,7 +254,7 @@ def _planned(
     if best is None:
         raise LoweringError(
             f"AIE matmul: [{problem.m}, {problem.k}] x [{problem.k}, {problem.n}] breaks a limit of {array.title}",
-            got=refused or "no tile size to try",
+            got=refused[1],
             fix="other tile sizes, or without tile= and columns= the planner's" if tile or columns else
             "cut the product into smaller ones",
         )  # fmt: skip
@@ -273,7 +272,7 @@ def _why(best: MatmulPlan, least: float, by_columns: dict[int, float]) -> tuple[
     p = best.problem
     lines = [
         str(best),
-        f"{c.bound} bounds it: " + ", ".join(f"{name} {value:,.0f} cycles" for name, value in c.parts().items()),
+        f"bound by {c.bound}: " + ", ".join(f"{name} {value:,.0f} cycles" for name, value in c.parts().items()),
         f"memory: {best.core_bytes:,} of {core:,} bytes of a core, {best.mem_bytes:,} of {mem:,} of a memory tile",
     ]
     if (m, k, n) != (p.m, p.k, p.n):
@@ -288,8 +287,8 @@ def _candidates(
     p: MatmulProblem, array: Array, columns: int | None, tile: tuple[int, int, int] | None
 ) -> Iterator[MatmulPlan]:
     um, uk, un = best_blocks(array.intrinsics[p.element])
-    for c in (columns,) if columns else range(array.columns, 0, -1):
-        for rows in range(CORE_ROWS, 0, -1):
+    for c in (columns,) if columns else range(1, array.columns + 1):
+        for rows in range(1, CORE_ROWS + 1):
             if tile:
                 yield MatmulPlan(p, array, c, rows, *tile)
                 continue
@@ -352,23 +351,27 @@ class ElementwisePlan:
         )
 
 
-def elementwise_plan(elements: int, operands: int, width: int, array: Array, per_element: float) -> ElementwisePlan:
-    """The fastest plan by the cycle model, for a kernel that takes ``per_element`` cycles for an element.
+def elementwise_plan(
+    elements: int, operands: int, width: int, array: Array, cycles: Callable[[int], int], *, columns: int | None = None
+) -> ElementwisePlan:
+    """The fastest plan by the cycle model, for a kernel that takes ``cycles(size)`` for so many elements.
 
     Two operands are dealt to two cores of a column, since a memory tile has six outgoing channels.
+
+    >>> from nxjax.kernels.aie.chip import NPU1
+    >>> plan = elementwise_plan(100_000, 1, 1, NPU1, lambda size: 24 + 4 * size)
+    >>> plan.columns, plan.rows, plan.padded >= 100_000
+    (4, 4, True)
     """
     from nxjax.lower.aie.cycles import elementwise_cycles
 
     rows = CORE_ROWS if operands == 1 else 2
-    best: ElementwisePlan | None = None
-    for columns in range(array.columns, 0, -1):
-        for size in (4096, 2048, 1024, 512, 256, 128, 64):
-            plan = ElementwisePlan(elements, operands, width, array, columns, rows, size)
-            fits = DEPTH * (operands + 1) * size * width + STACK + 4096 <= LIMITS["core"].memory
-            if fits and (
-                best is None
-                or elementwise_cycles(plan, per_element).total < elementwise_cycles(best, per_element).total
-            ):
-                best = plan
-    assert best is not None
-    return best
+    if columns is not None:
+        array.device_name(columns)
+    plans = [
+        ElementwisePlan(elements, operands, width, array, count, rows, size)
+        for count in ((columns,) if columns else range(1, array.columns + 1))
+        for size in (4096, 2048, 1024, 512, 256, 128, 64)
+        if DEPTH * (operands + 1) * size * width + STACK + TABLES <= LIMITS["core"].memory
+    ]
+    return min(plans, key=lambda p: elementwise_cycles(p, cycles(p.size)).total)

@@ -1,0 +1,122 @@
+"""mlir-aie's compiler driver, where it is installed: C++ kernels to an object file, the design to xclbin and insts.
+
+Finds ``aiecc`` (or ``aiecc.py``) on the PATH, Peano's ``clang++`` by ``PEANO_INSTALL_DIR`` or beside it, and the AIE
+API's headers by ``MLIR_AIE_DIR`` or from where aiecc lies. Runs them as processes and keeps what they say. Knows files,
+no design.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from nxjax.errors import ExecutionError
+
+NAMES: Final = ("aiecc", "aiecc.py")
+# Seconds for one design; a design of all cores takes minutes.
+TIMEOUT: Final = 1800
+# Lines of a tool's own words in an error.
+_LINES: Final = 12
+
+
+@final
+@dataclass(frozen=True)
+class Tools:
+    """Where the compilers are."""
+
+    aiecc: str
+    clang: str | None
+    peano: str | None
+    include: str
+
+
+def found() -> Tools | None:
+    """The tools on this machine, or None without aiecc."""
+    aiecc = next((path for path in map(shutil.which, NAMES) if path), None)
+    if aiecc is None:
+        return None
+    peano = os.environ.get("PEANO_INSTALL_DIR")
+    beside = str(Path(peano) / "bin" / "clang++") if peano else None
+    clang = beside if beside and os.access(beside, os.X_OK) else shutil.which("clang++")
+    home = os.environ.get("MLIR_AIE_DIR") or str(Path(aiecc).resolve().parents[1])
+    return Tools(aiecc, clang, peano, str(Path(home) / "include"))
+
+
+def kernel_command(clang: str, triple: str, include: str, stem: str) -> list[str]:
+    """How the kernels' C++ is compiled; the last macro keeps headers out that only AMD's own compiler has.
+
+    >>> " ".join(kernel_command("clang++", "aie2-none-unknown-elf", "include", "f"))[:44]
+    'clang++ -O2 -std=c++20 --target=aie2-none-un'
+    """
+    return [
+        clang, "-O2", "-std=c++20", f"--target={triple}", "-DNDEBUG", "-D__AIE_API_AIE_ADF_HPP__", "-I", include,
+        "-c", f"{stem}.cc", "-o", f"{stem}.o",
+    ]  # fmt: skip
+
+
+def design_command(aiecc: str, peano: str | None, stem: str) -> list[str]:
+    """How a design is compiled: without AMD's licensed compiler, into ``stem.xclbin`` and ``stem.insts.bin``."""
+    return [
+        aiecc, "--no-compile-host", "--no-xchesscc", "--no-xbridge", *([f"--peano={peano}"] if peano else []),
+        "--aie-generate-xclbin", f"--xclbin-name={stem}.xclbin", "--aie-generate-npu-insts",
+        f"--npu-insts-name={stem}.insts.bin", f"{stem}.mlir",
+    ]  # fmt: skip
+
+
+def compile_design(tools: Tools, stem: str, files: Mapping[str, bytes], triple: str) -> dict[str, bytes]:
+    """``stem.xclbin`` and ``stem.insts.bin`` of ``stem.mlir`` and ``stem.cc``.
+
+    Raises:
+        ExecutionError: a tool that fails, takes too long or leaves no file, with what it said.
+    """
+    if tools.clang is None:
+        raise ExecutionError(
+            "aiecc: no compiler for the cores' kernels", fix="install Peano (llvm-aie) and set PEANO_INSTALL_DIR"
+        )
+    with tempfile.TemporaryDirectory(prefix="nxjax_aie_") as folder:
+        for name in (f"{stem}.mlir", f"{stem}.cc"):
+            Path(folder, name).write_bytes(files[name])
+        _run(kernel_command(tools.clang, triple, tools.include, stem), folder)
+        _run(design_command(tools.aiecc, tools.peano, stem), folder)
+        made: dict[str, bytes] = {}
+        for name in (f"{stem}.xclbin", f"{stem}.insts.bin"):
+            path = Path(folder, name)
+            if not path.is_file() or not path.stat().st_size:
+                raise ExecutionError("aiecc: it ended without an error and left no file", got=name)
+            made[name] = path.read_bytes()
+        return made
+
+
+def _run(command: Sequence[str], folder: str) -> None:
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ExecutionError(f"{name}: it takes longer than {TIMEOUT} s", got=" ".join(command)) from error
+    except OSError as error:
+        raise ExecutionError(f"{name}: it cannot be started", got=error) from error
+    if done.returncode:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        words = "\n".join(said[-_LINES:]) or "nothing was said"
+        raise ExecutionError(f"{name} fails with {done.returncode}", got=words, more=[("command", " ".join(command))])
+
+
+def script(stems: Sequence[str], triple: str) -> bytes:
+    """A shell script that does the same on a machine that has the tools."""
+    lines = [
+        "#!/bin/sh",
+        "# Needs aiecc on the PATH, Peano in PEANO_INSTALL_DIR and mlir-aie's folder in MLIR_AIE_DIR.",
+        "set -e",
+    ]
+    for stem in stems:
+        lines.append(" ".join(kernel_command("$PEANO_INSTALL_DIR/bin/clang++", triple, "$MLIR_AIE_DIR/include", stem)))
+        lines.append(" ".join(design_command("aiecc", "$PEANO_INSTALL_DIR", stem)))
+    return ("\n".join(lines) + "\n").encode()
