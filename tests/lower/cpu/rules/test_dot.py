@@ -254,3 +254,24 @@ def test_gradients():
     loss = lambda w, x: jnp.sum((x @ w) ** 2)
     (found,) = run(nx.grad(loss), w, x)
     np.testing.assert_allclose(found, 2 * x.T @ (x @ w), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 9])
+@pytest.mark.parametrize("turned", [False, True])
+def test_few_rows_read_small_integers_as_they_are(rows, turned):
+    """Weights of 8 bits times a few rows: no copy in float32, which would be four times the bytes."""
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(rows, 70)).astype(np.float32)
+    w = rng.integers(-128, 128, (90, 70) if turned else (70, 90)).astype(np.int8)
+    scale = rng.random(90).astype(np.float32)
+
+    def f(x, w, scale):
+        matrix = w.T if turned else w
+        return (x @ matrix.astype("float32")) * scale
+
+    want = x.astype(np.float64) @ (w.T if turned else w) * scale
+    for name in ISAS:
+        (got,) = run(f, x, w, scale, name=name)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
+    text = nx.jit(f).lower(x, w, scale).as_text()
+    assert ("float32 int8 float32" in text) == (rows <= 4), text
