@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -109,6 +110,14 @@ class Artifact:
     @property
     def outputs(self) -> list[Buffer]:
         return [b for b in self.buffers if b.role != "in"]
+
+    @classmethod
+    def of(cls, xclbin: str | Path, insts: str | Path, buffers: Sequence[Buffer], **given: Any) -> Artifact:
+        """What AMD's compiler left: two files by name, with the buffers in the order of the design's arguments.
+
+        ``given`` are the other attributes. Errors are those of `instructions`, and OSError where a file is missing.
+        """
+        return cls(Path(xclbin).read_bytes(), instructions(insts), tuple(buffers), **given)
 
     def save(self, folder: str | Path) -> Path:
         """Write the program's three files into ``folder``, which is made; each is there whole or not at all."""

@@ -16,6 +16,8 @@ CPU_MONITORS: Final = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 # Graphics driver -> whose it is.
 GPU_DRIVERS: Final = {"amdgpu": "amd", "i915": "intel", "xe": "intel"}
 _TWICE: Final = "takes two readings"
+# Seconds between two calls of a program.
+_TOOL_SECONDS: Final = 1.0
 _NVIDIA: Final = "temperature.gpu,power.draw,utilization.gpu,clocks.sm,name"
 
 
@@ -83,7 +85,7 @@ def gpu(roots: Roots, rates: Rates, vendor: str | None = None) -> Reading:
         if vendor in (None, GPU_DRIVERS[driver]):
             return _card(roots, rates, card, driver)
     if vendor in (None, "nvidia"):
-        return nvidia(roots)
+        return rates.held("nvidia-smi", _TOOL_SECONDS, lambda: nvidia(roots))
     return Reading(why=f"no GPU of {vendor} on this machine")
 
 

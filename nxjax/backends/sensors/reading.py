@@ -161,6 +161,14 @@ class Rates:
     clock: Callable[[], float] = time.monotonic
     seen: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     last: dict[str, float] = field(default_factory=dict[str, float])
+    kept: dict[str, tuple[float, Reading]] = field(default_factory=dict[str, "tuple[float, Reading]"])
+
+    def held(self, key: str, least: float, make: Callable[[], Reading]) -> Reading:
+        """A reading that is too dear to be made more often than every ``least`` seconds: a program has to be run."""
+        now = self.clock()
+        if key not in self.kept or now - self.kept[key][0] >= least:
+            self.kept[key] = (now, make())
+        return self.kept[key][1]
 
     def per_second(self, key: str, value: float, wraps: float = 0.0, least: float = 0.0) -> float | None:
         """How fast a counter grows; None at the first look, and the rate before until ``least`` seconds are over.

@@ -21,6 +21,8 @@ VENDORS: Final[dict[str, tuple[str, ...]]] = {
     "gpu": ("amd", "intel", "nvidia"),
 }
 _HERE: Final = Roots()
+# Seconds between two calls of a program.
+_TOOL_SECONDS: Final = 5.0
 
 
 def checked(kind: str, vendor: str | None) -> None:
@@ -85,7 +87,7 @@ def _npu(vendor: str | None, roots: Roots, rates: Rates) -> Reading:
             return ivpu.reading(others[0], rates)
     # On other systems than Linux the tool is the only way.
     if vendor in (None, "amd") and xrt_smi.program(roots) is not None:
-        return _tool(roots, "")
+        return _tool(roots, rates, "")
     whose = {"amd": "AMD's amdxdna", "intel": "Intel's intel_vpu"}
     drivers = whose[vendor] if vendor else " or ".join(whose.values())
     return Reading(why=f"no NPU with {drivers} driver on this machine ({platform.system()} {platform.machine()})")
@@ -97,15 +99,18 @@ def _xdna(roots: Roots, rates: Rates, device: amdxdna.Device) -> Reading:
     parts.append(answer)
     if not answered and parts[0].celsius is None:
         # Where the driver answers, the tool can say no more: it asks the same way.
-        parts.append(_tool(roots, device.bdf))
+        parts.append(_tool(roots, rates, device.bdf))
     return joined(parts)
 
 
-def _tool(roots: Roots, bdf: str) -> Reading:
-    try:
-        return xrt_smi.reading(xrt_smi.examine(roots, bdf))
-    except (OSError, InvalidFileError) as error:
-        return Reading(why=str(error).split("\n")[0])
+def _tool(roots: Roots, rates: Rates, bdf: str) -> Reading:
+    def asked() -> Reading:
+        try:
+            return xrt_smi.reading(xrt_smi.examine(roots, bdf))
+        except (OSError, InvalidFileError) as error:
+            return Reading(why=str(error).split("\n")[0])
+
+    return rates.held(f"xrt-smi {bdf}", _TOOL_SECONDS, asked)
 
 
 @final

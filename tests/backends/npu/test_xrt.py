@@ -240,6 +240,8 @@ def test_artifacts_are_saved_whole_and_damage_is_found(tmp_path):
     text.write_text("06030100\n00000105\n")
     assert instructions(text) == np.array([0x06030100, 0x105], "<u4").tobytes()
     assert instructions(tmp_path / "add/insts.bin") == made.insts
+    files = tmp_path / "add/final.xclbin", tmp_path / "add/insts.bin"
+    assert Artifact.of(*files, BUFFERS, chip="npu1", length="words") == made
     for wrong in ("xyz", "1" * 9):
         text.write_text(wrong)
         with pytest.raises(InvalidFileError, match="word 1"):

@@ -87,6 +87,12 @@ def test_the_tool_is_asked_where_the_driver_is_silent(tmp_path):
         command = tool.calls[0]
         assert command[1:6] == ["examine", "-d", "0000:c5:00.1", "-r", "platform"]
         assert command[6:9] == ["-f", "JSON", "-o"] and len(tool.calls) == 2 - knows
+    # A program is not run at every look.
+    clock, tool = Clock(), Tool(json.dumps(REPORT))
+    watch = Sampler("npu", "amd", roots(tmp_path, ioctl=silent, clock=clock, **installed(tool)))
+    assert watch() == watch() and len(tool.calls) == 1
+    clock.now += 6
+    assert watch().celsius == 62.0 and len(tool.calls) == 2
     failing = Tool(status=1, output="noise\nERROR: No such device with BDF\n")
     reading = read("npu", roots=roots(tmp_path, ioctl=silent, **installed(failing)))
     assert not reading.available and "No such device with BDF" in reading.why and "hwmon" in reading.why
