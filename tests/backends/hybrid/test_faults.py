@@ -202,9 +202,8 @@ def test_impure_jobs_are_begun_once():
         raise OSError("broken pipe")
 
     impure = Job("effect", "npu", {"npu": effect, "cpu": effect}, ((CALLER, 0),), pure=False)
-    with Engine({"npu": LaneOptions(), "cpu": LaneOptions()}) as engine:
-        with pytest.raises(OSError, match="broken pipe"):
-            engine.submit([impure], [5]).result()
+    with Engine({"npu": LaneOptions(), "cpu": LaneOptions()}) as engine, pytest.raises(OSError, match="broken pipe"):
+        engine.submit([impure], [5]).result()
     assert seen == [5]
 
 

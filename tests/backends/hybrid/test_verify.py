@@ -60,9 +60,11 @@ def test_between_two_the_trusted_one_is_right_and_without_one_it_is_an_error():
     graph = chain(2, npu=lies, cpu=double)
     with Engine(units("npu", "cpu", trusted="cpu"), ALL) as engine:
         assert engine.submit(graph, [X]).result()[0].tolist() == (4 * X).tolist()
-    with Engine(units("npu", "cpu"), ALL) as engine:
-        with pytest.raises(ExecutionError, match="npu and cpu disagree about j0"):
-            engine.submit(graph, [X]).result()
+    with (
+        Engine(units("npu", "cpu"), ALL) as engine,
+        pytest.raises(ExecutionError, match="npu and cpu disagree about j0"),
+    ):
+        engine.submit(graph, [X]).result()
 
 
 def test_nothing_is_checked_where_nobody_asked_for_it_or_nobody_can():
@@ -126,9 +128,11 @@ def test_a_callback_that_has_seen_wrong_results_ends_the_run():
         Job("wrong", "npu", {"npu": lies, "gpu": slowly, "cpu": slowly}, ((CALLER, 0),), exact=True),
         Job("effect", "cpu", {"cpu": double}, ((0, 0),), pure=False),
     ]
-    with Engine(units("npu", "gpu", "cpu"), ALL) as engine:
-        with pytest.raises(ExecutionError, match="effect, which cannot be run again, has seen them"):
-            engine.submit(jobs, [X]).result()
+    with (
+        Engine(units("npu", "gpu", "cpu"), ALL) as engine,
+        pytest.raises(ExecutionError, match="effect, which cannot be run again, has seen them"),
+    ):
+        engine.submit(jobs, [X]).result()
 
 
 def test_what_counts_as_the_same():
