@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 from nxjax.backends.npu.xrt import first_line
 from nxjax.backends.npu.xrt_artifact import Artifact, filled
@@ -25,6 +25,7 @@ IN_FLIGHT: Final = 8
 # States of a command that has not completed and never will, by pyxrt's names.
 _FAILED: Final = ("ERROR", "ABORT", "TIMEOUT", "NORESPONSE", "SKERROR", "SKCRASHED")
 _PAUSE: Final = (2e-5, 1e-3)
+_Error = TypeVar("_Error", bound=BaseException)
 _RESET: Final = "its hardware context has been given up: the next call makes a new one"
 
 
@@ -101,12 +102,12 @@ class XrtProgram:
                 results += flight.results()
             return None
         except ExecutionError as error:
-            return error.with_traceback(None)
+            return _bare(error)
         except Exception as error:
             # Whatever XRT throws while a run is made or its memory moved; that context is not to be trusted.
             runtime.retire(context)
             made = ExecutionError(f"xrt: {self.name} failed", got=first_line(error), fix=_RESET)
-            made.__cause__ = error.with_traceback(None)
+            made.__cause__ = _bare(error)
             return made
         finally:
             runtime.leave(context)
@@ -237,6 +238,13 @@ class _Flight:
             if not self.program.ended(run):
                 self.runtime.bury(_ending(self.program, run), run, buffers, self.loaded, self.context)
 
+    def _failed(self, run: Any) -> str:
+        try:
+            return self.program.failed(run)
+        except Exception:
+            # One that the chip was never given has no state.
+            return ""
+
     def listed(self, until: float) -> ExecutionError | None:
         """Give the chip all runs as one list."""
         pyxrt = self.runtime.pyxrt
@@ -258,13 +266,22 @@ class _Flight:
         except Exception as error:
             # The list ends with the first run that fails; the ones behind it are marked as aborted.
             self.runtime.retire(self.context)
-            states = [(i, self.program.failed(run)) for i, run in enumerate(runs)]
+            states = [(i, self._failed(run)) for i, run in enumerate(runs)]
             index, state = next(((i, s) for i, s in states if s), (0, first_line(error)))
             return self._failure(state, index)
         finally:
             if given_up:
                 self.runtime.bury(_list_ending(rows), rows, runs, self.buffers, self.loaded, self.context)
         return None
+
+
+def _bare(error: _Error) -> _Error:
+    """An error without the frames it came through, which hold the chip's objects, and so those it came from."""
+    one: BaseException | None = error
+    while one is not None:
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
+    return error
 
 
 def _over(rows: Any) -> bool:

@@ -201,6 +201,15 @@ def test_many_runs_are_with_the_chip_at_once(timed):
         with pytest.raises(ExecutionError, match="hangs"):
             add.many(batch[:3], deadline=0.01)
         xrt_runtime.leave_nothing_running(1.0)
+        fake.script = ["ok", "refused"]
+        gc.disable()
+        try:
+            with pytest.raises(ExecutionError, match="can't launch"):
+                add.many(batch[:3])
+            xrt_runtime.leave_nothing_running(1.0)
+            assert npu.held == 0, "no cycle of an error and its frames keeps the context"
+        finally:
+            gc.enable()
         assert add.many(batch[:2])[1][0].tolist() == (A + 1 + B).tolist()
     gc.collect()
     assert not fake.dead
