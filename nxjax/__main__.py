@@ -1,4 +1,4 @@
-"""The command line: ``nxjax info``, ``sensors``, ``power``, ``cache clear``, ``fuzz``, ``nxjax --version``."""
+"""The command line: ``nxjax info``, ``sensors``, ``power``, ``cache``, ``fuzz``, ``generate``, ``nxjax --version``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzz_parser.add_argument("--seconds", type=float, default=10.0, help="how long (10)")
     fuzz_parser.add_argument("--seed", type=int, default=0, help="of the first case (0)")
     fuzz_parser.add_argument("--what", default="all", help='"programs", "parsers", "all" or the name of a reader')
+    generate_parser = commands.add_parser("generate", help="text from a decoder's folder, as it comes")
+    given = sys.argv[1:] if arguments is None else arguments
+    if "generate" in given[:1]:
+        from nxjax.generation import command
+
+        command.arguments(generate_parser)
     options = parser.parse_args(arguments)
 
     if options.version:
         import nxjax
 
         print(nxjax.__version__)
+    elif options.command == "generate":
+        from nxjax.generation import command
+
+        return command.run(options)
     elif options.command == "cache":
         from nxjax.backends import cache
 

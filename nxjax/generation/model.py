@@ -137,7 +137,7 @@ def forward(params: Params, tokens: Any, config: DecoderConfig) -> Array:
         config: sizes.
 
     Returns:
-        float32 [batch, t, vocabulary] or [t, vocabulary].
+        [batch, t, vocabulary] or [t, vocabulary], of the dtype of the parameters; float32 where they are quantized.
 
     Raises:
         ShapeError: more tokens than the decoder has positions for.
@@ -186,7 +186,7 @@ def extend(
         window: rows of the cache that are looked at, at least those in use afterwards; all by default. Static.
 
     Returns:
-        float32 logits [batch, vocabulary] after the last real token of each sequence, and the cache. There has to be
+        Logits [batch, vocabulary] after the last real token of each sequence, and the cache. There has to be
         room for the t tokens, padding included.
 
     >>> import nxjax as nx

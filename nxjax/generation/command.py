@@ -1,0 +1,56 @@
+"""``nxjax generate FOLDER PROMPT``: text from a folder, as it comes. Folders of `save` and of onnxruntime-genai."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from nxjax.errors import NxError, ParameterError
+from nxjax.generation.sampling import Sampler
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own, added to its parser."""
+    parser.add_argument("folder", help="of nx.generation.save, or a model folder of onnxruntime-genai")
+    parser.add_argument("prompt", help="what to continue; - reads it from the standard input")
+    parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="the most to add (128)")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0, the most likely token (0)")
+    parser.add_argument("--top-k", type=int, metavar="K", help="only so many most likely tokens")
+    parser.add_argument("--top-p", type=float, metavar="P", help="only the most likely tokens of this probability")
+    parser.add_argument("--min-p", type=float, metavar="P", help="only tokens at least so likely as P times the first")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="more than 1: repeat less")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws (0)")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends the text; may be repeated")
+    parser.add_argument("--provider", metavar="NAME", help="another than the folder's, for onnxruntime-genai")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Write the text to the standard output; 1 and a message on an error that names itself."""
+    try:
+        for piece in _pieces(given):
+            print(piece, end="", flush=True)
+        print()
+    except (NxError, OSError) as error:
+        print(f"nxjax generate: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _pieces(given: argparse.Namespace) -> Any:
+    sampler = Sampler(given.temperature, given.top_k, given.top_p, given.min_p, given.repetition_penalty)
+    prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
+    common: dict[str, Any] = {"max_tokens": given.max_tokens, "sampler": sampler, "stop": given.stop}
+    if (Path(given.folder) / "genai_config.json").exists():
+        from nxjax.generation.genai import load_genai
+
+        return load_genai(given.folder, given.provider).stream(prompt, seed=given.seed, **common)
+    if given.provider is not None:
+        raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
+    from nxjax import random
+    from nxjax.generation.generator import Generator
+    from nxjax.generation.weights import load
+
+    params, config, tokenizer = load(given.folder)
+    return Generator(params, config, tokenizer).stream(prompt, key=random.key(given.seed), **common)
