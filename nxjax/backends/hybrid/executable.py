@@ -213,6 +213,7 @@ class HybridExecutable(Executable):
                 return False
             plan = state.planner.again(state.plan, better)
             if plan is None:
+                state.plan = state.planner.refreshed(state.plan)
                 return False
             plan.constants = state.plan.constants
             self._state = self._settled(_State(state.planner, plan, state.bound, len(self.program.inputs)))

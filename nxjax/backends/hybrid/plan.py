@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from nxjax.backends.hybrid import timeline
 from nxjax.backends.hybrid.schedule import Schedule
+from nxjax.backends.hybrid.timeline import duration
 from nxjax.backends.hybrid.unit import Estimate, Step, Unit
 from nxjax.backends.hybrid.work import Work
 from nxjax.lower.partition.regions import Partition, Region
@@ -145,13 +146,9 @@ class Plan:
         return tuple(p.unit for p in self.places)
 
     def __str__(self) -> str:
-        s = self.schedule
         many = lambda n, what: f"{n} {what}" if n == 1 else f"{n} {what}s"
-        head = f"plan of {self.name}: {many(len(self.places), 'region')} on {', '.join(dict.fromkeys(self.assignment))}"
-        rate = f", one input every {_time(s.interval)}" if s.objective == "throughput" else ""
-        energy = f", {s.joules:.3g} J" if s.joules is not None else ""
-        found = f"{s.by}, no schedule is better" if s.exact else s.by
-        lines = [head, f"  {s.objective}: {_time(s.makespan)}{rate}{energy} ({found})"]
+        on = ", ".join(dict.fromkeys(self.assignment)) or "nothing"
+        lines = [f"plan of {self.name}: {many(len(self.places), 'region')} on {on}"]
         table = [
             ("region", "unit", "label", "time", "basis", "in", "out", "why", "elsewhere"),
             *map(self._row, self.places),
@@ -162,14 +159,14 @@ class Plan:
                 c.rjust(w) if i in (3, 5, 6) else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
             )
             lines.append("  " + "  ".join(cells).rstrip())
-        for t in s.transfers:
-            lines.append(f"  transfer {t.from_unit} -> {t.to_unit}: {_bytes(t.nbytes)} in {_time(t.finish - t.start)}")
+        for t in self.schedule.transfers:
+            took = duration(t.finish - t.start)
+            lines.append(f"  transfer {t.from_unit} -> {t.to_unit}: {_bytes(t.nbytes)} in {took}")
         refused = {(n, r.why) for p in self.places for n, r in p.on.items() if r.why not in ("", PINNED)}
         lines += [f"  {name} does not take some regions: {why}" for name, why in sorted(refused)]
         lines += [f"  {name} is missing: {why}" for name, why in self.missing]
         lines += [f"  {note}" for note in self.notes]
-        if len(self.places) > 1 or self.spans:
-            lines += timeline.text(self.work, self.schedule, self._ran()).splitlines()
+        lines += timeline.text(self.work, self.schedule, self._ran()).splitlines()
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -178,7 +175,7 @@ class Plan:
         there = p.on[p.unit]
         step, cost = there.prepared, there.cost
         others = [
-            f"{n} {_time(r.cost.seconds) if r.cost is not None else '?'}"
+            f"{n} {duration(r.cost.seconds) if r.cost is not None else '?'}"
             for n, r in p.on.items()
             if n != p.unit and not r.why
         ]
@@ -187,7 +184,7 @@ class Plan:
         into, out = p.nbytes
         return (
             f"{p.region.number} {name}", p.unit, step.label if step is not None else there.unit.label,
-            _time(cost.seconds) if cost is not None else "?", cost.basis if cost is not None else "unknown",
+            duration(cost.seconds) if cost is not None else "?", cost.basis if cost is not None else "unknown",
             _bytes(into), _bytes(out), p.reason, ", ".join(others),
         )  # fmt: skip
 
@@ -217,12 +214,6 @@ class Plan:
         for p in self.places:
             for ready in p.on.values():
                 ready.close()
-
-
-def _time(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} us"
 
 
 def _bytes(n: int) -> str:

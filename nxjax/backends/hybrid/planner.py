@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -131,6 +131,16 @@ class Planner:
         if now.assignment() == then.assignment() or _worth(now) > better * _worth(then):
             return None
         return self._planned(costs)
+
+    def refreshed(self, old: Plan) -> Plan:
+        """The same places, with the times that are known now."""
+        for p in old.places:
+            ready = p.on[p.unit]
+            if self.history.count(form(p.region.program), ready.unit.key) >= _ENOUGH:
+                ready.cost = self._cost(p.region, ready, alone=True)
+        alone = [{p.unit: c} for p in old.places if (c := p.cost) is not None]
+        work = self._work(old.partition, alone)
+        return replace(old, work=work, schedule=self._chosen(work))
 
     def _inside(self, old: Plan, costs: Sequence[Mapping[str, Estimate]]) -> list[tuple[Place, list[int]]]:
         """For each place of a plan, the fine regions that lie in it."""
@@ -302,9 +312,12 @@ class Planner:
 
     def _cost(self, r: Region, ready: Ready, *, alone: bool) -> Estimate:
         unit, kept = ready.unit, form(r.program)
+        # Where there is nothing to choose, only what nobody estimates is measured.
+        step = ready.prepared
+        unknown = unit.estimate(r.program) is None and (step is None or step.estimate is None)
         if (
             self.options.measure
-            and not alone
+            and (unknown or not alone)
             and self.history.count(kept, unit.key) < _ENOUGH
             and measurable(r.program)
         ):
