@@ -141,6 +141,8 @@ class _Machine:
         self.copies: dict[str, deque[_Pending]] = {f.name: deque() for f in design.fifos}
         self.in_flight: dict[tuple[str, int], _Pending] = {}
         self.tokens = {f.name: 0 for f in design.fifos}
+        # Elements of an object that only a part of has been copied.
+        self.partial: dict[str, int] = {}
         self.done = False
         self._pools()
 
@@ -215,6 +217,9 @@ class _Machine:
         for name, pending in self.copies.items():
             if pending:
                 raise ProgramError(f"AIE model: a copy of @{name} is never finished", got=pending[0].copy)
+        for name, missing in self.partial.items():
+            if missing:
+                raise ProgramError(f"AIE model: a part of an object of @{name} is left over", got=f"{missing} missing")
         for (name, tile), (pool, _, _) in self.consumed.items():
             if not pool.empty:
                 raise ProgramError(
@@ -303,6 +308,7 @@ class _Machine:
                     yield room
                     if not pending.left:
                         self._finish(f, copies.popleft())
+                self.partial[f.name] = missing
             yield room
             yield max(f.type.nbytes / STREAM, self._memory(f.type.nbytes))
             self._arrive(f, np.concatenate(data).view(np.uint8) if self.values else None)
@@ -329,6 +335,7 @@ class _Machine:
                 else:
                     pending.left -= piece
                 at += piece
+                self.partial[f.name] = data.size - at
                 if not pending.left:
                     self._finish(f, copies.popleft())
 

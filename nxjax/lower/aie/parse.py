@@ -46,11 +46,11 @@ def parse(text: str) -> Design:
     Raises:
         ProgramError: an operation or spelling that designs here do not have; the message names the line.
 
-    >>> parse("module { }")
-    Traceback (most recent call last):
-    ...
-    nxjax.errors.ProgramError: AIE MLIR, line 1: 'aie.device' should stand here
-      got:      '}'
+    >>> try:
+    ...     parse("module { }")
+    ... except ProgramError as error:
+    ...     print(error.what)
+    AIE MLIR, line 1: 'aie.device' should stand here
     """
     return _Reader(text).module()
 
