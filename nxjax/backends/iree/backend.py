@@ -6,14 +6,16 @@ only where it is named, and never taken for ``device="gpu"``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Backend, Device, Executable, Label, Placement
 from nxjax.backends.iree import choose, compiler, drivers
 from nxjax.backends.iree.buffers import IreeBuffer, IreeExecutable, held
 from nxjax.backends.iree.facts import Facts
+from nxjax.backends.iree.rows import ROWS
 from nxjax.backends.iree.session import Session
 from nxjax.errors import ExecutionError, LoweringError, ParameterError, UnsupportedOpsError
 from nxjax.lower.stablehlo.builder import lower
@@ -26,7 +28,9 @@ from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType
 
 # Operations of StableHLO that IREE's compiler has no code for (3.13).
-_NO_CODE: frozenset[str] = frozenset()
+_NO_CODE: Final = frozenset(("cholesky", "fft", "triangular_solve"))
+# Turns after which llvmpipe leaves any loop of a shader, whatever it has still to do.
+_TURNS: Final = 65535
 
 
 @final
@@ -87,9 +91,16 @@ class VulkanBackend(Backend):
         return list(self._devices)
 
     def facts(self, device: Device | int = 0) -> Facts:
-        """What a device says of itself: limits, subgroup size, features, driver."""
+        """What a device says of itself: limits, subgroup size, features, driver.
+
+        Raises:
+            MissingExtraError: IREE is not installed.
+            ExecutionError: there is no such device; the message says why.
+        """
         number = device.id if isinstance(device, Device) else device
-        found, reason = choose.devices()
+        compiler.version()
+        reason = self._missing()
+        found, reason = ([], reason) if reason else choose.devices()
         if number >= len(found):
             raise ExecutionError(f"vulkan: there is no device {number}", got=reason or f"{len(found)} devices")
         return found[number]
@@ -100,8 +111,9 @@ class VulkanBackend(Backend):
         Raises:
             ExecutionError: the device computes wrong results with every target.
         """
+        f = self.facts(device)
         try:
-            return choose.choice(self.facts(device))
+            return choose.choice(f)
         except ExecutionError as error:
             if len(choose.devices()[0]) == 1:
                 self._failed = f"{error.what}: {error.got}"
@@ -123,6 +135,8 @@ class VulkanBackend(Backend):
             return found.reason
         if e.op.name in _NO_CODE:
             return f"{e.op.name}: IREE's compiler has no code for it"
+        if choice.device.is_software and (turns := _turns(e)) > _TURNS:
+            return f"{e.op.name}: takes a loop of {turns} turns, and the software rasteriser leaves it after {_TURNS}"
         for t in dict.fromkeys((*(a.type.dtype for a in e.inputs), *(v.type.dtype for v in e.outputs))):
             reason = "" if t == dtypes.float0 else choice.refusal(t)
             if reason:
@@ -172,9 +186,10 @@ class VulkanBackend(Backend):
         return self._compiled(program, 0)
 
     def compile_placed(self, program: Program, donate: tuple[int, ...], placement: Placement) -> Executable:
+        first = placement.devices[0]
         if len(placement.devices) > 1:
             return super().compile_placed(program, donate, placement)
-        return self._compiled(program, placement.devices[0].id)
+        return self._compiled(program, first.id)
 
     def _compiled(self, program: Program, number: int) -> Executable:
         choice = self.choice(number)
@@ -183,12 +198,12 @@ class VulkanBackend(Backend):
         try:
             module = compiler.compile_text(choice.spec.applied(text), choice.spec.flags)
         except compiler.Refused as error:
-            located, _ = lower(program, devices=(None,), located=True)
+            located, _ = lower(program, rows=ROWS, devices=(None,), located=True)
             raise compiler.refused(self.name, error, located) from None
         return IreeExecutable(module, text, choice.spec.name, program.out_types, self.session(number), self.name)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
-        return lower(program, devices=(None,))[0]
+        return lower(program, rows=ROWS, devices=(None,))[0]
 
     def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
         if dialect in ("stablehlo", "mhlo", "hlo"):
@@ -230,6 +245,20 @@ class VulkanBackend(Backend):
     def clear(self) -> None:
         for session in self._sessions.values():
             session.allocator.trim()
+
+
+def _turns(e: Equation) -> int:
+    """How often the longest loop of an operation's shader goes round: once an element of a sum, or a pair to sort."""
+    x = e.inputs[0].type if e.inputs else None
+    if x is None or not x.size:
+        return 0
+    if e.op.name in ("sort", "top_k"):
+        return x.shape[e.params["dimension" if e.op.name == "sort" else "axis"]] ** 2
+    if e.op.name.startswith(("reduce_", "arg")):
+        return x.size // max(e.outputs[0].type.size, 1)
+    if e.op.name == "dot_general":
+        return math.prod(x.shape[d] for d in e.params["dimension_numbers"][0][0])
+    return 0
 
 
 _ELSEWHERE = 'leave them to the CPU: nx.jit(f, device=nx.Hybrid("vulkan", "cpu"))'

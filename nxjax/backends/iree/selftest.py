@@ -1,8 +1,8 @@
 """What a target has to compute correctly before anybody is given a result of it, and which dtypes it turns out to have.
 
 Small programs of the kinds that come out wrong for a wrong subgroup size or a wrong dot product instruction: int8
-products, sums across rows, columns and everything, convolutions, comparisons. NumPy's answers are the measure. Knows
-StableHLO's text, no compiler and no device.
+products, sums across rows, columns and everything, convolutions, comparisons, reductions of two kinds in one kernel.
+NumPy's answers are the measure. Knows StableHLO's text, no compiler and no device.
 """
 
 from __future__ import annotations
@@ -93,6 +93,25 @@ def _elementwise(name: str, op: str, x: str, y: str = "") -> str:
     return _function(name, (x, x), _line(op, x, y or x), y or x)
 
 
+def _argmax(name: str, x: str, dims: str, axis: int, y: str) -> str:
+    """The first of the largest along the last axis: reductions of floats and of integers in one kernel."""
+    mask, places, value, index = f"{x}xi1", f"{x}xi32", f"{y}xf32", f"{y}xi32"
+    body = (
+        "    %low = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+        f"    %m = stablehlo.reduce(%arg0 init: %low) applies stablehlo.maximum across dimensions = [{axis}] "
+        f": (tensor<{x}xf32>, tensor<f32>) -> tensor<{value}>\n"
+        f"    %b = stablehlo.broadcast_in_dim %m, dims = [{dims}] : (tensor<{value}>) -> tensor<{x}xf32>\n"
+        f"    %e = stablehlo.compare EQ, %arg0, %b, FLOAT : (tensor<{x}xf32>, tensor<{x}xf32>) -> tensor<{mask}>\n"
+        f"    %i = stablehlo.iota dim = {axis} : tensor<{places}>\n"
+        f"    %none = stablehlo.constant dense<99> : tensor<{places}>\n"
+        f"    %s = stablehlo.select %e, %i, %none : tensor<{mask}>, tensor<{places}>\n"
+        "    %high = stablehlo.constant dense<2147483647> : tensor<i32>\n"
+        f"    %y = stablehlo.reduce(%s init: %high) applies stablehlo.minimum across dimensions = [{axis}] "
+        f": (tensor<{places}>, tensor<i32>) -> tensor<{index}>\n"
+    )
+    return _function(name, (f"{x}xf32",), body, index)
+
+
 _TEXTS: Final[dict[str, tuple[str, ...]]] = {
     "base": (
         _matmul("int8_matmul", "96x160xi8", "160x64xi8", "96x64xi32"),
@@ -105,6 +124,8 @@ _TEXTS: Final[dict[str, tuple[str, ...]]] = {
         _reduced("largest", "maximum", "-2147483648", "33x70xi32", "1", "33xi32"),
         _function("convolution", ("1x16x16x8xf32", "3x3x8x16xf32"), _CONV, "1x8x8x16xf32"),
         _elementwise("less", "compare LT,", "37x5xf32", "37x5xi1"),
+        _argmax("argmax", "5x24", "0", 1, "5"),
+        _argmax("argmax_of_three", "3x7x16", "0, 1", 2, "3x7"),
     ),
     "float64": (_elementwise("float64", "divide", "65xf64"),),
     "int64": (_elementwise("int64", "multiply", "65xi64"),),
@@ -153,6 +174,7 @@ def tests() -> list[Test]:
     s, rows, columns = real(50000), real(64, 256), real(64, 32)
     whole = r.integers(-(2**31), 2**31, (33, 70)).astype(np.int32)
     image, kernel, p, q = real(1, 16, 16, 8), real(3, 3, 8, 16), real(37, 5), real(37, 5)
+    lines, cube = real(5, 24), real(3, 7, 16)
     f64 = r.standard_normal((2, 65))
     i64 = r.integers(-(2**31), 2**31, (2, 65))
     u64 = r.integers(0, 2**64, (2, 65), np.uint64)
@@ -172,6 +194,8 @@ def tests() -> list[Test]:
         Test("largest", "base", (whole,), whole.max(1)),
         Test("convolution", "base", (image, kernel), _conv(image, kernel), 2e-4),
         Test("less", "base", (p, q), p < q),
+        Test("argmax", "base", (lines,), lines.argmax(1).astype(np.int32)),
+        Test("argmax_of_three", "base", (cube,), cube.argmax(2).astype(np.int32)),
         Test("float64", "float64", (f64[0], f64[1]), f64[0] / f64[1], 1e-10 * float(np.abs(f64[0] / f64[1]).max())),
         Test("int64", "int64", (i64[0], i64[1]), i64[0] * i64[1]),
         Test("uint64", "uint64", (u64[0], u64[1]), u64[0] * u64[1]),

@@ -5,8 +5,8 @@ first met, and targets first tried, by a child that runs this file; the user's p
 nothing of nxjax: `Session` is shared, the rest is the child's.
 
 A request is a folder with ``request.json``: ``driver``, and ``device`` (its path) with ``tests``. Each test has a
-module's file, its function, and of its inputs the names in ``arrays.npz`` and the element types. ``answer.json`` has the
-devices, or per test its state; what tests gave is in ``results.npz``.
+module's file, its function, and of its inputs the names in ``arrays.npz`` and the element types. ``answer.json`` gets
+the devices, or the state of each test; ``results.npz`` what tests gave.
 """
 
 from __future__ import annotations

@@ -71,11 +71,15 @@ def named(name: str) -> Spec:
     return Spec(name, ("--iree-hal-target-device=vulkan", f"--iree-vulkan-target={name}"))
 
 
-def described(f: Facts, plain: bool = False) -> Spec:
-    """A target from what the device says; ``plain``: with nothing that it need not have.
+def described(f: Facts, subgroups: bool = True, dot: bool = True) -> Spec:
+    """A target from what the device says.
 
     Arithmetic of 8 and 16 bits is told of where shaders have it, 64-bit integers never (they are written in 32 bits,
     which all devices have), float64 always: whether it works is tested.
+
+    Args:
+        subgroups: use what the invocations of a subgroup can do together.
+        dot: use the instruction for products of four bytes.
     """
     compute, storage = ["fp64", "fp32", "int32"], ["b64", "b32"]
     if f.has("shaderFloat16"):
@@ -86,24 +90,23 @@ def described(f: Facts, plain: bool = False) -> Spec:
         storage.append("b16")
     if f.has("storageBuffer8BitAccess"):
         storage.append("b8")
-    shuffles = f.shuffles and not plain
-    dot = "dot = dp4xi8toi32, " if f.has("shaderIntegerDotProduct") and f.has("shaderInt8") and not plain else ""
-    low, usual, high = f.subgroup
-    usual = usual or 32
+    together = subgroups and f.shuffles
+    dots = dot and f.has("shaderIntegerDotProduct") and f.has("shaderInt8")
     # One size, the usual one: a driver may choose another of several, and sums across a subgroup would be wrong.
-    sizes = str(usual)
+    low, size, high = f.subgroup[0], f.subgroup[1] or 32, f.subgroup[2]
     version = "v1.6" if re.match(r"1\.[3-9]", f.api) else "v1.3"
     text = (
         '#hal.device.target<"vulkan", [#hal.executable.target<"vulkan-spirv", "vulkan-spirv-fb", '
         "{iree_codegen.target_info = #iree_gpu.target<"
         f'arch = "", features = "spirv:{version},cap:Shader", wgp = <compute = {"|".join(compute)}, '
-        f"storage = {'|'.join(storage)}, subgroup = {'shuffle|arithmetic' if shuffles else 'none'}, {dot}"
-        f"subgroup_size_choices = [{sizes}], max_workgroup_sizes = [{_INVOCATIONS}, {_INVOCATIONS}, 64], "
+        f"storage = {'|'.join(storage)}, subgroup = {'shuffle|arithmetic' if together else 'none'}, "
+        f"{'dot = dp4xi8toi32, ' if dots else ''}subgroup_size_choices = [{size}], "
+        f"max_workgroup_sizes = [{_INVOCATIONS}, {_INVOCATIONS}, 64], "
         f"max_thread_count_per_workgroup = {_INVOCATIONS}, max_workgroup_memory_bytes = {_SHARED}, "
         "max_workgroup_counts = [65535, 65535, 65535]>>}>]> : !hal.device"
     )
-    title = f"subgroups of {usual}" + (f" ({low} to {high})" if low != high else "")
-    return Spec(f"{'plain' if plain else 'described'}: {title}", (), text)
+    title = f"described: subgroups of {size}" + (f" ({low} to {high})" if low != high else "")
+    return Spec(title + ("" if together else ", each alone") + ("" if dots else ", no dot product"), (), text)
 
 
 def architecture(f: Facts) -> str:
@@ -120,8 +123,8 @@ def architecture(f: Facts) -> str:
 def candidates(f: Facts) -> list[Spec]:
     """Targets to try, best first.
 
-    The one that the user names; the one that IREE has for the device, which may use its matrix units; the description;
-    the plain description. A software rasteriser gets no GPU's name.
+    The one that the user names; the one that IREE has for the device, which may use its matrix units; the description,
+    then with ever less in it. A software rasteriser gets no GPU's name.
 
     Raises:
         ParameterError: ``NXJAX_VULKAN_TARGET`` names none.
@@ -130,4 +133,5 @@ def candidates(f: Facts) -> list[Spec]:
     if wanted:
         return [named(wanted)]
     known = "" if f.is_software else architecture(f)
-    return [*([named(known)] if known else []), described(f), described(f, plain=True)]
+    found = [described(f), described(f, subgroups=False), described(f, subgroups=False, dot=False)]
+    return [*([named(known)] if known else []), *dict.fromkeys(found)]
