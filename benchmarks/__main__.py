@@ -27,6 +27,7 @@ NAMES = (
     "products",
     "movement",
     "cpu_memory",
+    "hybrid_engine",
     "generation",
 )
 TABLE = "bars"  # made of rows of the others, so no part of "all"

@@ -94,7 +94,7 @@ class Server:
         if do == "run":
             import numpy as np
 
-            given = self.wire.unpack(head["arrays"], body, self.arenas.get("in"))
+            given = self.wire.unpack(head["arrays"], body, self.arenas.get("in"), own=False)
             self.results = [np.asarray(a) for a in self.plugin.run(self.handles[head["id"]], given)]
         if do in ("run", "again"):
             there = self.arenas.get("out")

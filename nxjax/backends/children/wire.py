@@ -99,8 +99,8 @@ def pack(arrays: Sequence[Any], arena: Arena | None) -> tuple[list[list[Any]], l
     return rows, parts
 
 
-def unpack(rows: Any, body: bytes, arena: Arena | None) -> list[Any]:
-    """Arrays of their own memory.
+def unpack(rows: Any, body: bytes, arena: Arena | None, own: bool = True) -> list[Any]:
+    """Arrays of their own memory; without ``own`` they lie where they came, and are not to be written to.
 
     Raises:
         WireError: a row that is none, a type that is no plain number, a place outside what was sent.
@@ -134,7 +134,12 @@ def unpack(rows: Any, body: bytes, arena: Arena | None) -> list[Any]:
         raw = np.frombuffer(source, np.uint8, count * dtype.itemsize, offset)
         # A byte that is neither 0 nor 1 is no bool.
         array = raw != 0 if dtype == np.bool_ else raw.view(dtype)
-        found.append(array.reshape(shape).copy())
+        array = array.reshape(shape)
+        if own:
+            array = array.copy()
+        else:
+            array.flags.writeable = False
+        found.append(array)
     return found
 
 
