@@ -8,7 +8,7 @@ from nxjax.backends.npu.vitisai_session import HybridSession, hybrid_session
 from nxjax.backends.npu.xrt import Npu, devices, unavailable
 from nxjax.backends.npu.xrt_artifact import Artifact, Buffer
 from nxjax.backends.npu.xrt_program import XrtProgram
-from nxjax.backends.npu.xrt_runtime import Runtime
+from nxjax.backends.npu.xrt_runtime import Runtime, close_shared
 from nxjax.hardware.power import AdvancedNPUOptimizer
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Npu",
     "Runtime",
     "XrtProgram",
+    "close_shared",
     "devices",
     "hybrid_session",
     "unavailable",

@@ -1,11 +1,11 @@
-"""Runs a lowered graph: dispatches on the model of the array from their text, other nodes by their meaning on the host.
+"""Runs a lowered graph: dispatches on the chip or on the model of the array, other nodes by their meaning on the host.
 
 Knows dispatches and the model; no file, no vendor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -24,11 +24,13 @@ class Runner:
 
     Attributes:
         designs: by dispatch, as they were read back from the text that is in the artifact.
+        launch: runs a dispatch on the chip instead of the model: it fills the result's buffer.
     """
 
     graph: NpuGraph
     dispatches: Mapping[Node, Dispatch]
     designs: Mapping[Node, Design]
+    launch: Callable[[Node, dict[str, NDArray]], None] | None = None
 
     def __call__(self, args: Sequence[NDArray]) -> list[NDArray]:
         values: dict[Tensor, NDArray] = dict(zip(self.graph.inputs, args, strict=True))
@@ -42,7 +44,10 @@ class Runner:
                 values.update(zip(node.outputs, found, strict=True))
                 continue
             buffers = made.buffers(operands)
-            run(self.designs[node], buffers)
+            if self.launch is None:
+                run(self.designs[node], buffers)
+            else:
+                self.launch(node, buffers)
             values[node.output] = made.result(buffers)
         return [values[t] for t in self.graph.outputs]
 

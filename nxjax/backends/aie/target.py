@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.aie import aiecc
 from nxjax.backends.aie.execute import Runner
+from nxjax.backends.aie.launch import KERNEL, launcher
 from nxjax.backends.aie.picture import filled, svg
 from nxjax.backends.base import Label
 from nxjax.backends.target import Build, NpuTarget, file_name, only
@@ -30,8 +31,6 @@ from nxjax.lower.npu.placement import Placement, Verdict, place
 from nxjax.ops.quant_grid import Rounding
 
 OPTIONS: Final = ("columns", "tile", "legacy", "aiecc")
-# What `pyxrt` calls the kernel of a design that aiecc made.
-KERNEL: Final = "MLIR_AIE"
 _VIEWS: Final = ("reshape", "quantize", "dequantize")
 
 
@@ -92,6 +91,8 @@ class Aie(NpuTarget):
             self._compile(build, designs)
         build.run = Runner(graph, made, designs.parsed)
         build.runs_on = f"nxjax array model of {self.array.name}"
+        if build.label == "vendor-compiled":
+            self._launch(build, build.run, designs)
         build.analysis = Placed(designs, self.array)
         return build
 
@@ -135,7 +136,15 @@ class Aie(NpuTarget):
             return
         build.files.update(files)
         build.label = "vendor-compiled"
-        build.notes.append(f"compiled by {tools.aiecc}; the model runs the text, not the binaries")
+        build.notes.append(f"compiled by {tools.aiecc}")
+
+    def _launch(self, build: Build, model: Runner, designs: _Designs) -> None:
+        """Run on this machine's NPU, if it has one of the generation."""
+        found = launcher(designs.made, designs.stems, build.files, self.array)
+        if isinstance(found, str):
+            build.notes.append(f"the model runs the text, not the binaries: {found}")
+            return
+        build.run, build.runs_on, build.label = replace(model, launch=found), found.title, "hardware"
 
     def _manifest(self, graph: NpuGraph, designs: _Designs) -> dict[str, Any]:
         """What a runtime needs: the steps in order, each with its files and the order of its buffers."""

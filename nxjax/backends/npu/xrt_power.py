@@ -86,7 +86,7 @@ def tell(mode: str, roots: Roots, bdf: str = "") -> None:
         raise ExecutionError(
             "power: turbo is set before the NPU is opened",
             got=f"{held} hardware contexts of this process are open",
-            fix="close the Runtime, set the mode, and open it again",
+            fix="close the Runtime (amd.close_shared() for what nx.compile made), set the mode, open it again",
         )
     one = device(roots, bdf)
     if one is None and xrt_smi.program(roots) is None:

@@ -309,6 +309,29 @@ def leave_nothing_running(seconds: float = _LAST) -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
 
 
+_SHARED: Final[dict[int, Runtime]] = {}
+_SHARING: Final = threading.Lock()
+
+
+def shared(npu: Npu) -> Runtime:
+    """The process's one runtime of an NPU, opened when it is first asked for, or again after `close_shared`.
+
+    What is compiled runs in it, so that all of it shares the chip's contexts.
+    """
+    with _SHARING:
+        if npu.index not in _SHARED:
+            _SHARED[npu.index] = Runtime(npu)
+        return _SHARED[npu.index]
+
+
+def close_shared() -> None:
+    """Give back the contexts of what was compiled; the next call takes them again. Turbo has to be set in between."""
+    with _SHARING:
+        for runtime in _SHARED.values():
+            runtime.close()
+        _SHARED.clear()
+
+
 def open_contexts() -> int:
     """How many hardware contexts this process holds."""
     return sum(r.held for r in list(_RUNTIMES))
