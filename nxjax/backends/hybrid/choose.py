@@ -70,4 +70,5 @@ def _latency(work: Work) -> Schedule:
         return finished(problem, place(problem, chain.best(problem)), "latency", "chain", exact=True)
     known = heft.best(problem)
     placed, proved = exact.least_seconds(problem, known, _NODES)
-    return finished(problem, placed, "latency", "exact" if proved else "heft", exact=proved)
+    by = "exact" if proved else "heft" if placed is known else "search"
+    return finished(problem, placed, "latency", by, exact=proved)

@@ -146,13 +146,10 @@ class Problem:
         return ranks
 
     def _mean(self, v: int, i: int, j: int) -> float:
-        """Mean seconds of a value's way over all pairs of units of its maker and its reader."""
-        total = 0.0
-        for a in self.able[i]:
-            for b in self.able[j]:
-                home, goal = self.memory[a], self.memory[b]
-                total += 0.0 if home == goal else self.up[v][home] + self.down[v][goal]
-        return total / (len(self.able[i]) * len(self.able[j]))
+        """Mean seconds of a value's way, over all pairs of units of its maker and its reader between which it moves."""
+        homes, goals = [self.memory[u] for u in self.able[i]], [self.memory[u] for u in self.able[j]]
+        ways = [self.up[v][a] + self.down[v][b] for a in homes for b in goals if a != b]
+        return sum(ways) / len(ways) if ways else 0.0
 
     def order(self, ranks: Sequence[float]) -> list[int]:
         """Tasks by falling rank, each after those that it needs."""

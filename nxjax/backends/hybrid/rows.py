@@ -31,6 +31,8 @@ Kind = Literal["task", "transfer", "ran", "moved", "checked", "wrong"]
 _MOST_BARS: Final = 400
 _APART: Final = 3.0  # measured and estimated spans that differ by more get an axis each
 MOST_ITEMS: Final = 8
+UP: Final = "↑"  # to the host's memory
+DOWN: Final = "↓"
 
 
 @final
@@ -99,8 +101,8 @@ def summary(schedule: Schedule, measured: Sequence[Measured] = ()) -> str:
     if measured:
         took = max(m.finish for m in measured) - min(m.start for m in measured)
         parts.append(f"measured {duration(took)}")
-    found = f"{schedule.by}: no schedule is better" if schedule.exact else schedule.by
-    return f"{schedule.objective}, {found}: {'; '.join(parts)}"
+    found = f"{schedule.by}, no schedule is better" if schedule.exact else schedule.by
+    return f"{schedule.objective}: {'; '.join(parts)} ({found})"
 
 
 def inputs_shown(work: Work, schedule: Schedule, items: int | None) -> tuple[Schedule, int]:
@@ -123,14 +125,20 @@ def schedule_rows(work: Work, schedule: Schedule) -> list[Row]:
         row.bars.append(Bar(s.start, s.finish, s.task, name, tip, "task", s.item))
     links: dict[str, Row] = {}
     for t in schedule.transfers:
+        if t.finish == t.start:
+            continue  # takes no time, so there is nothing to see
         device = t.to_unit if t.from_unit == HOST else t.from_unit
         link = work.link_of(device)
         what = f"argument {t.value}" if t.source == CALLER else f"{work.tasks[t.source].name} (value {t.value})"
         tip = f"{what}, {_size(t.nbytes)} from {t.from_unit} to {t.to_unit}: {duration(t.finish - t.start)} estimated"
-        name = f"to {t.to_unit}"
+        name = f"{UP if t.to_unit == HOST else DOWN} {_size(t.nbytes)}"
         row = links.setdefault(link, Row(f"{link} link", ""))
         row.bars.append(Bar(t.start, t.finish, max(t.source, 0), name, tip, "transfer", t.item))
-    return [*(lanes[key] for key in sorted(lanes, key=lambda key: _place(work, *key))), *links.values()]
+    memories = [work.memory_of(u) for u in work.units]
+    # Links in the order of the units behind them.
+    order = dict.fromkeys(work.link_of(m) for m in memories)
+    ordered = sorted(lanes, key=lambda key: _place(work, *key))
+    return [*(lanes[key] for key in ordered), *(links[link] for link in order if link in links)]
 
 
 def measured_rows(work: Work, measured: Sequence[Measured]) -> list[Row]:

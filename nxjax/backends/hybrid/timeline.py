@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from nxjax.backends.hybrid.rows import (
+    DOWN,
     MOST_ITEMS,
+    UP,
     Bar,
     Kind,
     Measured,
@@ -25,7 +27,7 @@ from nxjax.backends.hybrid.rows import (
     time_scale,
 )
 from nxjax.backends.hybrid.schedule import Schedule
-from nxjax.backends.hybrid.work import HOST, Work
+from nxjax.backends.hybrid.work import Work
 from nxjax.display.page import escape
 
 _COLOURS: Final = ("#3a7ca5", "#e08e2b", "#2a9d8f", "#8a63c9", "#b8860b", "#5b8c5a")
@@ -59,7 +61,7 @@ def text(
     ...              Task("sort", {"cpu": 0.5}, after=(Edge(0, 8),))),
     ...             ("npu", "cpu"), lambda a, b, nbytes: 0.25, results=(Edge(1, 8),), memory={"cpu": HOST})
     >>> print(text(work, choose(work), width=16))
-    latency, chain: no schedule is better: 2 s from call to result
+    latency: 2 s from call to result (chain, no schedule is better)
          task  unit   start  estimate
       0  conv  npu   250 ms       1 s
       1  sort  cpu    1.5 s    500 ms
@@ -97,7 +99,7 @@ def _characters(row: Row, span: float, width: int, items: bool) -> str:
         first = min(width - 1, round(b.start / span * width))
         last = max(first + 1, round(b.finish / span * width))
         if b.kind == "transfer":
-            sign = "<" if b.name == f"to {HOST}" else ">"
+            sign = "<" if b.name.startswith(UP) else ">"
         else:
             letter = _LETTERS[(b.item if items else b.number) % len(_LETTERS)]
             sign = {"moved": ">", "wrong": "!", "checked": "?"}.get(b.kind, letter)
@@ -286,12 +288,14 @@ def _unit_colour(work: Work, unit: str) -> str:
 
 
 def _label(b: Bar, w: float) -> str:
-    """As much of the name as the bar holds, else the task's number, else nothing."""
+    """As much of the name as the bar holds, else the task's number, else nothing; of a transfer, at least its way."""
     most = (w - 7) / _CHARACTER
-    if len(b.name) <= most or most >= 5:
-        return _fitted(b.name, most)
-    number = str(b.number)
-    return number if b.kind in ("task", "ran") and len(number) <= most else ""
+    if len(b.name) <= most:
+        return b.name
+    if b.kind == "transfer":
+        return b.name[0] if most >= 1 else ""
+    number = str(b.number) if b.kind in ("task", "ran") else ""
+    return _fitted(b.name, most) if most >= 5 else number if len(number) <= most else ""
 
 
 def _fitted(name: str, most: float) -> str:
@@ -331,14 +335,19 @@ def _legend(
         (main, "checked", "checking another unit"),
         (_RED, "wrong", "failed, late or given up"),
     ]
-    if len(kinds) > 1:
-        entries += [entry for entry in said if entry[1] in kinds]
+    if kinds - {"task", "transfer"} or not several:
+        entries += [entry for entry in said if entry[1] in kinds and len(kinds) > 1]
+    if "transfer" in kinds:
+        entries.append(("", "transfer", f"{UP} to the host's memory, {DOWN} from it"))
     x = left
     for colour, kind, what in entries:
         wide = 22 + _CHARACTER * len(what) + 16
         if x + wide > width and x > left:
             x, y = left, y + 18
         fill, edge = _LOOKS[kind]
+        if not colour:
+            out.append(f'<text class="l" x="{x:.1f}" y="{y + 9.5:.1f}">{what}</text>')
+            continue
         out.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="14" height="11" rx="2" fill="{colour}" fill-opacity="{fill}" '
             f'stroke="{colour}"{edge}/><text class="l" x="{x + 20:.1f}" y="{y + 9.5:.1f}">{what}</text>'
