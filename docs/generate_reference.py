@@ -54,6 +54,7 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.interop": ("nxjax.interop", "JAX functions and StableHLO as ours."),
     "nxjax.testing": ("nxjax.testing", "The laws an op keeps, as functions."),
     "nxjax.hardware": ("nxjax.hardware", "Models of chips."),
+    "nxjax.predict": ("nxjax.predict", "How long programs take, learned."),
     "nxjax.errors": ("nxjax.errors", "What is raised; [with an example and a fix for each](../errors.md)."),
 }
 

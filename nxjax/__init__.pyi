@@ -36,6 +36,7 @@ from nxjax import numpy as numpy
 from nxjax.numpy import fft as fft
 from nxjax.numpy import linalg as linalg
 from nxjax import ops as ops
+from nxjax import predict as predict
 from nxjax import profiler as profiler
 from nxjax import quant as quant
 from nxjax import random as random

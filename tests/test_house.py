@@ -41,7 +41,7 @@ VENDOR_ROOMS = {
     "jaxlib": ("backends/xla", "backends/tpu"),
     "libtpu": ("backends/xla", "backends/tpu"),
     "jax": ("trace/tree.py", "interop/jax.py"),
-    "sklearn": ("demo",),
+    "sklearn": ("demo", "predict"),
     "matplotlib": ("demo", "quant", "deploy", "profiling", "nas"),
     "optuna": ("nas",),
     "tqdm": ("demo", "debug", "progress.py"),

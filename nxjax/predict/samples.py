@@ -1,0 +1,106 @@
+"""Times to learn from: of this machine, measured; of a target, as its compiler estimates them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from nxjax.deploy.compile import compile
+from nxjax.errors import ParameterError
+from nxjax.lower.npu.placement import Basis
+from nxjax.predict.features import deployed, features, is_host
+from nxjax.predict.programs import Program
+from nxjax.progress import bars
+from nxjax.runtime import block_until_ready
+from nxjax.transforms.jit import jit
+
+_ROUNDS: Final = 40
+_ROUND: Final = 0.001  # seconds that a round of calls lasts, at least
+
+
+@final
+@dataclass(frozen=True)
+class Sample:
+    """One program's time.
+
+    Attributes:
+        name: of the program.
+        features: what it is predicted from.
+        modelled: seconds by our own model of the target, or None.
+        seconds: what is to be predicted.
+        basis: who says so: measured, or the vendor's estimate.
+
+    >>> Sample("a product", {"runs": 1.0, "macs": 1e6}, None, 2e-3, "measured").seconds
+    0.002
+    """
+
+    name: str
+    features: dict[str, float]
+    modelled: float | None
+    seconds: float
+    basis: Basis
+
+
+def gather(target: str, programs: Iterable[Program], *, progress: bool | None = None) -> list[Sample]:
+    """The times of programs on a target.
+
+    Args:
+        target: "cpu" for this machine, where each program is run; else a name from `nx.targets` whose compiler
+            estimates latencies (Ethos-U, TPUs), where each is compiled.
+        programs: name, function and arguments of each.
+        progress: show a bar; by default on a terminal or in a notebook.
+
+    Programs of which the target leaves a part to the host are left out: its figures do not count that part.
+
+    Raises:
+        ParameterError: the target gives no latency that is measured or its vendor's.
+
+    >>> import nxjax as nx
+    >>> [sample] = gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(100),))])
+    >>> sample.name, sample.basis, 0 < sample.seconds < 1
+    ('a sum', 'measured', True)
+    """
+    found: list[Sample] = []
+    everything = list(programs)
+    shown = bars(progress, "predict.gather", len(everything) > 5)
+    for name, fun, args in everything if shown is None else shown(everything, desc=f"asking {target}", unit="program"):
+        timed = _measured(fun, args) if is_host(target) else _estimated(target, fun, args)
+        if timed is not None:
+            values, modelled = features(target, fun)(*args)
+            found.append(Sample(name, values, modelled, *timed))
+    return found
+
+
+def _measured(fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, Basis]:
+    """Seconds of a call, once it is compiled: the least of many short rounds, since others only add to it."""
+    jitted = jit(fun)
+    for _ in range(3):
+        block_until_ready(jitted(*args))
+    start = time.perf_counter()
+    block_until_ready(jitted(*args))
+    calls = max(1, int(_ROUND / max(time.perf_counter() - start, 1e-7)))
+    rounds: list[float] = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        for _ in range(calls):
+            y = jitted(*args)
+        block_until_ready(y)
+        rounds.append((time.perf_counter() - start) / calls)
+    return min(rounds), "measured"
+
+
+def _estimated(target: str, fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, Basis] | None:
+    artifact = compile(deployed(target, fun, args), target=target, verify=False, progress=False)(*args)
+    if any(p.device == "host" for p in artifact.report.rows):
+        return None
+    if "latency" not in artifact.cost or artifact.cost["latency"].basis == "model":
+        raise ParameterError(
+            f"predict: {target} gives no latency to learn from",
+            got=", ".join(f"{k} ({f.basis})" for k, f in artifact.cost.figures.items()) or "no figures",
+            expected="a latency that is measured, or the vendor's estimate",
+            fix="give samples of your own to nx.predict.fit, measured on the chip",
+        )
+    figure = artifact.cost["latency"]
+    return figure.value, figure.basis
