@@ -23,6 +23,7 @@ import numpy as np
 from nxjax.errors import ProgramError, ShapeError
 from nxjax.kernels.aie.chip import QUEUE, STREAM, of_device
 from nxjax.kernels.aie.spec import NDArray, named
+from nxjax.lower.aie.cycles import bursts
 from nxjax.lower.aie.design import Acquire, Call, Copy, Core, Design, Dimensions, Fifo, Loop, Release, Statement, Wait
 
 # A process gives a number of cycles that pass, or a condition that has to hold before it goes on.
@@ -228,10 +229,10 @@ class _Machine:
                     fix="the sequence sends as many as the cores take",
                 )
 
-    def _memory(self, nbytes: int) -> float:
-        """Cycles until the host's memory has moved so many bytes after all that were asked for before."""
+    def _memory(self, nbytes: int, pending: _Pending) -> float:
+        """Cycles until the host's memory has moved so many bytes of a copy after all that were asked for before."""
         self.host_bytes += nbytes
-        self.memory_free = max(self.memory_free, self.now) + nbytes / self.rate
+        self.memory_free = max(self.memory_free, self.now) + nbytes * pending.waste / self.rate
         return self.memory_free - self.now
 
     # --- processes ---
@@ -252,7 +253,7 @@ class _Machine:
                 )
             if len(self.copies[step.fifo]) >= QUEUE:
                 raise ProgramError(f"AIE model: more than {QUEUE} copies of @{step.fifo} wait in its queue", got=step)
-            pending = _Pending(step, self._elements(step))
+            pending = _Pending(step, self._elements(step), f.type.dtype.itemsize)
             self.in_flight[shim, step.id] = pending
             self.copies[step.fifo].append(pending)
         self.done = True
@@ -293,8 +294,8 @@ class _Machine:
         copies = self.copies[f.name]
         while True:
             data: list[NDArray] = []
-            missing = count
-            while missing:
+            missing, pending = count, None
+            while missing or pending is None:
                 yield Condition(lambda: bool(copies), f"a copy into @{f.name}")
                 pending = copies[0]
                 piece = min(missing, pending.left)
@@ -310,7 +311,7 @@ class _Machine:
                         self._finish(f, copies.popleft())
                 self.partial[f.name] = missing
             yield room
-            yield max(f.type.nbytes / STREAM, self._memory(f.type.nbytes))
+            yield max(f.type.nbytes / STREAM, self._memory(f.type.nbytes, pending))
             self._arrive(f, np.concatenate(data).view(np.uint8) if self.values else None)
 
     def _to_host(self, f: Fifo) -> Process:
@@ -321,7 +322,7 @@ class _Machine:
         while True:
             yield Condition(lambda: bool(copies), f"a copy out of @{f.name}")
             yield full
-            yield max(f.type.nbytes / STREAM, self._memory(f.type.nbytes))
+            yield max(f.type.nbytes / STREAM, self._memory(f.type.nbytes, copies[0]))
             data = pool.to_read(part)[offset : offset + f.type.nbytes].view(f.type.dtype)[order]
             pool.read[part] += 1
             self.moved[f.name] += f.type.nbytes
@@ -410,11 +411,14 @@ class _Machine:
 class _Pending:
     """A copy that was given to a shim, and how much of it is left."""
 
-    def __init__(self, copy: Copy, index: NDArray | None) -> None:
+    def __init__(self, copy: Copy, index: NDArray | None, width: int) -> None:
         self.copy = copy
         self.index = index
         self.left = copy.count
         self.finished = False
+        piece = copy.sizes[3] * width * (copy.sizes[2] if copy.strides[2] == copy.sizes[3] else 1)
+        # Bytes that the host's memory moves for each that is asked for.
+        self.waste = bursts(piece) / piece
 
     def take(self, count: int) -> NDArray:
         assert self.index is not None

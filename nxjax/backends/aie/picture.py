@@ -109,9 +109,10 @@ def _stream(f: Fifo, source: Tile, target: Tile, rows: int, lane: int) -> str:
     # In the gap below or above the target, so that broadcasts run along rows.
     bend = y2 + (6 + 7 * lane) * (1 if up else -1)
     points = f"{x1},{y1} {x1},{bend} {x2},{bend} {x2},{y2}"
-    if abs(target.row - source.row) > 1 and x1 == x2:
-        side = _x(source.column) + _CELL + 5 + 7 * lane
-        points = f"{x1},{y1} {x1},{y1 - 8} {side},{y1 - 8} {side},{bend} {x2},{bend} {x2},{y2}"
+    if abs(target.row - source.row) > 1:
+        # Beside the tiles that lie between.
+        side, turn = _x(source.column) + _CELL + 5 + 9 * lane, y1 + (6 + 7 * lane) * (-1 if up else 1)
+        points = f"{x1},{y1} {x1},{turn} {side},{turn} {side},{bend} {x2},{bend} {x2},{y2}"
     name = escape(f"@{f.name}: {f.type}, depth {f.depth}")
     return (
         f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.4"><title>{name}</title></polyline>'

@@ -135,7 +135,7 @@ NPU1: Final = Array(
     64,
     32,
     16,
-    12.8e9,
+    11.9e9,
     "aie2-none-unknown-elf",
     "NPU Phoenix",
 )
@@ -148,7 +148,7 @@ NPU2: Final = Array(
     128,
     64,
     32,
-    45.8e9,
+    43.8e9,
     "aie2p-none-unknown-elf",
     "NPU Strix",
 )

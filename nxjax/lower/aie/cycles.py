@@ -19,6 +19,17 @@ from nxjax.lower.aie.plan import ElementwisePlan, MatmulPlan
 
 # Cycles from a lock's release to the first word that a DMA sends: an estimate, as for every hop.
 HOP: Final = 32
+# The shortest burst of a shim's DMA, bytes (mlir-aie's target model has 64, 128 and 256).
+BURST: Final = 64
+
+
+def bursts(nbytes: int) -> int:
+    """Bytes that the host's memory moves for so many in one piece: whole bursts.
+
+    >>> bursts(24), bursts(65)
+    (64, 128)
+    """
+    return -(-nbytes // BURST) * BURST
 
 
 @final
@@ -82,9 +93,9 @@ def matmul_cycles(plan: MatmulPlan) -> Cycles:
     tiles, steps = plan.row_blocks * plan.column_blocks, plan.steps
     through_shim = max(map(len, plan.a_columns)) * plan.a_bytes
     streams = max(steps * max(through_shim, plan.b_bytes), plan.rows * plan.c_bytes) / STREAM
-    a = plan.rows * plan.a_bytes * steps
-    b = plan.columns * plan.b_bytes * steps
-    c = plan.rows * plan.columns * plan.c_bytes
+    a = plan.rows * plan.m * bursts(plan.k * p.width) * steps
+    b = plan.columns * (plan.b_bytes if p.packed else plan.k * bursts(plan.n * p.width)) * steps
+    c = plan.rows * plan.columns * plan.m * bursts(plan.n * p.result_width)
     memory = (a + b + c) / array.memory * array.clock
     first = (max(through_shim, plan.b_bytes) + max(plan.a_bytes, plan.b_bytes)) / STREAM
     last = (plan.c_bytes + plan.rows * plan.c_bytes) / STREAM

@@ -69,7 +69,7 @@ def test_problems_that_no_kernel_has_are_refused():
 
 
 def test_the_fitted_model_is_near_what_was_published():
-    assert all(abs(r - 1) < 0.15 for r in residuals().values())
+    assert all(abs(r - 1) < 0.1 for r in residuals().values())
     assert all(abs(ours / theirs - 1) < 0.12 for ours, theirs in held_out().values())
     # What was published is bound by memory: more of it is faster.
     assert reference(NPU2, "i8", 2 * NPU2.memory).throughput > 1.1 * reference(NPU2, "i8").throughput
