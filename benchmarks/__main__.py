@@ -22,11 +22,13 @@ NAMES = (
     "ipu",
     "distributed",
     "compression",
+    "predictions",
     "cpu",
     "convolutions",
     "products",
     "movement",
     "cpu_memory",
+    "schedules",
     "hybrid_engine",
     "generation",
 )
