@@ -70,4 +70,4 @@ site: $(VENV)/test
 	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) $(VENV)-core build dist docs/_build docs/reference *.egg-info digits.png
+	rm -rf $(VENV) $(VENV)-core build dist docs/_build docs/reference *.egg-info digits.png digits_hybrid.svg

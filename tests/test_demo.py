@@ -21,6 +21,9 @@ def test_the_whole_demo(tmp_path: Path, capsys):
     assert len(accuracies) >= 4
     assert min(accuracies) >= 97
     assert float(re.search(r"costs (-?[\d.]+) points", executors)[1]) <= 0.5
+    last = next(line for line in executors.splitlines() if line.startswith("hybrid:"))
+    assert "tflite+cpu" in last and "2 regions, a stream; bits of the CPU alone" in last
+    assert "plan of predict: 2 regions on tflite, cpu" in executors
     rows = {line.split()[0]: line for line in chips.splitlines() if line.strip()}
     for target in (t.name for t in deploy.chips()):
         assert target in rows, f"no row for {target}"
@@ -31,7 +34,9 @@ def test_the_whole_demo(tmp_path: Path, capsys):
         assert "vendor-compiled" in rows[target] and "us (vendor-estimate)" in rows[target]
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert picture.stat().st_size > 10_000
-    assert list(tmp_path.iterdir()) == [picture]
+    timeline = tmp_path / "digits_hybrid.svg"
+    assert timeline.read_text().startswith("<svg")
+    assert sorted(tmp_path.iterdir()) == [picture, timeline]
 
 
 def test_the_split_is_fixed_and_disjoint():

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import nxjax as nx
-from nxjax.demo import data, deploy, figure, ipu, model, table
+from nxjax.demo import data, deploy, figure, hybrid, ipu, model, table
 from nxjax.demo.train import train
 
 BAR = 0.97
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     calibration = [(result.params, training.images[i : i + 64]) for i in range(0, 512, 64)]
     quantized = nx.quantize(model.predict, "int8", calibrate=calibration, progress=not options.quiet and None)
     rows = table.rows(result.params, quantized, test)
+    last, plan = hybrid.run(quantized, result.params, test)
+    rows.append(last)
     print(table.render(rows))
     for reason in table.missing():
         print(f"not available here: {reason}")
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         r.accuracy for r in rows if r.program == "int8"
     )
     print(f"\ninteger arithmetic costs {100 * loss:.2f} points of accuracy")
+
+    print(f"\none network on several units, batch after batch:\n{plan}")
 
     print("\ncompiling for every chip:")
     print(deploy.render(list(deploy.rows(quantized, result.params, test))))
@@ -50,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logits = np.asarray(nx.jit(model.predict)(result.params, test.images))
     figure.save(options.output.absolute(), result.losses, logits, test)
     print(f"\nloss curve and misclassified digits: {options.output}")
+    print(f"timeline of the hybrid row: {hybrid.save(options.output.absolute(), plan).name}")
     worst = min(r.accuracy for r in rows)
     if worst < BAR and options.epochs >= 12:
         print(f"accuracy {worst:.2%} is below {BAR:.0%}", file=sys.stderr)

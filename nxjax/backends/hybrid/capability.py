@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step
-from nxjax.backends.target import Build, NpuTarget
+from nxjax.backends.target import Build, NpuTarget, Run
 from nxjax.errors import NxError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.lower import lower, lowerable
@@ -147,10 +148,15 @@ def _at_border(graph: NpuGraph, node: Node) -> bool:
 
 @final
 class NpuStep(Step):
-    """A region built for a target; its results are floats where the program's are, integers stay inside."""
+    """A region built for a target; its results are floats where the program's are, integers stay inside.
 
-    def __init__(self, target: NpuTarget, program: Program) -> None:
+    Args:
+        sessions: how many may run it at once; those beyond the first are built when they are first needed.
+    """
+
+    def __init__(self, target: NpuTarget, program: Program, sessions: int = 1) -> None:
         self.program = program
+        self._target = target
         try:
             self.graph = lower(program, program.name, io="integer", format=target.format)
             build = target.build(self.graph, {})
@@ -171,16 +177,32 @@ class NpuStep(Step):
         self.notes = tuple(build.notes)
         self.build = build
         self.estimate = _estimate(build)
-        self._run = build.run
+        self._idle: SimpleQueue[Run] = SimpleQueue()
+        self._idle.put(build.run)
+        self._more = sessions - 1
         self._lock = threading.Lock()
+
+    def _session(self) -> Run:
+        """One that nobody uses; another one, while there may be more."""
+        with self._lock:
+            more = self._idle.empty() and self._more > 0
+            self._more -= more
+        if more:
+            another = self._target.build(self.graph, {}).run
+            if another is not None:
+                return another
+        return self._idle.get()
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         stored = [
             t.grid.quantize(x.numpy()) if t.grid is not None else np.asarray(x.numpy(), t.dtype).reshape(t.shape)
             for t, x in zip(self.graph.inputs, args, strict=True)
         ]
-        with self._lock:
-            out = self._run(stored)
+        run = self._session()
+        try:
+            out = run(stored)
+        finally:
+            self._idle.put(run)
         made: list[DeviceArray] = []
         for v, t, q in zip(self.program.outputs, self.graph.outputs, out, strict=True):
             y: NDArray = np.asarray(q)

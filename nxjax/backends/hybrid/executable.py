@@ -35,6 +35,8 @@ _FIRST_LOOK: Final = 16
 BETTER: Final = 0.9
 # An argument that was taken for a weight this often and changed, is none.
 _PATIENCE: Final = 1
+# What has been the same for so many calls is a weight again: somebody has loaded others.
+_STEADY: Final = 100
 
 
 @final
@@ -131,7 +133,8 @@ class HybridExecutable(Executable):
             state.bound = tuple((i, args[i]) for i, _ in state.bound)
             return state
         for i in changed:
-            self._changed[i] = self._changed.get(i, 0) + 1
+            before = 0 if state.calls >= _STEADY else self._changed.get(i, 0)
+            self._changed[i] = before + 1
         made = self._made(args)
         state.plan.close()
         return made

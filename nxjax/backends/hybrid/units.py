@@ -118,9 +118,6 @@ class ExecutableStep(Step):
                 raw.block_until_ready()
         return out
 
-    def close(self) -> None:
-        self._there = []
-
 
 @final
 class BackendUnit(Unit):
@@ -213,7 +210,7 @@ class NpuUnit(Unit):
         return None  # the target's tools say, once they have built it
 
     def prepare(self, program: Program) -> Step:
-        step = NpuStep(self.target, program)
+        step = NpuStep(self.target, program, self.lanes)
         if self.exact and all(map(is_exact, program.equations)) and sum(map(macs, program.equations)) <= _CHECKED:
             self._check(program, step)
         return step
@@ -304,6 +301,8 @@ def _unit(name: str, simulators: bool, rates: Rates | None) -> Unit | str:
     """The unit of a name, or why there is none."""
     if name == "npu":
         return _npu(simulators)
+    if name == "gpu":
+        return _gpu()
     alias = registry.ALIASES.get(name, name)
     if alias == "cpu":
         return BackendUnit(name, registry.host(), rates)
@@ -327,6 +326,24 @@ def _unit(name: str, simulators: bool, rates: Rates | None) -> Unit | str:
     if not unit.available()[0]:
         return f"{unit.label}: {unit.available()[1] or 'nothing here runs it'}"
     return unit
+
+
+def _gpu() -> Unit | str:
+    """The first GPU that is one: of CUDA's or another PJRT plugin, of Vulkan, of OpenVINO."""
+    whys: list[str] = []
+    for name in registry.names():
+        backend = registry.get(name)
+        if backend.platform not in ("gpu", "vulkan"):
+            continue
+        ok, why = backend.available()
+        if ok and backend.label == "hardware":
+            return BackendUnit("gpu", backend)
+        whys.append(f"{name}: {f'a {backend.label}, to be named' if ok else why}")
+    target = target_registry.npu("openvino-gpu", "Hybrid")
+    label, why = target.available()
+    if label == "hardware":
+        return NpuUnit("gpu", target)
+    return "; ".join([*whys, f"openvino-gpu: {why}"])
 
 
 def _npu(simulators: bool) -> Unit | str:

@@ -42,11 +42,13 @@ class Region:
 
     @property
     def name(self) -> str:
-        """Its scope, if all of it has one, else its heaviest words: the ops that it consists of."""
-        scopes = {e.scope for e in self.program.equations}
-        common = next(iter(scopes)) if len(scopes) == 1 else _common(sorted(scopes))
+        """Its scopes, or the scope that all of them are in; else the ops that it consists of."""
+        scopes = list(dict.fromkeys(e.scope for e in self.program.equations if e.scope))
+        common = _common(scopes) if scopes else ""
         if common:
             return common
+        if scopes:
+            return "+".join(scopes) if len(scopes) <= 3 else f"{scopes[0]}..{scopes[-1]}"
         names = list(dict.fromkeys(e.op.name for e in self.program.equations))
         return "+".join(names[:3]) + (f"+{len(names) - 3}" if len(names) > 3 else "")
 
