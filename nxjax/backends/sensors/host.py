@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from nxjax.backends.sensors import hwmon
-from nxjax.backends.sensors.reading import Rates, Reading, Roots, denied, joined, number, text
+from nxjax.backends.sensors.reading import Rates, Reading, Roots, denied, figure, joined, number, text
 
 CPU_MONITORS: Final = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 # Graphics driver -> whose it is.
@@ -114,13 +114,6 @@ def nvidia(roots: Roots) -> Reading:
     cells = [c.strip() for c in line.split(",")]
     if status or len(cells) < 5:
         return Reading(why=f"nvidia-smi ended with status {status}: {line[:200]}")
-
-    def figure(cell: str) -> float | None:
-        try:
-            return float(cell)
-        except ValueError:
-            return None
-
     celsius, watts, busy, clock = map(figure, cells[:4])
     return Reading(
         celsius=celsius,

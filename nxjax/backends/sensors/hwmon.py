@@ -18,7 +18,7 @@ _CHANNEL: Final = re.compile(r"^(temp|power|freq|energy)(\d+)_(input|average)$")
 _SCALE: Final = {"temp": 1e-3, "power": 1e-6, "freq": 1e-6, "energy": 1e-6}
 _UNIT: Final = {"temp": "°C", "power": "W", "freq": "MHz", "energy": "J"}
 # Sensors that stand for the whole chip, in order; a chip with none of them is as hot as its hottest sensor.
-_WHOLE: Final = ("Tdie", "Package id 0", "NPU_temperature")
+_WHOLE: Final = ("Tdie", "Package id", "NPU_temperature")
 # A control value of some processors of AMD, above the true temperature by an offset.
 _NOT_TRUE: Final = ("Tctl",)
 
@@ -47,13 +47,18 @@ def folders(roots: Roots, names: Sequence[str], device: Path | None = None) -> l
 def channels(folder: Path) -> list[Channel]:
     """Every sensor of a monitor that answers now; an average stands for a value that is not there."""
     found: dict[tuple[str, int], Channel] = {}
-    for path in sorted(folder.iterdir(), key=lambda p: p.name.endswith("average")):
+    try:
+        files = sorted(folder.iterdir(), key=lambda p: p.name.endswith("average"))
+    except OSError:
+        # Its driver has gone since it was listed.
+        return []
+    for path in files:
         matched = _CHANNEL.match(path.name)
         if matched is None:
             continue
         kind, index = matched[1], int(matched[2])
         value = number(path)
-        if value is None or (kind, index) in found:
+        if value is None or (kind, index) in found or number(folder / f"{kind}{index}_fault"):
             continue
         label = text(folder / f"{kind}{index}_label") or f"{kind}{index}"
         found[kind, index] = Channel(kind, label, value * _SCALE[kind])
@@ -62,12 +67,13 @@ def channels(folder: Path) -> list[Channel]:
 
 def hottest(found: Sequence[Channel]) -> float | None:
     """The chip's temperature: that of the sensor for the whole of it, or the highest."""
-    temperatures = {c.label: c.value for c in found if c.kind == "temp"}
+    temperatures = [c for c in found if c.kind == "temp"]
     for label in _WHOLE:
-        if label in temperatures:
-            return temperatures[label]
-    true = [v for label, v in temperatures.items() if label not in _NOT_TRUE]
-    return max(true or temperatures.values(), default=None)
+        whole = [c.value for c in temperatures if c.label.startswith(label)]
+        if whole:
+            return max(whole)
+    true = [c.value for c in temperatures if c.label not in _NOT_TRUE]
+    return max(true or [c.value for c in temperatures], default=None)
 
 
 def reading(roots: Roots, names: Sequence[str], rates: Rates, device: Path | None = None) -> Reading:

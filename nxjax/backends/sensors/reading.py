@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -199,13 +200,22 @@ def text(path: Path) -> str | None:
         return None
 
 
-def number(path: Path) -> float | None:
-    """A file's one number; None where it cannot be read or holds none."""
-    content = text(path)
+def figure(content: object) -> float | None:
+    """A number in a text; None for anything else, such as "N/A" or "nan".
+
+    >>> figure("62.5"), figure("N/A"), figure("nan"), figure(None)
+    (62.5, None, None, None)
+    """
     try:
-        return None if content is None else float(content)
+        found = float(str(content))
     except ValueError:
         return None
+    return found if math.isfinite(found) else None
+
+
+def number(path: Path) -> float | None:
+    """A file's one number; None where it cannot be read or holds none."""
+    return figure(text(path))
 
 
 def denied(path: Path) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-from nxjax.backends.sensors.reading import Reading, Roots
+from nxjax.backends.sensors.reading import Reading, Roots, figure
 from nxjax.errors import InvalidFileError
 
 PROGRAM: Final = "xrt-smi"
@@ -91,13 +91,6 @@ def _at(tree: object, *path: str) -> object:
     return tree
 
 
-def _number(value: object) -> float | None:
-    try:
-        return float(str(value))
-    except ValueError:
-        return None
-
-
 def power_mode(report: Mapping[str, Any]) -> str | None:
     """The power mode in a report; None where it has none."""
     mode = _at(_platform(report), "status", "power_mode")
@@ -107,8 +100,8 @@ def power_mode(report: Mapping[str, Any]) -> str | None:
 def reading(report: Mapping[str, Any]) -> Reading:
     """A report's temperature and power."""
     found = _platform(report)
-    celsius = _number(_at(found, "thermal", "temp_C"))
-    watts = _number(_at(found, "electrical", "power_consumption_watts"))
+    celsius = figure(_at(found, "thermal", "temp_C"))
+    watts = figure(_at(found, "electrical", "power_consumption_watts"))
     reasons = [
         f"{what}: {PROGRAM} reports none"
         for what, value in (("temperature", celsius), ("power", watts))

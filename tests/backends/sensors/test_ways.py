@@ -3,7 +3,10 @@
 import errno
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nxjax.backends.sensors import Sampler, read, xrt_smi
 from nxjax.backends.sensors.reading import joined
@@ -168,6 +171,38 @@ def test_the_processor_by_monitors_and_counters(tmp_path):
     assert second.watts == pytest.approx(200e-6) and second.busy == pytest.approx(0.5) and second.why == ""
     (tmp_path / f"{zone}/energy_uj").unlink()
     assert "power: intel-rapl:0/energy_uj has no value" in watch().why
+
+
+def test_several_packages_are_as_hot_as_the_hottest_and_faults_are_no_figures(tmp_path):
+    for package, core in ((0, 64000), (1, 69000)):
+        monitor = f"sys/class/hwmon/hwmon{package}"
+        files = {"name": "coretemp", "temp1_input": core - 4000, "temp1_label": f"Package id {package}"}
+        files |= {"temp2_input": core, "temp2_label": "Core 0"}
+        written(tmp_path, {f"{monitor}/{name}": value for name, value in files.items()})
+    assert read("cpu", roots=roots(tmp_path)).celsius == 65.0
+    written(tmp_path, {"sys/class/hwmon/hwmon1/temp1_fault": 1})
+    assert read("cpu", roots=roots(tmp_path)).celsius == 60.0
+    for nothing in ("", "nan", "N/A", "-inf"):
+        written(tmp_path, {f"sys/class/hwmon/hwmon0/temp{i}_input": nothing for i in (1, 2)})
+        assert read("cpu", roots=roots(tmp_path)).celsius == 69.0
+
+
+KEYS = ["devices", "platforms", "thermal", "temp_C", "electrical", "power_consumption_watts", "status"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=4) | st.sampled_from(["N/A", "41", "nan"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(JSON, JSON)
+def test_whatever_a_report_holds_a_figure_is_a_number(devices, platform):
+    for report in ({"devices": devices}, {"devices": [{"platforms": [platform]}]}):
+        reading = xrt_smi.reading(report)
+        assert reading.available or reading.why
+        assert all(v is None or np.isfinite(v) for v in (reading.celsius, reading.watts))
+        xrt_smi.power_mode(report)
 
 
 def test_amd_processors_control_value_is_not_their_temperature(tmp_path):
