@@ -1,4 +1,4 @@
-"""The integer network over several units at once: the last row of the table, its plan, and the timeline as a picture."""
+"""The integer network over several units at once: the last row of the table, its plan, its timeline as a picture."""
 
 from __future__ import annotations
 
