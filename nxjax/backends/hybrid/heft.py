@@ -20,7 +20,8 @@ def heft(work: Work, *, effort: int = EFFORT) -> Schedule:
     Never worse than everything on one unit (what it cannot run where that is fastest).
 
     Args:
-        effort: how many tasks may be placed while improving; 0 for HEFT alone, or what is better of one unit.
+        effort: how many tasks may be placed while improving; 0 for HEFT alone, or what is better of one unit, which is
+            also what several hundred tasks get.
 
     Raises:
         ParameterError: work that is not well formed.
@@ -41,7 +42,8 @@ def best(problem: Problem, effort: int = EFFORT) -> Placed:
     """As `heft`, placed."""
     tries = [ranked_placing(problem), *(place(problem, units) for units in starts(problem))]
     tries.sort(key=lambda x: x.makespan)
-    if not effort or not problem.count:
+    # Fewer changes than one of ten tasks are not worth their time.
+    if not problem.count or effort * 10 < problem.count**2:
         return tries[0]
     # As many beginnings as the effort can try all changes of one task of.
     tries = tries[: max(1, effort // (problem.count**2 * len(problem.units)))]

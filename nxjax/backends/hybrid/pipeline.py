@@ -71,6 +71,12 @@ def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes
         interval = interval if interval < least * (1 - _ROUNDING) else least
         return interval, periodic(problem, trial, interval).makespan
 
+    def moves(trial: Sequence[int]) -> tuple[float, float]:
+        """No larger an interval, and then fewer moves: each is one more turn to wait for."""
+        interval = problem.interval(trial)
+        return interval if interval > least * (1 + _ROUNDING) else least, float(len(problem.moves(trial)))
+
+    units, _ = improved(problem, units, moves, effort)
     units, (least, makespan) = improved(problem, units, waits, _POLISH)
     if makespan <= deadline:
         placed, interval = periodic(problem, units, least), least
