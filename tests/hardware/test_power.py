@@ -1,6 +1,7 @@
 """Power modes: told to a driver that answers like AMD's, refused with the reason, and brought back."""
 
 import errno
+import gc
 import json
 
 import pytest
@@ -54,6 +55,7 @@ def test_the_former_mode_comes_back_whatever_happens(here, driver):
 
 
 def test_turbo_comes_before_the_npu_is_opened(here, driver):
+    gc.collect()
     fake = machine()
     with opened(fake) as npu:
         npu.open(adding())(A, B)
