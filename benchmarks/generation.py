@@ -24,7 +24,7 @@ DECODERS = {
     "25 M": DecoderConfig(4096, 512, 8, 8, 2, 64, 1408, context=1024),
 }
 WEIGHTS = {"float32": None, "int8": "int8-weights", "int4": "int4-weights"}
-TOKENS, PROMPT, ROUNDS = 100, 64, 5
+TOKENS, PROMPT, ROUNDS = 48, 64, 12
 
 Times = tuple[float, float]  # seconds until the first token, and per token after it
 

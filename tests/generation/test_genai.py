@@ -29,8 +29,7 @@ def decided(params, config, prompt, tokens):
     return int(close[0]) if close.size else len(tokens)
 
 
-@pytest.mark.parametrize("policy", [None, "int8-weights", "int4-weights"])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("tied", "policy"), [(True, None), (True, "int8-weights"), (False, "int4-weights")])
 def test_greedy_tokens_are_those_of_the_folder(tmp_path, tied, policy):
     params, config = decoder(tied, policy)
     sizes = generation.export_genai(params, config, None, tmp_path / "d")

@@ -10,7 +10,7 @@ from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.generation import Tokenizer
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(text=st.text())
 def test_any_text_comes_back(tokenizer, text):
     tokens = tokenizer.encode(text)
