@@ -7,36 +7,30 @@ say, else a model; each says which.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, final
-
-import numpy as np
+from typing import Final, final
 
 from nxjax.backends import registry
 from nxjax.backends.hybrid.binding import settled
 from nxjax.backends.hybrid.capability import grids_of, is_exact, snapped
 from nxjax.backends.hybrid.history import History, form
+from nxjax.backends.hybrid.measuring import ENOUGH, guarded, measurable, measure
 from nxjax.backends.hybrid.plan import PINNED, Place, Plan, Ready
 from nxjax.backends.hybrid.schedule import Objective, Schedule
-from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
+from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Unit
 from nxjax.backends.hybrid.units import PLAIN_RATES, roofline, seconds_of
 from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
 from nxjax.errors import PlacementError
 from nxjax.lower.partition.grouping import LIGHT, MOST, grouped
 from nxjax.lower.partition.regions import Partition, Region, cut
-from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program, Var
 
 # Named scopes that begin so say where their equations run: see `nx.hybrid.device_scope`.
 SCOPE: Final = "device:"
-# Times of a region that plans rely on; fewer are measured anew.
-_ENOUGH: Final = 3
-# Seconds that measuring one region on one unit may take, one run aside.
-_MEASURING: Final = 0.02
+# Seconds for which a unit may be silent when it is measured.
+_PATIENCE: Final = 30.0
 # The number of a result that orders effects: it has no bytes.
 _ORDER: Final = 1 << 20
 
@@ -113,7 +107,7 @@ class Planner:
             total = sum(costs[r][place.unit].seconds for r in row)
             kept, unit = form(place.region.program), self.units[place.unit].key
             median = self.history.seconds(kept, unit)
-            if median is not None and total > 0 and self.history.count(kept, unit) >= _ENOUGH:
+            if median is not None and total > 0 and self.history.count(kept, unit) >= ENOUGH:
                 for r in row:
                     c = costs[r][place.unit]
                     scale = median / total
@@ -136,7 +130,7 @@ class Planner:
         """The same places, with the times that are known now."""
         for p in old.places:
             ready = p.on[p.unit]
-            if self.history.count(form(p.region.program), ready.unit.key) >= _ENOUGH:
+            if self.history.count(form(p.region.program), ready.unit.key) >= ENOUGH:
                 ready.cost = self._cost(p.region, ready, alone=True)
         alone = [{p.unit: c} for p in old.places if (c := p.cost) is not None]
         work = self._work(old.partition, alone)
@@ -173,7 +167,7 @@ class Planner:
                 continue
             if len(parts) == 1:
                 ready.cost = parts[0]
-            elif self.history.count(form(r.program), ready.unit.key) >= _ENOUGH:
+            elif self.history.count(form(r.program), ready.unit.key) >= ENOUGH:
                 ready.cost = self._cost(r, ready, alone=True)
             else:
                 worst = min(parts, key=lambda c: ("model", "vendor-estimate", "measured").index(c.basis))
@@ -264,7 +258,7 @@ class Planner:
             if ready.prepared is not None or ready.unit.estimate(r.program) is not None:
                 continue
             try:
-                ready.step()
+                guarded(ready.unit, ready.step)
             except RegionRefused as why:
                 refused = True
                 put = len(ready.program.equations) - len(r.equations)  # what puts inputs on their grids stands in front
@@ -318,15 +312,15 @@ class Planner:
         if (
             self.options.measure
             and (unknown or not alone)
-            and self.history.count(kept, unit.key) < _ENOUGH
+            and self.history.count(kept, unit.key) < ENOUGH
             and measurable(r.program)
         ):
-            for seconds in measure(ready.step(), r.program):
+            for seconds in guarded(unit, lambda: measure(ready.step(), r.program), _PATIENCE):
                 self.history.add(kept, unit.key, seconds)
         count = self.history.count(kept, unit.key)
         median = self.history.seconds(kept, unit.key)
         step = ready.prepared
-        if median is not None and count >= _ENOUGH:
+        if median is not None and count >= ENOUGH:
             runs_on = step.runs_on if step is not None else unit.name
             found = Estimate(median, "measured", f"{count} runs on this machine, {runs_on}")
         else:
@@ -358,7 +352,8 @@ class Planner:
             refused: set[int] = set()
             for r, name in zip(found.regions, names, strict=True):
                 try:
-                    self._ready(r, name).step()
+                    ready = self._ready(r, name)
+                    guarded(ready.unit, ready.step)
                 except RegionRefused:
                     refused.update(parts.owner[i] for i in r.equations)
             if not refused:
@@ -486,38 +481,3 @@ def work_of(parts: Partition, costs: Sequence[Mapping[str, Estimate]], units: Ma
     shared = {name: HOST for name, u in units.items() if u.host or u.link.bandwidth == float("inf")}
     lanes = {name: u.lanes for name, u in units.items()}
     return Work(tuple(tasks), tuple(units), transfer, tuple(results), lanes, shared)
-
-
-# --- measuring ---
-
-
-def measurable(program: Program) -> bool:
-    """Whether a region may be run on made-up inputs: it has no effect, and no loop that data could keep going."""
-    for e in program.equations:
-        if e.effect or e.op.name in ("while", "custom_linear_solve", "custom_root"):
-            return False
-        if not all(map(measurable, e.programs())):
-            return False
-    return True
-
-
-def measure(step: Step, program: Program, seconds: float = _MEASURING) -> list[float]:
-    """Times of a few runs on made-up inputs, the first of them not counted."""
-    rng = np.random.default_rng(0)
-    args = [wrap(_example(rng, v.type.shape, v.type.dtype)) for v in program.inputs]
-    times: list[float] = []
-    start = time.perf_counter()
-    while len(times) < 1 + _ENOUGH or time.perf_counter() - start < seconds:
-        before = time.perf_counter()
-        step(args)
-        times.append(time.perf_counter() - before)
-        if len(times) >= 64 or (len(times) > 1 and sum(times) > 50 * seconds):
-            break
-    # The rest of them by their median: a plan is not made from the best of luck.
-    return [statistics.median(times[1:])] * _ENOUGH
-
-
-def _example(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    if dtype in dtypes.FLOAT:
-        return rng.uniform(0.1, 1, shape).astype(dtype)
-    return np.zeros(shape, dtype)

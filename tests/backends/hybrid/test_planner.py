@@ -9,9 +9,11 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import cache
 from nxjax.backends.hybrid import history as histories
+from nxjax.backends.hybrid import planner
 from nxjax.backends.hybrid.binding import settled, weight_inputs
 from nxjax.backends.hybrid.history import History, form, machine
-from nxjax.backends.hybrid.planner import Options, Planner, coalesced, compute, measurable
+from nxjax.backends.hybrid.measuring import measurable
+from nxjax.backends.hybrid.planner import Options, Planner, coalesced, compute
 from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
 from nxjax.hybrid import Hybrid, Link, plan
@@ -131,6 +133,19 @@ def test_candidates_are_measured_once_per_machine(tmp_path, monkeypatch):
     calls = chip.calls
     second = Hybrid(chip, "cpu", history=History()).plan(branches)(x)
     assert chip.calls == calls and second.places[0].on["chip"].cost.basis == "measured"
+
+
+def test_a_unit_that_fails_or_hangs_while_it_is_measured_spoils_no_plan(monkeypatch):
+    x = ones(8, 8)
+    chip = Fake("chip")
+    chip.broken = True
+    found = Hybrid(chip, "cpu", history=History(kept=False)).plan(branches)(x)
+    assert set(found.assignment) == {"cpu"} and "the chip is gone" in str(found)
+    chip, ended = Fake("chip"), []
+    chip.slow, chip.interrupt = 0.4, lambda: ended.append(True)
+    monkeypatch.setattr(planner, "_PATIENCE", 0.05)
+    found = Hybrid(chip, "cpu", history=History(kept=False)).plan(branches)(x)
+    assert set(found.assignment) == {"cpu"} and "did not answer within" in str(found) and ended
 
 
 def test_history_outlives_the_process_and_does_not_believe_everything(tmp_path, monkeypatch):
