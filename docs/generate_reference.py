@@ -54,6 +54,9 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.interop": ("nxjax.interop", "JAX functions and StableHLO as ours."),
     "nxjax.testing": ("nxjax.testing", "The laws an op keeps, as functions."),
     "nxjax.hardware": ("nxjax.hardware", "Models of chips."),
+    "nxjax.hardware.power": ("nxjax.hardware.power", "The power modes of an NPU."),
+    "nxjax.hardware.thermal": ("nxjax.hardware.thermal", "Less power and other chips where one is hot."),
+    "nxjax.hardware.amd": ("nxjax.hardware.amd", "AMD's NPU by its own tools."),
     "nxjax.predict": ("nxjax.predict", "How long programs take, learned."),
     "nxjax.errors": ("nxjax.errors", "What is raised; [with an example and a fix for each](../errors.md)."),
 }

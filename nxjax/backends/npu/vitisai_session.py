@@ -110,7 +110,7 @@ class HybridSession:
 
 def hybrid_session(
     model: str | Path | bytes,
-    providers: Sequence[str | tuple[str, Mapping[str, object]]] = (PROVIDER, CPU),
+    providers: Sequence[str | tuple[str, Mapping[str, object]]] | None = None,
     *,
     entries: Mapping[str, str] | None = None,
     module: Any = None,
@@ -121,7 +121,8 @@ def hybrid_session(
         model: a file's path or its bytes: QDQ int8, or float for bfloat16.
         providers: names, or (name, options). Of ``VitisAIExecutionProvider`` the options are `OPTIONS`, among them
             ``config_file``, ``cache_dir``, ``cache_key``, ``target`` ("X2", or "X1" with ``xclbin``). Without
-            ``CPUExecutionProvider`` nodes that nobody takes are an error.
+            ``CPUExecutionProvider`` nodes that nobody takes are an error. If not given: AMD's, DirectML's where it is
+            there, the CPU's.
         entries: configuration entries of the session, by ONNX Runtime's names.
         module: stands for the package ``onnxruntime``.
 
@@ -135,14 +136,15 @@ def hybrid_session(
         PlacementError: a provider that was asked for runs no node: all would be on the CPU.
     """
     ort = module if module is not None else need("onnxruntime", EXTRA, "sessions of ONNX Runtime")
-    wanted = [_provider(p) for p in providers]
+    available = list(ort.get_available_providers())
+    usual = [PROVIDER, *([DML] if DML in available else []), CPU]
+    wanted = [_provider(p) for p in (usual if providers is None else providers)]
     if not wanted:
         raise ParameterError("hybrid session: providers", got="none", expected=f"{PROVIDER}, {CPU}")
     settings = dict(entries or {})
     for name in settings:
         if name in _ENTRIES:
             raise ParameterError(f"hybrid session: ONNX Runtime has no entry {name!r}", got=name, fix=_ENTRIES[name])
-    available = list(ort.get_available_providers())
     for name, _ in wanted:
         if name not in available:
             raise ExecutionError(
@@ -150,7 +152,9 @@ def hybrid_session(
                 got=f"onnxruntime {ort.__version__} with {', '.join(available)}",
                 fix=_SOURCES.get(name),
             )
-    return _made(ort, model, wanted, settings)
+    # Who was not asked for by name need not have anything to do.
+    asked = [PROVIDER] if providers is None else [name for name, _ in wanted]
+    return _made(ort, model, wanted, settings, asked)
 
 
 def _provider(given: str | tuple[str, Mapping[str, object]]) -> tuple[str, dict[str, str]]:
@@ -187,7 +191,11 @@ def _checked(options: Mapping[str, str]) -> None:
 
 
 def _made(
-    ort: Any, model: str | Path | bytes, wanted: Sequence[tuple[str, dict[str, str]]], settings: dict[str, str]
+    ort: Any,
+    model: str | Path | bytes,
+    wanted: Sequence[tuple[str, dict[str, str]]],
+    settings: dict[str, str],
+    asked: Sequence[str],
 ) -> HybridSession:
     own = None
     for name, options in wanted:
@@ -198,7 +206,7 @@ def _made(
             options.setdefault("enable_cache_file_io_in_mem", "0")
     try:
         made = _opened(ort, model, wanted, settings)
-        _kept(made, [name for name, _ in wanted])
+        _kept(made, asked)
     except Exception:
         shutil.rmtree(own or "", ignore_errors=True)
         raise

@@ -82,14 +82,14 @@ class SessionOptions:
         self.entries[key] = value
 
 
-def amds(session=Session, **settings):
+def amds(session=Session, providers=(PROVIDER, CPU), **settings):
     for name, value in {"takes": ("Relu",), "starts": True, "made": [], **settings}.items():
         setattr(Session, name, value)
     return types.SimpleNamespace(
         __version__="1.23.3",
         SessionOptions=SessionOptions,
         InferenceSession=session,
-        get_available_providers=lambda: [PROVIDER, CPU],
+        get_available_providers=lambda: list(providers),
     )
 
 
@@ -139,6 +139,11 @@ def test_placement_is_asserted_after_the_session_is_made():
     with pytest.raises(PlacementError, match=rf"{PROVIDER} runs no node\n.*2 on CPU") as caught:
         hybrid_session(model(), module=amds(takes=()))
     assert len(caught.value.rows) == 2
+    # DirectML has the iGPU where ONNX Runtime has it; it has to have work where it was asked for.
+    hybrid_session(model(), module=amds(providers=(PROVIDER, DML, CPU)))
+    assert Session.made[0][0] == [PROVIDER, DML, CPU]
+    with pytest.raises(PlacementError, match=f"{DML} runs no node"):
+        hybrid_session(model(), [PROVIDER, DML, CPU], module=amds(providers=(PROVIDER, DML, CPU)))
     with pytest.raises(ExecutionError, match="did not start"):
         hybrid_session(model(), module=amds(starts=False))
 
