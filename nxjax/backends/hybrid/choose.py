@@ -14,6 +14,7 @@ from nxjax.backends.hybrid.work import Work
 from nxjax.errors import ParameterError
 
 _NODES: Final = 5_000  # steps of the search over everything: a tenth of a second or so
+_SMALL: Final = 16
 
 
 def choose(work: Work, objective: Objective = "latency", *, deadline: float | None = None) -> Schedule:
@@ -68,6 +69,11 @@ def _latency(work: Work) -> Schedule:
     problem = Problem(work)
     if chain.is_chain(problem):
         return finished(problem, place(problem, chain.best(problem)), "latency", "chain", exact=True)
+    if problem.count <= _SMALL:
+        # Most small works are searched sooner than HEFT's answer could be improved.
+        placed, proved = exact.least_seconds(problem, heft.best(problem, effort=0), _NODES)
+        if proved:
+            return finished(problem, placed, "latency", "exact", exact=True)
     known = heft.best(problem)
     placed, proved = exact.least_seconds(problem, known, _NODES)
     by = "exact" if proved else "heft" if placed is known else "search"

@@ -21,6 +21,7 @@ from nxjax.errors import ParameterError
 
 NODES: Final = 5_000  # steps of the search over everything
 _LESS: Final = 1 - 1e-9
+_SMALL: Final = 12  # tasks of works that are mostly searched sooner than units could be improved
 
 
 def energy(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes: int = NODES) -> Schedule:
@@ -152,6 +153,10 @@ def _least(problem: Problem, deadline: float, effort: int, nodes: int) -> tuple[
         makespan = place(problem, units).makespan
         return max(0.0, makespan - deadline), problem.energy(units), makespan
 
+    if problem.count <= _SMALL:
+        found, proved = exact.least_joules(problem, None, deadline, nodes)
+        if proved:
+            return found, "exact", True
     thrifty = [min(able, key=lambda u: (problem.watt[i][u], u)) for i, able in enumerate(problem.able)]
     begin = [thrifty, *starts(problem)]
     if deadline < inf:

@@ -30,6 +30,7 @@ from nxjax.backends.hybrid.work import CALLER, Work
 NODES: Final = 20_000  # steps of the search over everything
 _WAYS: Final = 60_000  # steps from task to task of a chain that are looked at
 _ROUNDING: Final = 1e-12
+_SMALL: Final = 16
 _POLISH: Final = 6_000  # tasks placed while looking for less latency at the same interval
 
 
@@ -59,8 +60,7 @@ def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes
     """
     work.check()
     problem = Problem(work)
-    units, proved = best(problem, effort, nodes)
-    by = "chain" if chain.is_chain(problem) else "exact" if proved else "search"
+    units, by, proved = best(problem, effort, nodes)
     least = problem.interval(units)
 
     def waits(trial: Sequence[int]) -> tuple[float, float]:
@@ -81,7 +81,8 @@ def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes
     if makespan <= deadline:
         placed, interval = periodic(problem, units, least), least
     else:
-        placed, interval, proved = (*_within(problem, units, deadline), False)
+        placed, interval = _within(problem, units, deadline)
+        by, proved = "search", False
     return finished(problem, placed, "throughput", by, exact=proved, interval=interval)
 
 
@@ -106,10 +107,10 @@ def _within(problem: Problem, units: Sequence[int], deadline: float) -> tuple[Pl
     return found, interval
 
 
-def best(problem: Problem, effort: int = EFFORT, nodes: int = NODES) -> tuple[list[int], bool]:
-    """The units of the least interval found, and whether none is smaller."""
+def best(problem: Problem, effort: int = EFFORT, nodes: int = NODES) -> tuple[list[int], str, bool]:
+    """The units of the least interval found, the algorithm, and whether none is smaller."""
     if not problem.count:
-        return [], True
+        return [], "exact", True
 
     def loads(units: Sequence[int]) -> tuple[float, float]:
         of_units, of_links = problem.loads(units)
@@ -118,11 +119,19 @@ def best(problem: Problem, effort: int = EFFORT, nodes: int = NODES) -> tuple[li
         return max(shares), sum(x * x for x in shares)
 
     begin = starts(problem)
+    if problem.count <= _SMALL:
+        # Most small works are searched sooner than units could be improved.
+        units, proved = exact.least_interval(problem, min(begin, key=loads), nodes // 4)
+        if proved:
+            return units, "exact", True
+        begin.append(units)
     found = min((improved(problem, x, loads, effort // len(begin)) for x in begin), key=lambda x: x[1])
     units = found[0]
     if chain.is_chain(problem):
-        return _chain(problem, units)
-    return exact.least_interval(problem, units, nodes)
+        units, proved = _chain(problem, units)
+        return units, "chain", proved
+    units, proved = exact.least_interval(problem, units, nodes)
+    return units, "exact" if proved else "search", proved
 
 
 @final
