@@ -52,6 +52,12 @@ from nxjax import tree as tree
 from nxjax import tree_util as tree_util
 from nxjax import typing as typing
 from nxjax import version as version
+from nxjax.backends.memory.double import DoubleBuffer as DoubleBuffer
+from nxjax.backends.memory.double import prefetch as prefetch
+from nxjax.backends.memory.into import write_into as write_into
+from nxjax.backends.memory.pool import MemoryPools as MemoryPools
+from nxjax.backends.memory.unified import UnifiedBuffer as UnifiedBuffer
+from nxjax.backends.memory.unified import unified_buffer as unified_buffer
 from nxjax.config import config as config
 from nxjax.custom_kernel import kernel as kernel
 from nxjax.custom_operator import custom_op as custom_op
@@ -584,5 +590,6 @@ from nxjax.transforms.shard_map import shard_map as shard_map
 from nxjax.transforms.smap import smap as smap
 from nxjax.transforms.transpose import linear_transpose as linear_transpose
 from nxjax.transforms.vmap import vmap as vmap
+from nxjax.tuning.tune import tune as tune
 
 __version__: str

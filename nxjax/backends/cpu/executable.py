@@ -61,7 +61,11 @@ class CpuExecutable(Executable):
         self._ins = ctypes.c_void_p * len(program.inputs)
         self._outs = ctypes.c_void_p * len(program.outputs)
 
-    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+    def __call__(self, args: Sequence[DeviceArray], into: Sequence[Block | None] = ()) -> list[DeviceArray]:
+        """``into``: for each result the memory that it shall be written to, where that is not new.
+
+        Nothing that is read may lie there. A result that is an argument, a constant or another result stays what it is.
+        """
         if self._quick and self._has_run:
             self.prepare()
         self._has_run = True
@@ -75,7 +79,8 @@ class CpuExecutable(Executable):
                 ins[i] = block.address
             else:
                 ins[i] = _address(x, held)
-        blocks = [Block(r.nbytes) if r.kind == "new" else None for r in tape.results]
+        asked = into or (None,) * len(tape.results)
+        blocks = [(b or Block(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)]
         for i, block in enumerate(blocks):
             outs[i] = block and block.address
         try:

@@ -15,7 +15,6 @@ from nxjax.trace.types import ArrayType
 NDArray = np.ndarray[Any, Any]
 
 
-@final
 class Block:
     """Memory of the pool, 64-byte aligned; returned to it by its end.
 
@@ -43,6 +42,22 @@ class Block:
     def __array_interface__(self) -> dict[str, Any]:
         # Read-only: arrays are immutable. A view has this object for its base, so it keeps the memory.
         return {"data": (self.address, True), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
+
+
+@final
+class Lease(Block):
+    """Another block's memory, held for it: arrays of a lease can be counted, and the block outlives them."""
+
+    __slots__ = ("__weakref__", "owner")
+
+    def __init__(self, owner: Block, nbytes: int) -> None:
+        self._release = owner._release
+        self.owner = owner
+        self.nbytes = nbytes
+        self.address = owner.address
+
+    def __del__(self) -> None:
+        """The memory goes with its owner."""
 
 
 @final

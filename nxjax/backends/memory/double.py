@@ -1,0 +1,117 @@
+"""Copies that overlap with computing: two buffers that take turns, and inputs that are moved ahead of their use."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, final
+
+from nxjax.backends.memory.pool import MemoryPools
+from nxjax.backends.memory.unified import UnifiedBuffer, unified_buffer
+from nxjax.errors import ParameterError
+
+
+@final
+class DoubleBuffer:
+    """Two unified buffers of one kind: ``front`` is read while ``back`` is filled, then they `swap`.
+
+    Args:
+        shape, dtype, access, pools, name: as for `nxjax.unified_buffer`.
+
+    >>> pair = DoubleBuffer((2,), "int32")
+    >>> pair.back.write([1, 2])
+    >>> pair.swap().array().tolist()
+    [1, 2]
+    """
+
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        access: str = "streaming",
+        pools: MemoryPools | None = None,
+        name: str = "",
+    ) -> None:
+        make = lambda which: unified_buffer(shape, dtype, access=access, pools=pools, name=f"{name} {which}".strip())
+        self.front: UnifiedBuffer = make("front")
+        self.back: UnifiedBuffer = make("back")
+
+    def swap(self) -> UnifiedBuffer:
+        """The buffer that was filled becomes the front one, which is given."""
+        self.front, self.back = self.back, self.front
+        return self.front
+
+    def close(self) -> None:
+        """Give the memory of both back."""
+        self.front.close()
+        self.back.close()
+
+
+def prefetch(
+    items: Iterable[Any],
+    device: Any = None,
+    *,
+    depth: int = 2,
+    put: Callable[[Any], Any] | None = None,
+    pools: MemoryPools | None = None,
+) -> Iterator[Any]:
+    """The items in order, each moved by a thread while the consumer works on those before it.
+
+    Args:
+        items: trees of arrays; taken one after the other, never by two threads.
+        device: where they are put; None with ``put``, or to take them only ahead of time.
+        depth: how many are moved ahead; 2 is double buffering.
+        put: what moves one, in place of `nx.device_put`.
+        pools: whose limits hold for arrays on the device.
+
+    Raises:
+        ParameterError: a depth below 1.
+
+    An error of ``items`` or of a move is raised where its item would have come. A consumer that stops early stops the
+    thread.
+
+    >>> import numpy as np, nxjax as nx
+    >>> batches = (np.full(3, i, np.float32) for i in range(3))
+    >>> [float(nx.jit(nx.sum)(x)) for x in prefetch(batches, nx.devices("cpu")[0])]
+    [0.0, 3.0, 6.0]
+    """
+    if depth < 1:
+        raise ParameterError("prefetch: depth", got=depth, expected="at least 1")
+    move = put or (lambda x: x if device is None else _moved(x, device, pools))
+    return _ahead(iter(items), move, depth)
+
+
+def _ahead(source: Iterator[Any], move: Callable[[Any], Any], depth: int) -> Iterator[Any]:
+    end = object()
+    lock = threading.Lock()
+
+    def one() -> Any:
+        with lock:
+            item = next(source, end)
+            return end if item is end else move(item)
+
+    waiting: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(1, "nxjax-prefetch") as thread:
+        try:
+            waiting.extend(thread.submit(one) for _ in range(depth))
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(thread.submit(one))
+                yield item
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _moved(x: Any, device: Any, pools: MemoryPools | None) -> Any:
+    from nxjax.backends import placing
+    from nxjax.trace import tree
+    from nxjax.trace.array import as_value
+    from nxjax.trace.sharding import Sharding, SingleDeviceSharding
+
+    if pools is not None:
+        return tree.map(lambda leaf: pools.put(leaf, device), x)
+    place = device if isinstance(device, Sharding) else SingleDeviceSharding(placing.device_of(device, "prefetch"))
+    return tree.map(lambda leaf: placing.put(as_value(leaf, "prefetch"), place), x)  # pyright: ignore[reportArgumentType]
