@@ -88,6 +88,13 @@ class Hybrid:
             if not isinstance(n, int) or n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ParameterError(f"Hybrid: sessions of {name}", got=n, expected="a number, at least 1")
         found, missing = resolve(units, simulators=simulators, sessions=dict(sessions or {}))
+        if objective == "energy" and not watts and all(u.watts is None for u in found):
+            raise ParameterError(
+                "Hybrid: the energy of no unit is known",
+                got="objective='energy' without watts",
+                expected="the power of each unit while it computes",
+                fix=f"watts={{{', '.join(f'{u.name!r}: ...' for u in found)}}}, from a meter or a data sheet",
+            )
         options = Options(objective, deadline, dict(pin or {}), measure, redo, watts=dict(watts or {}))
         self.backend = HybridBackend(found, missing, options, policy, dict(heat or {}), history)
         self._names = tuple(u if isinstance(u, str) else u.name for u in units)

@@ -248,6 +248,7 @@ def test_what_is_asked_for_wrongly_is_said():
     for wrong, words in (
         ({"objective": "speed"}, "objective"),
         ({"redo": "never"}, "redo"),
+        ({"objective": "energy"}, "energy of no unit"),
         ({"sessions": {"cpu": 0}}, "sessions"),
         ({"sessions": {"gpu": 1}}, "sessions"),
     ):
