@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 
+Function = Callable[[list[Any]], list[Any]]
+
+
 class Plugin:
-    def prepare(self, form: str, payload: bytes, options: dict[str, Any]) -> Callable[[list[Any]], list[Any]]:
+    def prepare(self, form: str, payload: bytes, options: dict[str, Any], arrays: list[Any]) -> Function:
         return lambda arrays: [a * 2 for a in arrays]
 
-    def run(self, handle: Callable[[list[Any]], list[Any]], arrays: list[Any]) -> list[Any]:
+    def run(self, handle: Function, arrays: list[Any]) -> list[Any]:
         return handle(arrays)
 
 

@@ -13,6 +13,7 @@ from nxjax.backends.hybrid.health import UnitHealth
 from nxjax.backends.hybrid.history import History
 from nxjax.backends.hybrid.plan import Place, Plan
 from nxjax.backends.hybrid.planner import SCOPE
+from nxjax.backends.hybrid.plugin import Plugin, read_program
 from nxjax.backends.hybrid.policy import FaultPolicy, HeatLimits
 from nxjax.backends.hybrid.spec import Hybrid
 from nxjax.backends.hybrid.unit import Estimate, Link, RegionRefused, Step, Unit
@@ -29,12 +30,14 @@ __all__ = [
     "Link",
     "Place",
     "Plan",
+    "Plugin",
     "RegionRefused",
     "Step",
     "Unit",
     "UnitHealth",
     "device_scope",
     "plan",
+    "read_program",
     "stream",
     "timeline",
 ]

@@ -118,7 +118,6 @@ class Child:
         self,
         head: dict[str, Any],
         arrays: Sequence[Any] = (),
-        body: Sequence[bytes] = (),
         seconds: float | None = None,
     ) -> tuple[dict[str, Any], list[Any], bytes]:
         """One question and its answer: head, arrays, and the rest of the body where there are no arrays.
@@ -132,7 +131,7 @@ class Child:
             raise ExecutionError(f"{self.name}: another question is not answered yet", got=f"{seconds:g} s")
         try:
             rows: list[Any] = []
-            parts: Sequence[bytes] = body
+            parts: Sequence[bytes] = ()
             attach: list[tuple[str, Arena]] = []
             if arrays:
                 needed = room(arrays)

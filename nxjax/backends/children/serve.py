@@ -1,9 +1,9 @@
 """Run as a program of its own: serves a plug-in's functions over the socket whose number is in NXJAX_CHANNEL.
 
 ``python serve.py PLUGIN``, where PLUGIN is a module's name or a file. The module has ``connect(options)``, which gives
-an object with ``prepare(form, payload, options)`` and ``run(handle, arrays)``, and perhaps ``describe()``, ``probe()``
-and ``drop(handle)``. What it prints goes to the log of whoever started this. Knows nothing of nxjax: it imports `wire`,
-which lies beside it, by its path, and so starts in the time that NumPy takes.
+an object with ``prepare(form, payload, options, arrays)`` and ``run(handle, arrays)``, and perhaps ``describe()``,
+``probe()`` and ``drop(handle)``. What it prints goes to the log of whoever started this. Knows nothing of nxjax: it
+imports `wire`, which lies beside it, by its path, and so starts in the time that NumPy takes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Server:
             describe = getattr(self.plugin, "describe", None)
             return {"describe": {} if describe is None else describe()}, []
         if do == "prepare":
-            handle = self.handles[head["id"]] = self.plugin.prepare(head["form"], body, head["options"])
+            payload, *arrays = self.wire.unpack(head["arrays"], body, self.arenas.get("in"))
+            form, options = head["form"], head["options"]
+            handle = self.handles[head["id"]] = self.plugin.prepare(form, payload.tobytes(), options, arrays)
             return {"info": getattr(handle, "info", {})}, [bytes(getattr(handle, "artifact", b""))]
         if do == "run":
             import numpy as np

@@ -38,9 +38,9 @@ class Deadlines:
         >>> job = Job("a", "npu", {"npu": list}, seconds={"npu": 0.1})
         >>> deadlines.allowed(job, "npu")
         7.0
-        >>> deadlines.learn("a", "npu", 0.2)
+        >>> deadlines.learn("a", "npu", 0.25)
         >>> deadlines.allowed(job, "npu")
-        7.0
+        8.5
         """
         policy = self._policy
         known = self._known.get((job.name, unit))

@@ -89,13 +89,21 @@ class Remote:
         self.child()
         return dict(self._describe)
 
-    def prepare(self, payload: bytes, form: str = "", options: Mapping[str, Any] | None = None) -> RemoteStep:
+    def prepare(
+        self,
+        payload: bytes,
+        form: str = "",
+        options: Mapping[str, Any] | None = None,
+        arrays: Sequence[Any] = (),
+    ) -> RemoteStep:
         """Make something ready to run there: ``payload`` in the form that the plug-in knows as ``form``.
+
+        ``arrays`` (constants) are sent once to every process; they are kept here, for the next one.
 
         Raises:
             ExecutionError: the plug-in refuses it, or dies of it.
         """
-        step = RemoteStep(self, next(self._ids), bytes(payload), form, dict(options or {}))
+        step = RemoteStep(self, next(self._ids), bytes(payload), form, dict(options or {}), arrays)
         step.ready()
         return step
 
@@ -166,8 +174,11 @@ class RemoteStep:
         info: what the plug-in said of it. artifact: bytes that it made, such as a compiled binary.
     """
 
-    def __init__(self, remote: Remote, id: int, payload: bytes, form: str, options: dict[str, Any]) -> None:
-        self._remote, self._id, self._payload, self._form, self._options = remote, id, payload, form, options
+    def __init__(
+        self, remote: Remote, id: int, payload: bytes, form: str, options: dict[str, Any], arrays: Sequence[Any]
+    ) -> None:
+        self._remote, self._id, self._form, self._options = remote, id, form, options
+        self._sent = [np.frombuffer(payload, np.uint8), *map(np.asarray, arrays)]
         self._child: Child | None = None
         self._lock = threading.Lock()
         self.info: dict[str, Any] = {}
@@ -180,7 +191,7 @@ class RemoteStep:
         with self._lock:
             if self._child is not child:
                 head = {"do": "prepare", "id": self._id, "form": self._form, "options": self._options}
-                answer, _, rest = child.ask(head, body=[self._payload], seconds=remote.seconds)
+                answer, _, rest = child.ask(head, self._sent, seconds=remote.seconds)
                 said = answer.get("info")
                 self.info = said if isinstance(said, dict) else {}  # pyright: ignore[reportUnknownMemberType]
                 self.artifact = rest

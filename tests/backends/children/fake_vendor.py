@@ -32,7 +32,7 @@ class Vendor:
     def describe(self):
         return {"device": "fake", "label": "simulator", "pid": os.getpid()}
 
-    def prepare(self, form, payload, options):
+    def prepare(self, form, payload, options, arrays):
         if form != "name":
             raise ValueError(f"no form {form}")
         return Handle(FUNCTIONS[payload.decode()], options.get("fault", ""))

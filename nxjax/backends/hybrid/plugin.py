@@ -1,0 +1,161 @@
+"""A unit whose regions are run by a plug-in in a process of its own: programs as text or StableHLO, arrays by memory.
+
+What the plug-in says of itself (ops, label, whether it is exact) is what plans are made by. The contract is in
+docs/hybrid_faults.md; how the process is kept alive is `remote`'s business.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast, final
+
+from nxjax.backends.base import LABELS, Label
+from nxjax.backends.hybrid.remote import Remote, RemoteStep
+from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
+from nxjax.errors import ExecutionError, NxError, ParameterError
+from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.stablehlo.builder import lower
+from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.program import Program
+from nxjax.trace.text import parse_program
+
+# What a region may be sent as: nxjax's program text, or a StableHLO module in MLIR's text.
+FORMS: Final = ("nxjax", "stablehlo")
+_PLATFORMS: Final = ("npu", "gpu", "tpu", "cpu")
+
+
+@final
+class Plugin(Unit):
+    """A vendor's plug-in as a unit of `nx.Hybrid`.
+
+    Args:
+        plugin: a module's name, a Python file, or a command line; see `Remote`.
+        name: what the unit is called.
+        options: given to the plug-in; JSON.
+        lanes: how many regions are given to it at once. It runs them one after the other.
+        start_seconds: how long its process may take to start.
+
+    Raises:
+        ParameterError: the plug-in says of itself what cannot be.
+    """
+
+    def __init__(
+        self,
+        plugin: str | Sequence[str],
+        name: str = "plugin",
+        *,
+        options: Mapping[str, Any] | None = None,
+        lanes: int = 1,
+        start_seconds: float = 30.0,
+    ) -> None:
+        self.name = name
+        self.lanes = lanes
+        self.remote = Remote(plugin, name=name, options=options, start_seconds=start_seconds)
+        # A process that hangs is killed, and started again by the probe.
+        self.interrupt = self.remote.interrupt
+        self._why = ""
+        self._ops: frozenset[str] | None = None
+        self.platform, self.label, self.exact, self.form = "npu", "host", False, "nxjax"
+        try:
+            said = self.remote.describe()
+        except ExecutionError as error:
+            self._why = f"{error.what}: {error.got}"
+            return
+        self.platform = _one_of(said.get("platform", "npu"), _PLATFORMS, name, "platform")
+        self.label = cast(Label, _one_of(said.get("label", "host"), LABELS, name, "label"))
+        self.form = _one_of(said.get("form", "nxjax"), FORMS, name, "form")
+        self.exact = said.get("exact") is True
+        ops = said.get("ops")
+        if ops is not None:
+            if not isinstance(ops, list) or not all(isinstance(op, str) for op in cast(list[Any], ops)):
+                raise ParameterError(f"{name}: the plug-in's ops are no list of names", got=ops)
+            self._ops = frozenset(cast(list[str], ops))
+        self._device = str(said.get("device", name))
+        self._version = str(said.get("version", ""))
+
+    @property
+    def key(self) -> str:
+        return f"plugin {self._device} {self._version}".strip() if not self._why else self.name
+
+    def available(self) -> tuple[bool, str]:
+        return not self._why, self._why or self._device
+
+    def supports(self, program: Program) -> list[Verdict]:
+        rows: list[Verdict] = []
+        for e in program.equations:
+            if e.effect:
+                rows.append(Verdict(False, f"{e.op.name} has an effect, which is the host's"))
+            elif self._ops is not None and e.op.name not in self._ops:
+                rows.append(Verdict(False, f"{self._device} has no {e.op.name}"))
+            else:
+                rows.append(YES)
+        return rows
+
+    def estimate(self, program: Program) -> Estimate | None:
+        return None  # it is measured
+
+    def prepare(self, program: Program) -> Step:
+        opened, consts = program.close_over()
+        try:
+            text = str(opened) if self.form == "nxjax" else lower(opened)[0]
+        except NxError as error:
+            raise RegionRefused(f"it cannot be written as {self.form}: {error.what}") from error
+        options = {"consts": len(consts), "results": len(opened.outputs)}
+        arrays = [cast(DeviceArray, c).numpy() for c in consts]
+        try:
+            step = self.remote.prepare(text.encode(), self.form, options, arrays)
+        except ExecutionError as error:
+            raise RegionRefused(f"{error.what}: {error.got}") from error
+        return _PluginStep(step, self.label, self._device)
+
+    def probe(self) -> bool:
+        return self.remote.probe()
+
+    def close(self) -> None:
+        """End its process."""
+        self.remote.close()
+
+
+@final
+class _PluginStep(Step):
+    def __init__(self, step: RemoteStep, label: Label, device: str) -> None:
+        self._step = step
+        self.label = label
+        seconds = step.info.get("seconds")
+        if isinstance(seconds, (int, float)) and seconds > 0:
+            self.estimate = Estimate(float(seconds), "vendor-estimate", device)
+        self.runs_on = f"{device}, in a process of its own"
+
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        return [wrap(y) for y in self._step([a.numpy() for a in args])]
+
+    def close(self) -> None:
+        self._step.close()
+
+
+def read_program(payload: bytes) -> Program:
+    """For plug-ins in Python: the program that a region was sent as, in the form "nxjax".
+
+    Its first arguments are the constants that came with it. This also loads all ops, which a new process has not done.
+
+    Raises:
+        ProgramError: the payload is no program.
+
+    >>> import nxjax as nx
+    >>> text = str(nx.make_jaxpr(lambda x: nx.sin(x) * 2)(1.0))
+    >>> str(read_program(text.encode())) == text
+    True
+    """
+    for package in ("nxjax.ops", "nxjax.transforms"):
+        where = importlib.import_module(package).__path__
+        for found in pkgutil.walk_packages(where, f"{package}."):
+            importlib.import_module(found.name)
+    return parse_program(payload.decode())
+
+
+def _one_of(said: Any, known: Sequence[str], name: str, what: str) -> str:
+    if said not in known:
+        raise ParameterError(f"{name}: the plug-in says what cannot be of its {what}", got=said, expected=known)
+    return said
