@@ -188,7 +188,7 @@ class Backend(ABC):
         priority: the highest available one is the default executor of its platform.
     """
 
-    name: ClassVar[str]
+    name: str
     platform: ClassVar[str]
     label: ClassVar[Label]
     priority: ClassVar[int] = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from nxjax.backends import registry
@@ -12,7 +13,10 @@ from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.first import FirstByMeaning, simple
 from nxjax.backends.cpu.native import runtime
 from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.knobs import using
+from nxjax.lower.cpu.held import Parts
 from nxjax.lower.cpu.lower import lower, lower_parts, prepared
+from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.trace.program import Program
 
 
@@ -24,8 +28,18 @@ class CpuBackend(Backend):
     priority = 20
     dialects: ClassVar[tuple[str, ...]] = ("simplified", "tape", "llvm", "asm")
 
-    def __init__(self) -> None:
+    def __init__(self, knobs: Mapping[str, int] | None = None) -> None:
+        """``knobs``: choices of the compiler that differ from the usual; see `kernels.cpu.knobs`."""
+        self._knobs = dict(knobs or {})
+        if self._knobs:
+            # What was compiled otherwise is kept apart.
+            self.name = "cpu " + ",".join(f"{k}={v}" for k, v in sorted(self._knobs.items()))
         self._device = Device("cpu", 0, self)
+
+    @property
+    def device(self) -> Device:
+        """The one that is this backend's own, with its choices."""
+        return self._device
 
     def available(self) -> tuple[bool, str]:
         if importlib.util.find_spec("llvmlite") is None:
@@ -42,15 +56,24 @@ class CpuBackend(Backend):
         return [self._device]
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
+        def part(count: int) -> Parts | None:
+            with using(self._knobs):
+                return lower_parts(program, count, donate)
+
         def make(*, hurry: bool) -> CpuExecutable:
-            return CpuExecutable(lower(program, donate), lambda count: lower_parts(program, count, donate), hurry=hurry)
+            return CpuExecutable(self.lowered(program, donate), part, hurry=hurry)
 
         form = simple(program)
         # What is called a second time will be called often.
         return make(hurry=True) if form is None else FirstByMeaning(program, form, lambda: make(hurry=False))
 
+    def lowered(self, program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
+        """The steps that compute a program, with this backend's choices."""
+        with using(self._knobs):
+            return lower(program, donate)
+
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
-        return str(lower(program, donate))
+        return str(self.lowered(program, donate))
 
     def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
         if dialect == "simplified":
@@ -59,7 +82,7 @@ class CpuBackend(Backend):
             return self.lower(program, donate)
         if dialect in ("llvm", "asm"):
             found = engine(isa.current())
-            kernels = list(dict.fromkeys(c.kernel for c in lower(program, donate).calls()))
+            kernels = list(dict.fromkeys(c.kernel for c in self.lowered(program, donate).calls()))
             return found.texts(kernels) if dialect == "llvm" else found.assembly(kernels)
         return super().text(program, donate, dialect)
 

@@ -362,14 +362,14 @@ _HINTS: Final = {
 
 @final
 class TpuBackend(PluginBackend):
-    name: ClassVar[str] = "tpu"
+    name = "tpu"
     platform: ClassVar[str] = "tpu"
     priority: ClassVar[int] = 10
 
 
 @final
 class GpuBackend(PluginBackend):
-    name: ClassVar[str] = "gpu"
+    name = "gpu"
     platform: ClassVar[str] = "gpu"
     priority: ClassVar[int] = 10
 

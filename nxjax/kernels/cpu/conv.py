@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu import convert, knobs
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
 from nxjax.kernels.cpu.expression import Constant, Expression, identity
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
@@ -44,11 +44,8 @@ WORK: Final[dict[Kind, DType]] = {
     "pairs": np.dtype("int32"),
 }
 # Bytes of input that a run of pixel blocks may span: with a block of weights it stays in the second-level cache.
-_RUN_BYTES: Final = 192 << 10
 _WEIGHT_BYTES: Final = 384 << 10  # larger weights do not stay there beside it
-_PACK_BYTES: Final = 64 << 10  # weights of a block from which on they are laid together
 _PACK_RUN: Final = 4  # blocks of pixels that make it worth while
-_ITEMS: Final = 8  # items that are worth having
 _CHEAP: Final = ("add", "sub", "mul", "max", "min", "clamp", "neg")
 _TAPS: Final = 64  # windows of no more taps have all their addresses made before the first product
 AHEAD: Final = 8  # features: how far ahead weights are asked for
@@ -242,7 +239,7 @@ class Conv(Kernel):
         # enough pixels follow.
         row = block.channels * WORK[kind].itemsize
         room = problem.taps * problem.inputs * row
-        self.packs = problem.w_c != row and room >= _PACK_BYTES and self.run >= _PACK_RUN
+        self.packs = problem.w_c != row and room >= knobs.CONV_PACK() and self.run >= _PACK_RUN
         self.scratch = self._zeros + (room if self.packs else 0)
         self.items = -(-self.tiles // self.run) * self.blocks if problem.outputs else 0
         work = self.run * block.pixels * block.channels * problem.taps * problem.inputs
@@ -258,9 +255,9 @@ class Conv(Kernel):
         p = self.problem
         weights = p.groups * p.inputs * p.taps * p.outputs * size
         if weights > _WEIGHT_BYTES:
-            return max(1, -(-self.tiles * self.blocks // max(self.blocks, _ITEMS)))
+            return max(1, -(-self.tiles * self.blocks // max(self.blocks, knobs.CONV_ITEMS())))
         per_tile = self.block.pixels * p.inputs * size * math.prod(a.step for a in p.axes)
-        return max(1, min(self.tiles, _RUN_BYTES // max(per_tile, 1), -(-self.tiles // _ITEMS)))
+        return max(1, min(self.tiles, knobs.CONV_RUN() // max(per_tile, 1), -(-self.tiles // knobs.CONV_ITEMS())))
 
     @property
     def key(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.epilogue import Epilogue
 from nxjax.kernels.cpu.gemm import Axis, Blocks, Gemm, Layout, Problem, mode_of, packed_dtype
 from nxjax.kernels.cpu.gemm_tile import GROUP, Mode, Tile
@@ -19,14 +20,7 @@ from nxjax.kernels.cpu.pack import Right
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
-DEPTH = 384  # units of a block of depth, at most
-SECOND = 512 << 10  # bytes of the right operand that stay in the second cache
-ITEM_ROWS = 128  # rows of an item, about
-OWN = 192 << 10  # bytes of panels that an item makes itself, about
 OWN_ROWS = 512  # rows of such an item, at most
-WHOLE = 256 << 10  # bytes of a right operand that is packed as a whole at most, where it is wanted once
-ITEM_WORK = 1 << 20  # products of an item, at least: about 20 microseconds
-ITEMS = 16  # that are wanted
 
 
 @final
@@ -71,7 +65,8 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Tile
     fused = (mode == "fma" and isa.fma) or mode == "quads" or (mode == "pairs" and isa.bits == 512 and isa.vnni)
     # The repeated unit of a row needs a register where it is used more than once, and a product that is not summed.
     free = isa.registers - 1 - (not fused)
-    vectors = min(4 if isa.registers >= 32 else 3 if isa.bits == 256 else 2, -(-columns // lanes))
+    widest = 4 if isa.registers >= 32 else 3 if isa.bits == 256 else 2
+    vectors = min(knobs.GEMM_VECTORS() or widest, widest, -(-columns // lanes))
     most = min((free - vectors) // vectors, max(8, 14 // vectors))
     heights = range(max(1, most // 2), most + 1)
     height = min(heights, key=lambda h: (-(-rows // h) * (h * vectors + 0.5), -h))
@@ -84,12 +79,12 @@ def blocks_for(tile: Tile, rows: int, columns: int, units: int, count: int, own:
     ``own``: items make panels themselves. They are high, since each column is packed once for all of an item's rows,
     and narrow, so that threads need little memory.
     """
-    turns = max(1, -(-units // DEPTH))
+    turns = max(1, -(-units // knobs.GEMM_DEPTH()))
     depth = max(1, -(-units // turns))
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
-    wide = min(panels, max(1, (OWN if own else SECOND) // (depth * tile.unit * tile.columns)))
-    high = min(tall, max(1, (OWN_ROWS if own else ITEM_ROWS) // tile.rows))
-    wanted = min(ITEMS, rows * columns * units * count // ITEM_WORK) // max(count, 1)
+    wide = min(panels, max(1, (knobs.GEMM_OWN() if own else knobs.GEMM_SECOND()) // (depth * tile.unit * tile.columns)))
+    high = min(tall, max(1, (OWN_ROWS if own else knobs.GEMM_ROWS()) // tile.rows))
+    wanted = min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1)
     if own:
         wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     high = min(high, max(1, tall * -(-panels // wide) // max(wanted, 1)))
@@ -128,6 +123,7 @@ def plan(
     as_is = mode in ("fma", "mul")
     direct = (
         as_is
+        and knobs.GEMM_DIRECT() == 1
         and right.dtype == inside
         and right.free == inside.itemsize
         and (isa.bits == 512 or columns % tile.lanes == 0 or (isa.bits == 256 and columns >= tile.columns))
@@ -147,7 +143,7 @@ def plan(
     own: Right | None = None
     if pack is not None:
         # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is read for each.
-        if not (constant or again or axes or left.layout == "columns") and pack.nbytes > WHOLE:
+        if not (constant or again or axes or left.layout == "columns") and pack.nbytes > knobs.GEMM_WHOLE():
             own, pack = pack, None
             blocks = blocks_for(tile, rows, columns, units, 1, True)
         else:
@@ -155,7 +151,7 @@ def plan(
     steps = (0, 0) if pack is not None else (right.depth, right.free)
     problem = Problem(rows, columns, depth, left.free, left.depth, steps[0], tuple(others), axes, steps[1])
     inner = right.dtype if direct else None
-    gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, DEPTH, own)
+    gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, knobs.GEMM_DEPTH(), own)
     return Plan(pack, gemm)
 
 

@@ -26,6 +26,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.base import Cost, Kernel
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Module
@@ -37,10 +38,8 @@ from nxjax.trace.dtypes import DType
 NDArray = np.ndarray[Any, Any]
 
 BLOCK: Final = 256  # pieces of a dimension that is cut for items are multiples of this many elements
-ITEM: Final = 1 << 14  # about how many points an item has, at least
 STRIP: Final = 2048  # bytes of a row of accumulators from which on rows are read whole
 FIRST: Final = 32 << 10  # bytes of accumulators that stay in the first cache
-STREAM: Final = 16 << 20  # bytes of an output from which on it is stored past the caches
 # What ops take beside an addition, roughly; all others are 1.
 DEAR: Final = {
     **dict.fromkeys(("exp", "exp2", "log", "tanh", "logistic", "expm1", "log1p", "sin", "cos", "cbrt"), 12),
@@ -131,6 +130,7 @@ class Nest(Kernel):
         outputs: what is written.
         total: 0, or the first kept dimension cuts a longer reduced one of ``total`` elements into blocks of
             ``sizes[kept]``, of which the last may be shorter.
+        item: about how many points an item has, at least.
     """
 
     def __init__(
@@ -142,6 +142,7 @@ class Nest(Kernel):
         nodes: tuple[Item, ...],
         outputs: tuple[Output, ...],
         total: int = 0,
+        item: int = knobs.NEST_ITEM.default,
     ) -> None:
         self.sizes = sizes
         self.kept = kept
@@ -150,13 +151,15 @@ class Nest(Kernel):
         self.nodes = nodes
         self.outputs = outputs
         self.total = total
+        self.item = item
         self._cut()
 
     @cached_property
     def text(self) -> str:
         """All that the code depends on."""
         sizes = f"{list(self.sizes[: self.kept])}{list(self.sizes[self.kept :])}{'rows' if self.rows else ''}"
-        return ";".join((sizes + (f"/{self.total}" if self.total else ""), *map(str, self.inputs), "->",
+        item = f" item {self.item}" if self.item != knobs.NEST_ITEM.default else ""
+        return ";".join((sizes + (f"/{self.total}" if self.total else "") + item, *map(str, self.inputs), "->",
                          *map(str, self.nodes), "->", *map(str, self.outputs)))  # fmt: skip
 
     @cached_property
@@ -206,7 +209,7 @@ class Nest(Kernel):
     def _cut(self) -> None:
         """Items: the first ``self.dealt`` kept dimensions, and blocks of the lanes' dimension in columns."""
         outer = self.sizes[: self.kept] if self.rows else self.sizes[: max(self.kept - 1, 0)]
-        target = max(ITEM // max(self.weight // 4, 1), 1)
+        target = max(self.item // max(self.weight // 4, 1), 1)
         inside = self.size // max(math.prod(outer), 1)
         dealt = len(outer)
         while dealt and outer[dealt - 1] * inside <= target:
@@ -225,7 +228,7 @@ class Nest(Kernel):
         count = math.prod(outer[:dealt]) * (self.blocks if not self.rows and self.kept else 1)
         self.items = count if math.prod(self.sizes[: self.kept]) else 0
         per = max(self.size // max(self.items, 1) * self.weight, 1)
-        self.grain = max(1, (8 * ITEM) // per)
+        self.grain = max(1, (8 * self.item) // per)
         self.scratch = 0
         self._plan_scratch()
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Final
 
+from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.attention import Attention, joins
 from nxjax.kernels.cpu.gemm import Gemm
 from nxjax.kernels.cpu.nest import Nest
 from nxjax.lower.cpu.tape import Buffer, Call, Ref, Step, walk
-
-LEAST: Final = 4 << 20  # bytes of scores from which on they would leave the second cache, and memory counts
 
 
 def with_attention(steps: list[Step]) -> None:
@@ -55,7 +53,7 @@ def _joined(steps: list[Step], at: int, uses: Counter[Buffer]) -> bool:
         if first_at < 0 or not (isinstance(first, Call) and isinstance(first.kernel, Gemm)):
             continue
         assert isinstance(last.kernel, Gemm)
-        if scores.buffer.nbytes < LEAST or not joins(first.kernel, middle.kernel, last.kernel, place):
+        if scores.buffer.nbytes < knobs.ATTENTION() or not joins(first.kernel, middle.kernel, last.kernel, place):
             continue
         others = tuple(r for i, r in enumerate(middle.ins) if i != place)
         moved = {r.buffer for r in (*first.ins, *others)}

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.expression import Constant
 from nxjax.lower.cpu.lazy import FIXED, Affine, Count, Index, Lazy, Map, Product, Reduce, Scalar, Shaped, groups
 from nxjax.lower.cpu.tape import Ref
@@ -26,12 +27,8 @@ from nxjax.trace.dtypes import DType
 
 Places = tuple[Affine, ...]
 
-AGAIN: Final = 8  # a value of more weight is not made twice
 FEW: Final = 4  # repeated less often than this, a value is made again rather than stored
-ROW: Final = 1 << 16  # reductions over more elements are made before, not in the passes of, what is repeated along them
-CHEAP: Final = 4  # a value of no more weight, made of one other, is made again rather than stored
 SMALL: Final = 8  # so many times smaller values are stored wherever they are needed again
-MOST: Final = 160  # nodes in a kernel
 
 
 class Refine(Exception):
@@ -121,7 +118,7 @@ class Plan:
         elif isinstance(x, Count):
             return self._node(Counted(x.dtype, at[x.dimension]), ())
         else:
-            if x in self.made and self.weight(x) > AGAIN:
+            if x in self.made and self.weight(x) > knobs.FUSE_AGAIN():
                 raise Apart(x)
             if isinstance(x, Reduce):
                 found = self._reduce(x, at)
@@ -139,7 +136,7 @@ class Plan:
 
     def _node(self, what: What, args: tuple[int, ...]) -> int:
         self.nodes.append((what, args))
-        if len(self.nodes) > MOST:
+        if len(self.nodes) > knobs.FUSE_MOST():
             # Something in the middle gets a kernel of its own.
             inner = [x for x in self.made if isinstance(x, Map) and x not in self.targets]
             if inner:
@@ -184,7 +181,7 @@ class Plan:
         used = self._used(at)
         inner = max(used, default=-1)
         again = math.prod([n for d, n in enumerate(self.sizes) if d not in used and d < inner])
-        if again >= FEW and self.weight(x) > AGAIN:
+        if again >= FEW and self.weight(x) > knobs.FUSE_AGAIN():
             raise Apart(x)
 
     def _reduce(self, x: Reduce, at: Places) -> int:
@@ -201,7 +198,7 @@ class Plan:
                 self.reduced = list(range(first, len(self.sizes)))
                 unused = [d for d in self.reduced if self.sizes[d] != 1]
                 self._open = False
-            elif math.prod(wanted) <= ROW and unused[0] > max(used, default=-1):
+            elif math.prod(wanted) <= knobs.FUSE_ROW() and unused[0] > max(used, default=-1):
                 self.reduced = unused
                 self._open = False
         reduced = [d for d in self.reduced if self.sizes[d] != 1]
@@ -301,7 +298,7 @@ class Plan:
                 if x not in self.made or self._cheap(x, gone):
                     continue
                 if not self._once(x):
-                    if self.weight(x) > AGAIN:
+                    if self.weight(x) > knobs.FUSE_AGAIN():
                         raise Apart(x)
                     continue
                 found.append(x)
@@ -312,22 +309,22 @@ class Plan:
     def _cheap(self, x: Lazy, gone: dict[Lazy, int]) -> bool:
         """Making it again is no dearer than reading it: from memory, from what is much smaller than it, and from what
         is dear and needed by somebody else too, so that it will be memory."""
-        weight, read, todo = 0, 0, [x]
+        cheap, weight, read, todo = knobs.FUSE_CHEAP(), 0, 0, [x]
         seen: set[Lazy] = set()
-        while todo and weight <= CHEAP:
+        while todo and weight <= cheap:
             y = todo.pop()
             if y in seen or (y is not x and y.size * SMALL <= x.size):
                 continue
             seen.add(y)
             others = y is not x and y.refs - gone.get(y, 0) > 1
-            if y.view is not None or (others and y.own > CHEAP and y in self.made and self._once(y)):
+            if y.view is not None or (others and y.own > cheap and y in self.made and self._once(y)):
                 read += y.size * y.dtype.itemsize
             elif isinstance(y, Reduce | Product):
                 return False
             else:
                 weight += y.own
                 todo += y.args
-        return weight <= CHEAP and read <= x.size * x.dtype.itemsize * 5 // 4
+        return weight <= cheap and read <= x.size * x.dtype.itemsize * 5 // 4
 
     def _once(self, x: Lazy) -> bool:
         """Each of its elements is made at one index of the space (of its kept dimensions)."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
-from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu import convert, knobs
 from nxjax.kernels.cpu.expression import Constant, Expression, Node
 from nxjax.kernels.cpu.move import Move
-from nxjax.kernels.cpu.nest import BLOCK, STREAM, Input, Iota, Item, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest import BLOCK, Input, Iota, Item, Nest, Output, Reduction
 from nxjax.lower.cpu.fuse import Apart, Counted, Places, Plan
 from nxjax.lower.cpu.lazy import Map, Product, Reduce
 from nxjax.lower.cpu.tape import ALIGN, Buffer, Ref
@@ -30,8 +30,6 @@ from nxjax.trace.types import ArrayType
 if TYPE_CHECKING:
     from nxjax.lower.cpu.builder import Builder
 
-LARGE: Final = 4096  # elements from which on an input in another order is transposed first
-CUT: Final = 1 << 15  # elements of a block of a reduction that is cut
 TALL: Final = 1024  # rows of columns that a second pass finds in the second cache
 LONG: Final = 1 << 16  # elements of a row that it finds there
 FEW_ROWS: Final = 8  # with fewer rows than this, a reduction is better cut for threads than done in passes
@@ -192,7 +190,7 @@ class _Nest:
             size = self.dtypes[i].itemsize
             used = [d for d in dims if strides[d]]
             other = any(abs(strides[d]) == size and self.size[d] >= SHORT for d in used if d != lane)
-            if abs(strides[lane]) in (0, size) or not other or self.count(strides) < LARGE:
+            if abs(strides[lane]) in (0, size) or not other or self.count(strides) < knobs.NEST_TRANSPOSE():
                 continue
             order = [d for d in used if d != lane] + [lane]
             shape = tuple([self.size[d] for d in order])
@@ -231,11 +229,11 @@ class _Nest:
         )
         inputs = tuple([Input(d, along(s)) for d, s in zip(self.dtypes, self.strides, strict=True)])
         sizes = tuple([self.size[d] for d in dims])
-        return _interned(sizes, len(self.kept), self.rows, inputs, nodes, outputs, total)
+        return _interned(sizes, len(self.kept), self.rows, inputs, nodes, outputs, total, knobs.NEST_ITEM())
 
     def _streams(self, v: View, strides: Sequence[int], lane: int) -> bool:
         """Whether an output goes past the caches: it is large, and its vectors are aligned."""
-        if self.count(strides) * v.dtype.itemsize < STREAM or strides[lane] != v.dtype.itemsize:
+        if self.count(strides) * v.dtype.itemsize < knobs.NEST_STREAM() or strides[lane] != v.dtype.itemsize:
             return False
         rest = [strides[d] for d in (*self.kept, *self.reduced) if d != lane]
         moves = [step for _, step in v.ref.moves]
@@ -268,7 +266,7 @@ def _check_passes(n: _Nest) -> None:
     """Raise `Apart` where a second pass would not find what the first one read in the caches."""
     size = math.prod(n.size[d] for d in n.reduced)
     kept = math.prod(n.size[d] for d in n.kept)
-    if size <= (TALL if not n.rows else LONG if kept >= FEW_ROWS else CUT):
+    if size <= (TALL if not n.rows else LONG if kept >= FEW_ROWS else knobs.NEST_CUT()):
         return
     inside = [i for i, t in n.targets if any(t.strides[d] for d in n.reduced)]
     inside += [m.arg for m in n.nodes if isinstance(m, Reduction)]
@@ -290,10 +288,10 @@ def _blocks(n: _Nest) -> int:
     size = n.size[n.reduced[0]]
     rest = math.prod(n.size[d] for d in n.reduced[1:])
     kept = math.prod(n.size[d] for d in n.kept)
-    if rest * size * kept < 4 * CUT or (n.rows and kept >= 32) or (not n.rows and kept >= 32 * BLOCK):
+    if rest * size * kept < 4 * knobs.NEST_CUT() or (n.rows and kept >= 32) or (not n.rows and kept >= 32 * BLOCK):
         return 0
     per = rest * (kept if not n.rows else 1)
-    block = max(CUT // per, 1)
+    block = max(knobs.NEST_CUT() // per, 1)
     if n.rows and len(n.reduced) == 1:
         block = -(-block // BLOCK) * BLOCK
         block = max(block, -(-size // (1024 * BLOCK)) * BLOCK)

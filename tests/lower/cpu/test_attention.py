@@ -7,15 +7,15 @@ from nxjax import tree
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter
 from nxjax.config import config
-from nxjax.kernels.cpu import isa
-from nxjax.lower.cpu import attention
+from nxjax.kernels.cpu import isa, knobs
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.tape import Call, walk
 
 
 @pytest.fixture(autouse=True)
-def any_size(monkeypatch):
-    monkeypatch.setattr(attention, "LEAST", 0)
+def any_size():
+    with knobs.using({"attention.least": 0}):
+        yield
 
 
 def lowered(function, *xs):
@@ -41,8 +41,7 @@ def check(function, *xs, name="", count=1):
         joined = lowered(function, *xs)
         assert names(joined).count("attention") == count, str(joined)
         found = run(joined, *xs)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(attention, "LEAST", 1 << 60)
+        with knobs.using({"attention.least": knobs.NEVER}):
             apart = lowered(function, *xs)
         assert "attention" not in names(apart)
         for y, z in zip(found, run(apart, *xs), strict=True):
@@ -118,13 +117,13 @@ def test_matrices_that_others_read_stay():
     check(nx.grad(loss, argnums=(0, 1, 2)), q, k, v, count=0)
 
 
-def test_small_matrices_stay(monkeypatch):
-    monkeypatch.undo()
-    q, k, v = values((1, 128, 1, 16), (1, 128, 1, 16), (1, 128, 1, 16))
-    assert "attention" not in names(lowered(by_hand, q, k, v))
-    q, k, v = (nx.ShapeDtypeStruct((4, 512, 8, 16), "float32") for _ in range(3))
-    program = lower(nx.make_jaxpr(by_hand)(q, k, v))
-    assert names(program).count("attention") == 1
+def test_small_matrices_stay():
+    with knobs.using({}):
+        q, k, v = values((1, 128, 1, 16), (1, 128, 1, 16), (1, 128, 1, 16))
+        assert "attention" not in names(lowered(by_hand, q, k, v))
+        q, k, v = (nx.ShapeDtypeStruct((4, 512, 8, 16), "float32") for _ in range(3))
+        program = lower(nx.make_jaxpr(by_hand)(q, k, v))
+        assert names(program).count("attention") == 1
     assert program.arena < 4 * 8 * 512 * 512 * 4 // 8
 
 

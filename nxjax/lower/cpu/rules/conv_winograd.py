@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.conv import NONE, Axis, Block, Kind, Problem
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
@@ -14,9 +12,6 @@ from nxjax.lower.cpu.rules.conv_shape import Setup
 from nxjax.lower.cpu.rules.conv_tail import Tail, at
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
-
-_ROOM: Final = 384 << 10  # bytes of transformed inputs and of sums that an item holds, in the second cache
-_ITEMS: Final = 8  # that are wanted
 
 
 def tiles_of(s: Setup) -> int:
@@ -34,13 +29,14 @@ def pays(b: Builder, s: Setup, w: View, kind: Kind) -> bool:
     which those that are held do not take in every call.
     """
     lanes = isa.current().lanes(4)
-    if s.groups != 1 or len(s.dims) != 2 or s.x_c != 4 or s.inputs % lanes or s.outputs % lanes:
+    how = knobs.CONV_WINOGRAD()
+    if how == 0 or s.groups != 1 or len(s.dims) != 2 or s.x_c != 4 or s.inputs % lanes or s.outputs % lanes:
         return False
     if kind == "pairs" and s.inputs > FEATURES:
         return False
     if s.inputs < 16 or s.outputs < 16 or any(d.taps != 3 or d.step != 1 or d.dilation != 1 for d in s.dims):
         return False
-    return 9 * s.pixels > 18 * tiles_of(s) + (40 if b.is_held(w) else 160)
+    return how == 2 or 9 * s.pixels > 18 * tiles_of(s) + (40 if b.is_held(w) else 160)
 
 
 def block_for(kind: Kind, target: Isa, tiles: int, outputs: int) -> Block:
@@ -58,15 +54,15 @@ def winograd(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype:
     tiles = tiles_of(s)
     block = block_for(kind, isa.current(), tiles, s.outputs)
     panels = s.outputs // block.channels
-    room = max(1, _ROOM // ((s.inputs + block.channels) * 64))
+    room = max(1, knobs.WINOGRAD_ROOM() // ((s.inputs + block.channels) * 64))
     run = max(block.pixels, room // block.pixels * block.pixels)
     runs = -(-tiles // run)
     # Equal runs, and enough items: first panels are shared among them, which costs transforming inputs again.
     share = panels
-    while runs * -(-panels // share) < _ITEMS and share > 1:
+    while runs * -(-panels // share) < knobs.CONV_ITEMS() and share > 1:
         share = -(-share // 2)
     groups = -(-panels // share)
-    runs = max(runs, min(-(-_ITEMS // groups), tiles // (4 * block.pixels)))
+    runs = max(runs, min(-(-knobs.CONV_ITEMS() // groups), tiles // (4 * block.pixels)))
     run = -(-tiles // (runs * block.pixels)) * block.pixels
     high, wide = s.dims
     axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in (high, wide)]

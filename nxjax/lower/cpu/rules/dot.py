@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
+BYTES: Final = (dtypes.int8, dtypes.uint8)
 
 
 @rule("dot_general")
@@ -44,7 +45,7 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
         return [_complex(b, b.view(x), b.view(y), numbers, out)]
     check(e.inputs[0].type.dtype, e.inputs[1].type.dtype, out.dtype)
     left = b.view(x)
-    right = known(y) or _narrow(y, numbers, left) or b.view(y)
+    right = known(y) or _narrow(b, y, numbers, left) or b.view(y)
 
     def emit(expression: Expression, operands: Sequence[View], outs: Sequence[View]) -> None:
         contraction(b, left, right, numbers, out.dtype, expression, operands, outs)
@@ -54,20 +55,22 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     return [y]
 
 
-def _narrow(y: Any, numbers: DotDimensionNumbers, left: View) -> View | None:
-    """A right operand that is small integers in memory, converted: as these, where `gemv` converts what it reads.
+def _narrow(b: Builder, y: Any, numbers: DotDimensionNumbers, left: View) -> View | None:
+    """A right operand that is bytes converted to float32: as these, where `gemv` converts what it reads.
 
     A matrix that is read once for a few rows takes the time of its bytes, and there are four times fewer of them.
     """
-    (xc, yc), (xb, _) = numbers
     if not isinstance(y, Map) or y.op is not convert_element_type or y.dtype != dtypes.float32 or y.view is not None:
         return None
-    v, rows = y.args[0].view, math.prod(left.shape[i] for i in free(len(left.shape), xc, xb))
-    if v is None or v.dtype not in (dtypes.int8, dtypes.uint8) or left.dtype != dtypes.float32:
+    (xc, yc), (xb, yb) = numbers
+    rows = math.prod(left.shape[i] for i in free(len(left.shape), xc, xb))
+    if y.args[0].dtype not in BYTES or left.dtype != dtypes.float32 or not 1 <= rows <= gemv.MOST:
         return None
-    if xb or len(v.shape) != 2 or len(yc) != 1 or not 1 <= rows <= gemv.MOST or 1 not in v.strides:
+    columns = free(len(y.shape), yc, yb)
+    if len(columns) != 1 or len(yc) != 1:
         return None
-    return v
+    v = b.view(y.args[0])
+    return v if 1 in (v.strides[columns[0]], v.strides[yc[0]]) else None
 
 
 def _complex(b: Builder, x: View, y: View, numbers: DotDimensionNumbers, type: ArrayType) -> View:
@@ -327,7 +330,8 @@ class _Products:
         b = self.b
         dtype = right.array.dtype if isinstance(right, Known) else right.dtype
         along = "columns" if n.right == dtype.itemsize else "depth" if depth.right == dtype.itemsize else None
-        if along is None or (along == "columns" and batch and depth.size * n.size <= 1 << 16):
+        small = batch and depth.size * n.size <= 1 << 16 and dtype not in BYTES
+        if along is None or (along == "columns" and small):
             return False
         few, steps, row = left, [d.left for d in batch], m.left
         if depth.left != left.dtype.itemsize:
