@@ -131,8 +131,10 @@ def _share(channels: int, lanes: int) -> float:
 
 
 def _modelled(target: str, graph: NpuGraph) -> float | None:
-    name = target if target in CHIPS else next((c for c in CHIPS if c.startswith(target + "-")), None)
-    if name is None:
+    found = target_registry.get(target)
+    # A series without a size has the one that its compiler takes.
+    name = target if target in CHIPS else f"ethos-{getattr(found, 'series', '')}-{getattr(found, 'size', '')}"
+    if name not in CHIPS:
         return None
     cost = estimate(graph, name)
     return cost["latency"].value if "latency" in cost else None
