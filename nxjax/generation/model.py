@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache, write
 from nxjax.generation.config import DecoderConfig
+from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
 from nxjax.transforms.quantize.qarray import QArray
 
 Params = dict[str, Any]
+# Rows up to which a product takes the time of its weights' bytes.
+FEW: Final = 4
 
 
 def init(key: Any, config: DecoderConfig) -> Params:
@@ -87,12 +90,23 @@ def rotated(x: Array, cos: Array, sin: Array) -> Array:
 
 
 def linear(x: Array, w: Any) -> Array:
-    """``x @ w``; of a `QArray` with one scale per column, the product with its integers, times the scales."""
-    if isinstance(w, QArray):
-        if w.scale.shape[0] == 1:
-            return (x @ w.values.astype(x.dtype)) * w.scale[0]
-        w = w.dequantize()
-    return x @ w
+    """``x @ w``; of a `QArray` the product with its integers, times the scales, group by group if there are several.
+
+    Many rows times weights in groups are a product with the weights as floats, which are made of them once.
+    """
+    if not isinstance(w, QArray):
+        return x @ w
+    depth, columns = w.shape
+    groups = w.scale.shape[0]
+    # A processor reads bytes, two weights in which it would take apart for every row.
+    whole = w.values.astype("int8") if w.dtype == dtypes.int4 else w.values
+    if groups == 1:
+        return (x @ whole.astype(x.dtype)) * w.scale[0]
+    if math.prod(x.shape[:-1]) > FEW:
+        return x @ w.dequantize()
+    parts = x.reshape(-1, groups, depth // groups)
+    sums = jnp.einsum("bgk,gkn->gbn", parts, whole.reshape(groups, -1, columns).astype(x.dtype))
+    return (sums * w.scale[:, None, :]).sum(0).reshape(*x.shape[:-1], columns)
 
 
 def embedded(table: Any, tokens: Array) -> Array:

@@ -275,3 +275,20 @@ def test_few_rows_read_small_integers_as_they_are(rows, turned):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
     text = nx.jit(f).lower(x, w, scale).as_text()
     assert ("float32 int8 float32" in text) == (rows <= 4), text
+
+
+def test_groups_of_small_integers_are_read_as_they_are():
+    """A scale for each so many weights: a batch of products, each small."""
+    rng = np.random.default_rng(0)
+    x, scale = rng.normal(size=(2, 96)).astype(np.float32), rng.random((3, 50)).astype(np.float32)
+    w = rng.integers(-7, 8, (96, 50)).astype(np.int8)
+
+    def f(x, w, scale):
+        sums = jnp.einsum("bgk,gkn->gbn", x.reshape(2, 3, 32), w.reshape(3, 32, 50).astype("float32"))
+        return (sums * scale[:, None]).sum(0)
+
+    want = x.astype(np.float64) @ (w * np.repeat(scale, 32, 0))
+    for name in ISAS:
+        (got,) = run(f, x, w, scale, name=name)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
+    assert "float32 int8 float32" in nx.jit(f).lower(x, w, scale).as_text()
