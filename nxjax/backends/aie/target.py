@@ -162,7 +162,7 @@ class Aie(NpuTarget):
                 "buffers": [
                     {"name": name, "dtype": str(t.dtype), "elements": t.size, "bytes": t.nbytes,
                      "constant": f"{designs.numbers[node]}_{name}.bin" if name in made.constants else None,
-                     "operand": made.names.index(name) if name in made.names else None,
+                     "operand": made.operand(name),
                      "result": name == made.design.sequence.arguments[-1][0]}
                     for name, t in made.design.sequence.arguments
                 ],

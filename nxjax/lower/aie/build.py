@@ -141,17 +141,26 @@ def _product(
     into = sums if finish else "c"
     step = Call(product, ("a", "b", into))
     if not finish:
-        return (
-            Acquire("c", c, "Produce"),
-            Call(zero, ("c",)),
-            Loop(plan.steps, (*take, step, *give)),
-            Release(c, "Produce"),
-        )
-    before: tuple[Statement, ...] = (Loop(plan.steps - 1, (*take, step, *give)),) if plan.steps > 1 else ()
-    arguments = (sums, "b", "c") if plan.problem.result == "i8" else (sums, "c")
+        steps = _repeated(plan.steps, (*take, step, *give))
+        return (Acquire("c", c, "Produce"), Call(zero, ("c",)), *steps, Release(c, "Produce"))
+    arguments = (sums, "b_last", "c") if plan.problem.result == "i8" else (sums, "c")
     # The numbers that the result is requantized by come with the last tile of weights.
-    last = (*take, step, Acquire("c", c, "Produce"), Call(finish[0], arguments), *give, Release(c, "Produce"))
-    return (Call(zero, (sums,)), *before, *last)
+    return (
+        Call(zero, (sums,)),
+        *_repeated(plan.steps - 1, (*take, step, *give)),
+        Acquire("a_last", a, "Consume"),
+        Acquire("b_last", b, "Consume"),
+        Call(product, ("a_last", "b_last", into)),
+        Acquire("c", c, "Produce"),
+        Call(finish[0], arguments),
+        *give,
+        Release(c, "Produce"),
+    )
+
+
+def _repeated(count: int, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """A loop only where there is more than one turn: older lowerings of object fifos do not take others."""
+    return (Loop(count, body),) if count > 1 else body * count
 
 
 def _copies(plan: MatmulPlan, b_tile: int) -> Iterator[Copy | Wait]:

@@ -88,6 +88,14 @@ class Dispatch:
         buffers = tuple(b.values for b in self.design.buffers)
         return (self.design.device, tuple(k.name for k in self.kernels), self.design.sequence, buffers)
 
+    def operand(self, argument: str) -> int | None:
+        """Which of the node's operands a buffer is made from; None for weights and the result."""
+        if argument not in self.names:
+            return None
+        if isinstance(self.plan, MatmulPlan):
+            return self.names.index(argument)
+        return [i for i, t in enumerate(self.node.operands) if not scalar(t)][self.names.index(argument)]
+
     def buffers(self, operands: Sequence[NDArray]) -> dict[str, NDArray]:
         """Host buffers for the values of the node's operands; the result's is zeros."""
         made = {name: np.zeros(t.size, t.dtype) for name, t in self.design.sequence.arguments}
@@ -95,7 +103,8 @@ class Dispatch:
         if isinstance(self.plan, MatmulPlan):
             self._product_buffers(self.plan, operands, made)
         else:
-            for name, x in zip(self.names, operands, strict=True):
+            given = [x for x, t in zip(operands, self.node.operands, strict=True) if not scalar(t)]
+            for name, x in zip(self.names, given, strict=True):
                 made[name][: x.size] = x.reshape(-1).astype(made[name].dtype)
         return made
 
@@ -126,6 +135,11 @@ class Dispatch:
         return y.astype(out.dtype).reshape(out.shape)
 
 
+def scalar(t: Tensor) -> bool:
+    """Whether a tensor is one known number: what is computed with it is a function of the other operand."""
+    return t.constant and t.size == 1
+
+
 def verdict(node: Node, array: Array, rounding: Rounding = "double", settings: Settings | None = None) -> Verdict:
     """Whether the array's kernels compute a node; the reason where they do not."""
     refused = _kind(node)
@@ -149,7 +163,7 @@ def dispatch(node: Node, array: Array, rounding: Rounding, settings: Settings) -
         )  # fmt: skip
     if node.output.grid is None:
         return _float_elementwise(node, array, settings)
-    if node.op in UNARY:
+    if node.op in UNARY or any(map(scalar, node.operands)):
         return _table(node, array, rounding, settings)
     return _sum(node, array, rounding, settings) if node.op in _SUMS else _multiply(node, array, rounding, settings)
 
@@ -182,6 +196,9 @@ def _kind(node: Node) -> Verdict | None:
     if node.op in (*_SUMS, "mul"):
         if node.op == "sub" and not integer:
             return Verdict(False, "bfloat16 kernels here are add, mul and relu", "add the negative")
+        if integer and len(given) == 2 and any(map(scalar, given)):
+            same = [t.shape == out.shape for t in given if not scalar(t)]
+            return None if same == [True] else Verdict(False, "an operation on known numbers only")
         if any(t.shape != out.shape for t in given):
             return Verdict(False, "operands of different shapes", "broadcast the smaller one before")
         if not integer and node.attrs.get("activation") is not None:
@@ -305,7 +322,7 @@ def _dispatch(node: Node, plan: MatmulPlan, constants: Mapping[str, NDArray], na
 def _elementwise(
     node: Node, array: Array, kernel: Callable[[int], CoreKernel], constants: bytes | None, settings: Settings
 ) -> Dispatch:
-    names = ("x", "y")[: len(node.operands)]
+    names = ("x", "y")[: sum(not scalar(t) for t in node.operands)]
     width = kernel(64).arguments[0].dtype.itemsize
     cycles = lambda size: kernel(size).cycles(array)
     plan = elementwise_plan(node.output.size, len(names), width, array, cycles, columns=settings.columns)
@@ -315,12 +332,20 @@ def _elementwise(
 
 def _everything(node: Node, rounding: Rounding) -> NDArray:
     """The meaning of a node for every int8 number, or every pair of them."""
-    count = ENTRIES ** len(node.operands)
-    grid = np.stack(np.meshgrid(*[np.arange(-128, 128, dtype=np.int8)] * len(node.operands), indexing="ij"))
-    inputs = [Tensor(f"x{i}", (count,), t.dtype, t.grid) for i, t in enumerate(node.operands)]
+    varying = [t for t in node.operands if not scalar(t)]
+    count = ENTRIES ** len(varying)
+    grid = np.stack(np.meshgrid(*[np.arange(-128, 128, dtype=np.int8)] * len(varying), indexing="ij"))
+    inputs = [Tensor(f"x{i}", (count,), t.dtype, t.grid) for i, t in enumerate(varying)]
+    taken = iter(inputs)
+    given = [_flat(t) if scalar(t) else next(taken) for t in node.operands]
     out = Tensor("y", (count,), node.output.dtype, node.output.grid)
-    alone = replace(node, inputs=tuple(inputs), outputs=(out,))
+    alone = replace(node, inputs=tuple(given), outputs=(out,))
     return interpret(NpuGraph("", inputs, [out], [alone], rounding), [g.reshape(-1) for g in grid])[0]
+
+
+def _flat(t: Tensor) -> Tensor:
+    assert t.data is not None
+    return Tensor(t.name, (1,), t.dtype, t.grid, t.data.reshape(1))
 
 
 def _proved(

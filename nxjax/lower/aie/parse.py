@@ -325,7 +325,7 @@ class _Reader:
         if self.word == "link_with":
             file = self.attribute("link_with")
             self.take(",")
-        self.all("stack_size", "=")
+        self.all("dynamic_objfifo_lowering", "=", "true", ",", "stack_size", "=")
         stack = self.typed("i32")
         self.take("}")
         if file:
@@ -396,6 +396,8 @@ class _Reader:
         if type_ != self.fifos[fifo].type:
             self.at = at
             self.refuse(f"@{fifo} holds {self.fifos[fifo].type}")
+        if name in values:
+            self.refuse("a second value of this name", name)
         values[name] = type_
         return Acquire(name, fifo, port)
 

@@ -71,7 +71,9 @@ def _core(core: Core, design: Design, legacy: bool) -> list[str]:
     lines += _body(core.body, design, 6, [0])
     files = {design.function(s.function).object_file for s in statements(core.body) if isinstance(s, Call)}
     attributes = [f'link_with = "{f}"' for f in sorted(files)] if legacy else []
-    return [*lines, "      aie.end", f"    }} {{{', '.join([*attributes, f'stack_size = {core.stack} : i32'])}}}"]
+    # Loops go round any number of times: which of a fifo's objects is next is found at run time, not by unrolling.
+    attributes += ["dynamic_objfifo_lowering = true", f"stack_size = {core.stack} : i32"]
+    return [*lines, "      aie.end", f"    }} {{{', '.join(attributes)}}}"]
 
 
 def _body(body: Sequence[Statement], design: Design, indent: int, made: list[int]) -> list[str]:

@@ -65,6 +65,14 @@ def test_the_files_are_designs_kernels_weights_and_what_a_runtime_needs(quantize
     assert b" aie.runtime_sequence" in artifact.files["mlp_0.mlir"]
 
 
+def test_an_operation_with_one_known_number_is_a_table():
+    f = lambda x: (x * 0.7 + 0.3) * nx.nn.gelu(x)
+    artifact = nx.compile(nx.quantize(f, calibrate=[(X,)]), target="aie-npu2")(X)
+    assert artifact.deviation.exact
+    assert all(r.device == "npu" for r in artifact.report.rows)
+    assert sum(b"@nx_lookup" in text for name, text in artifact.files.items() if name.endswith(".mlir")) >= 3
+
+
 def test_equal_designs_are_written_once():
     def twice(params, x):
         y = nx.nn.relu(x @ params["a"])

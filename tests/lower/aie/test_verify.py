@@ -19,6 +19,8 @@ GOOD = mlir(matmul_design(MatmulPlan(MatmulProblem(64, 96, 64), NPU1, 2, 2, 32, 
 
 SPELLING = [
     ("aie.device(npu1_2col)", "aie.device npu1_2col", "should stand here"),
+    ("%b = aie.objectfifo.subview", "%a = aie.objectfifo.subview", "second value"),
+    ("dynamic_objfifo_lowering = true", "dynamic_objfifo_lowering = false", "'true'"),
     ("aie.tile(0, 0)", "aie.tile(0, x)", "a number"),
     ("aie.tile(0, 0)", "aie.tile(0 0)", "','"),
     ("%mem_tile_0_1 = aie.tile(0, 1)", "%mem_tile_0_1 = aie.tyle(0, 1)", "aie.tile"),
@@ -56,7 +58,7 @@ LIMITS = [
     ("<size = 8, stride = 128>", "<size = 9, stride = 128>", "do not go through an object once"),
     ("<size = 8, stride = 1>]", "<size = 8, stride = 2>]", "once|words"),
     ("stride = 32>, <size = 8, stride = 1>]", "stride = 33>, <size = 8, stride = 1>]", "once|words"),
-    ("{stack_size = 3328 : i32}", "{stack_size = 65000 : i32}", "too few bytes of memory"),
+    ("stack_size = 3328 : i32}", "stack_size = 65000 : i32}", "too few bytes of memory"),
     ("([0, 1024] [])", "([0, 1000] [])", "overlap or leave a gap"),
     ("([0, 1024] [])", "([0] [])", "an offset for each part"),
     ("aie.objectfifo.link [@b_in_0] -> [@b_0]", "aie.objectfifo.link [@b_in_0] -> [@b_1]", "not through one tile"),
