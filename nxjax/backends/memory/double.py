@@ -20,10 +20,11 @@ class DoubleBuffer:
     Args:
         shape, dtype, access, pools, name: as for `nxjax.unified_buffer`.
 
-    >>> pair = DoubleBuffer((2,), "int32")
-    >>> pair.back.write([1, 2])
+    >>> import nxjax as nx
+    >>> pair = DoubleBuffer(2)
+    >>> pair.back.write(nx.ones(2))
     >>> pair.swap().array().tolist()
-    [1, 2]
+    [1.0, 1.0]
     """
 
     def __init__(
