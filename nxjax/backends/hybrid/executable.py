@@ -25,7 +25,7 @@ from nxjax.backends.hybrid.planner import Options, Planner
 from nxjax.backends.hybrid.run import Run
 from nxjax.backends.hybrid.unit import RegionRefused, Unit
 from nxjax.backends.hybrid.units import BackendUnit
-from nxjax.errors import LoweringError
+from nxjax.errors import ExecutionError, LoweringError
 from nxjax.lower.npu.bind import bind
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Literal, Program, Var
@@ -190,9 +190,23 @@ class HybridExecutable(Executable):
         """The results of a call that was begun."""
         if begun.run is None or begun.state is None:
             return list(begun.results)
-        found = begun.run.result()
+        try:
+            found = begun.run.result()
+        except ExecutionError as error:
+            self._explain(error, begun.state.plan)
+            raise
         self._ran(begun.state, begun.run)
         return [landed(y) for y in found]
+
+    def _explain(self, error: ExecutionError, plan: Plan) -> None:
+        """Say of a failed call what the engine cannot know: that others could have run a region with other bits."""
+        alone = [p.unit for p in plan.places if len(p.takers) == 1 and not p.region.program.effect]
+        inexact = {u.name for u in self._units if not u.exact} & set(alone)
+        if inexact and self._options.redo == "exact":
+            error.add_note(
+                f"{', '.join(sorted(inexact))} rounds otherwise than the other units, so that none of them stood in for it; "
+                'nx.Hybrid(..., redo="any") lets them'
+            )
 
     def _submitted(self, state: _State, args: Sequence[DeviceArray]) -> Run:
         return self._engine().submit(state.graph, [args[i] for i in state.source])

@@ -122,8 +122,9 @@ def test_a_unit_that_rounds_otherwise_is_not_stood_in_for_unless_told(made):
         if works:
             assert np.array_equal(f(params, x), want)
         else:
-            with pytest.raises(nx.errors.ExecutionError, match="no unit is left"):
+            with pytest.raises(nx.errors.ExecutionError, match="no unit is left") as error:
                 f(params, x)
+            assert 'redo="any"' in "".join(error.value.__notes__)
         hybrid.close()
 
 
