@@ -134,8 +134,9 @@ class GenaiModel:
     """A model folder in ONNX Runtime's generator, used as a `Generator`.
 
     Attributes:
-        tokenizer: of the folder, None if it has none.
-        label: "host" on the CPU; "hardware" if another provider took the model.
+        tokenizer: of the folder; None if it has none, or one whose tokens are no strings of bytes.
+        label: "host" on the CPU; "vendor-compiled" if another provider took the model, since the runtime does not say
+            what of it runs on the chip.
         provider: who runs it.
         room: the most tokens of a sequence.
     """
@@ -150,8 +151,8 @@ class GenaiModel:
         self.vocabulary: int = model["vocab_size"]
         end = model["eos_token_id"]
         self.ends: tuple[int, ...] = tuple(end) if isinstance(end, list) else (end,)
-        self._pad: int = model["pad_token_id"]
-        self.tokenizer = Tokenizer.load(path) if (Path(path) / FILE).exists() else None
+        self._pad: int = model.get("pad_token_id", self.ends[0] if self.ends else 0)
+        self.tokenizer = _tokenizer(path)
 
     def generate(
         self,
@@ -247,6 +248,16 @@ class GenaiModel:
 
     def __repr__(self) -> str:
         return f"GenaiModel(provider {self.provider}, {self.label})"
+
+
+def _tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
+    if not (Path(path) / FILE).exists():
+        return None
+    try:
+        return Tokenizer.load(path)
+    except ParameterError:
+        # Another's folder, with a tokenizer of another kind: it still takes tokens.
+        return None
 
 
 def load_genai(path: str | os.PathLike[str], provider: str | None = None) -> GenaiModel:

@@ -149,3 +149,15 @@ def test_folders_are_replaced_whole_and_nothing_else_is(tmp_path, params, config
     odd = DecoderConfig(9, 16, 1, 2, 1, 8, 8)
     with pytest.raises(LoweringError, match="multiple of 16"):
         generation.export_genai(generation.init(nx.random.key(0), odd), odd, None, tmp_path / "odd")
+
+
+def test_folders_with_other_tokenizers_take_tokens(tmp_path, params, config, tokenizer):
+    generation.export_genai(params, config, tokenizer, tmp_path / "d")
+    other = json.loads((tmp_path / "d" / "tokenizer.json").read_text())
+    other["decoder"] = {"type": "Fuse"}
+    (tmp_path / "d" / "tokenizer.json").write_text(json.dumps(other))
+    model = generation.load_genai(tmp_path / "d")
+    made = model.generate([5, 6], max_tokens=6)
+    assert made.texts is None and made.tokens == Generator(params, config).generate([5, 6], max_tokens=6).tokens
+    with pytest.raises(ParameterError, match="tokenizer"):
+        model.stream("x")

@@ -34,8 +34,8 @@ PROVIDERS: Final[Mapping[str, Mapping[str, str]]] = {
     "dml": {},
     "RyzenAI": {},
 }
-# RyzenAI-SW issue 333: public packages answer "Unknown provider name".
-OWN_BUILD: Final = "AMD's Ryzen AI Software brings the build of onnxruntime-genai that knows this provider"
+# Public packages answer "Unknown provider name" (RyzenAI-SW issue 333), or ask for AMD's library (0.18).
+OWN_BUILD: Final = "AMD's Ryzen AI Software brings the provider and a build of onnxruntime-genai that goes with it"
 
 
 def provider_options(provider: str, options: Mapping[str, str] | None) -> list[dict[str, dict[str, str]]]:
@@ -84,7 +84,8 @@ class Session:
     """A model folder loaded into the runtime.
 
     Attributes:
-        label: "host" if the CPU runs it, else "hardware": the provider took the model.
+        label: "host" if the CPU runs it, else "vendor-compiled": the provider took the model, and the runtime does not
+            say which of its operations run on the chip.
         provider: its name.
         config: what ``genai_config.json`` says.
     """
@@ -117,7 +118,7 @@ class Session:
                 got=str(error).split("\n")[0],
                 fix=fix,
             ) from None
-        self.label: Label = "host" if self.provider == "cpu" else "hardware"
+        self.label: Label = "host" if self.provider == "cpu" else "vendor-compiled"
 
     def generator(self, rows: Sequence[Sequence[int]], pad: int, **search: Any) -> Any:
         """The runtime's generator with prompts read; shorter ones are padded to the right."""
