@@ -10,6 +10,8 @@ from typing import Final, final
 
 from nxjax.backends.npu import xrt, xrt_runtime
 from nxjax.backends.npu.xrt_artifact import Artifact, Buffer
+from nxjax.backends.sensors import amdxdna
+from nxjax.backends.sensors.reading import Roots
 from nxjax.errors import NxError
 from nxjax.kernels.aie.chip import Array
 from nxjax.kernels.aie.spec import NDArray
@@ -46,6 +48,15 @@ class Launcher:
         rows = program.artifact
         results = program(*(buffers[b.name] for b in rows.inputs))
         buffers.update((b.name, y) for b, y in zip(rows.outputs, results, strict=True))
+
+
+def missing(array: Array) -> str:
+    """Why this machine's NPU, if it has one, cannot run designs for an array; empty if it can. Opens nothing."""
+    reason = xrt.unavailable()
+    names = [d.name for d in amdxdna.devices(Roots())]
+    if reason or not names or any(xrt.compiler_name(xrt.chip_of(name)) == array.name for name in names):
+        return reason
+    return f"the NPU here is {', '.join(names)}, not {array.name}"
 
 
 def launcher(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.aie import aiecc
 from nxjax.backends.aie.execute import Runner
-from nxjax.backends.aie.launch import KERNEL, launcher
+from nxjax.backends.aie.launch import KERNEL, launcher, missing
 from nxjax.backends.aie.picture import filled, svg
 from nxjax.backends.base import Label
 from nxjax.backends.target import Build, NpuTarget, file_name, only
@@ -48,7 +48,10 @@ class Aie(NpuTarget):
 
     def available(self) -> tuple[Label, str]:
         if aiecc.found() is not None:
-            return "vendor-compiled", "aiecc compiles designs; running them needs XRT and the chip"
+            reason = missing(self.array)
+            if not reason:
+                return "hardware", ""
+            return "vendor-compiled", f"aiecc compiles designs; nothing here runs them: {reason}"
         return "emitted", "mlir-aie's compiler (aiecc) is not on the PATH"
 
     def supports(self, node: Node) -> Verdict:

@@ -50,7 +50,16 @@ class Npu:
     @property
     def device(self) -> str:
         """What ``aie.device`` of AMD's compiler calls it: "npu1" or "npu2"."""
-        return _COMPILER.get(self.chip, self.chip)
+        return compiler_name(self.chip)
+
+
+def compiler_name(chip: str) -> str:
+    """What AMD's compiler calls a generation.
+
+    >>> compiler_name("npu1"), compiler_name("npu4")
+    ('npu1', 'npu2')
+    """
+    return _COMPILER.get(chip, chip)
 
 
 def chip_of(name: str) -> str:

@@ -9,6 +9,7 @@ from nxjax.backends.npu import xrt
 from nxjax.errors import ExecutionError
 from nxjax.hardware import amd, power
 from tests.backends.npu.fake_pyxrt import compiled, machine
+from tests.backends.sensors.trees import roots, ryzen
 
 RNG = np.random.default_rng(1)
 W, X = (RNG.normal(size=s).astype(np.float32) for s in ((16, 24), (8, 16)))
@@ -61,6 +62,16 @@ def test_compiled_designs_run_on_the_chip_with_the_integer_graphs_bits(quantized
         power.set("turbo")
     amd.close_shared()
     np.testing.assert_array_equal(artifact.run(X), artifact.reference(X))
+
+
+def test_targets_say_what_runs_here(vendor, monkeypatch, tmp_path):
+    vendor("NPU Phoenix")
+    ryzen(tmp_path, "NPU Phoenix")
+    monkeypatch.setattr("nxjax.backends.aie.launch.Roots", lambda: roots(tmp_path))
+    found = {t.name: (t.label, t.reason) for t in nx.targets()}
+    assert found["aie-npu1"] == ("hardware", "") and "NPU Phoenix, not npu2" in found["aie-npu2"][1]
+    monkeypatch.setattr(xrt, "unavailable", lambda: "no NPU")
+    assert {t.name: t.label for t in nx.targets()}["aie-npu1"] == "vendor-compiled"
 
 
 def test_another_generation_is_not_pretended(quantized, vendor):
