@@ -15,15 +15,13 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, Literal, final
 
-import numpy as np
-
 from nxjax.backends.hybrid import blame
-from nxjax.backends.hybrid.answers import has_nan, misfit
+from nxjax.backends.hybrid.carry import NotMoved, carry_out, frozen
 from nxjax.backends.hybrid.deadlines import Deadlines
 from nxjax.backends.hybrid.events import Log
-from nxjax.backends.hybrid.health import Health, Thermal
 from nxjax.backends.hybrid.jobs import Graph, Job, Outcome, Value
-from nxjax.backends.hybrid.lanes import Lane, Thermometer, Watch
+from nxjax.backends.hybrid.lanes import Lane, Watch
+from nxjax.backends.hybrid.member import Member
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.readmit import Ward
 from nxjax.backends.hybrid.run import Attempt, Run
@@ -34,49 +32,6 @@ _FOREVER: Final = math.inf
 # Seconds that a cooler unit may always take longer than a warm one.
 _WORTH: Final = 1e-3
 _clock = time.perf_counter
-
-
-@final
-class Member:
-    """The engine's book of one unit.
-
-    Attributes:
-        queue: what it is to do, by run, then by job.
-        idle: its lanes that are parked. lanes: all that are not taken for hung.
-        group: the other units of its group, which take work from it and it from them.
-        outs: how often it was taken out, so that a blame that is taken back meets the right one.
-        lost: how many of its threads do not come back.
-    """
-
-    __slots__ = (
-        "fine", "group", "health", "idle", "interrupting", "lanes", "lost", "name", "numbers", "options", "outs",
-        "probe", "queue", "thermal", "thermometer",
-    )  # fmt: skip
-
-    def __init__(self, name: str, options: LaneOptions, policy: FaultPolicy, now: float) -> None:
-        self.name = name
-        self.options = options
-        self.health = Health(policy, now)
-        self.thermal = Thermal(options.heat)
-        self.thermometer: Thermometer | None = None
-        self.queue: list[tuple[int, int, int, Attempt]] = []
-        self.idle: list[Lane] = []
-        self.lanes: list[Lane] = []
-        self.group: tuple[Member, ...] = ()
-        self.numbers = count()
-        self.outs = 0
-        self.lost = 0
-        self.probe: Any = None
-        self.interrupting = 0.0
-        self.fine = True
-
-    def assess(self) -> None:
-        """Whether it is given work without second thoughts."""
-        self.fine = self.health.fine and self.thermal.heat not in ("warm", "hot")
-
-    @property
-    def usable(self) -> bool:
-        return self.health.fine and self.thermal.heat != "hot"
 
 
 @final
@@ -117,7 +72,7 @@ class Core:
         unknown = {job.unit for job in graph.jobs if not any(u in self.units for u in job.runs)}
         if unknown:
             raise ExecutionError("no unit of this engine runs a job", got=", ".join(sorted(unknown)))
-        given = [_frozen(v) for v in inputs]
+        given = [frozen(v) for v in inputs]
         self.ward.warm_up()
         with self.lock:
             if self.closed:
@@ -313,7 +268,7 @@ class Core:
             if attempt is None:
                 lane.park()
             else:
-                values, error = self._carry_out(attempt, given)
+                values, error = carry_out(attempt, given, self.policy.nan)
                 given = []
         log.deliver()
 
@@ -352,32 +307,6 @@ class Core:
             if at < self.watch.at:
                 self.watch.by(at)
         return attempt.run.gather(attempt.job)
-
-    def _carry_out(self, attempt: Attempt, given: Any) -> tuple[Any, BaseException | None]:
-        """Run an attempt, without the lock: its results, or what was raised or is wrong with them."""
-        unit: Member = attempt.unit
-        graph = attempt.run.graph
-        job = graph.jobs[attempt.job]
-        receive = unit.options.receive
-        try:
-            if receive is None:
-                args = [v for v, _ in given]
-            else:
-                args = [v if by is None or by is unit else receive(v, by.name) for v, by in given]
-            attempt.moved = _clock()
-            found = job.runs[unit.name](args)
-            problem = misfit(found, graph.least[attempt.job], job.gives)
-            if problem:
-                return None, ExecutionError(f"{unit.name}: {job.name} {problem}", source=attempt.run.source)
-            kept = unit.options.copies
-            values = [_frozen(np.array(v) if kept and isinstance(v, np.ndarray) else v) for v in found]
-            if attempt.check is not None:
-                attempt.group = attempt.check.compare(values)
-            elif self.policy.nan:
-                attempt.nan = has_nan(values)
-            return values, None
-        except BaseException as error:
-            return None, error
 
     def _ended(self, lane: Lane, attempt: Attempt, values: list[Value] | None, error: BaseException | None) -> None:
         """An attempt is over."""
@@ -450,6 +379,11 @@ class Core:
         """A job raised on a unit: the program's fault, or the unit's and the job is redone."""
         run, i = attempt.run, attempt.job
         job = run.graph.jobs[i]
+        if isinstance(error, NotMoved):
+            cause = self._not_moved(unit, run, i, error)
+            if cause is None:
+                return
+            error = cause
         if not job.pure or self._is_programs(error):
             self.fail(run, error)
             return
@@ -459,6 +393,22 @@ class Core:
             self.take_out(unit, f"{job.name}: {what}", run=run, job=job.name)
             run.blamed.setdefault(i, []).append((unit, unit.outs))
         self._redo(run, i, unit)
+
+    def _not_moved(self, unit: Member, run: Run, i: int, error: NotMoved) -> BaseException | None:
+        """An input did not come: it is lost with the unit that made it, and made again elsewhere.
+
+        The second time, and where it lay in the host's memory, it is the fault of the unit that fetches it.
+        """
+        source, cause = error.source, error.__cause__ or error
+        if source.options.trusted or unit.name in run.unmoved.get(i, ()):
+            return cause
+        run.unmoved.setdefault(i, set()).add(unit.name)
+        name = run.graph.jobs[i].name
+        if source.health.fine:
+            reason = f"its results do not come to {unit.name} for {name}: {blame.line(cause)}"
+            self.take_out(source, reason, run=run, job=name)
+        self.verifier.reset(run, [j for j, by in enumerate(run.by) if by is source], source, begun=i)
+        return None
 
     def _is_programs(self, error: BaseException) -> bool:
         try:
@@ -630,11 +580,3 @@ class Core:
             self.fail(run, self._nobody(run, attempt.job, job))
         else:
             self._redo(run, attempt.job, unit)
-
-
-def _frozen(value: Value) -> Value:
-    """An array that nobody can write into by accident: it may be needed again."""
-    if isinstance(value, np.ndarray) and value.flags.writeable:  # pyright: ignore[reportUnknownMemberType]
-        value = value.view()
-        value.flags.writeable = False
-    return value  # pyright: ignore[reportUnknownVariableType]

@@ -13,7 +13,8 @@ from nxjax.backends.hybrid import blame
 from nxjax.backends.hybrid.lanes import Thermometer, aside
 
 if TYPE_CHECKING:
-    from nxjax.backends.hybrid.core import Core, Member
+    from nxjax.backends.hybrid.core import Core
+    from nxjax.backends.hybrid.member import Member
 
 _clock = time.perf_counter
 # How long the first run waits for the first temperatures.

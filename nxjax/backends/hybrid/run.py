@@ -59,7 +59,8 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_core", "_engine", "_gate", "blamed", "by", "checks", "epoch", "error", "errors", "graph",
-        "inputs", "left", "missing", "number", "outputs", "over", "source", "started", "taken", "tried", "values",
+        "inputs", "left", "missing", "number", "outputs", "over", "source", "started", "taken", "tried",
+        "unmoved", "values",
     )  # fmt: skip
 
     def __init__(self, core: Core, engine: Any, graph: Graph, inputs: list[Value], number: int, started: float) -> None:
@@ -83,6 +84,8 @@ class Run:
         self.tried: dict[int, dict[str, int]] = {}
         self.errors: dict[int, list[tuple[str, str, BaseException | None]]] = {}
         self.blamed: dict[int, list[tuple[Any, int]]] = {}
+        # Jobs whose inputs did not come, and to which units.
+        self.unmoved: dict[int, set[str]] = {}
         self.checks: dict[int, Check] = {}
         self.taken: list[tuple[int, Lane, float, float, float, Outcome, str]] = []
         self.over = False

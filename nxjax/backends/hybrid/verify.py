@@ -17,7 +17,8 @@ from nxjax.backends.hybrid.run import Attempt, Run
 from nxjax.errors import ExecutionError
 
 if TYPE_CHECKING:
-    from nxjax.backends.hybrid.core import Core, Member
+    from nxjax.backends.hybrid.core import Core
+    from nxjax.backends.hybrid.member import Member
 
 
 @final
@@ -189,18 +190,24 @@ class Verifier:
                     self._settle(other, j, new)
             told = [j for j, unit in enumerate(other.by) if unit is liar]
             if told and not other.over:
-                self._reset(other, told, liar)
+                self.reset(other, told, liar)
 
-    def _reset(self, run: Run, wrong: list[int], liar: Member) -> None:
-        """Forget what jobs gave, and what was made of it; do it again."""
+    def reset(self, run: Run, wrong: list[int], liar: Member, begun: int = -1) -> None:
+        """Forget what jobs gave, and what was made of it; do it again.
+
+        Args:
+            wrong: jobs whose results are wrong, or lost. liar: who gave them.
+            begun: a job that was to begin with them, and has not.
+        """
         core, jobs = self._core, run.graph.jobs
         touched = set(wrong)
         for j, job in enumerate(jobs):
             if any(source in touched for source, _ in job.inputs):
                 touched.add(j)
-        begun = [jobs[j].name for j in sorted(touched) if not jobs[j].pure and not run.missing[j]]
-        if begun:
-            what = f"{liar.name} gave wrong results, and {begun[0]}, which cannot be run again, has seen them"
+        seen = [jobs[j].name for j in sorted(touched) if not jobs[j].pure and not run.missing[j] and j != begun]
+        if seen:
+            how = "gave wrong results" if begun < 0 else "has lost its results"
+            what = f"{liar.name} {how}, and {seen[0]}, which cannot be run again, has seen them"
             core.fail(run, ExecutionError(what, source=run.source))
             return
         for j in touched:

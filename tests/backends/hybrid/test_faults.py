@@ -245,13 +245,29 @@ def test_transfers_and_what_goes_wrong_in_them():
             raise OSError("DMA error")
         return value
 
-    first = job("npu", npu=double, gpu=double, cpu=double)
-    second = job("gpu", "second", ((0, 0),), gpu=double, cpu=double)
-    units = {"npu": LaneOptions(), "gpu": LaneOptions(receive=receive), "cpu": LaneOptions()}
-    with Engine(units, PATIENT) as engine:
-        run = engine.submit([first, second], [1])
-        assert run.result() == [4]
-        assert [(s.unit, s.outcome) for s in run.spans] == [("npu", "done"), ("gpu", "failed"), ("cpu", "done")]
+    first = job("npu", npu=double, cpu=double)
+    for pure in (True, False):  # it has not begun
+        seen: list[Any] = []
+        runs = {"gpu": lambda args, seen=seen: seen.append(args[0]) or double(args)}
+        second = Job("second", "gpu", runs, ((0, 0),), pure=pure)
+        options = LaneOptions(receive=receive)
+        with Engine({"npu": LaneOptions(), "gpu": options, "cpu": options}, FaultPolicy(backoff=60)) as engine:
+            run = engine.submit([first, second], [1])
+            assert run.result() == [4] and seen == [2]
+            # The result is lost with the unit that it lay on, and made again.
+            assert [(s.name, s.unit, s.outcome) for s in run.spans] == [
+                ("double", "npu", "done"),
+                ("second", "gpu", "failed"),
+                ("double", "cpu", "done"),
+                ("second", "gpu", "done"),
+            ]
+            assert engine.health()["npu"].reason == "its results do not come to gpu for second: OSError: DMA error"
+    # What lies in the host's memory is not lost: then it is whoever fetches it.
+    first, second = job("cpu", cpu=double), job("gpu", "second", ((0, 0),), gpu=double, cpu=double)
+    broken = LaneOptions(receive=lambda value, unit: 1 / 0)
+    with Engine({"cpu": LaneOptions(trusted=True), "gpu": broken}, FaultPolicy(backoff=60)) as engine:
+        assert engine.submit([first, second], [1]).result() == [4]
+        assert engine.health()["gpu"].reason == "second: ZeroDivisionError: division by zero"
 
 
 def test_an_interrupt_while_waiting_cancels(monkeypatch: pytest.MonkeyPatch):
