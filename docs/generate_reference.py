@@ -58,6 +58,7 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.hardware.thermal": ("nxjax.hardware.thermal", "Less power and other chips where one is hot."),
     "nxjax.hardware.amd": ("nxjax.hardware.amd", "AMD's NPU by its own tools."),
     "nxjax.hybrid": ("nxjax.hybrid", "One function over NPU, GPU and CPU."),
+    "nxjax.hybrid.schedules": ("nxjax.hybrid.schedules", "Schedules of works that are given as numbers."),
     "nxjax.predict": ("nxjax.predict", "How long programs take, learned."),
     "nxjax.errors": ("nxjax.errors", "What is raised; [with an example and a fix for each](../errors.md)."),
 }

@@ -76,7 +76,7 @@ def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes
         interval = problem.interval(trial)
         return interval if interval > least * (1 + _ROUNDING) else least, float(len(problem.moves(trial)))
 
-    units, _ = improved(problem, units, moves, effort)
+    units, _ = improved(problem, units, moves, effort // 4)
     units, (least, makespan) = improved(problem, units, waits, _POLISH)
     if makespan <= deadline:
         placed, interval = periodic(problem, units, least), least

@@ -1,0 +1,36 @@
+"""`nx.hybrid.schedules`: schedules of works that are given as numbers, for those who bring costs of their own.
+
+The same algorithms decide plans of `nx.Hybrid`. Knows no program and no backend.
+"""
+
+from __future__ import annotations
+
+from nxjax.backends.hybrid.choose import choose
+from nxjax.backends.hybrid.energy import energy, front
+from nxjax.backends.hybrid.exact import exact
+from nxjax.backends.hybrid.heft import heft
+from nxjax.backends.hybrid.pipeline import throughput
+from nxjax.backends.hybrid.rows import Measured
+from nxjax.backends.hybrid.schedule import Schedule, Slot, Transfer
+from nxjax.backends.hybrid.timeline import svg, text
+from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+
+__all__ = [
+    "CALLER",
+    "HOST",
+    "Edge",
+    "Measured",
+    "Schedule",
+    "Slot",
+    "Task",
+    "Transfer",
+    "Work",
+    "choose",
+    "energy",
+    "exact",
+    "front",
+    "heft",
+    "svg",
+    "text",
+    "throughput",
+]
