@@ -204,7 +204,7 @@ class HybridExecutable(Executable):
         inexact = {u.name for u in self._units if not u.exact} & set(alone)
         if inexact and self._options.redo == "exact":
             error.add_note(
-                f"{', '.join(sorted(inexact))} rounds otherwise than the other units, so that none of them stood in for it; "
+                f"{', '.join(sorted(inexact))} rounds otherwise than the other units, so that none stood in for it; "
                 'nx.Hybrid(..., redo="any") lets them'
             )
 

@@ -100,7 +100,10 @@ class Planner:
         return self._planned(self._costs(self._fine))
 
     def again(self, old: Plan, better: float) -> Plan | None:
-        """Another plan, if by what is known now it takes at most ``better`` times what ``old`` does."""
+        """Another plan, if by what is known now it takes at most ``better`` times what ``old`` does.
+
+        Only exact units take regions from one another: what is planned anew gives the results of before.
+        """
         costs = self._costs(self._fine)
         for place, row in self._inside(old, costs):
             # What was measured of a region that is several of these here, counts for each of them.
@@ -119,6 +122,9 @@ class Planner:
         for place, row in self._inside(old, costs):
             for r in row:
                 before[r] = {place.unit: costs[r][place.unit]}
+                moves = self.units[place.unit].exact or self.options.redo == "any"
+                free = lambda n: self.units[n].exact or self.options.redo == "any"
+                costs[r] = {n: c for n, c in costs[r].items() if n == place.unit or (moves and free(n))}
         if not all(before):
             return None
         now, then = (self._chosen(self._work(self._fine, c)) for c in (costs, before))

@@ -107,6 +107,15 @@ def test_measured_times_replace_estimates_and_move_regions():
             history.add(name, "chip", 1.0)
     assert executable.replan() and set(executable.plan.assignment) == {"cpu"}
     assert np.array_equal(f(x), want)
+    # A unit that rounds otherwise keeps what it has, however slow: results stay what they were.
+    device = Hybrid(Fake("chip", seconds=1e-9, exact=False), "cpu", history=History(kept=False), measure=False)
+    g = nx.jit(branches, device=device)
+    g(x)
+    for place in plan(g)(x).places:
+        for _ in range(5):
+            device.history.add(form(place.region.program), "chip", 1.0)
+    assert not device._call(g, (x,), {}).executable.replan() and set(plan(g)(x).assignment) == {"chip"}
+    assert plan(g)(x).schedule.makespan >= 1.0
     # A little slower is no reason to plan anew.
     device = Hybrid(
         Fake("chip", seconds=2e-6), Fake("other", seconds=1.9e-6), history=History(kept=False), measure=False
