@@ -29,8 +29,6 @@ FOREVER: Final = 4294967295
 STREAM: Final = 4
 # Stack that a core's kernels get, as mlir-aie's matrix products take it; the default of `aie.core` is 1024.
 STACK: Final = 3328
-# Program memory of a core, bytes.
-PROGRAM: Final = 16 << 10
 
 
 @final
@@ -92,7 +90,6 @@ class Array:
         intrinsics: by operand dtype, "i8" or "bf16".
         load: bytes that a core loads a cycle.
         store: bytes that a core stores a cycle.
-        lanes: 32-bit lanes of the vector unit.
         memory: bytes a second between the array and the host's memory: fitted, see `nxjax.lower.aie.calibrate`.
         triple: of the compiler for cores.
         device: what runs it, as xrt-smi calls it.
@@ -105,7 +102,6 @@ class Array:
     intrinsics: MappingProxyType[str, Intrinsic]
     load: int
     store: int
-    lanes: int
     memory: float
     triple: str
     device: str
@@ -134,7 +130,6 @@ NPU1: Final = Array(
     MappingProxyType({"i8": Intrinsic(4, 8, 8, 256), "bf16": Intrinsic(4, 8, 4, 128)}),
     64,
     32,
-    16,
     11.9e9,
     "aie2-none-unknown-elf",
     "NPU Phoenix",
@@ -147,7 +142,6 @@ NPU2: Final = Array(
     MappingProxyType({"i8": Intrinsic(8, 8, 8, 512), "bf16": Intrinsic(4, 8, 8, 256)}),
     128,
     64,
-    32,
     43.8e9,
     "aie2p-none-unknown-elf",
     "NPU Strix",

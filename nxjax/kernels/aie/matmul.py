@@ -258,7 +258,9 @@ class Requantize(CoreKernel):
         aie::set_rounding(head[4] == {AWAY} ? aie::rounding_mode::symmetric_inf : aie::rounding_mode::positive_inf);
         const auto y = aie::add(aie::mul(v, much), below).template to_vector<int32>(head[3]);
         const auto kept = aie::min(aie::max(aie::add(y, head[0]), low), high);
-        aie::store_v(c + at, kept.template pack<int16>().template pack<int8>());
+        aie::accum<acc32, 16> narrow;
+        narrow.from_vector(kept);
+        aie::store_v(c + at, narrow.template to_vector<int8>());
       }}
   }}
 }}

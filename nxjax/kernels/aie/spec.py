@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, final
 
 import ml_dtypes
@@ -123,6 +124,7 @@ def words_of(name: str, pattern: str) -> tuple[int, ...] | None:
     return tuple(map(int, found.groups())) if found else None
 
 
+@lru_cache(1024)
 def named(name: str) -> CoreKernel:
     """The kernel of that C symbol; `ProgramError` where there is none.
 

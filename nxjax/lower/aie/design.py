@@ -220,11 +220,6 @@ class Design:
         """The line of the text that a thing of this name was read from."""
         return self._lines.get(name)
 
-    @property
-    def memory_columns(self) -> int:
-        """Columns that have a tile of the design."""
-        return len({t.column for t in self.tiles})
-
 
 def _one(things: Sequence[_T], name: str, what: str) -> _T:
     for t in things:

@@ -26,6 +26,7 @@ struct bfloat16 {
 
 struct accauto {};
 struct accfloat {};
+struct acc32 {};
 struct acc64 {};
 
 namespace aie {
@@ -38,16 +39,6 @@ inline void set_saturation(saturation_mode m) { saturation = m; }
 
 template <class T, unsigned N> struct vector {
   T v[N];
-  template <class U> vector<U, N> pack() const {
-    vector<U, N> y;
-    const int64_t high = ((int64_t)1 << (8 * sizeof(U) - 1)) - 1;
-    for (unsigned i = 0; i < N; ++i) {
-      int64_t x = v[i];
-      if (saturation == saturation_mode::saturate) x = x > high ? high : x < -high - 1 ? -high - 1 : x;
-      y.v[i] = (U)x;
-    }
-    return y;
-  }
 };
 template <unsigned N, class T> vector<T, N> load_v(const T *p) {
   vector<T, N> y;
@@ -108,6 +99,7 @@ template <class Tag, unsigned N> struct accum {
   template <class T> explicit accum(const vector<T, N> &x) {
     for (unsigned i = 0; i < N; ++i) v[i] = (L)x.v[i];
   }
+  template <class T> void from_vector(const vector<T, N> &x) { *this = accum(x); }
   template <class T> vector<T, N> to_vector(int shift = 0) const {
     vector<T, N> y;
     for (unsigned i = 0; i < N; ++i) {
