@@ -109,7 +109,7 @@ class HybridSession:
 
 
 def hybrid_session(
-    model: str | Path | bytes,
+    model: str | os.PathLike[str] | bytes,
     providers: Sequence[str | tuple[str, Mapping[str, object]]] | None = None,
     *,
     entries: Mapping[str, str] | None = None,
@@ -192,7 +192,7 @@ def _checked(options: Mapping[str, str]) -> None:
 
 def _made(
     ort: Any,
-    model: str | Path | bytes,
+    model: str | os.PathLike[str] | bytes,
     wanted: Sequence[tuple[str, dict[str, str]]],
     settings: dict[str, str],
     asked: Sequence[str],
@@ -216,7 +216,10 @@ def _made(
 
 
 def _opened(
-    ort: Any, model: str | Path | bytes, wanted: Sequence[tuple[str, dict[str, str]]], settings: dict[str, str]
+    ort: Any,
+    model: str | os.PathLike[str] | bytes,
+    wanted: Sequence[tuple[str, dict[str, str]]],
+    settings: dict[str, str],
 ) -> HybridSession:
     names = [name for name, _ in wanted]
     so = ort.SessionOptions()
@@ -226,7 +229,7 @@ def _opened(
         settings.setdefault("session.disable_cpu_ep_fallback", "1")
     for key, value in settings.items():
         so.add_session_config_entry(key, str(value))
-    data = model if isinstance(model, bytes) else str(model)
+    data = model if isinstance(model, bytes) else os.fspath(model)
     try:
         with reporting():
             session = ort.InferenceSession(data, so, providers=names, provider_options=[o for _, o in wanted])
@@ -259,7 +262,7 @@ def _kept(made: HybridSession, names: Sequence[str]) -> None:
 
 
 def _placement(
-    session: Any, model: str | Path | bytes, wanted: Sequence[tuple[str, dict[str, str]]]
+    session: Any, model: str | os.PathLike[str] | bytes, wanted: Sequence[tuple[str, dict[str, str]]]
 ) -> dict[str, tuple[str, str]]:
     """Where nodes run, by ONNX Runtime's record, or by the report of AMD's provider where it keeps none."""
     if hasattr(session, "get_provider_graph_assignment_info"):
