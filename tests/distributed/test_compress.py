@@ -212,7 +212,7 @@ def test_digits_are_learned_and_a_run_goes_on_with_fewer_devices(tmp_path: Any) 
     from nxjax.demo.parallel.compressed import train
 
     devices = nx.devices("cpu")
-    plain = train("none", 16, devices=devices[:3])
+    plain = train("none", 16, devices=devices[:1])
     first = train("int8", 8, devices=devices[:4], folder=tmp_path)
     rest = train("int8", 16, devices=devices[:3], folder=tmp_path, stop=lambda n: n == 16)
     assert sorted(rest.losses) == list(range(8, 16))

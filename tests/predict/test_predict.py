@@ -14,11 +14,17 @@ import pytest
 import nxjax as nx
 from nxjax import predict
 from nxjax.errors import InvalidFileError, MissingExtraError, ParameterError
+from nxjax.predict import models
 from nxjax.predict.models import Boosted, Linear
 from nxjax.predict.predictor import Predictor
 from nxjax.predict.published import SOURCE
 from nxjax.predict.samples import Sample
 from nxjax.predict.scores import score, spearman
+
+
+@pytest.fixture(autouse=True)
+def fewer_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(models._TREES, "n_estimators", 40)
 
 
 def samples(count: int, law: Any, seed: int = 0) -> list[Sample]:
@@ -78,9 +84,7 @@ def test_trees_correct_what_no_sum_can_say_and_are_those_of_scikit_learn(tmp_pat
     t = np.array([s.seconds for s in known])
     base, ours = Linear.fit(x, t), Boosted.fit(x, t)
     seen = np.concatenate([np.log1p(x[:, :-1]), np.log(base(x))[:, None]], 1).astype(np.float32)
-    theirs = GradientBoostingRegressor(
-        random_state=0, n_estimators=150, max_depth=3, learning_rate=0.08, subsample=0.8, min_samples_leaf=3
-    ).fit(seen, np.log(t / base(x)))
+    theirs = GradientBoostingRegressor(random_state=0, **models._TREES).fit(seen, np.log(t / base(x)))
     np.testing.assert_allclose(ours(x), base(x) * np.exp(theirs.predict(seen)), rtol=1e-9)
 
 
@@ -107,7 +111,7 @@ def test_the_edge_tpu_by_its_published_table() -> None:
 
 def test_vela_is_learned() -> None:
     pytest.importorskip("ethosu")
-    known = predict.gather("ethos-u55", predict.programs(8))
+    known = predict.gather("ethos-u55", predict.programs(6))
     assert {s.basis for s in known} == {"vendor-estimate"}
     predictor = predict.fit("ethos-u55", known)
     assert max(s.rank for s in predictor.scores.values()) > 0.8
