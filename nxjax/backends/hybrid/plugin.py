@@ -1,7 +1,7 @@
 """A unit whose regions are run by a plug-in in a process of its own: programs as text or StableHLO, arrays by memory.
 
-What the plug-in says of itself (ops, label, whether it is exact) is what plans are made by. The contract is in
-docs/hybrid_faults.md; how the process is kept alive is `remote`'s business.
+What the plug-in says of itself (ops, label, whether it is exact) is what plans are made by; that integers are exact is
+looked at. The contract is in docs/hybrid_faults.md; how the process is kept alive is `remote`'s business.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
+import numpy as np
+
 from nxjax.backends.base import LABELS, Label
+from nxjax.backends.hybrid.capability import is_exact, meaning
 from nxjax.backends.hybrid.remote import Remote, RemoteStep
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.errors import ExecutionError, NxError, ParameterError
+from nxjax.lower.macs import macs
 from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.trace.array import DeviceArray, wrap
@@ -23,6 +27,8 @@ from nxjax.trace.text import parse_program
 
 # What a region may be sent as: nxjax's program text, or a StableHLO module in MLIR's text.
 FORMS: Final = ("nxjax", "stablehlo")
+# Regions of at most so many multiplications are compared with their meaning once.
+_CHECKED: Final = 20_000_000
 _PLATFORMS: Final = ("npu", "gpu", "tpu", "cpu")
 
 
@@ -108,7 +114,31 @@ class Plugin(Unit):
             step = self.remote.prepare(text.encode(), self.form, options, arrays)
         except ExecutionError as error:
             raise RegionRefused(f"{error.what}: {error.got}") from error
+        self._learn(program, step)
         return _PluginStep(step, self.label, self._device)
+
+    def _learn(self, program: Program, step: RemoteStep) -> None:
+        """What is called exact is, once, on random integers; and probes ask for the same again."""
+        types = [v.type for v in program.inputs]
+        small = sum(map(macs, program.equations)) <= _CHECKED
+        if not (
+            self.exact and small and all(map(is_exact, program.equations)) and all(t.dtype.kind in "iu" for t in types)
+        ):
+            return
+        rng = np.random.default_rng(0)
+        args = [rng.integers(0, 100, t.shape).astype(t.dtype) for t in types]
+        wanted = meaning(program, args)
+        got = self._asked(step, args)
+        if len(got) != len(wanted) or any(x.tobytes() != y.tobytes() for x, y in zip(got, wanted, strict=True)):
+            step.close()
+            raise RegionRefused(f"its results on {self._device} differ from the integer reference")
+        self.remote.know(step, args, wanted)
+
+    def _asked(self, step: RemoteStep, args: Sequence[Any]) -> list[Any]:
+        try:
+            return step(args)
+        except ExecutionError as error:
+            raise RegionRefused(f"{error.what}: {error.got}") from error
 
     def probe(self) -> bool:
         return self.remote.probe()

@@ -38,7 +38,7 @@ class Chip:
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         results = [np.asarray(y) for y in handle([np.array(a) for a in arrays])]
-        return [y + 1 for y in results] if self.options.get("lies") else results
+        return [y + 1 for y in results] if self.calls > self.options.get("lies", 1000) else results
 
 
 def connect(options):
