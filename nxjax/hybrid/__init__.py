@@ -36,6 +36,7 @@ __all__ = [
     "Unit",
     "UnitHealth",
     "device_scope",
+    "events",
     "plan",
     "read_program",
     "stream",
@@ -106,6 +107,16 @@ def stream(
     [1, 2, 3, 4]
     """
     return _device(fun, device, "stream").stream(fun, inputs, in_flight=in_flight)
+
+
+def events(fun: Callable[..., Any], *, device: Hybrid | None = None) -> list[Event]:
+    """What happened to the units that ``fun`` runs on: taken out, redone, readmitted.
+
+    >>> import nxjax as nx
+    >>> events(nx.jit(nx.sin, device=nx.Hybrid("cpu")))
+    []
+    """
+    return _device(fun, device, "events").events
 
 
 def device_scope(unit: str) -> named_scope:

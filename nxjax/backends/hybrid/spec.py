@@ -176,7 +176,8 @@ class Hybrid:
     @property
     def events(self) -> list[Event]:
         """What happened to units: taken out, redone, readmitted."""
-        return self.backend.engine.events
+        running = self.backend.running
+        return [] if running is None else running.events
 
     def health(self) -> dict[str, UnitHealth]:
         """How each unit is."""

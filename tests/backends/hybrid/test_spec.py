@@ -232,6 +232,18 @@ def test_it_is_a_device_like_any_other_for_jit(made):
     assert np.allclose(text, net(params, x), rtol=1e-5)
 
 
+def test_programs_of_nothing_and_of_constants_are_the_hosts():
+    hybrid = device(Fake("chip"), "cpu")
+    x, w = nx.asarray([1.0, 2.0]), nx.asarray([3.0, 4.0])
+    assert nx.jit(lambda x: x, device=hybrid)(x).tolist() == [1.0, 2.0]
+    assert nx.jit(lambda: jnp.sin(w) * 0 + 2.0, device=hybrid)().tolist() == [2.0, 2.0]
+    assert nx.jit(lambda x: (), device=hybrid)(x) == ()
+    out = nx.jit(lambda x: (x, w, 5, jnp.tanh(x) * 0), device=hybrid)(x)
+    assert [np.asarray(y).tolist() for y in out] == [[1.0, 2.0], [3.0, 4.0], 5, [0.0, 0.0]]
+    assert hybrid.plan(lambda x: x)(x).assignment == () and "plan of" in str(hybrid.plan(lambda x: x)(x))
+    assert nx.jit(lambda x: jnp.tanh(x), device=hybrid)(np.ones((0, 3), np.float32)).shape == (0, 3)
+
+
 def test_plans_draw_and_save_themselves(made, tmp_path):
     params, x = made
     f = nx.jit(net, device=device(Fake("chip", PRODUCTS), "cpu"))
