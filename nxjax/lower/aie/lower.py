@@ -249,6 +249,10 @@ def _columns(node: Node, rounding: Rounding) -> Columns:
         return requantize_products(sums, x_scale, scale, grid, least, greatest, rounding, "dense")
 
     real = factor(x_scale, scale, grid, "dense")
+    if rounding == "single":
+        # This meaning is a fixed-point product: its factor is the one that is left of the real one in 31 bits.
+        multiplier, shift = quantize_multiplier(real, "single")
+        real = multiplier * 2.0 ** (shift - 31)
     return columns(meaning, real, added, bound, grid.zero_point, least, greatest)
 
 
