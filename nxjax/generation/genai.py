@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, rotations
-from nxjax.generation.result import Generated, Row
+from nxjax.generation.result import Generated, Row, listed
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.tokenizer import FILE, Tokenizer
 from nxjax.generation.weights import check
@@ -229,11 +229,10 @@ class GenaiModel:
         return self._session.steps([r.prompt for r in rows], self._pad, **search)
 
     def _rows(self, prompts: Any, max_tokens: int, stop: Sequence[str]) -> tuple[list[Row], bool]:
-        several = not isinstance(prompts, str) and len(prompts) > 0 and not isinstance(prompts[0], (int, np.integer))
-        given = list(prompts) if several else [prompts]
+        given, several = listed(prompts)
         if self.tokenizer is None and (stop or any(isinstance(p, str) for p in given)):
             raise ParameterError("texts need a tokenizer", got="a folder without tokenizer.json", fix="give tokens")
-        lists = [self.tokenizer.encode(p) if isinstance(p, str) else [int(t) for t in p] for p in given]  # pyright: ignore[reportOptionalMemberAccess]
+        lists = [self.tokenizer.encode(p) if isinstance(p, str) else p for p in given]  # pyright: ignore[reportOptionalMemberAccess]
         for tokens in lists:
             if not 1 <= len(tokens) < self.room:
                 raise ParameterError("tokens of a prompt", got=len(tokens), expected=f"1 to {self.room - 1}")

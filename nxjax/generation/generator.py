@@ -7,6 +7,7 @@ and not for every length. Knows no file.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, final
@@ -19,7 +20,7 @@ from nxjax.errors import ParameterError
 from nxjax.generation.cache import Cache, init_cache
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, extend
-from nxjax.generation.result import Generated, Row
+from nxjax.generation.result import Generated, Row, listed
 from nxjax.generation.sampling import Sampler, marked, sample
 from nxjax.lax.control import while_loop
 from nxjax.trace.core import Array
@@ -32,6 +33,8 @@ PROMPTS: Final = 2
 WINDOW: Final = 256
 WINDOWS: Final = 4
 GREEDY: Final = Sampler()
+# First calls of a program that are no measure of it: they compile it, then what its held weights leave of it.
+WARM: Final = 2
 
 
 def bucket(n: int, least: int, times: int, most: int) -> int:
@@ -97,6 +100,7 @@ class Generator:
         self._empty = lambda batch: init_cache(config, batch, self.room, cache_dtype)
         self._empty(1)
         self._programs: dict[Any, Any] = {}
+        self._calls: Counter[Any] = Counter()
 
     def _program(self, function: Any, sampler: Sampler, window: int, *more: Any) -> Any:
         """``function`` compiled for a sampler and a window. Bound, not static: calls with arrays alone are the
@@ -106,6 +110,11 @@ class Generator:
             bound = partial(function, self.params, self.config, sampler, window, *more)
             self._programs[key] = jit(bound, donate_argnums=(0, 4))
         return self._programs[key]
+
+    def _is_warm(self, *key: Any) -> bool:
+        """Counts a call of a program, and says whether its time is one to be shown."""
+        self._calls[key] += 1
+        return self._calls[key] > WARM
 
     def generate(
         self,
@@ -175,13 +184,10 @@ class Generator:
 
     def _rows(self, prompts: Any) -> tuple[list[list[int]], bool]:
         """Prompts as lists of tokens, and whether there were several."""
-        if isinstance(prompts, (Array, np.ndarray)):
-            prompts = np.asarray(prompts).tolist()
-        several = not isinstance(prompts, str) and len(prompts) > 0 and not isinstance(prompts[0], (int, np.integer))
-        given = list(prompts) if several else [prompts]
+        given, several = listed(prompts)
         if any(isinstance(p, str) for p in given) and self.tokenizer is None:
             raise ParameterError("generate: texts need a tokenizer", got="a text", fix="Generator(..., tokenizer)")
-        rows = [self.tokenizer.encode(p) if isinstance(p, str) else [int(t) for t in p] for p in given]
+        rows = [self.tokenizer.encode(p) if isinstance(p, str) else p for p in given]
         for row in rows:
             if not 1 <= len(row) < self.room:
                 raise ParameterError(
@@ -326,11 +332,13 @@ class _Run:
             if all(row.reason is not None for row in self.rows):
                 return
             length = min(length + 1, owner.room)
+            window = self._window(length)
             begin = time.perf_counter()
-            y, cache, seen = owner._program(_step, sampler, self._window(length))(cache, y, index, self.key, seen)
+            y, cache, seen = owner._program(_step, sampler, window)(cache, y, index, self.key, seen)
             tokens = np.asarray(y)[:, 0].tolist()
-            self.seconds += time.perf_counter() - begin
-            self.steps += len(self.rows)
+            if owner._is_warm(_step, sampler, window, len(tokens)):
+                self.seconds += time.perf_counter() - begin
+                self.steps += len(tokens)
             index += 1
 
     def finished(self, on_device: bool) -> Generated:
@@ -348,11 +356,13 @@ class _Run:
         limit = max(row.limit for row in self.rows)
         begin = time.perf_counter()
         window = self._window(min(self.longest + limit, owner.room))
-        loop = owner._program(_loop, self.sampler, window, bucket(limit, SHORTEST, PROMPTS, owner.room), owner.ends)
+        size = bucket(limit, SHORTEST, PROMPTS, owner.room)
+        loop = owner._program(_loop, self.sampler, window, size, owner.ends)
         drawn, count, _ = loop(cache, y, limit, self.key, seen)
         tokens = np.asarray(drawn)[:, : int(count)]
-        self.seconds = time.perf_counter() - begin
-        self.steps = len(self.rows) * (int(count) - 1)
+        if owner._is_warm(_loop, self.sampler, window, size, len(self.rows)):
+            self.seconds = time.perf_counter() - begin
+            self.steps = len(self.rows) * (int(count) - 1)
         for row, line in zip(self.rows, tokens.tolist(), strict=True):
             for token in line:
                 if row.reason is None:

@@ -7,9 +7,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+import numpy as np
+
+from nxjax.errors import ParameterError
 from nxjax.generation.text import TextStream
+from nxjax.trace.core import Array
 
 Reason = Literal["end", "stop", "length"]
+
+
+def listed(prompts: Any) -> tuple[list[str | list[int]], bool]:
+    """Prompts as a list of texts and of lists of tokens, and whether there were several.
+
+    Raises:
+        ParameterError: neither texts nor whole numbers.
+
+    >>> listed("text"), listed([1, 2]), listed([[1], "text"])
+    ((['text'], False), ([[1, 2]], False), ([[1], 'text'], True))
+    """
+    if isinstance(prompts, (Array, np.ndarray)):
+        prompts = np.asarray(prompts).tolist()
+    whole = lambda x: isinstance(x, (int, np.integer)) and not isinstance(x, bool)
+    is_one = lambda p: isinstance(p, str) or (isinstance(p, (list, tuple, np.ndarray, Array)) and all(map(whole, p)))
+    several = not is_one(prompts) and isinstance(prompts, (list, tuple))
+    given = [np.asarray(p).tolist() if isinstance(p, Array) else p for p in (prompts if several else [prompts])]
+    if not all(map(is_one, given)):
+        kinds = "a text, a list of tokens, or a list of such"
+        raise ParameterError("generate: prompts", got=repr(prompts)[:100], expected=kinds)
+    return [p if isinstance(p, str) else [int(t) for t in p] for p in given], several
 
 
 @final
@@ -50,7 +75,7 @@ class Generated:
         reasons: why each ended: "end" (such a token), "stop" (a stop sequence), "length".
         prompt_tokens: tokens of each prompt.
         prompt_seconds: until the first token, reading the prompts; compiling included where it was the first time.
-        seconds: of all steps after that.
+        seconds: of the steps after that; first calls of a program, which compile it, are left out.
         steps: tokens made in that time, all sequences together.
     """
 
@@ -84,7 +109,7 @@ class Generated:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of the steps after the prompt; None if there was none."""
+        """Of the steps after the prompt; None if none was a measure, as where all were compiling."""
         return self.steps / self.seconds if self.steps and self.seconds > 0 else None
 
     def __repr__(self) -> str:

@@ -29,7 +29,10 @@ def test_greedy_is_the_most_likely_token_each_time(generator, params, config):
             # Padding to the right is not seen.
             assert int(whole(line)[len(prompt) + i - 1].argmax()) == token
             line[len(prompt) + i] = token
-    assert made.reasons == ["length"] * 3 and made.prompt_tokens == [1, 3, 6] and made.steps == 33
+    assert made.reasons == ["length"] * 3 and made.prompt_tokens == [1, 3, 6]
+    # The first two steps of a batch of three compile.
+    assert made.steps == 27 and generator.generate(PROMPTS, max_tokens=12).steps == 33
+    assert generator.generate(PROMPTS, max_tokens=12, on_device=True).tokens_per_second is None
 
 
 @pytest.mark.parametrize(
