@@ -329,21 +329,19 @@ def _unit(name: str, simulators: bool, rates: Rates | None) -> Unit | str:
 
 
 def _gpu() -> Unit | str:
-    """The first GPU that is one: of CUDA's or another PJRT plugin, of Vulkan, of OpenVINO."""
+    """The best GPU that is one: of a PJRT plugin, of OpenVINO, of Vulkan."""
     whys: list[str] = []
-    for name in registry.names():
-        backend = registry.get(name)
-        if backend.platform not in ("gpu", "vulkan"):
+    found: list[Backend] = []
+    for backend in map(registry.get, registry.names()):
+        if backend.platform != "gpu":
             continue
         ok, why = backend.available()
         if ok and backend.label == "hardware":
-            return BackendUnit("gpu", backend)
-        whys.append(f"{name}: {f'a {backend.label}, to be named' if ok else why}")
-    target = target_registry.npu("openvino-gpu", "Hybrid")
-    label, why = target.available()
-    if label == "hardware":
-        return NpuUnit("gpu", target)
-    return "; ".join([*whys, f"openvino-gpu: {why}"])
+            found.append(backend)
+        whys.append(f"{backend.name}: {f'a {backend.label}, to be named' if ok else why}")
+    if found:
+        return BackendUnit("gpu", max(found, key=lambda b: b.priority))
+    return "; ".join(whys)
 
 
 def _npu(simulators: bool) -> Unit | str:
