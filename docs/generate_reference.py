@@ -56,6 +56,7 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.hardware": ("nxjax.hardware", "Models of chips."),
     "nxjax.hardware.power": ("nxjax.hardware.power", "The power modes of an NPU."),
     "nxjax.hardware.thermal": ("nxjax.hardware.thermal", "Less power and other chips where one is hot."),
+    "nxjax.hardware.hybrid": ("nxjax.hardware.hybrid", "Managers of several chips, by the names of guides."),
     "nxjax.hardware.amd": ("nxjax.hardware.amd", "AMD's NPU by its own tools."),
     "nxjax.hybrid": ("nxjax.hybrid", "One function over NPU, GPU and CPU."),
     "nxjax.hybrid.schedules": ("nxjax.hybrid.schedules", "Schedules of works that are given as numbers."),

@@ -1,0 +1,254 @@
+"""Managers of several chips under the names that guides to hybrid execution use.
+
+Each is `nx.Hybrid`, `nx.MemoryPools`, a session or a generator with choices made. What a guide decides by thresholds of
+"efficiency" is decided by measured times here, and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, Final, final
+
+import numpy as np
+
+import nxjax
+from nxjax.backends.hybrid.history import History
+from nxjax.backends.hybrid.plan import Plan
+from nxjax.backends.hybrid.spec import Hybrid
+from nxjax.backends.memory.pool import MemoryPools
+from nxjax.backends.memory.unified import UnifiedBuffer
+from nxjax.errors import ParameterError
+from nxjax.hardware.thermal import ThermalMonitor
+from nxjax.trace.types import ShapeDtypeStruct
+from nxjax.transforms.jit import Jitted, jit
+
+# What guides call units.
+_UNITS: Final = {"npu": "npu", "igpu": "gpu", "gpu": "gpu", "vulkan": "vulkan", "cpu": "cpu"}
+_PRIORITIES: Final = {"low": "energy", "normal": "latency", "high": "latency", "batch": "throughput"}
+
+
+def _function(operation: str | Callable[..., Any]) -> Callable[..., Any]:
+    """A function, or the one of that name in `nxjax`, `nxjax.nn` or `nxjax.lax`."""
+    if callable(operation):
+        return operation
+    for place in (nxjax, nxjax.nn, nxjax.lax):
+        found = getattr(place, operation, None)
+        if callable(found):
+            return found
+    raise ParameterError(
+        "hybrid: no such operation", got=repr(operation), expected="a function, or the name of one, such as 'matmul'"
+    )
+
+
+@final
+class NPUResourceManager:
+    """Runs operations on the NPU, the GPU and the CPU, in that order of preference, and goes on where one fails.
+
+    Args:
+        units: names of units by priority.
+        sessions: operations that the NPU works on at a time.
+
+    Attributes:
+        device: the `nx.Hybrid` that does it: its events, health and plans.
+
+    >>> manager = NPUResourceManager()
+    >>> manager.execute_operation("matmul", ([[1.0, 2.0]], [[3.0], [4.0]])).tolist()
+    [[11.0]]
+    """
+
+    def __init__(self, units: Sequence[str] = ("npu", "igpu", "cpu"), sessions: int = 3) -> None:
+        named = [_UNITS.get(u, u) for u in units]
+        self.device = Hybrid(*named, sessions={u: sessions for u in named if u == "npu"})
+        self._jitted: dict[Any, Jitted[..., Any]] = {}
+
+    @property
+    def backends(self) -> dict[str, Any]:
+        """The units that are here, by name."""
+        return {u.name: u for u in self.device.units}
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why the others are not."""
+        return dict(self.device.missing)
+
+    def execute_operation(self, operation: str | Callable[..., Any], data: Any) -> Any:
+        """The result of ``operation`` for ``data``: one array, or a tuple of arguments."""
+        function = _function(operation)
+        jitted = self._jitted.get(function)
+        if jitted is None:
+            jitted = self._jitted[function] = jit(function, device=self.device)
+        return jitted(*(np.asarray(x) for x in (data if isinstance(data, tuple) else (data,))))
+
+
+@final
+class IntelligentHybridScheduler:
+    """Places operations by measured times and by heat.
+
+    Args:
+        units: names of units by priority.
+
+    Attributes:
+        thermal_monitor: the temperatures of this machine.
+        current_workload: the plan that was made last.
+
+    >>> scheduler = IntelligentHybridScheduler(units=("cpu",))
+    >>> plan = scheduler.schedule_operation("matmul", [(4, 8), (8, 2)])
+    >>> plan.assignment, scheduler.execute("matmul", np.ones((1, 2)), np.ones((2, 1))).tolist()
+    (('cpu',), [[2.0]])
+    """
+
+    def __init__(self, units: Sequence[str] = ("npu", "igpu", "cpu"), watts: Mapping[str, float] | None = None) -> None:
+        self.units = tuple(_UNITS.get(u, u) for u in units)
+        self.watts = dict(watts or {})
+        self.thermal_monitor = ThermalMonitor()
+        self.current_workload: Plan | None = None
+        self._devices: dict[str, Hybrid] = {}
+
+    @property
+    def performance_history(self) -> History:
+        """The measured times that decide."""
+        return self._device("normal").history
+
+    def _device(self, priority: str) -> Hybrid:
+        objective = _PRIORITIES.get(priority)
+        if objective is None:
+            raise ParameterError("hybrid: no such priority", got=repr(priority), expected=", ".join(_PRIORITIES))
+        if objective == "energy" and not self.watts:
+            objective = "latency"  # nobody said what the units take
+        if objective not in self._devices:
+            watts = self.watts if objective == "energy" else None
+            self._devices[objective] = Hybrid(*self.units, objective=objective, watts=watts)  # pyright: ignore
+        return self._devices[objective]
+
+    def schedule_operation(
+        self, operation: str | Callable[..., Any], data_shape: Any, priority: str = "normal", dtype: Any = "float32"
+    ) -> Plan:
+        """Where an operation on arrays of these shapes would run, and why: a plan, which prints itself.
+
+        Args:
+            operation: a function, or the name of one.
+            data_shape: the shape of its argument, or a list of shapes.
+            priority: "normal" and "high" are the least latency, "batch" the most inputs a second, "low" the least
+                energy where ``watts`` are known.
+            dtype: of the arguments.
+        """
+        shapes = data_shape if isinstance(data_shape, list) else [data_shape]
+        args = [ShapeDtypeStruct(tuple(s) if isinstance(s, (tuple, list)) else (s,), dtype) for s in shapes]
+        zeros = [np.zeros(a.shape, a.dtype) for a in args]
+        self.current_workload = self._device(priority).plan(_function(operation))(*zeros)
+        return self.current_workload
+
+    def execute(self, operation: str | Callable[..., Any], *data: Any, priority: str = "normal") -> Any:
+        """The operation's result, from where its plan says."""
+        return jit(_function(operation), device=self._device(priority))(*data)
+
+
+@final
+class UnifiedMemoryManager:
+    """Pools of memory with limits, and buffers that several units see without a copy.
+
+    Args:
+        **sizes: limits by kind of unit: ``npu="1GB"``, ``vulkan="2GB"``, ``system="4GB"`` are the usual ones.
+
+    >>> manager = UnifiedMemoryManager()
+    >>> buffer = manager.allocate_unified_buffer(4096, "streaming")
+    >>> buffer.nbytes, buffer.address % 4096, manager.memory_pools["npu"].limit == 2**30
+    (4096, 0, True)
+    """
+
+    def __init__(self, **sizes: int | str | None) -> None:
+        self.memory_pools = MemoryPools(**(sizes or {"npu": "1GB", "vulkan": "2GB", "system": "4GB"}))
+
+    def allocate_unified_buffer(
+        self, size: int | tuple[int, ...], access_pattern: str = "read_write", dtype: Any = "uint8"
+    ) -> UnifiedBuffer:
+        """A buffer of ``size`` bytes, or of a shape and dtype.
+
+        Args:
+            size: bytes, or a shape.
+            access_pattern: "npu_primary", "gpu_primary", "streaming" (whole pages, which drivers import), "read_write"
+                or "flexible"; see `nx.unified_buffer`.
+            dtype: of the elements.
+        """
+        shape = (size,) if isinstance(size, int) else tuple(size)
+        return self.memory_pools.unified_buffer(shape, dtype, access=access_pattern)
+
+
+@final
+class VulkanNPUBridge:
+    """Matrix products on whichever of the NPU, a Vulkan device and the CPU is the quickest.
+
+    >>> bridge = VulkanNPUBridge()
+    >>> bridge.hybrid_matrix_multiply([[1.0, 2.0]], [[3.0], [4.0]]).tolist()
+    [[11.0]]
+    """
+
+    def __init__(self) -> None:
+        self.device = Hybrid("npu", "vulkan", "cpu")
+        self._multiply = jit(nxjax.matmul, device=self.device)
+
+    def initialize_vulkan(self) -> bool:
+        """Whether a Vulkan device is among the units; `why_no_vulkan` says why not."""
+        return any(u.name.startswith("vulkan") for u in self.device.units)
+
+    @property
+    def why_no_vulkan(self) -> str:
+        """The reason for there being none; empty if there is one."""
+        return dict(self.device.missing).get("vulkan", "")
+
+    def hybrid_matrix_multiply(self, a: Any, b: Any) -> Any:
+        """``a @ b``."""
+        return self._multiply(np.asarray(a), np.asarray(b))
+
+
+@final
+class RyzenAIHybridEngine:
+    """ONNX models over AMD's NPU and the CPU through ONNX Runtime.
+
+    Args:
+        execution_providers: by priority, with the Vitis AI provider's own options. Options that it has never had
+            (``hybrid_mode``, ``npu_config``, ...) are refused with what there is in their place.
+    """
+
+    def __init__(self, execution_providers: Sequence[Any] | None = None) -> None:
+        self.execution_providers = list(execution_providers or ("VitisAIExecutionProvider", "CPUExecutionProvider"))
+
+    def create_hybrid_session(self, model: str | PathLike[str] | bytes) -> Any:
+        """A session that says which node runs where; see `nxjax.hardware.amd.hybrid_session`."""
+        from nxjax.hardware.amd import hybrid_session
+
+        return hybrid_session(model, self.execution_providers)
+
+
+@final
+class OGANPUIntegration:
+    """Text from a model folder of ONNX Runtime's generator.
+
+    Args:
+        provider: where it runs, "cpu" unless the folder says otherwise; "RyzenAI" needs AMD's own build.
+    """
+
+    def __init__(self, provider: str | None = None) -> None:
+        self.provider = provider
+        self.oga_session: Any = None
+
+    def create_oga_session(self, model_path: str | PathLike[str]) -> Any:
+        """Load the folder; give what runs it."""
+        from nxjax.generation import load_genai
+
+        self.oga_session = load_genai(model_path, self.provider)
+        return self.oga_session
+
+    def _open(self) -> Any:
+        if self.oga_session is None:
+            raise ParameterError("oga: there is no session", fix="create_oga_session(folder) first")
+        return self.oga_session
+
+    def generate_with_npu(self, prompt: str, max_tokens: int = 100) -> str:
+        """The text that follows ``prompt``, greedily, of so many tokens at most."""
+        return "".join(self.stream(prompt, max_tokens))
+
+    def stream(self, prompt: str, max_tokens: int = 100) -> Iterator[str]:
+        """The same, piece by piece."""
+        yield from self._open().stream(prompt, max_tokens=max_tokens)
