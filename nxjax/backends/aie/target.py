@@ -31,7 +31,7 @@ from nxjax.lower.npu.placement import Placement, Verdict, place
 from nxjax.ops.quant_grid import Rounding
 
 OPTIONS: Final = ("columns", "tile", "legacy", "aiecc")
-_VIEWS: Final = ("reshape", "quantize", "dequantize")
+_EDGES: Final = ("quantize", "dequantize")
 
 
 class Aie(NpuTarget):
@@ -62,8 +62,8 @@ class Aie(NpuTarget):
 
     def _supports(self, node: Node, rounding: Rounding, settings: Settings) -> Verdict:
         if node.op == "reshape":
-            return Verdict(False, "a view: the host's buffer is read in another shape")
-        if node.op in _VIEWS and (node.output.grid is None or node.operand().grid is None):
+            return Verdict(True, "a view: nothing is computed")
+        if node.op in _EDGES and (node.output.grid is None or node.operand().grid is None):
             return Verdict(False, "floats and integers are turned into each other where buffers are filled")
         return verdict(node, self.array, rounding, settings)
 
@@ -80,11 +80,11 @@ class Aie(NpuTarget):
         rows = place(graph, lambda n: self._supports(n, graph.rounding, settings))
         made: dict[Node, Dispatch] = {}
         for node, row in zip(graph.nodes, rows, strict=True):
-            if row.device == "npu":
+            if row.device == "npu" and node.op != "reshape":
                 made[node] = dispatch(node, self.array, graph.rounding, settings)
         base = file_name(graph.name, "").strip(".") or "graph"
         designs = _Designs(base, made, legacy)
-        build = Build(designs.files, "emitted" if made else "host", rows)
+        build = Build(designs.files, "emitted" if made else "host", rows if made else [_left(r) for r in rows])
         build.files[f"{base}.json"] = json.dumps(self._manifest(graph, designs), indent=1).encode()
         if made:
             build.files["build.sh"] = aiecc.script(list(designs.texts), self.array.triple)
@@ -255,6 +255,11 @@ class Placed:
 
     def _repr_html_(self) -> str:
         return self.svg()
+
+
+def _left(row: Placement) -> Placement:
+    """A row of a graph of which nothing runs on the array: neither do its views."""
+    return replace(row, device="host")
 
 
 def _flag(target: str, options: dict[str, object], name: str, default: bool) -> bool:

@@ -120,6 +120,15 @@ def test_a_product_of_activations_is_taken_in_floats_and_not_in_integers():
     assert row.device == "host" and "two activations" in row.reason
 
 
+def test_views_are_no_work_and_strict_takes_them():
+    params = {"w": RNG.normal(size=(40, 8)).astype(np.float32)}
+    f = lambda params, x: nx.nn.relu((x.reshape(-1, 40) @ params["w"]).reshape(x.shape[0], -1))
+    x = RNG.normal(size=(4, 2, 40)).astype(np.float32)
+    artifact = nx.compile(nx.quantize(f, calibrate=[(params, x)]), target="aie-npu1", strict=True)(params, x)
+    assert artifact.deviation.exact and artifact.report.on_npu == len(artifact.report.rows)
+    assert any("view" in r.reason for r in artifact.report.rows)
+
+
 def test_a_graph_without_any_op_of_the_array_is_the_hosts():
     artifact = nx.compile(lambda x: nx.nn.softmax(x), target="aie-npu1")(X)
     assert artifact.label == "host" and "takes no op" in " ".join(artifact.notes)
