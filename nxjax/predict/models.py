@@ -165,7 +165,7 @@ def _sklearn(module: str) -> Any:
         from sklearn import ensemble, linear_model  # type: ignore[import-not-found]
     except ImportError as error:
         raise MissingExtraError(
-            "predict: fitting needs scikit-learn", fix='pip install "nxjax[demo]"; predicting from a file does not'
+            "predict: fitting needs scikit-learn", fix='pip install "nxjax[predict]"; predicting from a file does not'
         ) from error
     return {"ensemble": ensemble, "linear_model": linear_model}[module]
 
