@@ -1,7 +1,7 @@
 """The engine's inside: which job goes to which unit, and what follows when it comes back, late, wrong or not at all.
 
-One lock guards all of it. `submit`, `cancel`, `close` and `loop` take it; all else is called by who holds it. Functions
-of jobs, probes, sensors and listeners are called without it, for they may never return.
+One lock guards all of it. `submit`, `cancel`, `close`, `lend` and `loop` take it; all else is called by who holds it.
+Functions of jobs, probes, sensors and listeners are called without it, for they may never return.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nxjax.backends.hybrid.carry import NotMoved, carry_out, frozen
 from nxjax.backends.hybrid.deadlines import Deadlines
 from nxjax.backends.hybrid.events import Log
 from nxjax.backends.hybrid.jobs import Graph, Job, Outcome, Value
-from nxjax.backends.hybrid.lanes import Lane, Watch
+from nxjax.backends.hybrid.lanes import Lane, Watch, current
 from nxjax.backends.hybrid.member import Member
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.readmit import Ward
@@ -31,6 +31,8 @@ from nxjax.errors import ExecutionError
 _FOREVER: Final = math.inf
 # Seconds that a cooler unit may always take longer than a warm one.
 _WORTH: Final = 1e-3
+# A watch that is late by this share of what a job is allowed says that the whole process was stopped.
+_STOOD: Final = 0.25
 _clock = time.perf_counter
 
 
@@ -240,6 +242,7 @@ class Core:
 
     def loop(self, lane: Lane) -> None:
         """What a lane does all its life."""
+        current.lane = lane
         values: Any = None
         given: list[tuple[Value, Any]] = []
         error: BaseException | None = None
@@ -259,6 +262,9 @@ class Core:
                     break
                 attempt = self._next(lane)
                 if attempt is None:
+                    if len(lane.unit.lanes) > lane.unit.options.lanes:  # one that was lent is back
+                        lane.unit.lanes.remove(lane)
+                        break
                     lane.unit.idle.append(lane)
                 else:
                     given = self._begin(lane, attempt)
@@ -271,6 +277,26 @@ class Core:
                 values, error = carry_out(attempt, given, self.policy.nan)
                 given = []
         log.deliver()
+
+    def lend(self, lane: Lane) -> None:
+        """A lane waits for another run, inside of its job: its unit has another one meanwhile. Takes the lock."""
+        with self.lock:
+            if not lane.abandoned:
+                unit: Member = lane.unit
+                unit.lanes.remove(lane)
+                lane.lent = _clock()
+                if unit.queue and not unit.idle:
+                    self._hire(unit)
+
+    def reclaim(self, lane: Lane) -> None:
+        """A lane that was lent goes on. Takes the lock."""
+        with self.lock:
+            if lane.lent:
+                lane.deadline += _clock() - lane.lent
+                lane.lent = 0.0
+                lane.unit.lanes.append(lane)
+                if lane.deadline < self.watch.at:
+                    self.watch.by(lane.deadline)
 
     def _next(self, lane: Lane) -> Attempt | None:
         """What a lane does next: the first of its unit's queue, else of another's in its group."""
@@ -527,7 +553,11 @@ class Core:
                 for lane in tuple(unit.lanes):
                     if lane.work is None or lane.deadline == _FOREVER:
                         continue
-                    lane.deadline += late
+                    if late:
+                        # The process stood still, for longer than the watch can know: what is left is given anew.
+                        attempt: Attempt = lane.work
+                        allowed = self.deadlines.allowed(attempt.run.graph.jobs[attempt.job], unit.name)
+                        lane.deadline = now + allowed if late > _STOOD * allowed else lane.deadline + late
                     if lane.deadline <= now:
                         self._overdue(unit, lane, now)
                     if lane.deadline < self.watch.at:

@@ -18,6 +18,10 @@ from typing import Any, final
 _STALLED = 0.05
 
 
+# The lane that this thread is, if it is one: ``current.lane``.
+current = threading.local()
+
+
 @final
 class Lane:
     """One thread of a unit.
@@ -27,9 +31,10 @@ class Lane:
         work: what it is doing now; the engine's.
         deadline: when that is overdue; infinite if never.
         abandoned: it is taken for hung: when it comes back, it ends.
+        lent: since when it waits for another run inside of its job, and its unit does without; 0 if it does not.
     """
 
-    __slots__ = ("_parked", "abandoned", "deadline", "number", "unit", "work")
+    __slots__ = ("_parked", "abandoned", "deadline", "lent", "number", "unit", "work")
 
     def __init__(self, unit: Any, number: int) -> None:
         self.unit = unit
@@ -37,6 +42,7 @@ class Lane:
         self.work: Any = None
         self.deadline = math.inf
         self.abandoned = False
+        self.lent = 0.0
         self._parked = threading.Lock()
         self._parked.acquire()
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, final
 
 from nxjax.backends.hybrid.events import Event
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Outcome, Span, Value
+from nxjax.backends.hybrid.lanes import Lane, current
 from nxjax.errors import user_source
 
 if TYPE_CHECKING:
     from nxjax.backends.hybrid.core import Core
-    from nxjax.backends.hybrid.lanes import Lane
     from nxjax.backends.hybrid.verify import Check
 
 
@@ -103,12 +103,20 @@ class Run:
 
     def _wait(self, timeout: float | None) -> None:
         if not self.over:
+            core = self._core
+            lane: Lane | None = getattr(current, "lane", None)
+            nested = lane is not None and core.units.get(lane.unit.name) is lane.unit
+            if lane is not None and nested:
+                core.lend(lane)
             try:
                 there = self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
             except BaseException:
                 # Ctrl-C: nobody will ask for the results.
                 self.cancel()
                 raise
+            finally:
+                if lane is not None and nested:
+                    core.reclaim(lane)
             if not there:
                 raise TimeoutError(f"the run is not done after {timeout:g} s")
             self._gate.release()
