@@ -18,6 +18,7 @@ from benchmarks.peers import package
 from benchmarks.runner import Figure
 from nxjax import generation
 from nxjax.generation import DecoderConfig, Generator
+from nxjax.generation.generator import WARM
 
 DECODERS = {
     "0.8 M": DecoderConfig(512, 128, 4, 8, 2, 16, 352, context=256),
@@ -62,7 +63,9 @@ class PlainLoop:
 
 
 def of(result: Any) -> tuple[list[int], Times]:
-    return result.tokens[0], (result.prompt_seconds, result.seconds / result.steps)
+    rate = result.tokens_per_second
+    # Without one, all calls were compiling.
+    return result.tokens[0], (result.prompt_seconds, 1 / rate if rate else float("inf"))
 
 
 def measured(config: DecoderConfig, params: Any) -> tuple[dict[str, Times], int]:
@@ -81,10 +84,10 @@ def measured(config: DecoderConfig, params: Any) -> tuple[dict[str, Times], int]
             runs["onnxruntime"] = lambda: loop.generate(prompt, TOKENS)
         times = {name: (float("inf"), float("inf")) for name in runs}
         written: dict[str, list[int]] = {}
-        for i in range(ROUNDS + 1):
+        for i in range(ROUNDS + WARM):
             for name, run in runs.items():
                 written[name], (first, each) = run()
-                if i:
+                if i >= WARM:
                     times[name] = (min(times[name][0], first), min(times[name][1], each))
     first = written["nxjax"]
     same = min(next((i for i, (a, b) in enumerate(zip(first, t)) if a != b), len(first)) for t in written.values())
