@@ -281,7 +281,8 @@ class UnsupportedOpsError(LoweringError):
 
 
 class PlacementError(NxError, RuntimeError):
-    """``strict`` compilation for a device that would leave ops to the host: all of them, one each in ``rows``."""
+    """Ops that cannot run where they have to: ``strict`` compilation that would leave some to the host, or a pin of
+    `nx.Hybrid` that cannot be kept, or ops that none of its units takes. All of them, one each in ``rows``."""
 
     rows: tuple[object, ...] = ()
 
