@@ -11,6 +11,9 @@ from nxjax.backends.hybrid.policy import FaultPolicy
 _MEAN: Final = 1 / 8
 _DEVIATION: Final = 1 / 4
 
+# A unit that takes a job over may have to compile it first.
+_TAKEN_OVER: Final = 6
+
 
 @final
 class Deadlines:
@@ -47,7 +50,8 @@ class Deadlines:
         if known is not None:
             return policy.factor * (known[0] + 4 * known[1]) + policy.slack
         expected = job.seconds.get(unit)
-        return policy.factor * (policy.unknown if expected is None else expected) + policy.slack + policy.first
+        first = policy.first if unit == job.unit else _TAKEN_OVER * policy.first
+        return policy.factor * (policy.unknown if expected is None else expected) + policy.slack + first
 
     def learn(self, name: str, unit: str, seconds: float) -> None:
         """A job took so long. The first time, which may have loaded things, counts only until the second."""

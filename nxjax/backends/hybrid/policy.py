@@ -51,7 +51,8 @@ class FaultPolicy:
     """How patient the engine is. Times are seconds.
 
     A job that should take *e* on a unit has ``factor`` x *e* + ``slack`` before the unit is taken for hung, ``first``
-    more the first time it runs there, and ``last`` times all of that where no other unit could take it.
+    more the first time it runs there (six times as much on a unit that takes it over), and ``last`` times all of that
+    where no other unit could take it.
 
     Attributes:
         factor, slack, first, last: as above.
