@@ -1,36 +1,36 @@
 """The backend ``vulkan``: StableHLO through IREE on GPUs that have a Vulkan driver, and on a software rasteriser.
 
 A rasteriser (Mesa's llvmpipe, SwiftShader) runs the same code on the host's CPU. It is labelled ``simulator``, listed
-only where it is named, and never taken for ``device="gpu"``.
+only where it is named, and never taken for ``device="gpu"``. The rest of this folder is imported once somebody asks
+for more than whether a GPU was seen, since `nx.devices` asks all backends that.
 """
 
 from __future__ import annotations
 
-import math
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar, Final, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from nxjax.backends.base import Backend, Device, Executable, Label, Placement
-from nxjax.backends.iree import choose, compiler, drivers
-from nxjax.backends.iree.buffers import IreeBuffer, IreeExecutable, held
-from nxjax.backends.iree.facts import Facts
-from nxjax.backends.iree.rows import ROWS
-from nxjax.backends.iree.session import Session
-from nxjax.errors import ExecutionError, LoweringError, ParameterError, UnsupportedOpsError
-from nxjax.lower.stablehlo.builder import lower
-from nxjax.lower.stablehlo.support import verdict
-from nxjax.trace import dtypes
+from nxjax.backends.iree import drivers
+from nxjax.errors import ExecutionError, ParameterError
 from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.core import Op
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType
 
-# Operations of StableHLO that IREE's compiler has no code for (3.13).
-_NO_CODE: Final = frozenset(("cholesky", "fft", "triangular_solve"))
-# Turns after which llvmpipe leaves any loop of a shader, whatever it has still to do.
-_TURNS: Final = 65535
+if TYPE_CHECKING:
+    from nxjax.backends.iree.choose import Choice
+    from nxjax.backends.iree.facts import Facts
+    from nxjax.backends.iree.session import Session
+
+
+def _choose() -> Any:
+    from nxjax.backends.iree import choose
+
+    return choose
 
 
 @final
@@ -48,13 +48,14 @@ class VulkanBackend(Backend):
         self._devices: list[Device] | None = None
         self._sessions: dict[int, Session] = {}
         self._failed = ""
+        self._lock = threading.Lock()
 
     @property
     def label(self) -> Label:  # pyright: ignore[reportIncompatibleVariableOverride]
         """``hardware`` on a GPU, ``simulator`` on a rasteriser. Where no GPU was seen nobody is asked."""
         if not drivers.gpu_seen():
             return "simulator"
-        found = [] if self._missing() else choose.devices()[0]
+        found = [] if self._missing() else _choose().devices()[0]
         return found[0].label if found else "simulator"
 
     @property
@@ -63,6 +64,8 @@ class VulkanBackend(Backend):
 
     def _missing(self) -> str:
         """Why there can be no device, as far as files tell."""
+        from nxjax.backends.iree import compiler
+
         package = compiler.missing()
         if package:
             return f"{package} is not installed; pip install 'nxjax[{compiler.EXTRA}]'"
@@ -71,21 +74,23 @@ class VulkanBackend(Backend):
         return ""
 
     def available(self) -> tuple[bool, str]:
+        from nxjax.backends.iree.compiler import version
+
         reason = self._missing() or self._failed
         if reason:
             return False, reason
-        found, reason = choose.devices()
+        found, reason = _choose().devices()
         if not found:
-            return False, f"IREE {compiler.version()}: {reason}"
+            return False, f"IREE {version()}: {reason}"
         what = "a software rasteriser" if found[0].is_software else found[0].vendor_name
-        return True, f"IREE {compiler.version()}: {found[0].name} ({what}; {found[0].driver})"
+        return True, f"IREE {version()}: {found[0].name} ({what}; {found[0].driver})"
 
     def devices(self) -> list[Device]:
         if not self.available()[0]:
             return []
         if self._devices is None:
             made = [
-                Device(self.platform, i, self, 0, lambda f=f: _details(f)) for i, f in enumerate(choose.devices()[0])
+                Device(self.platform, i, self, 0, lambda f=f: _details(f)) for i, f in enumerate(_choose().devices()[0])
             ]
             self._devices = made
         return list(self._devices)
@@ -97,15 +102,17 @@ class VulkanBackend(Backend):
             MissingExtraError: IREE is not installed.
             ExecutionError: there is no such device; the message says why.
         """
+        from nxjax.backends.iree.compiler import version
+
         number = device.id if isinstance(device, Device) else device
-        compiler.version()
+        version()
         reason = self._missing()
-        found, reason = ([], reason) if reason else choose.devices()
+        found, reason = ([], reason) if reason else _choose().devices()
         if number >= len(found):
             raise ExecutionError(f"vulkan: there is no device {number}", got=reason or f"{len(found)} devices")
         return found[number]
 
-    def choice(self, device: Device | int = 0) -> choose.Choice:
+    def choice(self, device: Device | int = 0) -> Choice:
         """The target that programs for a device are compiled for; the first question is the self-test.
 
         Raises:
@@ -113,9 +120,9 @@ class VulkanBackend(Backend):
         """
         f = self.facts(device)
         try:
-            return choose.choice(f)
+            return _choose().choice(f)
         except ExecutionError as error:
-            if len(choose.devices()[0]) == 1:
+            if len(_choose().devices()[0]) == 1:
                 self._failed = f"{error.what}: {error.got}"
             raise
 
@@ -125,45 +132,10 @@ class VulkanBackend(Backend):
         out = op.infer(*types, **params)
         inputs = [Var(t) for t in types]
         outputs = tuple(Var(t) for t in (out if op.multi else (out,)))
-        reason = self._refusal(Equation(op, tuple(inputs), outputs, params), self.choice())
+        from nxjax.backends.iree.programs import refusal
+
+        reason = refusal(Equation(op, tuple(inputs), outputs, params), self.choice())
         return not reason, reason
-
-    def _refusal(self, e: Equation, choice: choose.Choice) -> str:
-        """Why an equation cannot run on the device; empty where it can."""
-        found = verdict(e)
-        if not found.ok:
-            return found.reason
-        if e.op.name in _NO_CODE:
-            return f"{e.op.name}: IREE's compiler has no code for it"
-        if choice.device.is_software and (turns := _turns(e)) > _TURNS:
-            return f"{e.op.name}: takes a loop of {turns} turns, and the software rasteriser leaves it after {_TURNS}"
-        for t in dict.fromkeys((*(a.type.dtype for a in e.inputs), *(v.type.dtype for v in e.outputs))):
-            reason = "" if t == dtypes.float0 else choice.refusal(t)
-            if reason:
-                return f"{t.name} does not work on this device ({reason})"
-        for held_program in e.programs():
-            for inner in held_program.equations:
-                reason = self._refusal(inner, choice)
-                if reason:
-                    return reason
-        return ""
-
-    def _check(self, program: Program, choice: choose.Choice) -> None:
-        """Raise where the device cannot run an equation: all of them in one message."""
-        rows = [(e, reason) for e in program.equations if (reason := self._refusal(e, choice))]
-        for t in (*program.in_types, *program.out_types):
-            if not rows and t.dtype != dtypes.float0 and (reason := choice.refusal(t.dtype)):
-                raise LoweringError(f"vulkan: {t.dtype.name} does not work on this device", got=reason, fix=_ELSEWHERE)
-        if rows:
-            listed = [f"{reason} ({e.source or e.op.name})" for e, reason in rows]
-            error = UnsupportedOpsError(
-                f"vulkan: {len(rows)} operations of the program cannot run on {choice.device.name}",
-                got="\n            ".join(listed[:20]),
-                fix=_ELSEWHERE,
-                source=rows[0][0].source,
-            )
-            error.rows = tuple(rows)
-            raise error
 
     # --- programs ---
 
@@ -173,14 +145,17 @@ class VulkanBackend(Backend):
         Raises:
             ExecutionError: the driver does not start.
         """
-        found = self._sessions.get(number)
-        if found is None:
-            f = self.facts(number)
-            try:
-                found = self._sessions[number] = Session(choose.DRIVER, f.path)
-            except Exception as error:
-                raise ExecutionError(f"vulkan: {f.name} does not start", got=str(error)[:800]) from None
-        return found
+        from nxjax.backends.iree.session import Session
+
+        with self._lock:
+            found = self._sessions.get(number)
+            if found is None:
+                f = self.facts(number)
+                try:
+                    found = self._sessions[number] = Session("vulkan", f.path)
+                except Exception as error:
+                    raise ExecutionError(f"vulkan: {f.name} does not start", got=str(error)[:800]) from None
+            return found
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
         return self._compiled(program, 0)
@@ -192,18 +167,15 @@ class VulkanBackend(Backend):
         return self._compiled(program, first.id)
 
     def _compiled(self, program: Program, number: int) -> Executable:
+        from nxjax.backends.iree.programs import compiled
+
         choice = self.choice(number)
-        self._check(program, choice)
-        text = self.lower(program)
-        try:
-            module = compiler.compile_text(choice.spec.applied(text), choice.spec.flags)
-        except compiler.Refused as error:
-            located, _ = lower(program, rows=ROWS, devices=(None,), located=True)
-            raise compiler.refused(self.name, error, located) from None
-        return IreeExecutable(module, text, choice.spec.name, program.out_types, self.session(number), self.name)
+        return compiled(program, choice, self.session(number), self.name)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
-        return lower(program, rows=ROWS, devices=(None,))[0]
+        from nxjax.backends.iree.programs import text_of
+
+        return text_of(program)
 
     def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
         if dialect in ("stablehlo", "mhlo", "hlo"):
@@ -218,12 +190,13 @@ class VulkanBackend(Backend):
         device: Any = next(iter(sharding.device_list))
         if sharding.num_devices > 1:
             raise ParameterError("vulkan: an array lies on one device", got=f"{sharding.num_devices} devices")
-        reason = "" if x.type.dtype == dtypes.float0 else self.choice(device).refusal(x.type.dtype)
-        if reason:
-            raise LoweringError(f"vulkan: {x.type.dtype.name} does not work on this device", got=reason)
-        return held(x, self.session(device.id), self.name)
+        from nxjax.backends.iree.programs import put
+
+        return put(x, self.choice(device), self.session(device.id), self.name)
 
     def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> Buffer:
+        from nxjax.backends.iree.buffers import IreeBuffer, held
+
         block = blocks[0]
         data = None if isinstance(block, IreeBuffer) else block
         return held(DeviceArray(data, type, None if data is not None else block), self.session(), self.name)
@@ -245,23 +218,6 @@ class VulkanBackend(Backend):
     def clear(self) -> None:
         for session in self._sessions.values():
             session.allocator.trim()
-
-
-def _turns(e: Equation) -> int:
-    """How often the longest loop of an operation's shader goes round: once an element of a sum, or a pair to sort."""
-    x = e.inputs[0].type if e.inputs else None
-    if x is None or not x.size:
-        return 0
-    if e.op.name in ("sort", "top_k"):
-        return x.shape[e.params["dimension" if e.op.name == "sort" else "axis"]] ** 2
-    if e.op.name.startswith(("reduce_", "arg")):
-        return x.size // max(e.outputs[0].type.size, 1)
-    if e.op.name == "dot_general":
-        return math.prod(x.shape[d] for d in e.params["dimension_numbers"][0][0])
-    return 0
-
-
-_ELSEWHERE = 'leave them to the CPU: nx.jit(f, device=nx.Hybrid("vulkan", "cpu"))'
 
 
 def _details(f: Facts) -> Any:

@@ -108,7 +108,7 @@ def _choice(f: Facts, wanted: tuple[Spec, ...]) -> Choice:
     raise ExecutionError(
         f"vulkan: {f.name} computes wrong results with every target",
         got="; ".join(tried),
-        expected="what NumPy computes, in a self-test of ten small programs",
+        expected="what NumPy computes, in a self-test of twelve small programs",
         fix="update the device's driver; until then use another device",
     )
 

@@ -99,7 +99,8 @@ def test_the_self_test_is_the_meaning_of_its_programs():
     tests = selftest.tests()
     assert {t.module for t in tests} == {"base", *selftest.TRIED}
     for t in tests:
-        text = selftest.text(t.module).replace(f"@{t.name}(", "@main(")
+        (function,) = [f for f in selftest._TEXTS[t.module] if f"@{t.name}(" in f]
+        text = f"module @m {{\n{function}}}\n".replace(f"@{t.name}(", "@main(")
         out = [ArrayType(t.expected.shape, t.expected.dtype)]
         (y,) = XlaExecutable(compile_text(text), text, out)([wrap(x) for x in t.inputs])
         assert t.judge(y.numpy()) == ""
