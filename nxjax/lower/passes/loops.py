@@ -11,12 +11,14 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from nxjax.lower.passes.dce import dead_code_eliminated
+from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
 HOLDERS: Final = frozenset(("scan", "while", "cond"))
 # Computing one of these again costs less than keeping what it gives.
 _CHEAP: Final = frozenset(("broadcast_in_dim", "reshape", "transpose", "iota", "rev"))
+_BYTES: Final = (dtypes.int8, dtypes.uint8)
 # These stay where they are written.
 _FIXED: Final = frozenset(("optimization_barrier", "pure_callback"))
 Made = list[tuple[Var, Array]]
@@ -135,6 +137,13 @@ def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
     return [*early, *before], e.replaced((*first, *e.inputs[:n], *second, *e.inputs[n:]), e.outputs, new)
 
 
+def _is_cheap(e: Equation) -> bool:
+    """Whether it is made where it is read, each turn: moves, and bytes as floats, which are read faster as bytes."""
+    if e.op.name in _CHEAP:
+        return True
+    return e.op.name == "convert_element_type" and e.inputs[0].type.dtype in _BYTES
+
+
 def _hoisted(p: Program, num_consts: int, operands: Sequence[Atom]) -> tuple[list[Equation], Program, list[Var]]:
     """Equations that need only the first ``num_consts`` inputs, on ``operands``; the rest of ``p``; new operands.
 
@@ -160,7 +169,7 @@ def _hoisted(p: Program, num_consts: int, operands: Sequence[Atom]) -> tuple[lis
             read.update(e.inputs)
             continue
         if not read.isdisjoint(e.outputs):
-            if e.op.name in _CHEAP:
+            if _is_cheap(e):
                 rest.append(e)
                 read.update(e.inputs)
             else:
@@ -178,7 +187,7 @@ def _hoisted(p: Program, num_consts: int, operands: Sequence[Atom]) -> tuple[lis
         env.update(zip(e.outputs, outputs, strict=True))
         inputs = tuple([env[a] if isinstance(a, Var) else a for a in e.inputs])
         before.append(Equation(e.op, inputs, outputs, e.params, e.source, e.scope))
-        if e.op.name not in _CHEAP:
+        if not _is_cheap(e):
             inner += [v for v in e.outputs if v in read]
     outer = [env[v] for v in inner]
     return before, _program(p, (*inner, *p.inputs), p.outputs, rest[::-1]), outer  # pyright: ignore[reportReturnType]

@@ -292,3 +292,24 @@ def test_groups_of_small_integers_are_read_as_they_are():
         (got,) = run(f, x, w, scale, name=name)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
     assert "float32 int8 float32" in nx.jit(f).lower(x, w, scale).as_text()
+
+
+def test_loops_read_small_integers_as_they_are():
+    """The conversion does the same in every turn, and yet is no copy before the loop."""
+    rng = np.random.default_rng(0)
+    w, x = rng.integers(-3, 4, (40, 40)).astype(np.int8), rng.normal(size=(1, 40)).astype(np.float32)
+
+    def f(w, x):
+        return nx.fori_loop(0, 5, lambda i, x: x @ w.astype("float32") * 0.05, x)
+
+    want = x.astype(np.float64)
+    for _ in range(5):
+        want = want @ w * 0.05
+    np.testing.assert_allclose(nx.jit(f)(w, x), want, rtol=1e-4)
+    text = nx.jit(f).lower(w, x).as_text()
+    assert "float32 int8 float32" in text and "convert_element_type" not in text
+    many = rng.normal(size=(30, 40)).astype(np.float32)
+    want = many.astype(np.float64)
+    for _ in range(5):
+        want = want @ w * 0.05
+    np.testing.assert_allclose(nx.jit(f)(w, many), want, rtol=1e-3, atol=1e-5)
