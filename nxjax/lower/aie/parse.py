@@ -350,6 +350,8 @@ class _Reader:
             elif word.startswith("%"):
                 name = self.symbol("%")
                 self.take("=")
+                if name in constants or name in values:
+                    self.refuse("a second value of this name", name)
                 if self.take("arith.constant", "aie.objectfifo.acquire") == "arith.constant":
                     constants[name] = self.typed("index")
                 else:
@@ -396,9 +398,10 @@ class _Reader:
         if type_ != self.fifos[fifo].type:
             self.at = at
             self.refuse(f"@{fifo} holds {self.fifos[fifo].type}")
-        if name in values:
+        if name in values or view in values:
             self.refuse("a second value of this name", name)
-        values[name] = type_
+        # A view is no buffer: no call takes it, since no function's argument is of no elements.
+        values[name], values[view] = type_, MemRef((0,), type_.element)
         return Acquire(name, fifo, port)
 
     def call(self, values: dict[str, MemRef]) -> Call:

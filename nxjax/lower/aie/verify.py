@@ -34,6 +34,8 @@ from nxjax.lower.aie.design import (
 )  # fmt: skip
 
 _WORD: Final = 4
+# Bytes of a core's stack: the default of `aie.core`.
+LEAST_STACK: Final = 1024
 
 
 def verify(design: Design) -> Design:
@@ -233,6 +235,8 @@ class _Check:
             if self.tiles[core.tile].kind != "core" or core.tile in seen:
                 self.refuse(f"%{core.tile} cannot have this core", core.tile, self.tiles[core.tile].kind, "one core")
             seen.add(core.tile)
+            if core.stack < LEAST_STACK:
+                self.refuse(f"the core of %{core.tile} has too small a stack", core.tile, core.stack, LEAST_STACK)
             held: dict[tuple[str, Port], str] = {}
             self.check_body(core, core.body, held)
             if held:
