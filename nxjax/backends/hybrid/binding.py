@@ -81,16 +81,20 @@ def settled(program: Program, compute: Callable[[Program], Sequence[Array]]) -> 
     """
     flat = dead_code_eliminated(inlined(program))
     known: set[Var] = set(flat.constvars)
-    done: list[Equation] = []
-    left: list[Equation] = []
+    read_by_known: set[Var] = set()
+    fixed: list[bool] = []
     for e in flat.equations:
         read = [a for a in e.inputs if isinstance(a, Var)]
-        grown = sum(v.type.size for v in e.outputs) - sum(a.type.size for a in read)
-        if not e.effect and all(a in known for a in read) and grown <= _GROWN:
+        fixed.append(not e.effect and all(a in known for a in read))
+        if fixed[-1]:
             known.update(e.outputs)
-            done.append(e)
-        else:
-            left.append(e)
+            read_by_known.update(read)
+    done: list[Equation] = []
+    left: list[Equation] = []
+    for e, still in zip(flat.equations, fixed, strict=True):
+        grown = sum(v.type.size for v in e.outputs) - sum(a.type.size for a in e.inputs if isinstance(a, Var))
+        spread = grown > _GROWN and read_by_known.isdisjoint(e.outputs)
+        (done if still and not spread else left).append(e)
     if not done:
         return _trimmed(flat, flat.equations, dict(zip(flat.constvars, flat.values, strict=True)))
     made = {v for e in done for v in e.outputs}

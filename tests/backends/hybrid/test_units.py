@@ -57,6 +57,13 @@ def test_an_integer_network_has_the_same_bits_wherever_its_regions_run(quantized
             assert all(pins.get(s, place.unit) == place.unit for s in scopes)
             assert not place.exact or set(place.takers) == {"tflite", "cpu"}
         device.close()
+    # Weights that are stored as integers, and their scales, are weights too.
+    q = nx.quantize(net, "int8", calibrate=[(p, x)], progress=False)
+    device = Hybrid("tflite", "cpu", pin={"conv": "tflite"}, measure=False, history=History(kept=False))
+    stored = q.quantize_params(p, x)
+    y = nx.jit(q, device=device)(stored, x)
+    assert np.asarray(y).tobytes() == np.asarray(q(p, x)).tobytes() and "tflite" in device.plan(q)(stored, x).assignment
+    device.close()
     # Its unit fails: the host redoes the region, bit for bit.
     device = Hybrid("tflite", "cpu", pin={"conv": "tflite"}, measure=False, history=History(kept=False))
     g = nx.jit(f, device=device)
