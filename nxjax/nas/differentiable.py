@@ -36,6 +36,12 @@ class Site:
         name: of the decision.
         options: the layers.
         shape: of the input there, the batch first; known once the network has been initialized.
+
+    >>> from nxjax.example_libraries.stax import Identity, Relu
+    >>> net = Supernet(lambda choose: choose.layer("act", (Identity, Relu)))
+    >>> site = net.sites["act"]
+    >>> site.name, len(site.options), site.shape
+    ('act', 2, ())
     """
 
     name: str
@@ -57,6 +63,12 @@ class Supernet:
         init: ``init(key, input_shape)`` gives the result's shape and the parameters.
         apply: ``apply(params, x)`` gives the mixture's result.
         sites: the decisions that were made mixtures, by name.
+
+    >>> from nxjax.example_libraries.stax import Identity, Relu
+    >>> net = Supernet(lambda choose: choose.layer("act", (Identity, Relu)))
+    >>> _, params = net.init(random.key(0), (-1, 2))
+    >>> net.apply(params, jnp.array([[-2.0, 2.0]])).tolist(), net.chosen(params)
+    ([[-1.0, 2.0]], {'act': 0})
     """
 
     def __init__(self, space: Space[Layer] | Callable[..., Layer], genes: Mapping[str, int] | None = None) -> None:
@@ -147,6 +159,12 @@ class Found:
         losses: of the validation steps.
         expected: the expected cost after each epoch; empty without a table.
         shares: the probability of every option at every site.
+
+    >>> from nxjax.example_libraries.stax import Identity, Relu
+    >>> net = Supernet(lambda choose: choose.layer("act", (Identity, Relu)))
+    >>> params = net.init(random.key(0), (-1, 2))[1]
+    >>> Found(net.candidate(params), params, [], [], {"act": [0.5, 0.5]}).candidate.genes
+    {'act': 0}
     """
 
     candidate: Candidate[Layer]
@@ -188,6 +206,15 @@ def differentiable(
         warmup: epochs in which only weights learn, so that no option wins by being quick to train.
         weights, choices: optimizers; by default Adam with 2e-3 and 3e-2.
         progress: show a bar.
+
+    >>> from nxjax.example_libraries.stax import Identity, Relu
+    >>> net = Supernet(lambda choose: choose.layer("act", (Relu, Identity)))
+    >>> params = net.init(random.key(0), (-1, 2))[1]
+    >>> batch = -jnp.ones((4, 2))
+    >>> loss = lambda apply, params, x: jnp.mean((apply(params, x) - x) ** 2)
+    >>> found = differentiable(net, loss, params, lambda epoch: [(batch, batch)] * 4, epochs=3, progress=False)
+    >>> found.candidate.genes
+    {'act': 1}
     """
     names = sorted(supernet.choices(params))
     first, second = weights or adam(2e-3), choices or adam(3e-2)

@@ -32,6 +32,9 @@ class Trial:
         fitness: what the search maximized; None where it was over a limit or failed.
         why: the limit it was over, or the error; empty otherwise.
         seconds: what training and evaluation took; 0 for what a journal remembered of a run before.
+
+    >>> Trial(0, {"width": 1}, {"width": "16"}, {"cycles": 2e6}, None, "cycles 2e+06 is over 1e+06").trained
+    False
     """
 
     number: int
@@ -58,6 +61,12 @@ class Result(Generic[T]):
         main: the name of the figure that training gives.
         strategy, seed, limits: how it was searched.
         exhausted: whether it ended because the space has no more.
+
+    >>> space = Space(lambda choose: choose("width", (8, 16)))
+    >>> trials = [Trial(i, {"width": i}, {}, {"accuracy": 0.9 + i / 100}, 0.9 + i / 100) for i in range(2)]
+    >>> found = Result(space, tuple(trials), "accuracy", "exhaustive", 0)
+    >>> found.model(), found.best.number, found.curve()
+    (16, 1, [0.9, 0.91])
     """
 
     space: Space[T]

@@ -43,6 +43,12 @@ class Choose:
 
     ``choose(name, options)`` gives one of ``options``. A name within ``choose.scope("block1")`` is ``block1.name``. The
     same name asked again with the same options gives what it gave before.
+
+    >>> choose = Choose(lambda name, options: len(options) - 1)
+    >>> with choose.scope("block0"):
+    ...     width = choose("width", (8, 16))
+    >>> width, choose.genes
+    (16, {'block0.width': 1})
     """
 
     def __init__(self, answer: Answer, layer: Callable[[str, Sequence[Any], int], Any] | None = None) -> None:
@@ -121,6 +127,10 @@ class Candidate(Generic[T]):
         model: what the space's function gave for them.
         choices: the options taken, as text.
         sizes: how many options each decision had.
+
+    >>> found = Space(lambda choose: choose("width", (8, 16))).build({"width": 1})
+    >>> found.model, found.choices, found.key
+    (16, {'width': '16'}, '{"width":1}')
     """
 
     __slots__ = ("choices", "genes", "model", "sizes")

@@ -19,7 +19,11 @@ NAMES: Final = ("random", "evolution", "bayesian", "exhaustive")
 
 
 class Strategy(ABC):
-    """Proposes architectures of a space. Abstract; implementations are final."""
+    """Proposes architectures of a space. Abstract; implementations are final.
+
+    >>> isinstance(Random(Space(lambda choose: choose("x", (1, 2))), np.random.default_rng(0)), Strategy)
+    True
+    """
 
     # Asked several times before it is told anything, it must not repeat itself for ever.
     @abstractmethod
@@ -33,7 +37,12 @@ class Strategy(ABC):
 
 @final
 class Random(Strategy):
-    """Each architecture drawn by itself."""
+    """Each architecture drawn by itself.
+
+    >>> drawn = Random(Space(lambda choose: choose("width", (8, 16, 32))), np.random.default_rng(0))
+    >>> drawn.ask().model in (8, 16, 32)
+    True
+    """
 
     def __init__(self, space: Space[Any], rng: np.random.Generator) -> None:
         self.space = space
@@ -48,7 +57,12 @@ class Random(Strategy):
 
 @final
 class Exhaustive(Strategy):
-    """All architectures, one after another."""
+    """All architectures, one after another.
+
+    >>> every = Exhaustive(Space(lambda choose: choose("width", (8, 16))), np.random.default_rng(0))
+    >>> every.ask().model, every.ask().model, every.ask()
+    (8, 16, None)
+    """
 
     def __init__(self, space: Space[Any], rng: np.random.Generator) -> None:
         self.left = space.all()
@@ -68,6 +82,14 @@ class Evolution(Strategy):
         population: how many are alive.
         tournament: how many are drawn, the best of which is the parent.
         crossover: how often the parent is a mixture of two.
+
+    >>> space = Space(lambda choose: choose("width", range(100)))
+    >>> evolution = Evolution(space, np.random.default_rng(0), population=4, tournament=2)
+    >>> for _ in range(20):
+    ...     candidate = evolution.ask()
+    ...     evolution.tell(candidate, candidate.model)
+    >>> len(evolution.alive)
+    4
     """
 
     def __init__(
@@ -117,6 +139,13 @@ class Bayesian(Strategy):
 
     Raises:
         MissingExtraError: Optuna is not installed.
+
+    >>> space = Space(lambda choose: choose("width", (8, 16, 32)))
+    >>> estimator = Bayesian(space, np.random.default_rng(0), startup=2)
+    >>> candidate = estimator.ask()
+    >>> estimator.tell(candidate, candidate.model)
+    >>> estimator.ask().model in (8, 16, 32)
+    True
     """
 
     def __init__(self, space: Space[Any], rng: np.random.Generator, startup: int = 10) -> None:
