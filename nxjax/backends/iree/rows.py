@@ -1,8 +1,9 @@
 """What IREE's compiler has no code for, or other code than StableHLO means, in operations that it does well.
 
 Found by holding every family of ops against NumPy (IREE 3.13): conversions do not saturate, a gather or a scatter out
-of bounds touches other memory, a power of a negative base is NaN, the words of a 64-bit key come out wrong, division
-of unsigned words is refused. Op name -> row; see `nxjax.lower.stablehlo.builder`.
+of bounds touches other memory, a power of a negative base is NaN, sines are rough and for small arguments only, the
+words of a 64-bit key come out wrong, division of unsigned words is refused. Op name -> row; see
+`nxjax.lower.stablehlo.builder`.
 """
 
 from __future__ import annotations
@@ -98,6 +99,53 @@ def _atan2(b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
 def _angle(x: Array, y: Array, angle: Array) -> Array:
     zero = like(x, 0)  # signs of zeros are not kept on these devices
     return select_n(and_(eq(x, zero), eq(y, zero)), angle, zero)
+
+
+# pi/2 in parts of few bits, so that their multiples by whole numbers below 2^15 are exact (Cody and Waite 1980).
+_QUARTER: Final = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
+# Sine and cosine on [-pi/4, pi/4] to float32's precision (S. Moshier, Cephes: sinf.c).
+_SINE: Final = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+_COSINE: Final = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+
+
+def _trigonometric(shift: int | None) -> Row:
+    """Sine (``shift`` 0), cosine (1) or tangent (None): Vulkan promises 2^-11 for the first two, within [-pi, pi]."""
+
+    def function(x: Array) -> Array:
+        single = convert_element_type(x, dtype=dtypes.float32)
+        turns = floor(add(mul(single, like(single, 0.6366197723675814)), like(single, 0.5)))
+        rest = single
+        for part in _QUARTER:
+            rest = sub(rest, mul(turns, like(turns, part)))
+        square = mul(rest, rest)
+        sine = add(rest, mul(mul(rest, square), _polynomial(square, _SINE)))
+        cosine = add(
+            sub(like(square, 1), mul(square, like(square, 0.5))), mul(mul(square, square), _polynomial(square, _COSINE))
+        )
+        quadrant = convert_element_type(
+            sub(turns, mul(floor(mul(turns, like(turns, 0.25))), like(turns, 4))), dtype=dtypes.int32
+        )
+        if shift is None:
+            odd = eq(and_(quadrant, like(quadrant, 1)), like(quadrant, 1))
+            y = select_n(odd, div(sine, cosine), neg(div(cosine, sine)))
+        else:
+            quadrant = add(quadrant, like(quadrant, shift))
+            other = eq(and_(quadrant, like(quadrant, 1)), like(quadrant, 1))
+            y = select_n(other, sine, cosine)
+            y = select_n(eq(and_(quadrant, like(quadrant, 2)), like(quadrant, 2)), y, neg(y))
+        return convert_element_type(y, dtype=x.dtype)
+
+    def row(b: Any, out: ArrayType, x: Any, /, **_: Any) -> Any:
+        return b.inline(function, (x,)) if out.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16) else None
+
+    return row
+
+
+def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+    y = like(x, coefficients[0])
+    for c in coefficients[1:]:
+        y = add(mul(y, x), like(x, c))
+    return y
 
 
 def _divided(x: Array, y: Array) -> Array:
@@ -230,6 +278,9 @@ ROWS: Final[dict[str, Row]] = {
     "convert_element_type": _convert,
     "pow": _pow,
     "atan2": _atan2,
+    "sin": _trigonometric(0),
+    "cos": _trigonometric(1),
+    "tan": _trigonometric(None),
     "div": _unsigned(_divided),
     "rem": _unsigned(_remainder),
     "gather": _gather,

@@ -151,14 +151,15 @@ def test_what_the_compiler_gets_wrong_is_written_otherwise(vulkan):
             (whole.astype("int32"), whole.astype("uint8"), whole.astype("int8"), (whole > 0).astype("float32")),
             (jnp.power(base, exponent), jnp.arctan2(base, abs(base))),
             (nx.lax.div(words, by), nx.lax.rem(words, by)),
+            (jnp.sin(table * 1000), jnp.cos(table), jnp.tan(table)),
             (table[rows], jnp.take(table, rows, axis=0, mode="fill"), table.at[rows].add(table[:4], mode="drop")),
-            (nx.random.bits(key, (5,)), nx.random.key_data(nx.random.split(key)[1])),
+            (nx.random.key_data(nx.random.fold_in(key, 7)),),
         )
 
     args = (W[:9], rows, whole, base, exponent, words, by, nx.random.key(3))
     given, wanted = nx.jit(f, device="vulkan")(*args), f(*map(jnp.asarray, args[:-1]), args[-1])
     for y, w in zip(nx.tree.leaves(given), nx.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=2e-6)
 
 
 def test_what_it_cannot_do_is_refused_with_the_users_line(vulkan):
