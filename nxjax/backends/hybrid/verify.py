@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from nxjax.backends.hybrid import blame
 from nxjax.backends.hybrid.answers import agree
@@ -19,6 +19,9 @@ from nxjax.errors import ExecutionError
 if TYPE_CHECKING:
     from nxjax.backends.hybrid.core import Core
     from nxjax.backends.hybrid.member import Member
+
+# So many times as patient with a third unit that is to settle a dispute, for otherwise the run fails.
+_DISPUTE: Final = 4
 
 
 @final
@@ -81,7 +84,7 @@ class Verifier:
         """One more unit, or wait for one that is out; False if there is none. One that has failed is asked again."""
         core = self._core
         answered = {unit.name for unit, _ in check.answers}
-        most = core.policy.tries
+        most = core.policy.tries * (_DISPUTE if len(answered) > 1 else 1)
         left = [
             u
             for u in core.candidates(run.graph.jobs[i])
