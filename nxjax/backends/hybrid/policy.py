@@ -119,7 +119,7 @@ class LaneOptions:
         sensor: its temperature now; None, or a reading without one, where it cannot be read.
         heat: what it may have.
         group: units of one group (host workers) take ready work from one another.
-        trusted: where two units disagree and there is no third, it is right.
+        trusted: what it answers is right, and needs no check: the host, which computes the meaning itself.
         receive: ``receive(value, unit)`` makes another unit's result usable here (a transfer, on this unit's lane).
             None: results are usable everywhere.
         copies: its results are copied, because it writes later ones into the same memory.

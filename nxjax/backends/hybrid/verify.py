@@ -56,7 +56,7 @@ class Check:
         return next((g for g in self.groups if self.groups.count(g) > 1), None)
 
     def trusted(self) -> int | None:
-        """The group of a unit that is right where there is no third."""
+        """The group of a unit that is right whatever the others say: the host, which computes the meaning itself."""
         pairs = zip(self.answers, self.groups, strict=True)
         return next((g for (unit, _), g in pairs if unit.options.trusted), None)
 
@@ -72,7 +72,7 @@ class Verifier:
     def consider(self, run: Run, i: int, unit: Member, values: list[Value], nan: bool) -> None:
         """A job is done: is its answer to be looked at?"""
         job, policy = run.graph.jobs[i], self._core.policy
-        if not job.pure:
+        if not job.pure or unit.options.trusted:
             return
         drawn = policy.verify > 0 and (job.exact or policy.tolerance is not None) and self._draw() < policy.verify
         if drawn or nan:
@@ -97,7 +97,8 @@ class Verifier:
                 core.ward.hurry(unit)
             check.waits = bool(later)
             return check.waits
-        unit = min(able, key=lambda u: (check.asked.get(u.name, 0), len(u.queue), not u.options.trusted))
+        # First whoever is right in any case: two that err alike would agree.
+        unit = min(able, key=lambda u: (check.asked.get(u.name, 0), not u.options.trusted, len(u.queue)))
         check.asked[unit.name] = check.asked.get(unit.name, 0) + 1
         core.push(unit, Attempt(run, i, run.epoch[i], unit, check))
         return True
@@ -138,11 +139,11 @@ class Verifier:
 
     def _settle(self, run: Run, i: int, check: Check) -> None:
         job = run.graph.jobs[i]
-        truth = check.truth()
+        truth = check.trusted()
+        if truth is None:
+            truth = check.truth()
         if truth is None and self._ask(run, i, check):
             return
-        if truth is None and len(check.answers) > 1:
-            truth = check.trusted()
         if truth is None:
             if len(check.answers) == 1:
                 text = f"{job.name}: could not be checked, for no other unit is left"

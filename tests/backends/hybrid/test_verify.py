@@ -67,6 +67,18 @@ def test_between_two_the_trusted_one_is_right_and_without_one_it_is_an_error():
         engine.submit(graph, [X]).result()
 
 
+def test_the_trusted_one_is_not_outvoted():
+    graph = chain(3, npu=lies, gpu=lies, cpu=double)
+    with Engine(units("npu", "gpu", "cpu", trusted="cpu"), ALL) as engine:
+        for n in range(5):
+            assert engine.submit(graph, [X + n]).result()[0].tolist() == (8 * (X + n)).tolist()
+        health = engine.health()
+        assert health["cpu"].state == "ok" and health["npu"].state == "out"
+    with Engine(units("cpu", "npu", "gpu", trusted="cpu"), ALL) as engine:
+        run = engine.submit(chain(3, cpu=double, npu=lies, gpu=lies), [X])
+        assert run.result()[0].tolist() == (8 * X).tolist() and {s.unit for s in run.spans} == {"cpu"}
+
+
 def test_nothing_is_checked_where_nobody_asked_for_it_or_nobody_can():
     graph = chain(2, npu=lies, cpu=double)
     with Engine(units("npu", "cpu", trusted="cpu")) as engine:
