@@ -202,10 +202,10 @@ class HybridExecutable(Executable):
         """Say of a failed call what the engine cannot know: that others could have run a region with other bits."""
         alone = [p.unit for p in plan.places if len(p.takers) == 1 and not p.region.program.effect]
         inexact = {u.name for u in self._units if not u.exact} & set(alone)
-        if inexact and self._options.redo == "exact":
+        if inexact and self._options.redo == "same":
             error.add_note(
                 f"{', '.join(sorted(inexact))} rounds otherwise than the other units, so that none stood in for it; "
-                'nx.Hybrid(..., redo="any") lets them'
+                'nx.Hybrid(..., redo="exact") lets those that have the exact results'
             )
 
     def _submitted(self, state: _State, args: Sequence[DeviceArray]) -> Run:

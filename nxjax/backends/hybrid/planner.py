@@ -382,9 +382,11 @@ class Planner:
         exact = all(map(is_exact, r.program.equations))
         pure = not r.program.effect
         may = lambda n: self.units[n].exact or self.options.redo == "any"
+        # What an inexact unit leaves undone has the language's own bits where an exact one does it.
+        left = may(unit) or self.options.redo == "exact"
         # A pin says where a region is planned; where its unit fails, it goes where it can.
         able = set[str].intersection(*(self.able[i] for i in r.equations))
-        others = [n for n in self.units if n in able and n != unit and pure and may(n) and may(unit)]
+        others = [n for n in self.units if n in able and n != unit and pure and may(n) and left]
         return Place(r, unit, {n: on[n] for n in self.units}, (unit, *others), exact)
 
 

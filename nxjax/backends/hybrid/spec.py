@@ -48,8 +48,10 @@ class Hybrid:
         simulators: ``"npu"`` may be a vendor's simulator. A unit that is named by its target may always.
         measure: regions that several units take are run on each, a few times, when a plan is made for the first time
             on this machine. Otherwise estimates decide until calls have been measured.
-        redo: "exact": what a unit leaves undone is given to units with the same bits on integers and the language's
-            floats. "any": also to and from simulators and runtimes that round otherwise.
+        redo: who does what a failed unit leaves undone. "exact": units whose integers are the language's own, such as
+            the host, whoever failed. "same": the same, and only where the one that failed is exact too, so that no bit
+            can change; work of others is an error then. "any": all units that can, and executors of the host take ready
+            work from one another.
         watts: unit -> power while it computes, for the objective "energy"; what is not given is unknown.
         policy: deadlines, back-off and verification; see `nx.hybrid.FaultPolicy`.
         heat: unit or platform -> limits of temperature.
@@ -82,8 +84,8 @@ class Hybrid:
     ) -> None:
         if objective not in OBJECTIVES:
             raise ParameterError("Hybrid: objective", got=repr(objective), expected=", ".join(map(repr, OBJECTIVES)))
-        if redo not in ("exact", "any"):
-            raise ParameterError("Hybrid: redo", got=repr(redo), expected="'exact' or 'any'")
+        if redo not in ("exact", "same", "any"):
+            raise ParameterError("Hybrid: redo", got=repr(redo), expected="'exact', 'same' or 'any'")
         for name, n in dict(sessions or {}).items():
             if not isinstance(n, int) or n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ParameterError(f"Hybrid: sessions of {name}", got=n, expected="a number, at least 1")
