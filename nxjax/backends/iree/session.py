@@ -161,9 +161,16 @@ def tried(place: Path, request: dict[str, Any]) -> list[dict[str, str]]:
             states.append({"state": "ran"})
         except Exception as error:
             states.append({"state": "failed", "reason": f"{type(error).__name__}: {str(error).strip()[:400]}"})
-        np.savez(place / "results.npz", **results)  # pyright: ignore[reportArgumentType]
-        (place / "answer.json").write_text(json.dumps({"tests": states}))
+        np.savez(place / "partial.npz", **results)  # pyright: ignore[reportArgumentType]
+        (place / "partial.npz").replace(place / "results.npz")
+        _answer(place, {"tests": states})
     return states
+
+
+def _answer(place: Path, answer: dict[str, Any]) -> None:
+    """Written whole or not at all: this process may be ended at any time."""
+    (place / "partial.json").write_text(json.dumps(answer))
+    (place / "partial.json").replace(place / "answer.json")
 
 
 def main(folder: str) -> None:
@@ -178,7 +185,7 @@ def main(folder: str) -> None:
         answer: dict[str, Any] = {"devices": devices(request["driver"])}
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {str(error).strip()[:600]}"}
-    (place / "answer.json").write_text(json.dumps(answer))
+    _answer(place, answer)
 
 
 if __name__ == "__main__":
