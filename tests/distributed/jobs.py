@@ -12,6 +12,9 @@ from nxjax.launch import free_port
 
 PATIENCE = 240.0  # seconds; no test is about time
 
+# Processes compile for a few steps each: their code need not be fast.
+QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
+
 
 class Job:
     """``count`` processes of one program, the output of each in a file of its own."""
@@ -21,6 +24,7 @@ class Job:
         self.paths = [folder / f"process{i}.txt" for i in range(count)]
         env = {
             **os.environ,
+            **QUICKLY,
             "NXJAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
             "NXJAX_NUM_PROCESSES": str(count),
             "NXJAX_NUM_CPU_DEVICES": str(devices),

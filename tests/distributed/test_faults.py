@@ -19,7 +19,7 @@ import pytest
 import nxjax as nx
 from nxjax.demo.parallel.model import Size
 from nxjax.demo.parallel.train import Result, train
-from tests.distributed.jobs import PATIENCE, Job, losses
+from tests.distributed.jobs import PATIENCE, QUICKLY, Job, losses
 
 SMALL = Size(layers=4, width=16, hidden=32, words=32, length=6, batch=16)
 STEPS = 10
@@ -103,6 +103,7 @@ def test_launch_starts_those_that_are_left_and_the_run_goes_on(alone: Result, tm
         capture_output=True,
         text=True,
         timeout=PATIENCE,
+        env={**os.environ, **QUICKLY},
     )
     assert done.returncode == 0, done.stderr
     assert "process 0 ended with 1, 1 was ended by SIGKILL; attempt 2 of 3, with 1 instead of 2" in done.stderr
