@@ -98,7 +98,7 @@ def test_the_step_is_compiled_for_a_slice_of_tpus(way: str) -> None:
     topologies = pytest.importorskip("nxjax.experimental.topologies")
     pytest.importorskip("libtpu")
     devices = topologies.get_topology_desc(topology_name="v5e:4x4", platform="tpu").devices
-    size = Size(layers=4, width=128, heads=4, hidden=512, words=256, length=128, batch=64)
+    size = Size(layers=4, width=128, heads=4, hidden=512, words=256, length=16, batch=16)
     shapes = nx.eval_shape(lambda: model.init(size))
     words = nx.eval_shape(lambda: model.batch(size, 0))
     whole = sum(x.size * x.dtype.itemsize for x in nx.tree.leaves(shapes))
