@@ -26,7 +26,7 @@ from nxjax import P, distributed
 from nxjax.errors import ExecutionError, ProcessLostError
 from nxjax.experimental import multihost_utils as hosts
 nx.config.update("num_cpu_devices", 2)
-distributed.initialize(heartbeat_timeout_seconds=3, shutdown_timeout_seconds=10, initialization_timeout=60)
+distributed.initialize(heartbeat_timeout_seconds=3, shutdown_timeout_seconds={shutdown}, initialization_timeout=60)
 me, count = nx.process_index(), nx.process_count()
 mesh = nx.make_mesh((2 * count,), ("x",))
 rows = nx.NamedSharding(mesh, P("x"))
@@ -43,7 +43,7 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def start(count: int, body: str) -> list[subprocess.Popen[str]]:
+def start(count: int, body: str, shutdown: int = 10) -> list[subprocess.Popen[str]]:
     env = {
         **os.environ,
         "NXJAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
@@ -51,7 +51,7 @@ def start(count: int, body: str) -> list[subprocess.Popen[str]]:
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "http_proxy": "http://127.0.0.1:9",  # that of the network is not for these processes
     }
-    code = HEAD + textwrap.dedent(body)
+    code = HEAD.format(shutdown=shutdown) + textwrap.dedent(body)
     return [
         subprocess.Popen(
             [sys.executable, "-c", code],
@@ -174,7 +174,7 @@ def test_different_programs_are_an_error() -> None:
         except (ExecutionError, ProcessLostError) as error:
             say(type(error).__name__, error.what, error.got)
         """
-    out = finish(start(2, body))
+    out = finish(start(2, body, shutdown=2))  # they wait for each other in vain
     text = " ".join(" ".join(lines) for lines in out)
     assert "do not run the same program" in text and "'largest'" in text
 
