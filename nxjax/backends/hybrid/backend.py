@@ -35,7 +35,7 @@ class HybridBackend(Backend):
         history: measured times.
     """
 
-    name: ClassVar[str] = "hybrid"
+    name = "hybrid"
     platform: ClassVar[str] = "hybrid"
     label: ClassVar[Label] = "hardware"
 
@@ -50,7 +50,7 @@ class HybridBackend(Backend):
     ) -> None:
         number = next(_numbers)
         # Executables are found by their backend's name: every `nx.Hybrid` has its own.
-        self.name = f"hybrid:{number}"  # pyright: ignore[reportAttributeAccessIssue]
+        self.name = f"hybrid:{number}"
         self.label = min((u.label for u in units), key=_WORST.index)  # pyright: ignore[reportAttributeAccessIssue]
         assert self.label in LABELS
         self.units = tuple(units)
