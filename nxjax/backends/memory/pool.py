@@ -141,7 +141,7 @@ class MemoryPools:
     """A pool per kind of device, each with its limit.
 
     Args:
-        **limits: a kind of device and its limit: ``npu="1GB"``, ``gpu=2**31``. Kinds that are not named have none;
+        limits: a kind of device and its limit: ``npu="1GB"``, ``gpu=2**31``. Kinds that are not named have none;
             ``system``, ``igpu`` and ``vulkan`` are other names of ``cpu`` and ``gpu``.
 
     Raises:
