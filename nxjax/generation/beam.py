@@ -28,6 +28,9 @@ class Beam:
         log_probability: of its tokens, added up.
         score: ``log_probability / len(tokens) ** length_penalty``, by which beams are ranked.
         ended: whether it ended with such a token.
+
+    >>> Beam((3, 0), -1.5, -0.75, True).tokens
+    (3, 0)
     """
 
     tokens: tuple[int, ...]

@@ -21,6 +21,11 @@ class Cache(NamedTuple):
     Attributes:
         keys, values: one array [batch, room, kv_heads, head_size] per layer; keys are rotated by their positions.
         length: int32 [batch], tokens of each sequence that were read. Rows of ``keys`` from there on hold nothing.
+
+    >>> sizes = {"vocabulary": 9, "width": 8, "layers": 1, "heads": 2, "kv_heads": 1, "head_size": 4, "hidden": 8}
+    >>> cache = init_cache(DecoderConfig(**sizes), room=6)
+    >>> cache.room, cache.length.tolist()
+    (6, [0])
     """
 
     keys: tuple[Array, ...]

@@ -139,6 +139,14 @@ class GenaiModel:
             what of it runs on the chip.
         provider: who runs it.
         room: the most tokens of a sequence.
+
+    >>> import nxjax as nx, os, tempfile
+    >>> from nxjax.generation import init
+    >>> config = DecoderConfig(vocabulary=9, width=16, layers=1, heads=2, kv_heads=1, head_size=16, hidden=8)
+    >>> folder = os.path.join(tempfile.mkdtemp(), "tiny")
+    >>> _ = export_genai(init(nx.random.key(0), config), config, None, folder)
+    >>> GenaiModel(folder).label
+    'host'
     """
 
     def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
@@ -270,5 +278,13 @@ def load_genai(path: str | os.PathLike[str], provider: str | None = None) -> Gen
         InvalidFileError: no such folder.
         ExecutionError: the runtime does not take it; "RyzenAI" runs in AMD's own build only.
         MissingExtraError: onnxruntime-genai is not installed.
+
+    >>> import nxjax as nx, os, tempfile
+    >>> from nxjax.generation import init
+    >>> config = DecoderConfig(vocabulary=9, width=16, layers=1, heads=2, kv_heads=1, head_size=16, hidden=8)
+    >>> folder = os.path.join(tempfile.mkdtemp(), "tiny")
+    >>> _ = export_genai(init(nx.random.key(0), config), config, None, folder)
+    >>> len(load_genai(folder).generate([1, 2], max_tokens=4).tokens[0]) <= 4
+    True
     """
     return GenaiModel(path, provider)

@@ -77,6 +77,9 @@ class Generated:
         prompt_seconds: until the first token, reading the prompts; compiling included where it was the first time.
         seconds: of the steps after that; first calls of a program, which compile it, are left out.
         steps: tokens made in that time, all sequences together.
+
+    >>> Generated([[5, 2]], None, ["length"], [3], 0.01, 0.002, 1).tokens
+    [[5, 2]]
     """
 
     tokens: list[list[int]]

@@ -51,7 +51,12 @@ def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-
 
 
 def nbytes(params: Any) -> int:
-    """Bytes of weights as files hold them: int4 two to a byte, scales included."""
+    """Bytes of weights as files hold them: int4 two to a byte, scales included.
+
+    >>> import numpy as np
+    >>> nbytes({"w": np.zeros((4, 8), np.float32)})
+    128
+    """
     leaves = tree.leaves(params, is_leaf=is_quantized)
     return sum(x.nbytes if isinstance(x, QArray) else x.size * x.dtype.itemsize for x in leaves)
 
@@ -87,6 +92,12 @@ def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokeniz
 
     Raises:
         InvalidFileError: files that are damaged or of something else.
+
+    >>> import tempfile
+    >>> load(tempfile.mkdtemp())
+    Traceback (most recent call last):
+        ...
+    nxjax.errors.InvalidFileError: ...
     """
     from nxjax.quant import load as load_tree
 

@@ -44,6 +44,9 @@ class Event:
         text: for people.
         job: the job's name, where it concerns one.
         run: the run's number, where it concerns one.
+
+    >>> print(Event(0.0, "npu", "out", "deadline of 12 ms passed", job="net:1"))
+    npu: deadline of 12 ms passed
     """
 
     when: float

@@ -27,6 +27,12 @@ class UnitHealth:
         celsius: the last temperature; None where there is none, and ``heat_source`` says why.
         answers: how many jobs it has done. failures: how often it was taken out.
         lost: how many of its threads have not come back.
+
+    >>> import nxjax as nx
+    >>> device = nx.Hybrid("reference", "cpu")
+    >>> device.take_out("reference", "not needed")
+    >>> device.health()["reference"].state
+    'out'
     """
 
     name: str

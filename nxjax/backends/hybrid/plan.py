@@ -81,6 +81,11 @@ class Place:
         on: the region on every unit that was asked, in the user's order; those with a ``why`` are not possible.
         takers: units that may redo it, the planned one first.
         exact: all takers give the same bits.
+
+    >>> import nxjax as nx
+    >>> place = nx.Hybrid("cpu").plan(lambda x: x + 1)(nx.numpy.ones(3)).places[0]
+    >>> place.unit, place.takers, place.nbytes
+    ('cpu', ('cpu',), (12, 12))
     """
 
     region: Region
@@ -127,6 +132,11 @@ class Plan:
         notes: what the user should know.
         spans: of the last run, measured; empty before one.
         constants: positions of flat arguments whose values are part of the plan.
+
+    >>> import nxjax as nx
+    >>> plan = nx.Hybrid("npu", "cpu").plan(lambda x: nx.sin(x) * 2)(nx.numpy.ones(3))
+    >>> plan.assignment, [name for name, why in plan.missing]
+    (('cpu',), ['npu'])
     """
 
     name: str

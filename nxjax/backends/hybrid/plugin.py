@@ -45,6 +45,10 @@ class Plugin(Unit):
 
     Raises:
         ParameterError: the plug-in says of itself what cannot be.
+
+    >>> plugin = Plugin("a_vendor_who_is_not_here", "chip")
+    >>> plugin.name, plugin.available()[0]
+    ('chip', False)
     """
 
     def __init__(

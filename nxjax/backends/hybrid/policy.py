@@ -28,6 +28,9 @@ class HeatLimits:
         warning: above it, other units are preferred.
         maximum: above it, the unit is taken out.
         hysteresis: how far below a limit it must fall before the limit no longer counts.
+
+    >>> HeatLimits(maximum=95.0).warning
+    80.0
     """
 
     warning: float = 80.0
@@ -71,6 +74,10 @@ class FaultPolicy:
         seed: of the choice which jobs are verified.
         warm: a warm unit's estimates count so many times, where another unit could take the job.
         heat_period: how often temperatures are read while something runs.
+
+    >>> careful = FaultPolicy(verify=0.05, factor=4.0)
+    >>> careful.verify, careful.tries
+    (0.05, 2)
     """
 
     factor: float = 10.0

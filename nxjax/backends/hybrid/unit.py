@@ -27,6 +27,9 @@ class Estimate:
         basis: "measured", "vendor-estimate" or "model".
         says: who says so: a tool's or a model's name.
         joules: of one run; None where nobody knows.
+
+    >>> print(Estimate(2e-6, "model", "a roofline"))
+    2 us (model: a roofline)
     """
 
     seconds: float
@@ -47,6 +50,9 @@ class Link:
         bandwidth: bytes a second; infinite where the unit reads the host's memory itself.
         latency: seconds of any transfer, however small.
         says: where the figures are from.
+
+    >>> Link().seconds(1 << 20)
+    0.0
     """
 
     bandwidth: float = float("inf")
@@ -88,6 +94,14 @@ class Step(ABC):
         runs_on: what executes it, for people.
         estimate: what preparing found out about its time; None where it found nothing.
         notes: what the user should know.
+
+    >>> class Doubled(Step):
+    ...     label, runs_on = "host", "this page"
+    ...     def __call__(self, args):
+    ...         return [x + x for x in args]
+    >>> import nxjax as nx
+    >>> Doubled()([nx.numpy.arange(3)])[0].tolist()
+    [0, 2, 4]
     """
 
     label: Label
@@ -117,6 +131,11 @@ class Unit(ABC):
         lanes: how many regions it runs at once.
         link: the way to it.
         watts: power drawn while it computes; None: unknown.
+
+    >>> import nxjax as nx
+    >>> unit = nx.Hybrid("cpu").units[0]
+    >>> isinstance(unit, Unit), unit.name, unit.exact, unit.available()[0]
+    (True, 'cpu', True, True)
     """
 
     name: str

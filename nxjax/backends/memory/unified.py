@@ -43,6 +43,11 @@ class UnifiedBuffer:
         access: what it is for.
         pool: where it counts.
         name: for reports.
+
+    >>> buffer = unified_buffer((2, 2), "float32")
+    >>> buffer.write(np.eye(2, dtype=np.float32))
+    >>> buffer.array().sum().tolist(), isinstance(buffer, UnifiedBuffer)
+    (2.0, True)
     """
 
     def __init__(self, type: ArrayType, access: str, pool: MemoryPool, page: bool, name: str) -> None:
