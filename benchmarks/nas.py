@@ -2,7 +2,7 @@
 
 ``python -m benchmarks nas`` (not a part of "all": it trains some hundreds of networks, about twenty minutes on two
 cores). A search may use as many Ethos-U55-128 cycles, by Vela's estimate, as the network made by hand; accuracy is on
-images that neither training nor search has seen, the mean over trainings from three seeds. Evolution and random search
+images that neither training nor search has seen, the mean over trainings from five seeds. Evolution and random search
 have the same budget and the same trainings: an architecture gives the same accuracy whoever finds it.
 """
 
@@ -28,7 +28,7 @@ BATCH = 32
 
 
 class Task(NamedTuple):
-    """Images [n, h, w, 1] and labels, in three parts; the network made by hand; epochs of a training."""
+    """Images [n, h, w, 1] and labels, in three parts; the network made by hand; epochs of a training; the space."""
 
     name: str
     train: tuple[np.ndarray, np.ndarray]
@@ -36,6 +36,7 @@ class Task(NamedTuple):
     test: tuple[np.ndarray, np.ndarray]
     baseline: Any
     epochs: int
+    space: nas.Space
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,12 +48,13 @@ class Task(NamedTuple):
 
 
 def digits() -> Task:
-    """scikit-learn's digits; by hand: two convolutions and a dense layer, as in the demo, at half of its width."""
+    """scikit-learn's digits; by hand: two convolutions and a dense layer, as in the demo, at a quarter of its width."""
     train, test = load()
     n = len(train.images) * 3 // 4
     parts = (train.images[:n], train.labels[:n]), (train.images[n:], train.labels[n:])
-    by_hand = stax.serial(blocks.conv(8), blocks.conv(16, stride=2), stax.Flatten, stax.Dense(10))
-    return Task("digits", *parts, (test.images, test.labels), by_hand, 8)
+    by_hand = stax.serial(blocks.conv(4), blocks.conv(8, stride=2), stax.Flatten, stax.Dense(10))
+    small = blocks.classifier(10, depth=(1, 2, 3), widths=(2, 4, 6, 8, 12, 16), name="digits")
+    return Task("digits", *parts, (test.images, test.labels), by_hand, 12, small)
 
 
 def keywords(count: int = 3200, classes: int = 10, seed: int = 0) -> Task:
@@ -81,7 +83,7 @@ def keywords(count: int = 3200, classes: int = 10, seed: int = 0) -> Task:
     parts = [(images[s], labels[s]) for s in cut]
     layers = blocks.conv(8, 3, 2), blocks.separable(16, 3, 2), blocks.separable(16), stax.Flatten, stax.Dense(classes)
     by_hand = stax.serial(*layers)
-    return Task("keywords", *parts, by_hand, 12)
+    return Task("keywords", *parts, by_hand, 12, blocks.classifier(classes, name="keywords"))
 
 
 def trained(task: Task, model: Any, seed: int, data: tuple[np.ndarray, np.ndarray]) -> float:
@@ -133,9 +135,8 @@ class Searcher:
         self.limit = self.costs(task.baseline)["cycles"]
         self.paid: dict[str, float] = {}
         self.priced: dict[str, Any] = {}
-        small = blocks.classifier(task.classes, name=task.name)
         # A model and what it is known by.
-        self.space = nas.Space(lambda choose: (small(choose), nas.key_of(choose.genes)))
+        self.space = nas.Space(lambda choose: (task.space(choose), nas.key_of(choose.genes)))
 
     def price(self, model: tuple[Any, str]) -> dict[str, float]:
         layer, key = model
@@ -161,9 +162,22 @@ class Searcher:
             **options,
         )
 
+    def chosen(self, results: list[nas.Result]) -> nas.Trial:
+        """Of the ten best of all searches the one that is best again, on validation images, from three other seeds.
+
+        The best of some hundred trainings is partly luck, and luck does not stay.
+        """
+        found = {nas.key_of(t.genes): t for r in results for t in r.trained}
+        first = sorted(found.values(), key=lambda t: -(t.fitness or 0.0))[:10]
+        return max(first, key=lambda t: self.mean(self.space.build(t.genes).model[0], self.task.validation, 3))
+
+    def mean(self, layer: Any, data: tuple[np.ndarray, np.ndarray], seeds: int) -> float:
+        """Mean accuracy over trainings from so many seeds, which no search has used."""
+        return float(np.mean([trained(self.task, layer, 1000 + seed, data) for seed in range(seeds)]))
+
     def tested(self, layer: Any) -> float:
-        """Mean accuracy on the test images over trainings from three seeds."""
-        return float(np.mean([trained(self.task, layer, seed, self.task.test) for seed in range(3)]))
+        """Mean accuracy on the test images over trainings from five seeds."""
+        return self.mean(layer, self.task.test, 5)
 
 
 def figures() -> list[Figure]:
@@ -177,9 +191,9 @@ def figures() -> list[Figure]:
         ours = np.array([r.best.fitness for r in evolved])
         theirs = np.array([r.best.fitness for r in drawn])
         wins = f"{(ours > theirs).sum()} wins, {(ours == theirs).sum()} ties of {SEEDS}"
-        best = max(evolved, key=lambda r: r.best.fitness or 0.0)
-        cycles = best.best.figures["cycles"]
-        by_hand, found = searcher.tested(task.baseline), searcher.tested(best.model()[0])
+        best = searcher.chosen(evolved)
+        cycles, candidate = best.figures["cycles"], searcher.space.build(best.genes)
+        by_hand, found = searcher.tested(task.baseline), searcher.tested(candidate.model[0])
         wrong = lambda accuracy: 1e4 * (1 - accuracy)
         y.append(
             Figure(
@@ -199,7 +213,7 @@ def figures() -> list[Figure]:
                 wrong(by_hand),
                 "the network made by hand",
                 1.0,
-                f"{cycles:,.0f} of {searcher.limit:,.0f} cycles; errors in 10,000 on test images; {best.candidate()}",
+                f"{cycles:,.0f} of {searcher.limit:,.0f} cycles; errors in 10,000 on test images; {candidate}",
                 unit="errors",
             )
         )
