@@ -101,6 +101,38 @@ def _angle(x: Array, y: Array, angle: Array) -> Array:
     return select_n(and_(eq(x, zero), eq(y, zero)), angle, zero)
 
 
+def _round(b: Any, out: ArrayType, x: Any, /, *, rounding_method: int) -> Any:
+    """The compiler's own rounding of float64 asks for a reinterpretation that it has no SPIR-V for."""
+    if out.dtype != dtypes.float64:
+        return None
+    return b.inline(_to_even if rounding_method else _from_zero, (x,))
+
+
+def _to_even(x: Array) -> Array:
+    down = floor(x)
+    # Exact, but between -0.5 and 0, where what is lost makes a half of less, and both are rounded to zero.
+    rest, half = sub(x, down), mul(down, like(x, 0.5))
+    up = or_(gt(rest, like(x, 0.5)), and_(eq(rest, like(x, 0.5)), ne(floor(half), half)))
+    return select_n(up, down, add(down, like(x, 1)))
+
+
+def _from_zero(x: Array) -> Array:
+    size = abs_(x)
+    down = floor(size)
+    y = select_n(ge(sub(size, down), like(x, 0.5)), down, add(down, like(x, 1)))
+    return select_n(lt(x, like(x, 0)), y, neg(y))
+
+
+def _sign(b: Any, out: ArrayType, x: Any, /) -> Any:
+    """As `_round`: float64's sign asks for a copy of a sign bit."""
+    return b.inline(_signs, (x,)) if out.dtype == dtypes.float64 else None
+
+
+def _signs(x: Array) -> Array:
+    y = select_n(gt(x, like(x, 0)), x, like(x, 1))  # zeros and NaN are their own
+    return select_n(lt(x, like(x, 0)), y, like(x, -1))
+
+
 # pi/2 in parts of few bits, so that their multiples by whole numbers below 2^15 are exact (Cody and Waite 1980).
 _QUARTER: Final = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
 # Sine and cosine on [-pi/4, pi/4] to float32's precision (S. Moshier, Cephes: sinf.c).
@@ -278,6 +310,8 @@ ROWS: Final[dict[str, Row]] = {
     "convert_element_type": _convert,
     "pow": _pow,
     "atan2": _atan2,
+    "round": _round,
+    "sign": _sign,
     "sin": _trigonometric(0),
     "cos": _trigonometric(1),
     "tan": _trigonometric(None),
