@@ -102,8 +102,18 @@ def _compiler() -> _Any:
     return compiler
 
 
+def _vocabulary() -> None:
+    """All ops: those that a program as text may name."""
+    import pkgutil
+
+    for package in ("nxjax.ops", "nxjax.transforms"):
+        for found in pkgutil.walk_packages(_importlib.import_module(package).__path__, f"{package}."):
+            _importlib.import_module(found.name)
+
+
 _core.install_execute(_execute)
 _core.install_compiler(_compiler)
+_core.install_vocabulary(_vocabulary)
 
 
 def _watch(mode: _Any) -> None:

@@ -242,7 +242,7 @@ def _imported_line() -> tuple[str, int] | None:
 
 def _named(name: str) -> Op:
     """The op that a pickle means."""
-    if name not in OPS:
+    if not has_op(name):
         raise NxError(f"there is no op {name!r} here", fix="define it, or import what defines it, before loading")
     return OPS[name]
 
@@ -338,6 +338,22 @@ def the_watcher() -> Watcher | None:
 def unwatched() -> Callable[[Op, Sequence[Array], dict[str, Any]], Any]:
     """What `install_execute` was given."""
     return _unwatched
+
+
+_vocabulary: Callable[[], None] | None = None
+
+
+def install_vocabulary(load: Callable[[], None]) -> None:
+    """Say how all ops are loaded, for programs that come as text. Called once, as above."""
+    global _vocabulary
+    _vocabulary = load
+
+
+def has_op(name: str) -> bool:
+    """Whether there is an op of this name, also one whose module nobody has needed so far."""
+    if name not in OPS and _vocabulary is not None:
+        _vocabulary()
+    return name in OPS
 
 
 _compiler: Callable[[], Any] | None = None

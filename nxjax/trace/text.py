@@ -23,7 +23,7 @@ import numpy as np
 from nxjax.errors import NxError, ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import OPS, Array
+from nxjax.trace.core import OPS, Array, has_op
 from nxjax.trace.depth import make_room
 from nxjax.trace.params import PARAM_CLASSES, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
@@ -284,6 +284,9 @@ class _Parser:
             names.append((name, Var(parse_type(self.next()))))
         op_name = self.next()
         params: dict[str, Any] = {}
+        # Before its parameters are read: their classes come with it.
+        if not has_op(op_name.removesuffix("[]")):
+            raise ProgramError("program text: no such op", got=repr(op_name))
         if op_name.endswith("[]"):  # lexed together with an empty parameter list
             op_name = op_name[:-2]
         elif self.accept("["):
@@ -291,8 +294,6 @@ class _Parser:
                 key = self.next()
                 self.expect("=")
                 params[key] = self.value()
-        if op_name not in OPS:
-            raise ProgramError("program text: no such op", got=repr(op_name))
         inputs: list[Atom] = []
         while self._more_inputs():
             inputs.append(self.atom(env))

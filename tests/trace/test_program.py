@@ -1,5 +1,8 @@
 """Programs: printed, parsed, checked, run; equations know their line and scope."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -167,3 +170,10 @@ def test_equal_programs_have_equal_fingerprints():
     two = stage(lambda x: [sin(x)], [F3])
     other = stage(lambda x: [sin(sin(x))], [F3])
     assert one.fingerprint == two.fingerprint != other.fingerprint
+
+
+def test_a_process_that_has_used_no_op_reads_programs():
+    program = str(nx.make_jaxpr(lambda x: nx.lax.cumsum(nx.sin(x)).sum() + nx.nn.gelu(x[0]))(nx.numpy.ones(3)))
+    code = f"import nxjax as nx; print(nx.parse_program({program!r}))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == program, done.stderr

@@ -6,8 +6,6 @@ looked at. The contract is in docs/hybrid_faults.md; how the process is kept ali
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
@@ -172,7 +170,7 @@ class _PluginStep(Step):
 def read_program(payload: bytes) -> Program:
     """For plug-ins in Python: the program that a region was sent as, in the form "nxjax".
 
-    Its first arguments are the constants that came with it. This also loads all ops, which a new process has not done.
+    Its first arguments are the constants that came with it.
 
     Raises:
         ProgramError: the payload is no program.
@@ -182,10 +180,6 @@ def read_program(payload: bytes) -> Program:
     >>> str(read_program(text.encode())) == text
     True
     """
-    for package in ("nxjax.ops", "nxjax.transforms"):
-        where = importlib.import_module(package).__path__
-        for found in pkgutil.walk_packages(where, f"{package}."):
-            importlib.import_module(found.name)
     return parse_program(payload.decode())
 
 
