@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Any, Final, NamedTuple, final
+from weakref import finalize
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from nxjax.backends.hybrid.planner import Options, Planner
 from nxjax.backends.hybrid.run import Run
 from nxjax.backends.hybrid.unit import RegionRefused, Unit
 from nxjax.backends.hybrid.units import BackendUnit
-from nxjax.errors import ExecutionError, LoweringError
+from nxjax.errors import ExecutionError, LoweringError, PlacementError
 from nxjax.lower.npu.bind import bind
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Literal, Program, Var
@@ -103,6 +104,7 @@ class HybridExecutable(Executable):
         self._engine = engine
         self._state: _State | None = None
         self._changed: dict[int, int] = {}
+        self._constants_only = False
         self._lock = Lock()
 
     # --- plans ---
@@ -138,14 +140,27 @@ class HybridExecutable(Executable):
             before = 0 if state.calls >= _STEADY else self._changed.get(i, 0)
             self._changed[i] = before + 1
         made = self._made(args)
-        state.plan.close()
+        # Calls that are under way with the former values still run what it holds.
+        finalize(state, state.plan.close).atexit = False
         return made
 
     def _made(self, args: Sequence[DeviceArray]) -> _State:
-        weights: tuple[int, ...] = ()
-        if any(u.binds for u in self._units):
-            given = {i for i in range(len(args)) if i not in self._donate and self._changed.get(i, 0) <= _PATIENCE}
-            weights = tuple(i for i in weight_inputs(inlined(self.program)) if i in given)
+        if not any(u.binds for u in self._units):
+            return self._made_for(args, ())
+        found = tuple(i for i in weight_inputs(inlined(self.program)) if i not in self._donate)
+        steady = tuple(i for i in found if self._changed.get(i, 0) <= _PATIENCE)
+        if steady == found or self._constants_only:
+            return self._made_for(args, found)
+        try:
+            return self._made_for(args, steady)
+        except PlacementError:
+            # The only unit for an equation takes it with constants: then each new value is another plan.
+            made = self._made_for(args, found)
+            self._constants_only = True
+            return made
+
+    def _made_for(self, args: Sequence[DeviceArray], weights: tuple[int, ...]) -> _State:
+        """A plan that has these of the arguments as constants."""
         bound = [(i, args[i]) for i in weights]
         planner = Planner(bind(self.program, dict(bound)), self._units, self._missing, self._options, self._history)
         plan = planner.plan()

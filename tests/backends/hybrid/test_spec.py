@@ -1,5 +1,7 @@
 """`nx.Hybrid` from outside: results, plans, faults, streams, and what `jit` has besides."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.errors import ParameterError, PlacementError
 from nxjax.hybrid import Estimate, FaultPolicy, History, Hybrid, Step, Unit, device_scope, plan, stream, timeline
+from nxjax.lower.npu.placement import Verdict
 from nxjax.testing import random_program
 from tests.backends.hybrid.fakes import Fake
 
@@ -55,6 +58,37 @@ def test_a_network_over_two_units_has_the_cpus_results(made):
     assert plan(f)(params, x).constants == ()
     text = str(plan(f)(params, x))
     assert "npu is missing: no NPU" in text and "simulator" in text and "chip does not take" in text
+
+
+class Constants(Fake):
+    """A chip that takes products with constants alone, and says when a step is run that was given back."""
+
+    def supports(self, program):
+        known = set(program.constvars)
+        takes = lambda e: e.op.name == "dot_general" and e.inputs[1] in known
+        return [Verdict(takes(e), "its weights are not constant") for e in program.equations]
+
+    def prepare(self, program):
+        step = super().prepare(program)
+        inner, step.inner, gone = step.inner, lambda args: run(args), []
+
+        def run(args):
+            time.sleep(0.005)
+            assert not gone
+            return inner(args)
+
+        step.close = lambda: gone.append(True)
+        return step
+
+
+def test_weights_that_change_are_constants_where_nothing_else_is_taken(made):
+    params, x = made
+    hybrid = device(Constants("chip"), "cpu", pin={"dot_general": "chip"})
+    f = nx.jit(net, device=hybrid)
+    inputs = [({k: v * i for k, v in params.items()}, x) for i in (1, 2, 1, 3, 3, 2)]
+    for y, args in zip(stream(f, inputs, in_flight=3), inputs, strict=True):
+        assert np.array_equal(y, nx.jit(net)(*args))
+    assert hybrid.health()["chip"].failures == 0
 
 
 def test_the_host_alone_is_the_hosts_executable(made):
