@@ -73,14 +73,18 @@ def room(path: Path) -> str:
 
 
 @lru_cache(None)
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def parsed(path: Path) -> tuple[str | None, list[tuple[str, bool]]]:
+    """The docstring and the imported modules; trees of a thousand files, if kept, are walked by the collector."""
+    tree = ast.parse(path.read_text())
+    return ast.get_docstring(tree), imported(tree, path)
 
 
-@lru_cache(None)
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Imported modules, and whether the import stands at the top of the file."""
-    tree = parsed(path)
+    return parsed(path)[1]
+
+
+def imported(tree: ast.Module, path: Path) -> list[tuple[str, bool]]:
     tops = set(map(id, tree.body))
     found = []
     for node in ast.walk(tree):
@@ -128,7 +132,7 @@ def test_vendor_packages_stay_in_their_room():
 
 
 def test_files_say_what_they_are_for_and_stay_short():
-    assert not [named(f) for f in FILES if not ast.get_docstring(parsed(f))], "a module docstring is missing"
+    assert not [named(f) for f in FILES if not parsed(f)[0]], "a module docstring is missing"
     assert not [named(f) for f in FILES if f.read_text().count("\n") > 700], "more than one subject?"
 
 
