@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, final
 
@@ -37,6 +37,7 @@ def search(
     limits: Figures | None = None,
     fitness: Callable[[Figures], float] | None = None,
     main: str = "accuracy",
+    start: Iterable[Mapping[str, int]] = (),
     seed: int = 0,
     workers: int = 1,
     journal: str | os.PathLike[str] | None = None,
@@ -56,6 +57,7 @@ def search(
         limits: the largest value of a cost; what is over one is not trained.
         fitness: what is to be largest, of all figures; by default the one called ``main``. See `reward`.
         main: what the figure of ``evaluate`` is called.
+        start: genes of architectures to begin with, such as one made by hand; the strategy is told what they gave.
         seed: of the strategy, and of every evaluation.
         workers: evaluations at a time, in threads. Another number is another search, since proposals are made before
             the results of those that still run are known.
@@ -92,14 +94,16 @@ def search(
         "seed": seed,
         "workers": workers,
         "main": main,
+        "start": [dict(genes) for genes in start],
         "options": {k: options[k] for k in sorted(options)},
     }
+    first = [whole.build(genes) for genes in about["start"]]
     run = _Search(whole, evaluate, costs, dict(limits or {}), fitness, main, seed, on_error, Journal(journal, about))
     made = _strategy(strategy, whole, seed, options)
     make_bar = bars(progress, "nas.search", budget > 1)
     bar = None if make_bar is None else make_bar(total=budget, desc=f"searching {whole.__name__}", unit="model")
     try:
-        exhausted = run.go(made, budget, workers, bar)
+        exhausted = run.go(made, first, budget, workers, bar)
     finally:
         if bar is not None:
             bar.close()
@@ -137,12 +141,12 @@ class _Search:
         # Costs of those that are being trained.
         self.pending: dict[str, dict[str, float]] = {}
 
-    def go(self, made: Strategy, budget: int, workers: int, bar: Any) -> bool:
+    def go(self, made: Strategy, start: list[Candidate[Any]], budget: int, workers: int, bar: Any) -> bool:
         """Run until the budget is spent; whether the space came to its end before."""
         with ThreadPoolExecutor(workers, thread_name_prefix="nxjax-nas") as pool:
             spent = 0
             while spent < budget:
-                batch = self._proposals(made, min(workers, budget - spent))
+                batch = self._proposals(made, start, min(workers, budget - spent))
                 # In the order in which they were asked for, whichever is ready first.
                 for candidate, row in zip(batch, pool.map(self._known, batch), strict=True):
                     trial = self._note(candidate, row)
@@ -155,12 +159,12 @@ class _Search:
                     return True
         return False
 
-    def _proposals(self, made: Strategy, count: int) -> list[Candidate[Any]]:
+    def _proposals(self, made: Strategy, start: list[Candidate[Any]], count: int) -> list[Candidate[Any]]:
         """Up to so many architectures that are new and within the limits; fewer where there are no more."""
         found: dict[str, Candidate[Any]] = {}
         idle = 0
         while len(found) < count and idle < PATIENCE:
-            candidate = made.ask()
+            candidate = start.pop(0) if start else made.ask()
             if candidate is None:
                 break
             known = self.seen.get(candidate.key)

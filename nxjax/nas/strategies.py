@@ -165,6 +165,8 @@ class Bayesian(Strategy):
         self.space = space
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.failed = optuna.trial.TrialState.FAIL
+        self.made: Any = optuna.trial.create_trial
+        self.categories: Any = optuna.distributions.CategoricalDistribution
         self.asked: dict[str, list[Any]] = {}
 
     def ask(self) -> Candidate[Any]:
@@ -174,11 +176,22 @@ class Bayesian(Strategy):
         return found
 
     def tell(self, candidate: Candidate[Any], fitness: float | None) -> None:
-        trial = self.asked[candidate.key].pop()
+        waiting = self.asked.get(candidate.key)
+        if not waiting:
+            self._told(candidate, fitness)
+            return
+        trial = waiting.pop()
         if fitness is None:
             self.study.tell(trial, state=self.failed)
         else:
             self.study.tell(trial, fitness)
+
+    def _told(self, candidate: Candidate[Any], fitness: float | None) -> None:
+        """About one that somebody else proposed."""
+        if fitness is not None:
+            kinds = {n: self.categories(range(size)) for n, size in candidate.sizes.items()}
+            made = self.made(params=dict(candidate.genes), distributions=kinds, value=fitness)
+            self.study.add_trial(made)
 
 
 def strategy(name: str, space: Space[Any], seed: int, options: dict[str, Any]) -> Strategy:

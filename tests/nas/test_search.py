@@ -33,6 +33,20 @@ def test_evolution_and_the_estimator_beat_drawing_at_an_equal_budget():
     assert found.best.fitness > drawn.mean()
 
 
+@pytest.mark.parametrize("strategy", ["random", "evolution", "bayesian", "exhaustive"])
+def test_it_begins_with_what_was_made_by_hand(strategy, tmp_path):
+    if strategy == "bayesian":
+        pytest.importorskip("optuna")
+    by_hand = {f"d{i}": (i * 5) % 6 if i else 1 for i in range(PLACES)}
+    kept = {"budget": 9, "strategy": strategy, "start": [by_hand], "journal": tmp_path / "search.jsonl"}
+    found = nas.search(code, closeness, **kept)
+    assert found.trials[0].genes == by_hand and len(found.trained) == 9
+    assert found.best.fitness >= found.trials[0].fitness == -1
+    assert [t.genes for t in nas.search(code, None, **kept).trials] == [t.genes for t in found.trials]
+    with pytest.raises(ParameterError, match="no gene"):
+        nas.search(code, closeness, budget=1, start=[{"d0": 1}])
+
+
 def test_all_of_a_small_space():
     small = nas.Space(lambda choose: choose("x", range(7)))
     found = nas.search(small, lambda x, seed: -((x - 4) ** 2), budget=100, strategy="exhaustive")
