@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, final
 from nxjax.backends.hybrid import timeline
 from nxjax.backends.hybrid.schedule import Schedule
 from nxjax.backends.hybrid.timeline import duration
-from nxjax.backends.hybrid.unit import Estimate, Step, Unit
+from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.backends.hybrid.work import Work
+from nxjax.errors import LoweringError
 from nxjax.lower.partition.regions import Partition, Region
 from nxjax.trace.program import Program
 from nxjax.whole import write
@@ -44,6 +45,7 @@ class Ready:
         self.why = why
         self.cost: Estimate | None = None
         self._step: Step | None = None
+        self._refused: RegionRefused | None = None
         self._lock = Lock()
 
     @property
@@ -58,8 +60,15 @@ class Ready:
             RegionRefused: the unit does not take it after all.
         """
         with self._lock:
+            if self._refused is not None:
+                raise self._refused
             if self._step is None:
-                self._step = self.unit.prepare(self.program)
+                try:
+                    self._step = self.unit.prepare(self.program)
+                except RegionRefused as why:
+                    # What a compiler cannot do it will not do the next time either; others may have had a bad moment.
+                    self._refused = why if isinstance(why.__cause__, LoweringError) else None
+                    raise
             return self._step
 
     def close(self) -> None:

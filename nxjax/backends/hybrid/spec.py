@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Real
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -23,6 +25,12 @@ from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.transforms.jit import Jitted, jit
 from nxjax.transforms.jit_stages import Executable, Traced, the_compiler
+
+
+def _positive(what: str, value: Any, expected: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise ParameterError(f"Hybrid: {what}", got=repr(value), expected=expected)
+
 
 # Calls under way in a stream, where nobody says and the schedule is not one for throughput.
 _IN_FLIGHT = 4
@@ -89,6 +97,20 @@ class Hybrid:
         for name, n in dict(sessions or {}).items():
             if not isinstance(n, int) or n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ParameterError(f"Hybrid: sessions of {name}", got=n, expected="a number, at least 1")
+        if deadline is not None:
+            _positive("deadline", deadline, "seconds, more than 0")
+        named = {u if isinstance(u, str) else getattr(u, "name", "") for u in units}
+        for name, power in dict(watts or {}).items():
+            _positive(f"watts of {name}", power, "watts, more than 0")
+            if name not in named:
+                raise ParameterError("Hybrid: watts of a unit that it does not have", got=name, expected=sorted(named))
+        for name, limits in dict(heat or {}).items():
+            if not isinstance(limits, HeatLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ParameterError(
+                    f"Hybrid: heat of {name}", got=repr(limits), expected="nx.hybrid.HeatLimits(warning, maximum)"
+                )
+        if policy is not None and not isinstance(policy, FaultPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ParameterError("Hybrid: policy", got=repr(policy), expected="nx.hybrid.FaultPolicy(...)")
         found, missing = resolve(units, simulators=simulators, sessions=dict(sessions or {}))
         if objective == "energy" and not watts and all(u.watts is None for u in found):
             raise ParameterError(

@@ -94,7 +94,8 @@ class ExecutableStep(Step):
             made = backend.compile(opened)
             held = made.holding(values) if values else None
         except NxError as error:
-            raise RegionRefused(f"{backend.name} cannot compile it: {error.what}") from error
+            got = f": {error.got}"[:300] if error.got else ""
+            raise RegionRefused(f"{backend.name} cannot compile it: {error.what}{got}") from error
         self._backend = backend
         if held is not None:
             made, values = held
@@ -269,6 +270,9 @@ def resolve(
     sessions = dict(sessions or {})
     if not wanted:
         raise ParameterError("Hybrid: names no unit", expected='names such as "npu", "gpu", "cpu"')
+    for w in wanted:
+        if not isinstance(w, (str, Unit)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ParameterError("Hybrid: not a unit", got=repr(w), expected="names, and objects of nx.hybrid.Unit")
     names = [w if isinstance(w, str) else w.name for w in wanted]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:

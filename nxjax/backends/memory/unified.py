@@ -223,6 +223,9 @@ def unified_buffer(
     if access not in ACCESS:
         raise ParameterError("unified_buffer: access", got=access, expected=", ".join(ACCESS))
     kind, page = ACCESS[access]
-    sizes = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
+    sizes: tuple[Any, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in sizes):
+        raise ShapeError("unified_buffer: shape", got=sizes, expected="whole numbers, none of them negative")
+    sizes = tuple(map(int, sizes))
     pool = (default_pools if pools is None else pools)[kind]
     return UnifiedBuffer(ArrayType(sizes, dtypes.as_dtype(dtype)), access, pool, page, name)

@@ -7,8 +7,20 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.errors import ParameterError, PlacementError
-from nxjax.hybrid import Estimate, FaultPolicy, History, Hybrid, Step, Unit, device_scope, plan, stream, timeline
+from nxjax.errors import LoweringError, ParameterError, PlacementError
+from nxjax.hybrid import (
+    Estimate,
+    FaultPolicy,
+    History,
+    Hybrid,
+    RegionRefused,
+    Step,
+    Unit,
+    device_scope,
+    plan,
+    stream,
+    timeline,
+)
 from nxjax.lower.npu.placement import Verdict
 from nxjax.testing import random_program
 from tests.backends.hybrid.fakes import Fake
@@ -203,6 +215,21 @@ def test_a_region_that_cannot_be_built_shrinks_until_it_can(made):
     assert all(refuses(p.region.program) is None for p in found.places if p.unit == "chip")
 
 
+def test_what_a_compiler_refuses_is_not_asked_for_at_every_call(made):
+    class Refusing(Fake):
+        def prepare(self, program):
+            self.prepared += 1
+            raise RegionRefused("it cannot compile it") from LoweringError("no such instruction")
+
+    chip = Refusing("chip", PRODUCTS)
+    hybrid = device(chip, "cpu", pin={"dot_general": "chip"})
+    f = nx.jit(lambda x: x @ x, device=hybrid)
+    x = made[1] @ made[1].T
+    for _ in range(3):
+        assert np.array_equal(f(x), nx.jit(lambda x: x @ x)(x))
+    assert chip.prepared == 1 and hybrid.health()["chip"].state == "ok"
+
+
 def test_effects_stay_on_the_host_and_in_order():
     seen = []
 
@@ -300,6 +327,11 @@ def test_what_is_asked_for_wrongly_is_said():
         ({"objective": "energy"}, "energy of no unit"),
         ({"sessions": {"cpu": 0}}, "sessions"),
         ({"sessions": {"gpu": 1}}, "sessions"),
+        ({"watts": {"cpu": float("nan")}}, "watts of cpu"),
+        ({"watts": {"npu": 4.0}}, "watts of a unit"),
+        ({"deadline": -1.0}, "deadline"),
+        ({"heat": {"cpu": 80}}, "heat of cpu"),
+        ({"policy": 3}, "policy"),
     ):
         with pytest.raises(ParameterError, match=words):
             Hybrid("cpu", **wrong)
@@ -307,6 +339,8 @@ def test_what_is_asked_for_wrongly_is_said():
         Hybrid("cpu", "cpu")
     with pytest.raises(ParameterError, match="no such unit"):
         Hybrid("cpuu")
+    with pytest.raises(ParameterError, match="not a unit"):
+        Hybrid(["npu", "cpu"])
     with pytest.raises(ParameterError, match="none of its units is here"):
         Hybrid("npu")
     with pytest.raises(ParameterError, match="names no unit"):

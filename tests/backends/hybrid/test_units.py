@@ -86,7 +86,7 @@ def test_a_simulator_is_taken_by_name_only_and_never_stands_in(quantized):
     step = np.abs(np.asarray(want[1])).max() / 100
     assert np.abs(np.asarray(got[1]) - np.asarray(want[1])).max() < 2 * step
     place = next(q for q in plan(g)(p, x).places if q.unit == "qualcomm-htp")
-    assert place.takers == ("qualcomm-htp",) and place.on["qualcomm-htp"].prepared.label == "simulator"
+    assert place.takers == ("qualcomm-htp", "cpu") and place.on["qualcomm-htp"].prepared.label == "simulator"
     assert "simulator" in str(plan(g)(p, x))
     device.close()
 

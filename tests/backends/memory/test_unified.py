@@ -104,6 +104,9 @@ def test_what_does_not_fit_is_refused():
         buffer.write(np.ones((8, 4), np.float32))
     with pytest.raises(ShapeError):
         buffer.write(np.ones((4, 8)))
+    for wrong in ((-1,), (2.5,)):
+        with pytest.raises(ShapeError, match="unified_buffer: shape"):
+            nx.unified_buffer(wrong)
     with pytest.raises(ParameterError, match="npu_primary"):
         nx.unified_buffer(3, access="npu")
     with pytest.raises(ParameterError, match="openvino, onnxruntime, litert"):
