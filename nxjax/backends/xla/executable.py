@@ -112,6 +112,8 @@ def run(execute: Callable[..., Any], buffers: list[Any], wait: bool) -> Any:
         return results
     except Exception as error:
         raised = take_error()
+        if raised is not None and not isinstance(raised, Exception):
+            raise raised from None  # Ctrl-C, or the end of the program
         if raised is not None:
             what = "xla: a callback of the compiled program failed"
             raise ExecutionError(what, got=f"{type(raised).__name__}: {raised}") from raised

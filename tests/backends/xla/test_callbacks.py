@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.backends.xla.callbacks import emit_callback
 from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import ExecutionError
@@ -61,3 +62,12 @@ def test_what_the_function_raises_is_the_cause():
     with pytest.raises(ExecutionError, match="no such thing") as caught:
         compiled(host, [F3], [F3])([wrap(np.ones(3, np.float32))])
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_an_interrupt_within_a_callback_is_an_interrupt():
+    def stop(x):
+        raise KeyboardInterrupt
+
+    f = nx.jit(lambda x: nx.pure_callback(stop, nx.ShapeDtypeStruct(x.shape, x.dtype), x) + 1, device="xla")
+    with pytest.raises(KeyboardInterrupt):
+        f(nx.ones(2))
