@@ -108,7 +108,10 @@ def test_integers_are_exact(vulkan):
 def test_float64_is_rounded_as_biases_of_int8_networks_are(vulkan):
     x = np.concatenate([np.arange(-4, 4.5, 0.5), np.nextafter([-1.5, -0.5, 0.5, 2.5], 0), [2.0**60, np.inf, np.nan]])
     for f in (jnp.round, jnp.sign, lambda x: nx.lax.round(x, nx.lax.RoundingMethod.AWAY_FROM_ZERO)):
-        np.testing.assert_array_equal(nx.jit(f, device="vulkan")(x), nx.jit(f)(x))
+        with config.using(enable_x64=True):
+            y = nx.jit(f, device="vulkan")(x)
+            assert y.dtype == np.float64
+            np.testing.assert_array_equal(y, nx.jit(f)(x))
     layers = {"w": W, "b": W[0]}
     quantized = nx.quantize(lambda p, x: nx.nn.relu(x @ p["w"] + p["b"]), "int8", calibrate=[(layers, X)])
     np.testing.assert_array_equal(nx.jit(quantized, device="vulkan")(layers, X), nx.jit(quantized)(layers, X))
