@@ -156,7 +156,12 @@ def test_same_numbers_of_arrays(golden, name, args, kwargs):
 
 @pytest.mark.parametrize("case", range(0, len(WHOLE), 5))
 def test_golden_numbers_are_those_of_the_jax_that_is_here(golden, case):
-    np.testing.assert_array_equal(golden[label(*WHOLE[case])], jaxs(*WHOLE[case]))
+    want, found = golden[label(*WHOLE[case])], np.asarray(jaxs(*WHOLE[case]))
+    if want.dtype.kind not in "fc":
+        np.testing.assert_array_equal(found, want)
+    else:  # processors round what XLA contracts in their own ways
+        last = 4 * float(np.finfo(want.dtype).eps)
+        np.testing.assert_allclose(found, want, rtol=last, atol=last)
 
 
 @pytest.mark.parametrize("name", ["uniform", "normal", "randint", "bits", "gamma", "permutation", "categorical"])
