@@ -18,7 +18,7 @@ from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import Health, Thermal
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
 from nxjax.backends.hybrid.policy import HEAT, FaultPolicy, HeatLimits, LaneOptions
-from nxjax.errors import ExecutionError, ParameterError
+from nxjax.errors import ParameterError
 
 
 @dataclass
