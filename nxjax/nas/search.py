@@ -86,6 +86,8 @@ def search(
             got=f"budget={budget}, workers={workers}, on_error={on_error!r}",
             expected="a budget and workers of at least 1, on_error 'raise' or 'skip'",
         )
+    if not isinstance(seed, int):
+        raise ParameterError("nas: a seed is an integer", got=repr(seed), expected="such as 0")
     if limits and costs is None:
         raise ParameterError("nas: limits without costs", got=", ".join(limits), fix="pass costs=...")
     about = {

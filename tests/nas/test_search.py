@@ -145,6 +145,7 @@ def test_an_evaluation_that_fails():
     ("options", "said"),
     [
         ({"budget": 0}, "budget=0"),
+        ({"budget": 3, "seed": "x"}, "a seed is an integer"),
         ({"budget": 3, "strategy": "annealing"}, "no such strategy"),
         ({"budget": 3, "population": 4}, "tournament"),
         ({"budget": 3, "strategy": "random", "population": 4}, "options of the strategy"),

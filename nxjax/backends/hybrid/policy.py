@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Protocol, final
 
 from nxjax.backends.hybrid.jobs import Value
@@ -101,6 +101,10 @@ class FaultPolicy:
     heat_period: float = 1.0
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if not isinstance(value, (int, float)) and not (f.name == "tolerance" and value is None):
+                raise ParameterError(f"FaultPolicy: {f.name} is a number", got=repr(value), expected=repr(f.default))
         if not 0 <= self.verify <= 1:
             raise ParameterError("FaultPolicy: verify is a fraction", got=self.verify, expected="0 to 1")
         for name in ("slack", "first", "unknown", "backoff", "backoff_most", "probe", "heat_period"):

@@ -137,6 +137,7 @@ def test_policies_and_limits_say_what_is_wrong_with_them():
     for bad in (
         lambda: HeatLimits(90, 80),
         lambda: FaultPolicy(verify=2),
+        lambda: FaultPolicy(backoff="x"),  # pyright: ignore[reportArgumentType]
         lambda: FaultPolicy(slack=-1),
         lambda: FaultPolicy(factor=0.5),
         lambda: FaultPolicy(lie_probes=-1),
