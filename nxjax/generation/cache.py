@@ -5,14 +5,17 @@ A step takes a cache and gives the next one; donated, its arrays are written in 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from nxjax import lax
+from nxjax import lax, tree
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.generation.config import DecoderConfig
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
+
+# What keys and values may be kept in; int8 with a scale for each token and head.
+DTYPES: Final = ("float32", "float16", "bfloat16", "float64", "int8")
 
 
 class Cache(NamedTuple):
@@ -21,6 +24,8 @@ class Cache(NamedTuple):
     Attributes:
         keys, values: one array [batch, room, kv_heads, head_size] per layer; keys are rotated by their positions.
         length: int32 [batch], tokens of each sequence that were read. Rows of ``keys`` from there on hold nothing.
+        key_scales, value_scales: where keys and values are int8, one float32 array [batch, room, kv_heads] per layer,
+            by which they are multiplied; else empty.
 
     >>> sizes = {"vocabulary": 9, "width": 8, "layers": 1, "heads": 2, "kv_heads": 1, "head_size": 4, "hidden": 8}
     >>> cache = init_cache(DecoderConfig(**sizes), room=6)
@@ -31,6 +36,8 @@ class Cache(NamedTuple):
     keys: tuple[Array, ...]
     values: tuple[Array, ...]
     length: Array
+    key_scales: tuple[Array, ...] = ()
+    value_scales: tuple[Array, ...] = ()
 
     @property
     def room(self) -> int:
@@ -39,8 +46,26 @@ class Cache(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys and values."""
-        return sum(x.size * x.dtype.itemsize for x in (*self.keys, *self.values))
+        """Bytes of keys and values, their scales included."""
+        held = (*self.keys, *self.values, *self.key_scales, *self.value_scales)
+        return sum(x.size * x.dtype.itemsize for x in held)
+
+    def read(self, layer: int, window: int, dtype: Any) -> tuple[Array, Array]:
+        """Keys and values of a layer in ``dtype``, of the first ``window`` tokens."""
+        both = ((self.keys, self.key_scales), (self.values, self.value_scales))
+        keys, values = (_floats(rows[layer], scales[layer] if scales else None, window, dtype) for rows, scales in both)
+        return keys, values
+
+    def written(self, layer: int, keys: Array, values: Array) -> Cache:
+        """With ``keys`` and ``values`` [batch, t, kv_heads, head_size] after the tokens that were read in a layer."""
+        parts = [list(part) for part in (self.keys, self.values, self.key_scales, self.value_scales)]
+        for i, new in enumerate((keys, values)):
+            if parts[2 + i]:
+                new, scale = quantized(new)
+                parts[2 + i][layer] = write(parts[2 + i][layer], scale, self.length)
+            parts[i][layer] = write(parts[i][layer], new, self.length)
+        key, value, key_scales, value_scales = map(tuple, parts)
+        return Cache(key, value, self.length, key_scales, value_scales)
 
 
 def init_cache(config: DecoderConfig, batch: int = 1, room: int | None = None, dtype: Any = "float32") -> Cache:
@@ -50,10 +75,11 @@ def init_cache(config: DecoderConfig, batch: int = 1, room: int | None = None, d
         config: of the decoder.
         batch: sequences.
         room: the most tokens a sequence may have; ``config.context`` by default, and at most that.
-        dtype: float dtype in which keys and values are kept.
+        dtype: in which keys and values are kept: a float dtype, or int8, which takes a quarter of float32's bytes and
+            a scale for each token and head.
 
     Raises:
-        ParameterError: more room than the decoder has positions for.
+        ParameterError: more room than the decoder has positions for, or another dtype.
 
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> cache = init_cache(config, batch=3)
@@ -63,9 +89,34 @@ def init_cache(config: DecoderConfig, batch: int = 1, room: int | None = None, d
     room = config.context if room is None else room
     if not 1 <= room <= config.context:
         raise ParameterError("init_cache: room", got=room, expected=f"1 to {config.context}, the decoder's context")
-    make = lambda: jnp.zeros((batch, room, config.kv_heads, config.head_size), dtype)
-    keys, values = (tuple(make() for _ in range(config.layers)) for _ in range(2))
-    return Cache(keys, values, jnp.zeros(batch, "int32"))
+    kept = _dtype(dtype)
+    shape = (batch, room, config.kv_heads, config.head_size)
+    many = lambda shape, dtype: tuple(jnp.zeros(shape, dtype) for _ in range(config.layers))
+    scales = lambda: many(shape[:-1], "float32") if kept == "int8" else ()
+    return Cache(many(shape, kept), many(shape, kept), jnp.zeros(batch, "int32"), scales(), scales())
+
+
+def _dtype(given: Any) -> str:
+    """The name of a dtype that keys and values may be kept in."""
+    try:
+        found = "" if given is None else str(jnp.dtype(given))
+    except TypeError:
+        found = ""
+    if found not in DTYPES:
+        raise ParameterError("init_cache: dtype of keys and values", got=given, expected=", ".join(DTYPES))
+    return found
+
+
+def quantized(x: Array) -> tuple[Array, Array]:
+    """``x`` as int8, and the scales of its last axis: the largest magnitude of a row is 127."""
+    # A row of zeros has a scale too, by which nothing is divided that is not 0.
+    scale = jnp.maximum(abs(x).max(-1).astype("float32"), 1e-30) / 127
+    return jnp.clip(jnp.round(x / scale[..., None]), -127, 127).astype("int8"), scale
+
+
+def _floats(rows: Array, scale: Array | None, window: int, dtype: Any) -> Array:
+    near = rows[:, :window].astype(dtype)
+    return near if scale is None else near * scale[:, :window, :, None].astype(dtype)
 
 
 def write(rows: Array, new: Array, start: Array) -> Array:
@@ -81,4 +132,4 @@ def write(rows: Array, new: Array, start: Array) -> Array:
 def chosen(cache: Cache, rows: Array) -> Cache:
     """The sequences ``rows`` (int [n]) of a cache, as a cache of n sequences; beams that go on from others."""
     pick = lambda x: jnp.take(x, rows, axis=0)
-    return Cache(tuple(map(pick, cache.keys)), tuple(map(pick, cache.values)), pick(cache.length))
+    return tree.map(pick, cache)

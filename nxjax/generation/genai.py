@@ -16,11 +16,10 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.model import Params, rotations
+from nxjax.generation.model import Params, check, rotations
 from nxjax.generation.result import Generated, Row, listed
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.tokenizer import FILE, Tokenizer
-from nxjax.generation.weights import check
 
 # Of `Sampler`, and of the runtime.
 GREEDY: Final = Sampler()
@@ -68,6 +67,8 @@ def export_genai(
     from nxjax.lower.npu.formats import onnx_decoder
 
     check(params, config)
+    if options and provider == "cpu":
+        raise ParameterError("export_genai: the CPU's provider has no options", got=", ".join(options), expected="none")
     data_name = f"{genai.MODEL}.data"
     chosen = genai.provider_options(provider, options)
     made = onnx_decoder.write(params, config, *rotations(config), data_name)

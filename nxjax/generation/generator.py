@@ -19,7 +19,7 @@ from nxjax import random
 from nxjax.errors import ParameterError
 from nxjax.generation.cache import Cache, init_cache
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.model import Params, extend
+from nxjax.generation.model import Params, check, extend
 from nxjax.generation.result import Generated, Row, listed
 from nxjax.generation.sampling import Sampler, marked, sample
 from nxjax.lax.control import while_loop
@@ -62,7 +62,10 @@ class Generator:
         tokenizer: for texts; without one, prompts are tokens and results have no texts.
         end: tokens that end a sequence; the tokenizer's by default.
         room: the most tokens of a sequence, prompt included; ``config.context`` by default.
-        cache_dtype: float dtype of kept keys and values.
+        cache_dtype: of kept keys and values, as `init_cache` takes it: a float dtype, or int8 with scales.
+
+    Raises:
+        ParameterError: parameters that are not this decoder's, or an argument out of range.
 
     >>> import nxjax as nx
     >>> from nxjax.generation import DecoderConfig, init
@@ -93,6 +96,7 @@ class Generator:
                 got=len(tokenizer),
                 expected=f"{config.vocabulary} or fewer",
             )
+        check(params, config)
         own = None if tokenizer is None else tokenizer.end
         ends = own if end is None else end
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)

@@ -7,6 +7,7 @@ layers have no biases. Weights are arrays, or `QArray`s as `nx.quant` makes them
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import numpy as np
 from nxjax import nn, random
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.generation.cache import Cache, write
+from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -75,6 +76,60 @@ def init(key: Any, config: DecoderConfig) -> Params:
     return params
 
 
+def check(params: Any, config: DecoderConfig) -> None:
+    """Raise `ParameterError` if parameters are not exactly those of this decoder: a part that it does not know, such as
+    a bias, would be left out of its sums.
+
+    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8)
+    >>> check({"embedding": np.zeros((9, 8)), "norm": np.zeros(8)}, config)
+    Traceback (most recent call last):
+        ...
+    nxjax.errors.ParameterError: parameters: the tree is without layers...
+    """
+    _compare(params, _expected(config), "")
+
+
+@lru_cache(maxsize=8)
+def _expected(config: DecoderConfig) -> dict[str, Any]:
+    """Names and shapes of all parameters."""
+    width, inner = config.width, config.heads * config.head_size
+    layer = {
+        "attention": {"norm": (width,), "qkv": (width, config.qkv), "out": (inner, width)},
+        "mlp": {"norm": (width,), "gate_up": (width, 2 * config.hidden), "down": (config.hidden, width)},
+    }
+    head = {} if config.tied else {"head": (width, config.vocabulary)}
+    return {"embedding": (config.vocabulary, width), "layers": [layer] * config.layers, "norm": (width,), **head}
+
+
+def _compare(have: Any, want: Any, path: str) -> None:
+    place = path or "the tree"
+    if isinstance(want, tuple):
+        shape = getattr(have, "shape", None)
+        if shape is None or tuple(shape) != want:
+            found = type(have).__name__ if shape is None else tuple(shape)
+            raise ParameterError(f"parameters: {place} is not of this decoder", got=found, expected=want)
+        return
+    if isinstance(want, dict):
+        if not isinstance(have, Mapping):
+            names = ", ".join(want)
+            raise ParameterError(f"parameters: {place}", got=type(have).__name__, expected=f"a dict of {names}")
+        if more := sorted(map(str, have.keys() - want.keys())):
+            raise ParameterError(
+                f"parameters: {place} has parts that this decoder does not use",
+                got=", ".join(more),
+                expected=", ".join(want),
+                fix="linear layers have no biases here, and only an untied decoder has a head; leave the parts out if "
+                "the decoder is to do without them",
+            )
+        if missing := ", ".join(k for k in want if k not in have):
+            raise ParameterError(f"parameters: {place} is without {missing}", got=", ".join(have), expected=missing)
+    elif not isinstance(have, (list, tuple)) or len(have) != len(want):
+        found = f"{len(have)} of them" if isinstance(have, (list, tuple)) else type(have).__name__
+        raise ParameterError(f"parameters: {place}", got=found, expected=f"a list of {len(want)}")
+    for k in want if isinstance(want, dict) else range(len(want)):
+        _compare(have[k], want[k], f"{path}.{k}" if path else str(k))
+
+
 @lru_cache(maxsize=8)
 def rotations(config: DecoderConfig) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Cosines and sines [context, head_size / 2] of the angles of every position, float32; made in float64."""
@@ -100,9 +155,10 @@ def linear(x: Array, w: Any) -> Array:
     groups = w.scale.shape[0]
     # A processor reads bytes, two weights in which it would take apart for every row.
     whole = w.values.astype("int8") if w.dtype == dtypes.int4 else w.values
-    if groups == 1:
+    columned = w.scale.shape[1] not in (1, columns)  # one scale for several columns
+    if groups == 1 and not columned:
         return (x @ whole.astype(x.dtype)) * w.scale[0]
-    if math.prod(x.shape[:-1]) > FEW:
+    if math.prod(x.shape[:-1]) > FEW or columned:
         return x @ w.dequantize()
     parts = x.reshape(-1, groups, depth // groups)
     sums = jnp.einsum("bgk,gkn->gbn", parts, whole.reshape(groups, -1, columns).astype(x.dtype))
@@ -113,7 +169,7 @@ def embedded(table: Any, tokens: Array) -> Array:
     """Rows of the table of embeddings."""
     if not isinstance(table, QArray):
         return table[tokens]
-    scale = table.scale[tokens]
+    scale = table.scale[tokens // (table.shape[0] // table.scale.shape[0])]
     rows = table.values[tokens].astype(scale.dtype)
     return rows * jnp.repeat(scale, rows.shape[-1] // scale.shape[-1], axis=-1)
 
@@ -161,6 +217,7 @@ def forward(params: Params, tokens: Any, config: DecoderConfig) -> Array:
     >>> forward(init(nx.random.key(0), config), nx.array([[1, 2, 3]]), config).shape
     (1, 3, 9)
     """
+    check(params, config)
     tokens = jnp.asarray(tokens)
     if tokens.ndim == 1:
         return forward(params, tokens[None], config)[0]
@@ -212,6 +269,7 @@ def extend(
     >>> bool(abs(after - forward(params, tokens, config)[:, -1]).max() < 1e-5), cache.length.tolist()
     (True, [4])
     """
+    check(params, config)
     tokens = jnp.asarray(tokens)
     batch, t = tokens.shape
     window = cache.room if window is None else window
@@ -222,21 +280,19 @@ def extend(
     cos, sin = (jnp.asarray(a)[positions][:, :, None, :] for a in rotations(config))
     seen = jnp.arange(window, dtype=start.dtype)[None, None, None, :] <= positions[:, None, :, None]
     x = embedded(params["embedding"], tokens)
-    keys, values = list(cache.keys), list(cache.values)
     for i, p in enumerate(params["layers"]):
         with named_scope(f"layer{i}"):
             with named_scope("attention"):
                 q, k, v = _heads(x, p["attention"], config, cos, sin)
-                keys[i], values[i] = write(keys[i], k, start), write(values[i], v, start)
-                near = (keys[i][:, :window].astype(q.dtype), values[i][:, :window].astype(q.dtype))
-                read = nn.dot_product_attention(q, *near, mask=seen)
+                cache = cache.written(i, k, v)
+                read = nn.dot_product_attention(q, *cache.read(i, window, q.dtype), mask=seen)
                 x = x + linear(read.reshape(*x.shape[:-1], -1), p["attention"]["out"])
             x = _mlp(x, p["mlp"], config)
     real = jnp.full((batch,), t, start.dtype) if counts is None else jnp.asarray(counts).astype(start.dtype)
     # Only the last position's logits are wanted: a product with one row per sequence.
     last = x[:, -1] if t == 1 else jnp.take_along_axis(x, (real - 1)[:, None, None], axis=1)[:, 0]
     y = logits(params, nn.rms_norm(last, params["norm"], epsilon=config.epsilon))
-    return y, Cache(tuple(keys), tuple(values), start + real)
+    return y, cache._replace(length=start + real)
 
 
 def loss(params: Params, tokens: Any, config: DecoderConfig) -> Array:

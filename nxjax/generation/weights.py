@@ -12,7 +12,7 @@ import numpy as np
 from nxjax import tree, whole
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.model import Params, forward
+from nxjax.generation.model import Params, check, forward
 from nxjax.generation.tokenizer import FILE, Tokenizer
 from nxjax.transforms.quantize.qarray import QArray, is_quantized
 
@@ -67,6 +67,7 @@ def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, 
     Each file is whole or not there; ``decoder.json`` comes last.
 
     Raises:
+        ParameterError: parameters that are not this decoder's.
         MissingExtraError: safetensors is not installed.
 
     >>> import nxjax as nx, tempfile
@@ -79,6 +80,7 @@ def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, 
     """
     from nxjax.quant import save as save_tree
 
+    check(params, config)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     save_tree(place / WEIGHTS, params)
@@ -107,42 +109,8 @@ def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokeniz
     except (ValueError, TypeError, OSError) as error:
         raise InvalidFileError(f"{place.name}: no folder of a decoder", got=str(error), fix="generation.save") from None
     params = load_tree(place / WEIGHTS)
-    check(params, config)
+    try:
+        check(params, config)
+    except ParameterError as error:
+        raise InvalidFileError(f"{WEIGHTS}: {error.what}", got=error.got, expected=error.expected) from None
     return params, config, Tokenizer.load(place) if (place / FILE).exists() else None
-
-
-def check(params: Any, config: DecoderConfig) -> None:
-    """Raise `InvalidFileError` if parameters are not of these sizes."""
-    inner = config.heads * config.head_size
-    layer = {
-        "attention": {"norm": (config.width,), "qkv": (config.width, config.qkv), "out": (inner, config.width)},
-        "mlp": {
-            "norm": (config.width,),
-            "gate_up": (config.width, 2 * config.hidden),
-            "down": (config.hidden, config.width),
-        },
-    }
-    wanted: dict[str, Any] = {
-        "embedding": (config.vocabulary, config.width),
-        "layers": [layer] * config.layers,
-        "norm": (config.width,),
-    }
-    if not config.tied:
-        wanted["head"] = (config.width, config.vocabulary)
-
-    def compare(have: Any, want: Any, path: str) -> None:
-        fits = True
-        if isinstance(want, tuple):
-            fits = getattr(have, "shape", None) == want
-        elif isinstance(want, dict):
-            fits = isinstance(have, dict) and have.keys() == want.keys()
-        else:
-            fits = isinstance(have, (list, tuple)) and len(have) == len(want)
-        if not fits:
-            shown = getattr(have, "shape", None) or type(have).__name__
-            raise InvalidFileError(f"parameters: {path or 'the tree'} is not of this decoder", got=shown, expected=want)
-        if not isinstance(want, tuple):
-            for k in want if isinstance(want, dict) else range(len(want)):
-                compare(have[k], want[k], f"{path}.{k}" if path else str(k))
-
-    compare(params, wanted, "")

@@ -71,16 +71,18 @@ def test_steps_with_a_cache_are_the_whole_sequence(params, config):
     assert cache.length.tolist() == (counts + 16).tolist()
 
 
-def test_a_donated_cache_stays_where_it_is(params, config):
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_donated_cache_stays_where_it_is(params, config, dtype):
     step = nx.jit(lambda cache, t: extend(params, cache, t, config), donate_argnums=0)
     token = np.ones((1, 1), np.int32)
-    cache = init_cache(config)
+    cache = init_cache(config, dtype=dtype)
     for _ in range(4):
         _, cache = step(cache, token)
     place = lambda x: np.asarray(x).__array_interface__["data"][0]
-    before = [place(x) for x in (*cache.keys, *cache.values)]
+    large = lambda c: [place(x) for x in (*c.keys, *c.values, *c.key_scales, *c.value_scales)]
+    before = large(cache)
     _, cache = step(cache, token)
-    assert [place(x) for x in (*cache.keys, *cache.values)] == before
+    assert large(cache) == before
 
 
 @pytest.mark.parametrize("policy", ["int8-weights", "int4-weights"])
@@ -126,7 +128,9 @@ def test_folders_hold_decoders(params, config, tokenizer, tmp_path):
     for a, b in zip(nx.tree.leaves(few), nx.tree.leaves(back), strict=True):
         assert a.dtype == b.dtype and bool((a == b).all())
     other = generation.init(nx.random.key(0), DecoderConfig(300, 64, 2, 4, 2, 16, 80, context=160))
-    generation.save(tmp_path / "d", other, config)
+    with pytest.raises(ParameterError, match=r"layers\.0\.mlp\.gate_up"):
+        generation.save(tmp_path / "d", other, config)
+    nx.quant.save(tmp_path / "d" / "weights.safetensors", other)
     with pytest.raises(InvalidFileError, match=r"layers\.0\.mlp\.gate_up"):
         generation.load(tmp_path / "d")
     (tmp_path / "d" / "decoder.json").write_text("[]")
@@ -151,3 +155,138 @@ def test_too_much_is_refused(params, config):
         init_cache(config, room=161)
     with pytest.raises(ParameterError, match="activations stay float"):
         generation.quantize_weights(params, config, "int8")
+
+
+def test_keys_and_values_in_int8_have_a_scale_for_each_token_and_head(params, config):
+    """Against the same steps with float rows that lie on the int8 grid of each token and head; written in NumPy."""
+    tokens = np.random.default_rng(2).integers(0, config.vocabulary, (3, 24)).astype(np.int32)
+    counts = np.array([4, 1, 7], np.int32)
+    # Keys a thousand times as large as values, and heads of different sizes: one scale would not do.
+    sizes = np.repeat(np.array([1.0] * 4 + [30.0, 0.01, 1e-3, 5.0], np.float32), config.head_size)
+    layer = lambda p: {**p, "attention": {**p["attention"], "qkv": p["attention"]["qkv"] * sizes}}
+    wide = {**params, "layers": [layer(p) for p in params["layers"]]}
+
+    def snapped(rows, read):
+        rows, read = np.array(rows), np.asarray(read)
+        for i, n in enumerate(read):
+            scale = np.abs(rows[i, :n]).max(-1, keepdims=True) / np.float32(127)
+            rows[i, :n] = np.round(rows[i, :n] / scale) * scale
+        return rows
+
+    few, exact = init_cache(config, 3, dtype="int8"), init_cache(config, 3)
+    assert few.keys[0].dtype == few.values[1].dtype == "int8" and few.key_scales[0].shape == (3, 160, 2)
+    assert few.nbytes == exact.nbytes * (16 + 4) / 64
+    _, few = extend(wide, few, tokens[:, :8], config, counts=counts)
+    _, exact = extend(wide, exact, tokens[:, :8], config, counts=counts)
+    for i in range(2):
+        # The first layer's are the exact ones, rounded; the second layer has read the rounded ones.
+        keys, values = few.read(i, 160, "float32")
+        for found, want in ((keys, exact.keys[i]), (values, exact.values[i])):
+            want = np.asarray(want)[0, :4]
+            apart = abs(np.asarray(found)[0, :4] - want).max(-1)
+            assert (apart <= abs(want).max(-1) * (0.5 / 127 if i == 0 else 0.1) * 1.001).all()
+    rounded = generation.Cache(
+        (few.read(0, 160, "float32")[0], few.read(1, 160, "float32")[0]),
+        (few.read(0, 160, "float32")[1], few.read(1, 160, "float32")[1]),
+        few.length,
+    )
+    one = tokens[np.arange(3), counts][:, None]
+    found, few = extend(wide, few, one, config)
+    near, rounded = extend(wide, rounded, one, config)
+    assert few.length.tolist() == rounded.length.tolist() == [5, 2, 8]
+    # Of the newest token alone the rounding differs.
+    assert abs(found - near).max() < 0.05 * abs(near).max()
+    for a, b in zip(few.read(0, 160, "float32"), (rounded.keys[0], rounded.values[0]), strict=True):
+        np.testing.assert_allclose(a, snapped(b, rounded.length), rtol=1e-5, atol=1e-6)
+
+
+def test_an_int8_cache_writes_what_the_float_cache_does_nearly(params, config):
+    """Windows, batches, loops on the device and beams take such a cache; zeros, infinities and NaN stay."""
+    tokens = np.random.default_rng(3).integers(0, config.vocabulary, (2, 60)).astype(np.int32)
+    whole = np.asarray(forward(params, tokens, config))[:, -1]
+    step = nx.jit(lambda c, t, w: extend(params, c, t, config, window=w), static_argnums=2, donate_argnums=0)
+    _, cache = step(init_cache(config, 2, dtype="int8"), tokens[:, :50], 64)
+    for i in range(50, 60):
+        y, cache = step(cache, tokens[:, i : i + 1], 64 if i % 2 else None)
+    assert abs(y - whole).max() < 0.02 * abs(whole).max()
+    few = Generator(params, config, cache_dtype="int8")
+    prompts = [[5], [1, 2, 3]]
+    made = few.generate(prompts, max_tokens=12).tokens
+    assert few.generate(prompts, max_tokens=12, on_device=True).tokens == made
+    assert [few.generate(p, max_tokens=12).tokens[0] for p in prompts] == made
+    assert len(generation.beam_search(few, [1, 2], 3, max_tokens=4)) == 3
+    from nxjax.generation.cache import quantized
+
+    rows = np.array([[0, 0], [np.inf, 1], [np.nan, 1], [3e38, -3e38], [1e-42, 0], [1e-20, -5e-21]], np.float32)
+    values, scale = quantized(nx.array(rows))
+    with np.errstate(invalid="ignore"):
+        back = np.asarray(values, np.float32) * np.asarray(scale)[:, None]
+    assert not np.isfinite(back[1:3]).any()
+    np.testing.assert_allclose(back[[0, 3, 4, 5]], rows[[0, 3, 4, 5]], rtol=0.01, atol=1e-32)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int16", "uint8", "bool", "float8_e4m3fn", "complex64", "nonsense", None])
+def test_other_dtypes_of_a_cache_are_refused(params, config, dtype):
+    for make in (lambda: init_cache(config, dtype=dtype), lambda: Generator(params, config, cache_dtype=dtype)):
+        with pytest.raises(ParameterError, match="dtype of keys and values"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("place", "leaf"),
+    [("layers.0.attention", "qkv_bias"), ("layers.1.mlp", "down_bias"), ("", "head"), ("", "position_embedding")],
+)
+def test_a_leaf_that_the_decoder_does_not_use_is_refused(params, config, tokenizer, tmp_path, place, leaf):
+    """Everywhere that parameters are taken: left out, a bias changes every logit without a word."""
+
+    def added(tree, path):
+        if not path:
+            return {**tree, leaf: np.ones(4, np.float32)}
+        key = int(path[0]) if isinstance(tree, list) else path[0]
+        copy = list(tree) if isinstance(tree, list) else dict(tree)
+        copy[key] = added(tree[key], path[1:])
+        return copy
+
+    more, tokens = added(params, place.split(".") if place else []), np.ones((1, 3), np.int32)
+    for use in (
+        lambda: forward(more, tokens, config),
+        lambda: nx.jit(forward, static_argnums=2)(more, tokens, config),
+        lambda: extend(more, init_cache(config), tokens, config),
+        lambda: generation.loss(more, tokens, config),
+        lambda: Generator(more, config),
+        lambda: generation.quantize_weights(more, config),
+        lambda: generation.save(tmp_path / "d", more, config, tokenizer),
+        lambda: generation.export_genai(more, config, tokenizer, tmp_path / "g"),
+    ):
+        with pytest.raises(ParameterError, match="does not use") as caught:
+            use()
+        assert leaf in str(caught.value)
+    assert not any(tmp_path.iterdir())
+    short = {k: v for k, v in params.items() if k != "norm"}
+    with pytest.raises(ParameterError, match="without norm"):
+        forward(short, tokens, config)
+
+
+def test_weights_with_a_scale_for_several_rows_or_columns(params, config):
+    """`QArray`s as a user may make them: each entry of a scale stands for a block of rows and columns."""
+
+    def blocked(w, rows, columns):
+        values = nx.random.randint(nx.random.key(1), w.shape, -127, 128, "int8")
+        scale = 1e-3 * (1 + nx.random.uniform(nx.random.key(2), (w.shape[0] // rows, w.shape[1] // columns)))
+        return nx.quant.QArray(values, scale)
+
+    tokens = np.random.default_rng(4).integers(0, config.vocabulary, (2, 12)).astype(np.int32)
+    for rows, columns in ((1, 64), (4, 16), (300, 1), (50, 64)):
+        few = {**params, "embedding": blocked(params["embedding"], rows, columns)}
+        plain = {**few, "embedding": few["embedding"].dequantize()}
+        np.testing.assert_allclose(forward(few, tokens, config), forward(plain, tokens, config), rtol=2e-4, atol=2e-4)
+    for rows, columns in ((64, 1), (16, 2), (64, 32), (64, 128), (2, 128)):
+        attention = {
+            **params["layers"][0]["attention"],
+            "qkv": blocked(params["layers"][0]["attention"]["qkv"], rows, columns),
+        }
+        few = {**params, "layers": [{**params["layers"][0], "attention": attention}, params["layers"][1]]}
+        plain = nx.tree.map(lambda w: w.dequantize() if isinstance(w, nx.quant.QArray) else w, few,
+                            is_leaf=lambda w: isinstance(w, nx.quant.QArray))  # fmt: skip
+        for t in (tokens, tokens[:1, :1]):
+            np.testing.assert_allclose(forward(few, t, config), forward(plain, t, config), rtol=2e-4, atol=2e-4)
