@@ -15,6 +15,7 @@ from nxjax.backends.cpu.locks import COMPILING
 from nxjax.errors import LoweringError
 from nxjax.kernels import cpu as kernels
 from nxjax.kernels.cpu.base import Kernel
+from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 
@@ -90,6 +91,12 @@ class Engine:
         module = Module()
         for kernel in dict.fromkeys(kernels):
             kernel.emit(module, self.isa)
+        for symbol in module.declarations:
+            feature = needed(symbol)
+            if feature and not self.isa.has(feature):
+                raise LoweringError(
+                    f"cpu: {symbol} is no instruction of {self.isa.name}", got=self.isa.cpu, expected=feature
+                )
         return module.text
 
     def assembly(self, kernels: Sequence[Kernel]) -> str:
@@ -134,7 +141,10 @@ class Engine:
 
     def _parsed(self, text: str) -> Any:
         try:
-            return self._llvm.parse_assembly(text)
+            module = self._llvm.parse_assembly(text)
+            # LLVM's code generator takes what it is given for right, and ends the process where it is not.
+            module.verify()
+            return module
         except RuntimeError as error:
             raise LoweringError("cpu: LLVM refused a kernel", got=str(error)[:2000]) from None
 

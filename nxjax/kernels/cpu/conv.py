@@ -628,11 +628,11 @@ def multiply_add(f: Function, isa: Isa, kind: Kind, x: Value, w: Value, acc: Val
     if kind != "pairs":
         return acc + x * w
     lanes = int(acc.type[1:].split(" ")[0])
-    halves = vector("i16", 2 * lanes)
     if isa.vnni and isa.name == "avx512":
-        return f.call("llvm.x86.avx512.vpdpwssd.512", acc.type, acc, x.bitcast(halves), w.bitcast(halves))
+        return f.intrinsic("x86.avx512.vpdpwssd.512", acc.type, acc, x, w)
+    halves = vector("i16", 2 * lanes)
     name = {512: "avx512.pmaddw.d.512", 256: "avx2.pmadd.wd", 128: "sse2.pmadd.wd"}[isa.bits]
     if isa.x86:
-        return acc + f.call(f"llvm.x86.{name}", acc.type, x.bitcast(halves), w.bitcast(halves))
+        return acc + f.intrinsic(f"x86.{name}", acc.type, x.bitcast(halves), w.bitcast(halves))
     low = (x << 16 >> 16) * (w << 16 >> 16)
     return acc + low + (x >> 16) * (w >> 16)

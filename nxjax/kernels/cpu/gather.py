@@ -138,8 +138,6 @@ class Gather(Kernel):
         if not fits or writer.size != 4 or not writer.isa.name.startswith("avx512"):
             return 0
         type, pointers, bits = f"<{lanes} x i32>", f"<{lanes} x ptr>", f"<{lanes} x i1>"
-        name = f"llvm.masked.gather.v{lanes}i32.v{lanes}p0"
-        f.declarations[name] = f"declare {type} @{name}({pointers}, i32, {bits}, {type})"
         whole = side.size // lanes * lanes
         with f.loop(0, whole, lanes) as loop:
             vector, target, source = moved(f, at, loop.index, side.strides)
@@ -147,8 +145,7 @@ class Gather(Kernel):
             places = f.emit(pointers, f"getelementptr i32, ptr {source.name}, {type} {index.name}")
             mask = inside or f.constant(bits, True)
             other = f.splat(filler, lanes) if filler is not None else f.poison(type)
-            read = f"{pointers} {places.name}, i32 4, {bits} {mask.name}, {type} {other.name}"
-            f.store(f.emit(type, f"call {type} @{name}({read})"), target, 1)
+            f.store(f.gather(type, places, mask, other), target, 1)
         return whole
 
     def _windows(self, f: Function, writer: Writer, at: Places, other: Value | None) -> None:

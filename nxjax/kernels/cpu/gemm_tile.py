@@ -83,16 +83,13 @@ def step(f: Function, isa: Isa, tile: Tile, total: Value, x: Value, y: Value) ->
     if tile.mode == "quads":
         if not (isa.vnni and whole and isa.bits == 512):
             raise AssertionError("no sums of four products of bytes here")
-        quads = vector("i8", 4 * lanes)
-        xs = (total, x.bitcast(quads), y.bitcast(quads))
-        return f.intrinsic("x86.avx512.vpdpbusd.512", total.type, *xs, suffix="")
-    pairs = vector("i16", 2 * lanes)
+        return f.intrinsic("x86.avx512.vpdpbusd.512", total.type, total, x, y)
     if whole and isa.bits == 512 and isa.vnni:
-        xs = (total, x.bitcast(pairs), y.bitcast(pairs))
-        return f.intrinsic("x86.avx512.vpdpwssd.512", total.type, *xs, suffix="")
+        return f.intrinsic("x86.avx512.vpdpwssd.512", total.type, total, x, y)
+    pairs = vector("i16", 2 * lanes)
     if whole and isa.bits >= 256:
         name = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd"}[lanes]
-        return total + f.intrinsic(name, total.type, x.bitcast(pairs), y.bitcast(pairs), suffix="")
+        return total + f.intrinsic(name, total.type, x.bitcast(pairs), y.bitcast(pairs))
     # -2^15 * -2^15 twice is the one sum that 32 bits do not hold; operands are bytes, so it does not occur.
     low = ((x << 16) >> 16) * ((y << 16) >> 16)
     return total + low + (x >> 16) * (y >> 16)

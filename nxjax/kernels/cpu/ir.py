@@ -16,25 +16,15 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final, final
 
+from nxjax.errors import LoweringError
+from nxjax.kernels.cpu.intrinsics import element, lanes_of, mangled, signature, vector
+
+__all__ = [
+    "FLOATS", "Function", "Loop", "Module", "Value", "bits_of", "element", "is_float", "lanes_of", "mangled", "number",
+    "vector", "with_element",
+]  # fmt: skip
+
 FLOATS: Final = ("half", "bfloat", "float", "double")
-
-
-@lru_cache(None)
-def element(type: str) -> str:
-    """The scalar type of a vector, or the type itself."""
-    return type[1:-1].split(" x ")[1] if type.startswith("<") else type
-
-
-@lru_cache(None)
-def lanes_of(type: str) -> int:
-    """How many elements a vector type has; 0 for a scalar type."""
-    return int(type[1:-1].split(" x ")[0]) if type.startswith("<") else 0
-
-
-@lru_cache(None)
-def vector(scalar: str, lanes: int) -> str:
-    """``lanes`` of ``scalar``; the scalar itself for 0."""
-    return f"<{lanes} x {scalar}>" if lanes else scalar
 
 
 @lru_cache(None)
@@ -282,6 +272,11 @@ class Function:
         body = "\n".join(["entry:", *self._allocas, *self._lines])
         return f"define {self._linkage} {self.result} @{self.name}({head}) {self._attributes} {{\n{body}\n}}\n"
 
+    @property
+    def declaration(self) -> str:
+        """How another module declares it."""
+        return _declared(self.name, self.result, self.parameters)
+
     def fresh(self, stem: str = "v") -> str:
         self._count += 1
         return f"%{stem}{self._count}"
@@ -375,15 +370,28 @@ class Function:
         lane = self.value(lane, "i64")
         return self.emit(x.type, f"insertelement {x.type} {x.name}, {y.type} {y.name}, i64 {lane.name}")
 
-    def intrinsic(self, name: str, type: str, *xs: Value, suffix: str | None = None) -> Value:
-        """A call of ``llvm.<name>``, overloaded by the type of its first argument unless ``suffix`` says."""
-        if suffix is None:
-            suffix = "." + mangled(xs[0].type)
-        return self.call(f"llvm.{name}{suffix}", type, *xs)
+    def intrinsic(self, name: str, type: str, *xs: Value, over: str = "") -> Value:
+        """A call of ``llvm.<name>``, overloaded by the type of its first operand unless ``over`` says."""
+        symbol, result, parameters = signature(name, over or (xs[0].type if xs else ""))
+        if type != result or tuple(x.type for x in xs) != parameters:
+            raise LoweringError(
+                f"cpu: {symbol} has another signature",
+                got=f"{type} ({', '.join(x.type for x in xs)})",
+                expected=f"{result} ({', '.join(parameters)})",
+            )
+        return self._called(symbol, type, xs)
 
-    def call(self, name: str, result: str, *xs: Value, attributes: str = "") -> Value:
+    def call(self, name: str, result: str, *xs: Value) -> Value:
         """A call of a function by symbol; declared in the module if it is not defined there."""
-        self.declarations[name] = f"declare {result} @{name}({', '.join(x.type for x in xs)}) {attributes}"
+        if name.startswith("llvm."):
+            raise LoweringError("cpu: an intrinsic is called by its name alone", got=name, fix="use f.intrinsic")
+        return self._called(name, result, xs)
+
+    def _called(self, name: str, result: str, xs: Sequence[Value]) -> Value:
+        """The only place that declares a function: one symbol has one signature."""
+        declaration = _declared(name, result, [x.type for x in xs])
+        if self.declarations.setdefault(name, declaration) != declaration:
+            raise _differs("function", name, declaration, self.declarations[name])
         text = f"call {result} @{name}({', '.join(f'{x.type} {x.name}' for x in xs)})"
         if result == "void":
             self.line(text)
@@ -430,25 +438,27 @@ class Function:
     def load_masked(self, type: str, pointer: Value, mask: Value, other: Value | None = None) -> Value:
         """Lanes of ``mask`` from memory, the rest from ``other`` (by default zero); the rest is not touched."""
         filler = other or Value(self, type, "zeroinitializer")
-        name = f"llvm.masked.load.{mangled(type)}.p0"
-        self.declarations[name] = f"declare {type} @{name}(ptr, {mask.type}, {type})"
-        return self.emit(
-            type,
-            f"call {type} @{name}(ptr align {_aligned(type)} {pointer.name}, {mask.type} {mask.name}, "
-            f"{type} {filler.name})",
-        )
+        align = self.constant("i32", _aligned(type))
+        return self.intrinsic("masked.load", type, pointer, align, mask, filler, over=type)
 
     def store_masked(self, x: Value, pointer: Value, mask: Value) -> None:
         """Lanes of ``mask`` to memory; the rest is not touched."""
-        name = f"llvm.masked.store.{mangled(x.type)}.p0"
-        self.declarations[name] = f"declare void @{name}({x.type}, ptr, {mask.type})"
-        place = f"ptr align {_aligned(x.type)} {pointer.name}"
-        self.line(f"call void @{name}({x.type} {x.name}, {place}, {mask.type} {mask.name})")
+        self.intrinsic("masked.store", "void", x, pointer, self.constant("i32", _aligned(x.type)), mask)
+
+    def gather(self, type: str, pointers: Value, mask: Value, other: Value | None = None) -> Value:
+        """Each lane of ``mask`` from its own place, the rest from ``other`` (by default zero)."""
+        filler = other or Value(self, type, "zeroinitializer")
+        align = self.constant("i32", _aligned(type))
+        return self.intrinsic("masked.gather", type, pointers, align, mask, filler, over=type)
+
+    def scatter(self, x: Value, pointers: Value, mask: Value) -> None:
+        """Each lane of ``mask`` to its own place."""
+        self.intrinsic("masked.scatter", "void", x, pointers, self.constant("i32", _aligned(x.type)), mask)
 
     def prefetch(self, pointer: Value, *, write: bool = False) -> None:
         """Ask the caches for the line at ``pointer``; any address will do."""
-        self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        self.line(f"call void @llvm.prefetch.p0(ptr {pointer.name}, i32 {int(write)}, i32 3, i32 1)")
+        how = [self.constant("i32", n) for n in (int(write), 3, 1)]
+        self.intrinsic("prefetch", "void", pointer, *how)
 
     def lanes_below(self, count: Value, lanes: int) -> Value:
         """A mask of the first ``count`` (an ``i64``) of ``lanes`` lanes."""
@@ -561,38 +571,55 @@ class Module:
 
     def __init__(self) -> None:
         self.functions: dict[str, Function] = {}
+        # Helpers that several kernels bring: by the time of the text they are what is there already.
+        self._doubles: list[Function] = []
         self.globals: dict[str, str] = {}
 
     def add(self, function: Function) -> None:
-        self.functions[function.name] = function
+        if self.functions.setdefault(function.name, function) is not function:
+            self._doubles.append(function)
 
     def take(self, other: Module, symbol: str, name: str) -> None:
         """The functions of ``other``; the one that is called ``symbol`` becomes the helper ``name`` of this module."""
-        for function in other.functions.values():
+        for function in (*other.functions.values(), *other._doubles):
             if function.name == symbol:
                 function.to_helper(name)
             self.add(function)
-        self.globals.update(other.globals)
+        _merge("global", self.globals, other.globals)
+
+    @property
+    def declarations(self) -> dict[str, str]:
+        """What functions call, by symbol; that of a function which the module has is checked against it."""
+        found = {f.name: f.declaration for f in self.functions.values()}
+        for f in self.functions.values():
+            _merge("function", found, f.declarations)
+        return found
 
     @property
     def text(self) -> str:
-        declared: dict[str, str] = {}
         constants = dict(self.globals)
+        defined = {f.name: f.text for f in self.functions.values()}
+        for f in self._doubles:
+            _merge("function", defined, {f.name: f.text})
         for f in self.functions.values():
-            declared.update(f.declarations)
-            constants.update(f.globals)
-        outside = [text for name, text in declared.items() if name not in self.functions]
-        return "\n".join([*constants.values(), *(f.text for f in self.functions.values()), *outside])
+            _merge("global", constants, f.globals)
+        outside = [text for name, text in self.declarations.items() if name not in self.functions]
+        return "\n".join([*constants.values(), *defined.values(), *outside])
 
 
-@lru_cache(None)
-def mangled(type: str) -> str:
-    """A type in the name of an overloaded intrinsic."""
-    scalar = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}.get(
-        element(type), element(type)
-    )
-    lanes = lanes_of(type)
-    return f"v{lanes}{scalar}" if lanes else scalar
+def _declared(name: str, result: str, parameters: Sequence[str]) -> str:
+    return f"declare {result} @{name}({', '.join(parameters)})"
+
+
+def _merge(what: str, known: dict[str, str], more: dict[str, str]) -> None:
+    """Add ``more`` to ``known``; one name means one text."""
+    for name, text in more.items():
+        if known.setdefault(name, text) != text:
+            raise _differs(what, name, text, known[name])
+
+
+def _differs(what: str, name: str, got: str, expected: str) -> LoweringError:
+    return LoweringError(f"cpu: {what} {name} is declared twice and differently", got=got, expected=expected)
 
 
 @lru_cache(None)

@@ -40,6 +40,11 @@ class Isa:
         """Elements of ``itemsize`` bytes in a vector."""
         return self.bits // (8 * itemsize)
 
+    def has(self, feature: str) -> bool:
+        """Whether LLVM is told of ``feature``, by LLVM's name of it; what is said last counts."""
+        said = [word[0] for word in self.features.split(",") if word[1:] == feature]
+        return said[-1:] == ["+"]
+
     @property
     def x86(self) -> bool:
         """Whether LLVM's intrinsics for x86 exist."""

@@ -139,7 +139,7 @@ def scaled(f: Function, isa: Isa, y: Value, n: Value) -> Value:
             a, b = (v if lanes == step else f.shuffle(v, None, range(start, start + step)) for v in (y, n))
             mask = f.constant("i16" if single else "i8", -1)
             name = f"x86.avx512.mask.scalef.{'ps' if single else 'pd'}.512"
-            parts.append(f.intrinsic(name, a.type, a, b, a, mask, f.constant("i32", 4), suffix=""))
+            parts.append(f.intrinsic(name, a.type, a, b, a, mask, f.constant("i32", 4)))
         while len(parts) > 1:
             size = lanes_of(parts[0].type)
             parts = [f.shuffle(p, q, range(2 * size)) for p, q in zip(parts[::2], parts[1::2], strict=True)]

@@ -195,7 +195,7 @@ class Move(Kernel):
                 rest = rest.udiv(level.count)
             self._inside(f, writer, list(self._levels[self._outside :]), s, t)
         if streams:
-            f.call("llvm.x86.sse.sfence", "void")
+            f.intrinsic("x86.sse.sfence", "void")
         f.ret()
 
     def places(self, f: Function, words: Value) -> tuple[Value, Value]:

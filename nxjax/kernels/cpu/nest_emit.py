@@ -19,7 +19,7 @@ from typing import Final, final
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.expression import Constant, Node
-from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, mangled, vector
+from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import BLOCK, DEAR, Iota, Nest, Output, Reduction
 from nxjax.trace import dtypes
@@ -347,12 +347,7 @@ class Writer:
             raw = self._near(type, f.at(place, f.value(here.at, "i64") * stride), stride // dtype.itemsize)
         else:
             pointers, mask = self._pointers(place, stride, here)
-            filler = Value(f, type, "zeroinitializer")
-            name = f"llvm.masked.gather.{mangled(type)}.v{here.lanes}p0"
-            f.declarations[name] = f"declare {type} @{name}({pointers.type}, {mask.type}, {type})"
-            align = f"align {max(bits_of(convert.memory_type(dtype)) // 8, 1)} "
-            given = f"{pointers.type} {align}{pointers.name}, {mask.type} {mask.name}, {type} {filler.name}"
-            raw = f.emit(type, f"call {type} @{name}({given})")
+            raw = f.gather(type, pointers, mask)
         return convert.from_memory(f, self.isa, dtype, raw)
 
     def _near(self, type: str, first: Value, step: int) -> Value:
@@ -402,13 +397,7 @@ class Writer:
             else:
                 f.store(raw, p)
             return
-        pointers, mask = self._pointers(place, stride, here)
-        name = f"llvm.masked.scatter.{mangled(raw.type)}.v{lanes}p0"
-        f.declarations[name] = f"declare void @{name}({raw.type}, {pointers.type}, {mask.type})"
-        align = f"align {max(bits_of(convert.memory_type(dtype)) // 8, 1)} "
-        f.line(
-            f"call void @{name}({raw.type} {raw.name}, {pointers.type} {align}{pointers.name}, {mask.type} {mask.name})"
-        )
+        f.scatter(raw, *self._pointers(place, stride, here))
 
     def _place(self, place: Value, strides: Sequence[int], here: Here) -> Value:
         """Of the one element that scalars work on."""

@@ -11,7 +11,7 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
-from nxjax.kernels.cpu.ir import Module, mangled, vector
+from nxjax.kernels.cpu.ir import Module, vector
 from nxjax.kernels.cpu.isa import Isa
 
 _BLOCK: Final = 4096  # bytes: one item of the copy, a page
@@ -48,7 +48,7 @@ class StreamCopy(Kernel):
                 f.store(v, f.at(f.at(y, loop.index), i * lanes), lanes, stream=self.stream)
             loop.next()
         if self.stream and isa.x86:
-            f.intrinsic("x86.sse.sfence", "void", suffix="")
+            f.intrinsic("x86.sse.sfence", "void")
         f.ret()
 
     def cost(self) -> Cost:
@@ -87,7 +87,7 @@ class PeakFma(Kernel):
         total = loop.results[0]
         for c in loop.results[1:]:
             total = total + c
-        sum_ = f.intrinsic("vector.reduce.fadd", scalar, f.constant(scalar, 0), total, suffix="." + mangled(kind))
+        sum_ = f.intrinsic("vector.reduce.fadd", scalar, f.constant(scalar, 0), total, over=kind)
         f.store(sum_, pointer(f, words, 1))
         f.ret()
 

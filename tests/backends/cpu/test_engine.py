@@ -11,7 +11,9 @@ from nxjax.backends.cpu.engine import Engine, engine
 from nxjax.config import config
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
+from tests.kernels.cpu.written import Written
 
 FIRST, SECOND, THIRD = StreamCopy(1), StreamCopy(1, False), PeakFma(1, np.dtype(np.float32))
 
@@ -85,3 +87,24 @@ def test_a_second_process_compiles_nothing(tmp_path):
     runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True) for _ in range(2)]
     assert all(r.returncode == 0 for r in runs), runs[0].stderr + runs[1].stderr
     assert int(runs[1].stdout) == 0
+
+
+def test_what_llvm_would_end_the_process_for_is_an_error():
+    e = made()
+    wrong = "define float @f(i32 %a0) {\n  ret i32 %a0\n}"
+    gather = "<4 x i32> @llvm.masked.gather.v4i32.v4p0(<4 x ptr>"
+    undeclared = (
+        f"define <4 x i32> @f(<4 x ptr> %p) {{\n  %v = call {gather} %p)\n  ret <4 x i32> %v\n}}\ndeclare {gather})"
+    )
+    for text in ("no such text", wrong, undeclared):
+        with pytest.raises(LoweringError, match="LLVM refused"):
+            e.module(text, ["f"])
+
+
+def test_instructions_that_the_processor_has_not_are_refused():
+    def body(f, isa, words, scratch, index):
+        wide = f.load("<16 x i32>", pointer(f, words, 0), 4)
+        f.store(f.intrinsic("x86.avx512.vpdpbusd.512", wide.type, wide, wide, wide), pointer(f, words, 1), 4)
+
+    with pytest.raises(LoweringError, match="avx512vnni"):
+        Engine(isa.named("portable")).addresses([Written(body, lambda x: [x])])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nxjax.errors import LoweringError
 from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.ir import Function, Module, bits_of, element, is_float, lanes_of, mangled, number, vector
 from tests.kernels.cpu.running import ISAS, run
@@ -120,3 +121,51 @@ def test_a_module_has_each_function_once_and_declares_what_is_called():
         module.add(f)
     assert module.text.count("define ") == 1
     assert module.text.count("declare double @llvm.sqrt.f64") == 1
+
+
+def test_one_name_has_one_meaning_in_a_module():
+    def function(name, *parameters, helper="double"):
+        f = Function(name, parameters)
+        f.call("helper", helper, *f.arguments)
+        f.ret()
+        return f
+
+    f = function("one", "double")
+    with pytest.raises(LoweringError, match="helper is declared twice"):
+        f.call("helper", "double")
+    for other in (function("other", "float"), function("other", "double", helper="float")):
+        module = Module()
+        module.add(function("one", "double"))
+        module.add(other)
+        with pytest.raises(LoweringError, match="helper is declared twice"):
+            assert module.text
+    module.functions.pop("other")
+    module.add(Function("helper", ["i64"], "double"))
+    with pytest.raises(LoweringError, match="helper is declared twice"):
+        assert module.text
+    module = Module()
+    module.add(function("one", "double"))
+    module.add(function("one", "float"))
+    with pytest.raises(LoweringError, match="one is declared twice"):
+        assert module.text
+    module = Module()
+    module.globals["@x"] = "@x = internal global i64 0"
+    module.add(function("one", "double"))
+    module.functions["one"].globals["@x"] = "@x = internal global i64 1"
+    with pytest.raises(LoweringError, match="@x is declared twice"):
+        assert module.text
+
+
+def test_intrinsics_are_called_as_the_table_says():
+    f = Function("some", ("double", "i32"))
+    x, n = f.arguments
+    for call in (
+        lambda: f.intrinsic("sqrt", "float", x),
+        lambda: f.intrinsic("sqrt", "double", x, x),
+        lambda: f.intrinsic("ctlz", "i32", n, n),
+        lambda: f.intrinsic("no.such", "i32", n),
+        lambda: f.call("llvm.sqrt.f64", "double", x),
+    ):
+        with pytest.raises(LoweringError, match="cpu: "):
+            call()
+    assert f.declarations == {}

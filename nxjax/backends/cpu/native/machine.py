@@ -157,7 +157,7 @@ def _copy(module: Module, system: System) -> None:
         for i, line in enumerate(lines):
             f.store(line, f.at(f.at(target, turn.index), 64 * i), 64, stream=True)
     if system.processor in ("x86_64", "amd64"):
-        f.call("llvm.x86.sse.sfence", "void")  # such stores are not ordered with those that follow
+        f.intrinsic("x86.sse.sfence", "void")  # such stores are not ordered with those that follow
     f.call("memcpy", "ptr", f.at(target, whole), f.at(source, whole), nbytes - whole)
     f.ret()
     f.label("plain")

@@ -74,7 +74,7 @@ def _class_of(module: Module, _: System) -> None:
         last = f.select(n.eq(0), 0, n - 1)
         f.ret(last.lshr(6))
     m = n - 1
-    e = f.constant("i64", 63) - f.intrinsic("ctlz", "i64", m, f.constant("i1", False), suffix=".i64")
+    e = f.constant("i64", 63) - f.intrinsic("ctlz", "i64", m, f.constant("i1", False))
     k = m.lshr(e - 3) & 7
     f.ret((e - 10) * 8 + k + _SMALL // _STEP)
 

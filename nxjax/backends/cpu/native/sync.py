@@ -86,9 +86,9 @@ def swap_if(f: Function, p: Value, expected: Value, new: Value) -> Value:
 def pause(f: Function, system: System) -> None:
     """Tell the processor that this is a loop that waits."""
     if system.processor in ("x86_64", "amd64"):
-        f.call("llvm.x86.sse2.pause", "void")
+        f.intrinsic("x86.sse2.pause", "void")
     elif system.processor in ("aarch64", "arm64"):
-        f.call("llvm.aarch64.hint", "void", f.constant("i32", 1))
+        f.intrinsic("aarch64.hint", "void", f.constant("i32", 1))
 
 
 def null(f: Function) -> Value:
