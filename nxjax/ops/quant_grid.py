@@ -111,8 +111,8 @@ def asymmetric(low: float, high: float, dtype: DType = dtypes.int8) -> Grid:
     first, last = int(info.min), int(info.max)
     # Not below the least normal number: compilers take smaller ones for 0.
     scale = max(float(np.float32((high - low) / (last - first))), float(np.finfo(np.float32).tiny))
-    zero = first - low / scale
-    return Grid(dtype, scale, int(min(max(math.floor(zero + 0.5), first), last)))
+    zero = int(min(max(math.floor(first - low / scale + 0.5), first), last))
+    return Grid(dtype, _finite(scale, max(zero - first, last - zero)), zero)
 
 
 def symmetric(bound: float, dtype: DType = dtypes.int16) -> Grid:
@@ -123,4 +123,11 @@ def symmetric(bound: float, dtype: DType = dtypes.int16) -> Grid:
     """
     last = int(dtypes.integer_info(dtype).max)
     bound = abs(float(bound)) or 1.0
-    return Grid(dtype, max(float(np.float32(bound / last)), float(np.finfo(np.float32).tiny)), 0)
+    # The integer below -last is on the grid, too.
+    return Grid(dtype, _finite(max(float(np.float32(bound / last)), float(np.finfo(np.float32).tiny)), last + 1), 0)
+
+
+def _finite(scale: float, steps: int) -> float:
+    """``scale``, or the largest with which ``steps`` of it are a finite float32."""
+    most = float(np.finfo(np.float32).max)
+    return scale if scale * steps <= most else float(np.nextafter(np.float32(most / steps), np.float32(0)))

@@ -161,7 +161,19 @@ def _joined(site: str, seen: list[Range], observer: Observer) -> Range:
             expected="data that take every branch",
             fix="add batches that do, or let the policy answer None for its scope",
         )
-    return observer.joined(seen)
+    return _checked(site, observer, observer.joined(seen))
+
+
+def _checked(site: str, observer: Observer, span: Range) -> Range:
+    """A range that an observer gave, which may be the user's own."""
+    low, high = map(float, span)
+    if not (np.isfinite((low, high)).all() and low <= high):
+        raise ParameterError(
+            f"quantize: {type(observer).__name__} gave no range for {site}",
+            got=(low, high),
+            expected="two finite numbers, the least first",
+        )
+    return low, high
 
 
 def _histogram_pass(
@@ -179,7 +191,7 @@ def _histogram_pass(
         for site, (counts,) in counted(*arguments(batch)).items():
             # Summed in float64: a float32 count stops growing at 2^24.
             totals[site] = totals.get(site, 0) + np.asarray(counts, np.float64)
-    return {site: observer.clipped(span, totals[site]) for site, span in spans.items()}
+    return {site: _checked(site, observer, observer.clipped(span, totals[site])) for site, span in spans.items()}
 
 
 def shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any]:

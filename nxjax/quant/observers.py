@@ -97,7 +97,8 @@ class _Histogram(Observer):
 
     def clipped(self, span: Range, counts: NDArray) -> Range:
         top = max(abs(span[0]), abs(span[1]))
-        if not counts.sum():
+        if not top or not counts.sum():
+            # Nothing but zeros, or nothing at all: there is nothing to cut.
             return span
         bound = top * self.bound(counts, span) / len(counts)
         return max(span[0], -bound), min(span[1], bound)
@@ -188,7 +189,8 @@ class MSE(_Histogram):
     def bound(self, counts: NDArray, span: Range = (-1.0, 1.0)) -> int:
         counts = counts.astype(np.float64)
         middle = np.arange(len(counts)) + 0.5
-        below, above = (max(v, 0.0) * len(counts) / max(abs(span[0]), abs(span[1])) for v in (-span[0], span[1]))
+        top = max(abs(span[0]), abs(span[1])) or 1.0
+        below, above = (max(v, 0.0) / top * len(counts) for v in (-span[0], span[1]))
         best, least = len(counts), np.inf
         for n in range(len(counts) // 16, len(counts) + 1, max(1, len(counts) // 256)):
             step = (min(below, n) + min(above, n)) / (self.levels - 1)

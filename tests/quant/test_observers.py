@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
+from nxjax.errors import ParameterError
 from nxjax.quant import MSE, Entropy, MinMax, MovingAverage, Observer, Percentile
-from nxjax.quant.observers import as_observer
+from nxjax.quant.observers import OBSERVERS, as_observer
 from nxjax.transforms.quantize.observe import BINS
 
 SPANS = st.lists(
@@ -214,3 +215,58 @@ def test_wrong_observers_are_named():
     ):
         with pytest.raises(nx.errors.ParameterError, match=said):
             make()
+
+
+EDGES = {
+    "zeros": np.zeros((4, 4)),
+    "one zero": np.zeros((1, 1)),
+    "one value": np.full((1, 1), 2.0),
+    "constant": np.full((4, 4), 3.0),
+    "negative constant": np.full((4, 4), -3.0),
+    "all negative": -1 - np.arange(16.0).reshape(4, 4) / 16,
+    "one in many": np.eye(4, 4) * np.float32([1, 0, 0, 0]),
+    "small": np.full((4, 4), 1e-30),
+    "subnormal": np.full((4, 4), 1e-42),
+    "least": np.float32([[1e-45, 0, 0, 0]]),
+    "huge": np.float32([[3e38, -3e38, 1, 0]]),
+    "greatest": np.float32([[np.finfo(np.float32).max, np.finfo(np.float32).min]]),
+    "greatest alone": np.full((4, 4), np.finfo(np.float32).max),
+}
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_values_at_the_edges_have_a_range(name: str):
+    """No observer divides by a range that is zero or subnormal, or ends outside of what was seen."""
+    for kind, values in EDGES.items():
+        x = values.astype(np.float32)
+        low, high = found(name, x)
+        assert x.min() <= low <= high <= x.max() or (low, high) == (0.0, 0.0), kind
+        w = {"w": np.eye(x.shape[-1], dtype=np.float32)}
+        for policy in ("int8", "int16x8"):
+            f = nx.quantize(lambda p, x: x @ p["w"], policy, calibrate=[(w, x)], observer=name)
+            y = np.asarray(f(w, x), np.float64)
+            largest = float(np.abs(x).max())
+            # A step is no less than the least normal number; an identity's products are of the same grid.
+            step = max(largest / 64, float(np.finfo(np.float32).tiny))
+            cut = largest if name in ("percentile", "entropy", "mse") and kind == "one in many" else step
+            assert np.abs(y - x).max() <= cut, (kind, policy)
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_values_that_are_not_finite_are_refused(name: str, value: float):
+    x = np.float32([[1, 2, value, 4]])
+    with pytest.raises(ParameterError, match="not finite"):
+        found(name, x)
+    with pytest.raises(ParameterError, match="never computed"):
+        found(name, x[:0])
+
+
+@pytest.mark.parametrize("span", [(np.nan, 1.0), (0.0, np.inf), (1.0, -1.0)])
+def test_an_observer_of_the_users_own_gives_a_range_or_an_error(span: tuple[float, float]):
+    class Own(Observer):
+        def joined(self, batches: Any) -> tuple[float, float]:
+            return span
+
+    with pytest.raises(ParameterError, match="Own gave no range for"):
+        found(Own(), np.ones((2, 2), np.float32))

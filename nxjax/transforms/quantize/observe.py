@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.arithmetic import abs, add, max, min, mul, sub
+from nxjax.ops.arithmetic import abs, add, div, max, min, mul, sub
 from nxjax.ops.base import constant, like
 from nxjax.ops.compare import lt
 from nxjax.ops.identity import stop_gradient
@@ -108,7 +108,8 @@ class Histograms(Recorder):
         top = np.float32(np.maximum(np.abs(low), np.abs(high))) or np.float32(1)
         flat = reshape(stop_gradient(x), shape=(x.size,))
         flat = abs(flat if margin is None else max(flat, like(flat, low)))
-        index = clipped(mul(flat, like(flat, np.float32(BINS) / top)), 0, BINS - 1)
+        # Divided first: bins over a subnormal number would be infinitely many.
+        index = clipped(mul(div(flat, like(flat, top)), like(flat, BINS)), 0, BINS - 1)
         counts = scatter_add(
             constant(0, dtypes.float32, (BINS,)),
             reshape(cast(index, dtypes.int32), shape=(x.size, 1)),
