@@ -75,27 +75,25 @@ def tile(w: Writer, scope: Scope, here: Here) -> None:
     nest, facts = w.nest, w.facts
     scope = prepared(w, scope, here)
 
-    def run(number: int, scope: Scope, made: list[int]) -> None:
+    def run(number: int, scope: Scope) -> None:
         sums = w.reductions(number)
         starts = [w.start(i, here.lanes if facts.wide[i] else 0) for i in sums]
-        for i, total in zip(sums, _loops(w, scope, number, made, nest.kept, starts, here), strict=True):
+        for i, total in zip(sums, _loops(w, scope, number, nest.kept, starts, here), strict=True):
             w.finished(scope, i, total)
 
     w.passes(scope, here, run)
 
 
-def _loops(
-    w: Writer, scope: Scope, number: int, made: list[int], dim: int, totals: Sequence[Value], here: Here
-) -> Sequence[Value]:
+def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Value], here: Here) -> Sequence[Value]:
     """The reduced loops from ``dim`` on."""
     nest, f = w.nest, w.f
     if dim == len(nest.sizes):
-        w.inside(scope, number, made, None, here)
+        w.inside(scope, number, None, here)
         return [w.added(i, t, scope, None) for i, t in zip(w.reductions(number), totals, strict=True)]
     size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
     with f.loop(0, size, 1, totals) as loop:
         inner = w.moved(scope, dim, loop.index)
         if dim + 1 < len(nest.sizes):
-            w.inside(inner, number, made, dim + 1, here)
-        loop.next(*_loops(w, inner, number, made, dim + 1, loop.carried, here))
+            w.inside(inner, number, dim + 1, here)
+        loop.next(*_loops(w, inner, number, dim + 1, loop.carried, here))
     return loop.results

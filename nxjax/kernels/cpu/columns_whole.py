@@ -18,7 +18,7 @@ from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.columns import bounds, prepared
 from nxjax.kernels.cpu.columns import tiles as tiles_of
 from nxjax.kernels.cpu.ir import Value
-from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer, needed
+from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
 
 
 def write(w: Writer, scope: Scope, block: Value | None, scratch: Sequence[Value]) -> None:
@@ -80,7 +80,7 @@ def _rows(
         def tile(here: Here) -> None:
             inner = prepared(w, row, here)
             _fetch_next(w, inner, dim, here)
-            w.inside(inner, 0, needed(nest, 0, ()), None, here)
+            w.inside(inner, 0, None, here)
             store(here, [w.added(i, t, inner, None) for i, t in zip(w.reductions(0), load(here), strict=True)])
 
         tiles(tile)

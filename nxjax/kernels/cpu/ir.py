@@ -460,10 +460,15 @@ class Function:
         how = [self.constant("i32", n) for n in (int(write), 3, 1)]
         self.intrinsic("prefetch", "void", pointer, *how)
 
-    def lanes_below(self, count: Value, lanes: int) -> Value:
-        """A mask of the first ``count`` (an ``i64``) of ``lanes`` lanes."""
-        numbers = self.constants("i64", range(lanes))
-        return numbers.ult(self.splat(count, lanes))
+    def lanes_below(self, count: Value | int, lanes: int, type: str = "i64") -> Value:
+        """A mask of the first ``count`` (an ``i64``) of ``lanes`` lanes, compared as numbers of ``type``.
+
+        LLVM does not learn a count that is known. With a mask of one lane of a register, LLVM 22 takes the other lanes
+        of what is computed from masked loads for zeros, though ``0 / 0`` is NaN, and leaves out the selection.
+        """
+        if isinstance(count, int):
+            count = self.emit("i64", f'call i64 asm "", "=r,0"(i64 {count})')
+        return self.constants(type, range(lanes)).ult(self.splat(count.convert(type), lanes))
 
     # --- control ---
 

@@ -12,7 +12,7 @@ Knows no dtype's representation (`convert`) and no op (`ops`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -122,9 +122,9 @@ def slot_bytes(nest: Nest, index: int) -> int:
 
 def last_reads(nest: Nest) -> list[int]:
     """For each input the last pass that reads it; -1 for what is read before all passes."""
-    kept, last = saved(nest), [-1] * len(nest.inputs)
-    for p in range(nest.facts.passes):
-        for i in needed(nest, p, kept):
+    last = [-1] * len(nest.inputs)
+    for p, one in enumerate(passes(nest, saved(nest))):
+        for i in one.values:
             if i < len(last):
                 last[i] = p
     return last
@@ -138,8 +138,8 @@ def scratch_sizes(nest: Nest) -> list[int]:
     return [slot_bytes(nest, i) for i in saved(nest)]
 
 
-def needed(nest: Nest, number: int, have: Sequence[int]) -> list[int]:
-    """The values of the whole space that pass ``number`` makes, in order; ``have`` are read back, not made."""
+def needed(nest: Nest, number: int, have: Collection[int]) -> list[int]:
+    """The values of the whole space that pass ``number`` takes, in order; those of ``have`` are there already."""
     facts, n = nest.facts, len(nest.inputs)
     todo = [m.arg for m in nest.nodes if isinstance(m, Reduction) and facts.level[m.arg] == number]
     todo += [y.value for y in nest.outputs if nest.inside(y) and facts.level[y.value] == number]
@@ -149,10 +149,39 @@ def needed(nest: Nest, number: int, have: Sequence[int]) -> list[int]:
         if i in found or not facts.full[i]:
             continue
         found.add(i)
-        if i >= n and not (i in have and facts.level[i] < number):
+        if i >= n and i not in have:
             node = nest.nodes[i - n]
             todo += node.args if isinstance(node, Node) else ()
     return sorted(found)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One run of the reduced loops.
+
+    Attributes:
+        values: of the whole space, that it takes, in order.
+        back: those of them that it reads back from scratch memory; it makes the others.
+    """
+
+    values: list[int]
+    back: frozenset[int]
+
+
+def passes(nest: Nest, keep: Collection[int]) -> list[Pass]:
+    """The passes, where the values of ``keep`` are saved.
+
+    The first pass that takes such a value makes and saves it. That may come later than the pass in which it could be
+    had: ``cos(x)`` in ``(sum(x) * cos(x)).sum()`` is first needed in the second one.
+    """
+    found: list[Pass] = []
+    have: set[int] = set()
+    for p in range(nest.facts.passes):
+        values = needed(nest, p, have)
+        found.append(Pass(values, frozenset(have.intersection(values))))
+        have |= {i for i in values if i in keep}
+    return found
 
 
 # --- how wide ---
@@ -232,6 +261,7 @@ class Writer:
         self.count = len(nest.inputs)
         self.register, self.lanes = widths(nest, isa)
         self.saved = saved(nest)
+        self.plan = passes(nest, self.saved)
         slots = [] if nest.whole else self.saved
         self.strides = [
             *(x.strides for x in nest.inputs),
@@ -272,9 +302,12 @@ class Writer:
         """Make value ``i``."""
         if i >= self.count and isinstance(self.nest.nodes[i - self.count], Constant | Reduction):
             return
-        wide = self.facts.wide[i]
-        scope.values[i] = y = self._made(scope, i, here if wide else Here(0, here.at))
-        if not wide and self.lanes > 1 and any(self._spreads(u) for u in self.facts.users[i]):
+        self.known(scope, i, self._made(scope, i, here if self.facts.wide[i] else Here(0, here.at)))
+
+    def known(self, scope: Scope, i: int, y: Value) -> None:
+        """Value ``i`` is ``y`` here."""
+        scope.values[i] = y
+        if not self.facts.wide[i] and self.lanes > 1 and any(self._spreads(u) for u in self.facts.users[i]):
             scope.spread[i] = self.f.splat(y, self.register)
 
     def _spreads(self, user: int) -> bool:
@@ -427,10 +460,9 @@ class Writer:
 
     def mask(self, left: Value | int) -> Value:
         """The first ``left`` lanes."""
-        f, lanes = self.f, self.lanes
+        lanes = self.lanes
         type = "i8" if self.isa.name.startswith("avx512") and lanes <= 128 else "i16" if lanes > 64 else "i32"
-        numbers = f.constants(type, range(lanes))
-        return numbers.ult(f.splat(f.value(left, "i64").convert(type), lanes))
+        return self.f.lanes_below(left, lanes, type)
 
     # --- loops ---
 
@@ -456,14 +488,13 @@ class Writer:
 
             write(self, scope, block)
 
-    def passes(self, scope: Scope, here: Here, run: Callable[[int, Scope, list[int]], None]) -> None:
+    def passes(self, scope: Scope, here: Here, run: Callable[[int, Scope], None]) -> None:
         """Every pass, what is made of its reductions, and at last the outputs of the kept dimensions."""
         nest, facts = self.nest, self.facts
         for p in range(facts.passes):
-            made = needed(nest, p, self.saved)
-            sums = self.reductions(p)
-            if made or sums or any(nest.inside(y) and facts.level[y.value] == p for y in nest.outputs):
-                run(p, scope, made)
+            outputs = any(nest.inside(y) and facts.level[y.value] == p for y in nest.outputs)
+            if self.plan[p].values or self.reductions(p) or outputs:
+                run(p, scope)
             self.after(scope, here, p + 1)
         self.stored(scope, here)
 
@@ -491,30 +522,31 @@ class Writer:
         assert isinstance(node, Reduction)
         return node
 
-    def inside(self, scope: Scope, number: int, made: Sequence[int], depth: int | None, here: Here) -> None:
-        """Make those of ``made`` whose depth it is (None: what is left), or read them back; then save and store."""
+    def inside(self, scope: Scope, number: int, depth: int | None, here: Here) -> None:
+        """Make or read back what pass ``number`` takes at this depth (None: what is left); then save and store."""
         nest, facts = self.nest, self.facts
         first = self.count + len(nest.outputs)
-        for i in made:
+        for i in self.plan[number].values:
             if i in scope.values or (depth is not None and facts.depth[i] != depth):
                 continue
-            if i in self.saved and facts.level[i] < number:
-                k = first + self.saved.index(i)
-                scope.values[i] = self.load(nest.dtype_of(i), scope.places[k], self.strides[k], self._slot(here))
+            if i not in self.saved:
+                self.make(scope, i, here)
                 continue
-            self.make(scope, i, here)
-            if i in self.saved:
-                k = first + self.saved.index(i)
-                out = Output(i, self.strides[k])
-                self.store(out, self.value(scope, i, here.lanes), scope.places[k], self._slot(here))
+            k, slot = first + self.saved.index(i), self._slot(i, here)
+            if i in self.plan[number].back:
+                self.known(scope, i, self.load(nest.dtype_of(i), scope.places[k], self.strides[k], slot))
+            else:
+                self.make(scope, i, here)
+                self.store(Output(i, self.strides[k]), self.value(scope, i, slot.lanes), scope.places[k], slot)
         if depth is None:
             for k, out in enumerate(nest.outputs, self.count):
                 if nest.inside(out) and facts.level[out.value] == number:
                     self.store(out, self.value(scope, out.value, here.lanes), scope.places[k], here)
 
-    def _slot(self, here: Here) -> Here:
-        """Where saved values lie: those of columns begin with their tile."""
-        return here if self.nest.rows else Here(here.lanes, 0, here.mask)
+    def _slot(self, i: int, here: Here) -> Here:
+        """Where a saved value lies: those of columns begin with their tile; what does not vary is one number."""
+        at = here.at if self.nest.rows else 0
+        return Here(here.lanes, at, here.mask) if self.facts.wide[i] else Here(0, at)
 
     # --- reductions ---
 

@@ -18,12 +18,12 @@ def write(w: Writer, scope: Scope) -> None:
     lanes = w.lanes if w.lanes > 1 else 0
     one = Here(0, 0)
 
-    def run(number: int, scope: Scope, made: list[int]) -> None:
+    def run(number: int, scope: Scope) -> None:
         sums = w.reductions(number)
         # Accumulators: vectors, and scalars for what is left of a row where there are no masks.
         starts = [w.start(i, lanes) for i in sums]
         extra = [w.start(i, 0) for i in sums] if lanes and not w.masks() else []
-        found = list(_loops(w, scope, number, made, w.nest.kept, [*starts, *extra]))
+        found = list(_loops(w, scope, number, w.nest.kept, [*starts, *extra]))
         for k, i in enumerate(sums):
             total = folded(w, i, found[k]) if lanes else found[k]
             w.finished(scope, i, w.combine(i, total, found[len(sums) + k]) if extra else total)
@@ -31,22 +31,20 @@ def write(w: Writer, scope: Scope) -> None:
     w.passes(scope, one, run)
 
 
-def _loops(w: Writer, scope: Scope, number: int, made: list[int], dim: int, totals: Sequence[Value]) -> Sequence[Value]:
+def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Value]) -> Sequence[Value]:
     """The reduced loops from ``dim`` on."""
     nest, f = w.nest, w.f
     size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
     if dim == nest.lane:
-        return _row(w, scope, number, made, size, totals)
+        return _row(w, scope, number, size, totals)
     with f.loop(0, size, 1, totals) as loop:
         inner = w.moved(scope, dim, loop.index)
-        w.inside(inner, number, made, dim + 1, Here(0, 0))
-        loop.next(*_loops(w, inner, number, made, dim + 1, loop.carried))
+        w.inside(inner, number, dim + 1, Here(0, 0))
+        loop.next(*_loops(w, inner, number, dim + 1, loop.carried))
     return loop.results
 
 
-def _row(
-    w: Writer, scope: Scope, number: int, made: list[int], n: Value | int, totals: Sequence[Value]
-) -> Sequence[Value]:
+def _row(w: Writer, scope: Scope, number: int, n: Value | int, totals: Sequence[Value]) -> Sequence[Value]:
     """The elements of one row: whole vectors, then what is left."""
     f, sums = w.f, w.reductions(number)
     lanes = w.lanes
@@ -54,7 +52,7 @@ def _row(
     def turn(here: Here, totals: Sequence[Value]) -> list[Value]:
         inner = scope.copy()
         inner.index[w.nest.lane] = f.value(here.at, "i64")
-        w.inside(inner, number, made, None, here)
+        w.inside(inner, number, None, here)
         return [w.added(i, t, inner, here.mask) for i, t in zip(sums, totals, strict=True)]
 
     def vectors(lo: Value | int, hi: Value | int, carry: Sequence[Value]) -> Sequence[Value]:

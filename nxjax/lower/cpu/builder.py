@@ -229,6 +229,7 @@ class Builder:
                 kernel,
                 tuple(v.ref for v in ins),
                 tuple(v.ref for v in outs),
+                tuple(v.size * v.dtype.itemsize for v in outs),
                 tuple(integers),
                 equation=self.equation,
             )

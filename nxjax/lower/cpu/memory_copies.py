@@ -26,16 +26,10 @@ def without_copies(steps: list[Step]) -> None:
     for path, step in uses.steps:
         if isinstance(step, Call):
             for k, j in step.kernel.inplace:
-                if _same_size(step.outs[k], step.ins[j].buffer):
+                # All bytes of the source are made anew at the target: what was there before is not needed.
+                if step.out_nbytes[k] == step.ins[j].buffer.nbytes:
                     _goes_forward(uses, path, step, step.ins[j], step.outs[k])
     _drop_empty(steps)
-
-
-def _same_size(ref: Ref, buffer: Buffer) -> bool:
-    """Whether the memory at ``ref`` that one turn writes is as large as ``buffer``."""
-    if ref.moves:
-        return abs(ref.moves[-1][1]) == buffer.nbytes
-    return not ref.offset and ref.buffer.nbytes == buffer.nbytes
 
 
 def _is_whole(ref: Ref) -> bool:

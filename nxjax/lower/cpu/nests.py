@@ -353,7 +353,7 @@ def _cut(b: Builder, n: _Nest, block: int) -> None:
             strides[k] = step
             step *= part.size[k]
         buffer = Buffer(step, "temp")
-        view = View(Ref(buffer), (), (), dtype)
+        view = View(Ref(buffer), (step // dtype.itemsize,), (dtype.itemsize,), dtype)
         part.targets.append((renumber[i], Target(0, view, tuple(strides))))
         part.out_strides.append(tuple(strides))
         partial.append((Ref(buffer), dtype, tuple(strides)))

@@ -90,11 +90,16 @@ class Step:
 @final
 @dataclass(eq=False, slots=True)
 class Call(Step):
-    """``kernel`` on all its items. ``words``: its operands' places, then its integers."""
+    """``kernel`` on all its items. ``words``: its operands' places, then its integers.
+
+    Attributes:
+        out_nbytes: bytes that each output has; it need not fill its buffer, nor lie there without gaps.
+    """
 
     kernel: Kernel
     ins: tuple[Ref, ...]
     outs: tuple[Ref, ...]
+    out_nbytes: tuple[int, ...]
     integers: tuple[int, ...] = ()
 
     def reads(self) -> Sequence[Ref]:

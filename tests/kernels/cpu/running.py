@@ -14,8 +14,10 @@ _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, 
 
 
 def guarded(nbytes):
+    """Memory between guard bytes; what is read of it before it is written is NaN, or -1."""
     raw = np.full(nbytes + 2 * GUARD + 64, 0xA5, np.uint8)
     start = GUARD + -(raw.ctypes.data + GUARD) % 64
+    raw[start : start + nbytes] = 0xFF
     return raw, start
 
 

@@ -12,8 +12,9 @@ from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.isa import named
 from nxjax.kernels.cpu.nest import Input, Iota, Nest, Output, Reduction
 from nxjax.ops.arithmetic import add, mul, sub
+from nxjax.ops.arithmetic import max as maximum
 from nxjax.ops.compare import gt
-from nxjax.ops.elementary import exp
+from nxjax.ops.elementary import cos, exp, tanh
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from tests.kernels.cpu.running import ISAS, run
@@ -125,6 +126,84 @@ def test_passes(isa, rows, data):
     x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
     for got, wanted in zip(run(nest, x, name=isa, cuts=cuts_of(nest, data)), nest.meaning(x), strict=True):
         close(got, wanted)
+
+
+def reduction_of_reduction(sizes, count, rows):
+    """``cos(x)`` does not need the first sum, and is first needed after it, twice."""
+    nodes = (
+        Node(cos, (), (0,), F32),
+        Reduction("add", 0, ZERO, F32),
+        Node(sub, (), (0, 2), F32),
+        Node(mul, (), (3, 1), F32),
+        Reduction("add", 4, ZERO, F32),
+        Node(mul, (), (5, 1), F32),
+        Reduction("add", 6, ZERO, F32),
+    )
+    return Nest(sizes, count, rows, (Input(F32, dense(sizes, 4)),), nodes, (Output(7, kept(sizes, count, 4)),))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
+@pytest.mark.parametrize("sizes", [(1, 3), (5, 40), (64, 129), (2, 3, 7)], ids=str)
+def test_what_is_saved_is_made_by_the_first_pass_that_needs_it(isa, rows, sizes):
+    nest = reduction_of_reduction(sizes, len(sizes) - 1, rows)
+    assert nest.scratch
+    x = np.random.default_rng(0).uniform(-1, 1, sizes).astype(np.float32)
+    wide, t = x.astype(np.float64), np.cos(x.astype(np.float64))
+    first = ((wide - wide.sum(-1, keepdims=True)) * t).sum(-1, keepdims=True)
+    (got,) = run(nest, x, name=isa)
+    np.testing.assert_allclose(got, (first * t).sum(-1), rtol=1e-4, atol=1e-4 * np.abs(first).max() * sizes[-1])
+
+
+BOUNDED = (cos, tanh)
+PAIRS = (add, sub, mul, maximum)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_random_graphs(isa, rows, data):
+    """Any graph of element-wise ops and reductions, over inputs that vary along any of the dimensions, in float64."""
+    f64 = np.dtype(np.float64)
+    pick = lambda n: data.draw(st.integers(0, n - 1))
+    sizes = tuple(data.draw(st.sampled_from([1, 2, 3, 8, 17, 40])) for _ in range(2 + pick(2)))
+    count = 1 + pick(len(sizes) - 1)
+    if np.prod(sizes[count:]) == 1:
+        sizes = (*sizes[:-1], 3)
+    rng = np.random.default_rng(pick(100))
+    xs, inputs = [], []
+    for k in range(1 + pick(3)):
+        shape = tuple(1 if k and not pick(3) else n for n in sizes)
+        strides = tuple(0 if a != n else s for a, n, s in zip(shape, sizes, dense(shape, 8), strict=True))
+        xs.append(rng.uniform(-1, 1, shape))
+        inputs.append(Input(f64, strides))
+    nodes = []
+    for _ in range(2 + pick(9)):
+        have = len(inputs) + len(nodes)
+        kind = pick(4)
+        if kind == 0:
+            nodes.append(Reduction(*(("max", pick(have), np.float64(-np.inf).tobytes()) if pick(2) else
+                                     ("add", pick(have), bytes(8))), f64))  # fmt: skip
+        elif kind == 1:
+            nodes.append(Node(BOUNDED[pick(2)], (), (have - 1 - min(pick(have), pick(have)),), f64))
+        else:
+            nodes.append(Node(PAIRS[pick(4)], (), (pick(have), have - 1 - min(pick(have), pick(have))), f64))
+    first = len(inputs)
+    # A nest reduces what belongs to the whole space only.
+    full = [any(s and n > 1 for s, n in zip(i.strides[count:], sizes[count:], strict=True)) for i in inputs]
+    for k, node in enumerate(nodes):
+        if isinstance(node, Reduction) and not full[node.arg]:
+            node = nodes[k] = Node(tanh, (), (node.arg,), f64)
+        full.append(False if isinstance(node, Reduction) else any(full[a] for a in node.args))
+    wanted = {len(full) - 1, *(first + pick(len(nodes)) for _ in range(pick(3)))}
+    outputs = tuple(Output(i, dense(sizes, 8) if full[i] else kept(sizes, count, 8)) for i in sorted(wanted))
+    nest = Nest(sizes, count, rows, tuple(inputs), tuple(nodes), outputs)
+    for got, meant in zip(
+        run(nest, *xs, name=isa, strided=True, cuts=cuts_of(nest, data)), nest.meaning(*xs), strict=True
+    ):
+        scale = max(1.0, np.abs(meant).max())
+        np.testing.assert_allclose(got / scale, meant / scale, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("isa", ISAS)
