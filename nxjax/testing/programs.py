@@ -130,6 +130,8 @@ def _choose_step(types: Sequence[ArrayType], choose: Choose, differentiable: boo
         kinds += [lambda: _pick(_SMOOTH_PAIRS, choose, i, same[choose(len(same))])] * 2
         if x.ndim == 2:
             kinds.append(lambda: ("dot_general", _gram, (i,)))
+        if x.ndim:
+            kinds.append(lambda: ("centred", _centred, (i,)))
         if not differentiable:
             kinds.append(lambda: _pick(_ROUGH, choose, i))
             kinds.append(lambda: _pick(_ROUGH_PAIRS, choose, i, same[choose(len(same))]))
@@ -181,6 +183,13 @@ def _moved(x: ArrayType, choose: Choose, i: int) -> Step:
 
 def _reduced(v: Array, axes: tuple[int, ...]) -> Array:
     return reduce.reduce_or(v, axes=axes) if v.dtype == dtypes.bool_ else reduce.reduce_sum(v, axes=axes)
+
+
+def _centred(v: Array) -> Array:
+    """What normalizations do: elements beside a reduction of them."""
+    mean = arithmetic.mul(_reduced(v, (v.ndim - 1,)), 1 / max(v.shape[-1], 1))
+    kept = tuple(range(v.ndim - 1))
+    return arithmetic.sub(v, shape.broadcast_in_dim(mean, shape=v.shape, broadcast_dimensions=kept))
 
 
 def _gram(v: Array) -> Array:

@@ -229,8 +229,8 @@ class Builder:
                 kernel,
                 tuple(v.ref for v in ins),
                 tuple(v.ref for v in outs),
-                tuple(v.size * v.dtype.itemsize for v in outs),
                 tuple(integers),
+                out_nbytes=tuple(v.size * v.dtype.itemsize for v in outs),
                 equation=self.equation,
             )
         )

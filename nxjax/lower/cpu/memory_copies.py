@@ -26,8 +26,8 @@ def without_copies(steps: list[Step]) -> None:
     for path, step in uses.steps:
         if isinstance(step, Call):
             for k, j in step.kernel.inplace:
-                # All bytes of the source are made anew at the target: what was there before is not needed.
-                if step.out_nbytes[k] == step.ins[j].buffer.nbytes:
+                # As many bytes are made at the target as the source has: nothing else that lies there is lost.
+                if step.out_nbytes and step.out_nbytes[k] == step.ins[j].buffer.nbytes:
                     _goes_forward(uses, path, step, step.ins[j], step.outs[k])
     _drop_empty(steps)
 

@@ -93,14 +93,14 @@ class Call(Step):
     """``kernel`` on all its items. ``words``: its operands' places, then its integers.
 
     Attributes:
-        out_nbytes: bytes that each output has; it need not fill its buffer, nor lie there without gaps.
+        out_nbytes: bytes that each output has, if they are known; it need not fill its buffer.
     """
 
     kernel: Kernel
     ins: tuple[Ref, ...]
     outs: tuple[Ref, ...]
-    out_nbytes: tuple[int, ...]
     integers: tuple[int, ...] = ()
+    out_nbytes: tuple[int, ...] = field(default=(), kw_only=True)
 
     def reads(self) -> Sequence[Ref]:
         return self.ins

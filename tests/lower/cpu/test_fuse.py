@@ -136,6 +136,62 @@ def test_a_long_chain_is_cut():
     np.testing.assert_allclose(run("cpu", f, ROW)[0], run("reference", f, ROW)[0], rtol=1e-4)
 
 
+# --- reductions of reductions, with dear values between them ---
+
+
+def _nested(x):
+    j, t = x - x.mean(-1, keepdims=True), jnp.cos(x)
+    return ((j * t).mean(-1, keepdims=True) * t).mean(-1)
+
+
+def _weighted(x):
+    w = jnp.exp(-x * x)
+    mean = (w * x).sum(-1, keepdims=True) / w.sum(-1, keepdims=True)
+    return (w * (x - mean) ** 2).sum(-1)
+
+
+def _pushed(f):
+    return lambda x: nx.jvp(f, (x,), (jnp.cos(x),))
+
+
+def _linearized(f):
+    def g(x):
+        y, push = nx.linearize(f, x)
+        return y, push(jnp.cos(x))
+
+    return g
+
+
+def _twice(f):
+    return nx.grad(lambda x: (nx.grad(lambda x: (f(x) * jnp.sin(f(x))).sum())(x) ** 2).sum())
+
+
+@pytest.mark.parametrize("shape", [(3,), (17,), (33,), (3000,), (5, 8), (70, 33)], ids=str)
+@pytest.mark.parametrize("way", [lambda f: f, _pushed, _linearized, _twice], ids=["plain", "jvp", "linearize", "grad"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        _nested,
+        _weighted,
+        lambda x: nx.nn.softmax(jnp.sin(x)),
+        lambda x: nx.nn.softmax(nx.nn.sigmoid(x**3)),
+        lambda x: nx.nn.log_softmax(jnp.sin(x)),
+        lambda x: nx.nn.standardize(jnp.tanh(x)),
+        lambda x: jnp.sin(x)[..., ::2],
+    ],
+    ids=["nested", "weighted", "softmax", "softmax of logistic", "log_softmax", "standardize", "every second"],
+)
+def test_compiled_programs_give_what_numpy_gives(f, way, shape):
+    """In float64, where rounding does not hide anything."""
+    x = np.random.default_rng(0).uniform(-1, 1, shape)
+    g = way(f)
+    with np.errstate(all="ignore"):
+        wanted = nx.tree.leaves(g(jnp.asarray(x, np.float64)))
+    for got, y in zip(nx.tree.leaves(nx.jit(g)(jnp.asarray(x, np.float64))), wanted, strict=True):
+        y = np.asarray(y)
+        np.testing.assert_allclose(np.asarray(got), y, rtol=1e-9, atol=1e-9 * max(1.0, np.abs(y).max()))
+
+
 # --- random programs ---
 
 
@@ -144,7 +200,7 @@ def step(rng, vals):
     a = rng.choice(vals)
     nd, name = a.ndim, a.dtype.name
     real = "float" in name
-    match rng.randint(0, 13):
+    match rng.randint(0, 15):
         case 0:
             return a + 1
         case 1:
@@ -192,6 +248,10 @@ def step(rng, vals):
             return jnp.tanh(a)
         case 13 if real and nd:
             return a - a.mean(rng.randrange(nd), keepdims=True)
+        case 14 if real:
+            return jnp.cos(a)
+        case 15 if real and nd:
+            return (a * a.sum(rng.randrange(nd), keepdims=True)) * 0.125
     return None
 
 

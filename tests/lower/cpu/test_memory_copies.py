@@ -17,8 +17,8 @@ def buffers():
     return Buffer(64, "input", 0), Buffer(64, "temp"), Buffer(64, "temp"), Buffer(64, "output", 0)
 
 
-def call(source, target, inplace=False):
-    return Call(Pure(inplace), (Ref(source),), (Ref(target),))
+def call(source, target, inplace=False, nbytes=64):
+    return Call(Pure(inplace), (Ref(source),), (Ref(target),), out_nbytes=(nbytes,))
 
 
 def copy(source, target):
@@ -57,6 +57,21 @@ def test_kernels_that_may_work_in_place():
     steps = [call(x, t), call(t, u), call(u, y)]
     without_copies(steps)
     assert [s.outs[0].buffer for s in steps] == [t, u, y]
+
+
+def test_what_lies_around_a_partial_output_stays():
+    """``y`` is filled, and every second element of it is then written: the operand may not be made there."""
+    x, t, _, y = buffers()
+    steps = [call(x, y), call(x, t), call(t, y, inplace=True, nbytes=32)]
+    without_copies(steps)
+    assert [s.outs[0].buffer for s in steps] == [y, t, y]
+
+
+def test_a_value_whose_bytes_are_not_known_is_made_where_it_is():
+    x, t, _, y = buffers()
+    steps = [call(x, t), Call(Pure(True), (Ref(t),), (Ref(y),))]
+    without_copies(steps)
+    assert [s.outs[0].buffer for s in steps] == [t, y]
 
 
 def test_results_lie_in_donated_arguments():
