@@ -53,7 +53,7 @@ _FIXED: Final[dict[str, tuple[Any, ...]]] = {
 _IDLE: Final[dict[str, Any]] = {
     "allow_f16_reductions": True, "array_garbage_collection_guard": "allow", "auto_pcast": True,
     "compilation_cache_expect_pgle": False, "compilation_cache_include_metadata_in_key": False,
-    "compilation_cache_max_size": -1, "compiler_enable_remat_pass": True, "cpu_collectives_implementation": "gloo",
+    "compiler_enable_remat_pass": True, "cpu_collectives_implementation": "gloo",
     "cpu_enable_async_dispatch": True, "cuda_visible_devices": "all", "custom_vjp3": False,
     "debug_log_modules": "", "disable_bwd_checks": False, "disable_most_optimizations": False,
     "disallow_mesh_context_manager": False, "distributed_debug": False, "dump_ir_to": "",
@@ -74,7 +74,10 @@ _IDLE: Final[dict[str, Any]] = {
 }  # fmt: skip
 _GUARDS: Final = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 # JAX's names of settings that nxjax had names for.
-_RENAMED: Final = {"enable_checks": "check", "compilation_cache_dir": "cache_dir", "platform_name": "platforms"}
+_RENAMED: Final = {
+    "enable_checks": "check", "compilation_cache_dir": "cache_dir", "compilation_cache_max_size": "cache_bytes",
+    "platform_name": "platforms",
+}  # fmt: skip
 _modes: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal modes are one object: machine code compares addresses
 
 # Per setting, who has to know when it changes.
@@ -93,7 +96,8 @@ class Config:
     Attributes:
         enable_x64: Python scalars and 64-bit NumPy input keep 64 bits by default.
         executor: name of the executor that `jit` uses; empty means the best one available.
-        cache_dir: folder of the on-disk executable cache; empty switches it off.
+        cache_dir: folder of the on-disk executable cache, an absolute path; empty switches it off.
+        cache_bytes: what all files of that cache may take; -1: any amount. The least recently used go.
         check: run `Program.check()` after every staging and every pass.
         default_device: where `jit` computes of arguments that were put nowhere; see `nx.default_device`. None: on the
             first device.
@@ -123,9 +127,9 @@ class Config:
     """
 
     __slots__ = (
-        "_idle", "cache_dir", "check", "compile_first", "cpu_isa", "cpu_pool_bytes", "default_device", "disable_jit",
-        "enable_x64", "executor", "ipu_model", "mode", "num_cpu_devices", "num_threads", "platforms", "progress",
-        "traceback_filtering", *_JAX,
+        "_idle", "cache_bytes", "cache_dir", "check", "compile_first", "cpu_isa", "cpu_pool_bytes", "default_device",
+        "disable_jit", "enable_x64", "executor", "ipu_model", "mode", "num_cpu_devices", "num_threads", "platforms",
+        "progress", "traceback_filtering", *_JAX,
     )  # fmt: skip
     mode: tuple[Any, ...] | None
     debug_nans: bool
@@ -152,8 +156,8 @@ class Config:
             )
         self.enable_x64 = _flag("NXJAX_ENABLE_X64", False)
         self.executor = os.environ.get("NXJAX_EXECUTOR", "")
-        default_cache = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "nxjax")
-        self.cache_dir = os.environ.get("NXJAX_CACHE_DIR", default_cache)
+        self.cache_dir = os.environ.get("NXJAX_CACHE_DIR", _default_cache())
+        self.cache_bytes = int(os.environ.get("NXJAX_CACHE_BYTES") or 512 * 2**20)
         self.check = _flag("NXJAX_CHECK", False)
         self.default_device: Any = None
         self.disable_jit = _flag("NXJAX_DISABLE_JIT", False)
@@ -244,6 +248,10 @@ class Config:
             value = _checked(attribute, value)
         if attribute in ("platforms", "cache_dir") and value is None:
             value = ""
+        if attribute == "cache_dir":
+            value = os.fspath(value)
+        if attribute == "cache_bytes" and (type(value) is not int or value < -1):
+            raise ParameterError("config: cache_bytes", got=repr(value), expected="a number of bytes, or -1")
         if attribute == "traceback_filtering" and isinstance(value, str):
             value = value != "off"
         if attribute == "num_cpu_devices" and value == -1:
@@ -267,6 +275,14 @@ class Config:
         finally:
             for name, value in before.items():
                 self.update(name, value)
+
+
+def _default_cache() -> str:
+    """``nxjax`` in the user's folder for caches; empty where there is none. Relative paths count as not given (XDG)."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.expanduser("~/.cache")
+    return os.path.join(home, "nxjax") if os.path.isabs(home) else ""
 
 
 def _attribute(name: str) -> str:

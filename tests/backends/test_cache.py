@@ -1,5 +1,6 @@
 """The on-disk cache keeps bytes, shares them and survives damage."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,14 +51,13 @@ def test_no_folder_switches_it_off():
         assert cache.size() == (0, 0)
 
 
-def test_the_least_recently_used_go_first(folder: Path, monkeypatch):
-    import os
-
-    monkeypatch.setattr(cache, "_BOUND", 100)
-    for i, key in enumerate("abc"):
-        cache.store(key, bytes(18))
-        os.utime(folder / f"{key}.nxc", (i, i))
-    cache.store("d", b"")
-    assert cache.load("a") is None
-    assert cache.load("c") == bytes(18)
-    assert cache.clear() == 2
+def test_the_least_recently_used_go_first(folder: Path):
+    with config.using(cache_bytes=150):
+        for i, key in enumerate("abc"):
+            cache.store(key, bytes(18))
+            os.utime(folder / f"{key}.nxc", (i, i))
+        assert cache.load("a") == bytes(18)  # now used last
+        cache.store("d", b"")
+    assert cache.load("b") is None
+    assert cache.load("a") == cache.load("c") == bytes(18)
+    assert cache.clear() == 3

@@ -23,8 +23,7 @@ from nxjax.kernels.cpu.isa import Isa
 def _emitters() -> str:
     """Which emitters wrote the code: a kernel's key names all that its code depends on but they."""
     folder = Path(kernels.__file__).parent
-    files = sorted((p.name, p.stat()) for p in folder.glob("*.py"))
-    return cache.key_of(*(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in files))
+    return cache.key_of(*(part for p in sorted(folder.glob("*.py")) for part in (p.name, p.read_bytes())))
 
 
 def _is_object(data: bytes) -> bool:

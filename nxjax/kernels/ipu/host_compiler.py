@@ -1,7 +1,6 @@
 """The host's C++ compiler: which one there is, and shared libraries from C++ text, kept on disk by content.
 
-Files are written atomically under ``config.cache_dir``, so that processes share them without locks; the least recently
-used go when the folder outgrows its bound. Knows no codelet.
+Knows no codelet.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from nxjax.config import config
+from nxjax import kept
 from nxjax.errors import ExecutionError, KernelError
 
 SHIM: Final = Path(__file__).parent / "shim"
@@ -39,7 +38,6 @@ FLAGS: Final = (
     ),
     *("-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti", "-fPIC", "-shared", "-w"),
 )
-_BOUND: Final = 256 * 2**20  # bytes
 _NAMES: Final = ("c++", "g++", "clang++")
 
 
@@ -86,10 +84,6 @@ def _shim_digest() -> bytes:
     return digest.digest()
 
 
-def _folder() -> Path | None:
-    return Path(config.cache_dir) / "codelets" if config.cache_dir else None
-
-
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
@@ -123,19 +117,15 @@ def _key(text: str, defines: Sequence[str]) -> str:
 def _from_cache(key: str) -> bool:
     if key in _loaded:
         return True
-    folder = _folder()
-    path = folder / f"{key}.so" if folder else None
-    if path is None or not path.exists():
+    path = kept.checked(f"{key}.so")
+    if path is None:
         return False
     try:
         _loaded[key] = _load(path)
     except OSError:
-        # Cut short, or of another machine that shares the folder.
-        with contextlib.suppress(OSError):
-            path.unlink()
+        # Of another machine that shares the folder.
+        kept.discard(path.name)
         return False
-    with contextlib.suppress(OSError):
-        os.utime(path)
     return True
 
 
@@ -162,41 +152,5 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
                 expected=f"text that {version} compiles",
                 fix="mend the codelet's source; it is compiled as C++17",
             )
-        _loaded[key] = _load(_kept(built, key))
-
-
-def _kept(built: Path, key: str) -> Path:
-    """Where the library is kept on disk, else where it was built; a loaded library outlives its file."""
-    folder = _folder()
-    if folder is None:
-        return built
-    temporary = ""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            file.write(built.read_bytes())
-        path = folder / f"{key}.so"
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        return built
-    _prune(folder, path)
-    return path
-
-
-def _prune(folder: Path, newest: Path) -> None:
-    entries: list[tuple[float, int, Path]] = []
-    for path in folder.glob("*.so"):
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            entries.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
-        if total <= _BOUND:
-            return
-        if path != newest:
-            with contextlib.suppress(OSError):
-                path.unlink()
-                total -= size
+        # A loaded library outlives its file, also one that is kept nowhere.
+        _loaded[key] = _load(kept.store(built.name, built.read_bytes()) or built)
