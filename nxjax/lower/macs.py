@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+from nxjax.lower.turns import turns
 from nxjax.trace.program import Equation
 
 
 def macs(e: Equation) -> int:
     """Multiply-accumulates of one run of ``e``; 0 for ops that multiply nothing with weights or each other.
 
-    Those of a loop of known length count for each step; of a ``cond`` the largest branch counts, of a ``while`` one
-    turn.
+    Those of a loop count for each of its turns, where their number is known, else once; of a ``cond`` the largest
+    branch counts.
 
     >>> import nxjax as nx, numpy as np
     >>> [macs(e) for e in nx.make_jaxpr(lambda x: (x @ x).sum())(np.ones((4, 4))).equations]
@@ -29,4 +30,7 @@ def macs(e: Equation) -> int:
     inner = [sum(map(macs, held.equations)) for held in e.programs()]
     if e.op.name == "cond":
         return max(inner, default=0)
-    return sum(inner) * int(p.get("length", 1) if e.op.name == "scan" else 1)
+    if not any(inner):
+        return 0
+    often = turns(e)
+    return sum(inner) * (1 if often is None else often)

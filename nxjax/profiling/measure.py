@@ -85,7 +85,8 @@ def cost(fun: Callable[..., Any]) -> Callable[..., Profile]:
 
     Returns:
         A callable of ``fun``'s arguments (`nx.ShapeDtypeStruct`s will do) that gives a `Profile` whose ``measured`` is
-        False. A `while` loop is counted once, and of a branch the dearest one; ``notes`` say so.
+        False. A `while` loop counts as often as it goes round, where a counter and its bound say so, else once; of a
+        branch the dearest one counts. ``notes`` name the lines where that is so.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> c = nx.cost(lambda x: x @ x)(nx.ShapeDtypeStruct((256, 256), "float32"))
@@ -220,9 +221,11 @@ def _estimate(program: CpuProgram, rows: list[Row], notes: list[str]) -> None:
                 case Repeat():
                     add(s.body, times * s.counter.count)
                 case While():
-                    notes.append(f"a while loop is counted once{_at(s)}")
-                    add(s.condition, times)
-                    add(s.body, times)
+                    if s.turns is None:
+                        notes.append(f"a while loop of unknown length is counted once{_at(s)}")
+                    n = 1 if s.turns is None else s.turns
+                    add(s.condition, times * (n + 1))
+                    add(s.body, times * n)
                 case Branch():
                     notes.append(f"of a choice the dearest branch is counted{_at(s)}")
                     add(max(s.branches, key=_weight), times)

@@ -41,3 +41,10 @@ def test_loops_and_choices():
     assert total(lambda x: lax.cond(x[0, 0] > 0, lambda x: x @ w @ w, lambda x: x @ w, x), w) == 128
     assert total(nx.jit(lambda x: x @ w), w) == 64
     assert total(lambda x: x + 1, w) == 0
+
+
+def test_a_while_loop_with_a_counter_counts_every_turn():
+    w = np.eye(4, dtype=np.float32)
+    turn = lambda s: (s[0] + 2, s[1] @ w)
+    assert total(lambda x: lax.while_loop(lambda s: s[0] < 9, turn, (0, x))[1], w) == 5 * 64
+    assert total(lambda x: lax.while_loop(lambda s: s[1].sum() < 9, turn, (0, x))[1], w) == 64

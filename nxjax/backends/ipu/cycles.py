@@ -207,7 +207,8 @@ class CycleCount:
         host: cycles of streaming inputs in and outputs out.
         mean: cycles that a tile computes, on average.
         flops: floating-point operations.
-        measured: whether loops and branches were counted in a run; else each is assumed to run once.
+        measured: whether all loops and branches are known, or were counted in a run; else loops of unknown length are
+            assumed to go round once, and the longest branch to be taken.
     """
 
     program: IpuProgram
@@ -385,8 +386,13 @@ def count(
         host_cycles(program),
         float(total(lambda s: s.mean)),
         total(lambda s: s.flops),
-        counts is not None or not any(isinstance(s, (While, Switch)) for s in program.walk()),
+        counts is not None or not any(_open(s) for s in program.walk()),
     )
+
+
+def _open(step: Step) -> bool:
+    """Whether only a run shows how often a step's bodies run."""
+    return isinstance(step, Switch) or (isinstance(step, While) and step.turns is None)
 
 
 def _weighted(program: IpuProgram, counts: Mapping[int, int]) -> Iterator[tuple[Step, int]]:
@@ -430,7 +436,8 @@ def _assumed(program: IpuProgram, cost: Callable[[Step], StepCycles]) -> dict[in
                     case Repeat(count=n, body=body):
                         found += n * length(body)
                     case While(condition=condition, body=body):
-                        found += 2 * length(condition) + length(body)
+                        n = 1 if step.turns is None else step.turns
+                        found += (n + 1) * length(condition) + n * length(body)
                     case Switch(branches=branches):
                         found += max(map(length, branches))
                     case Call(function=name):
@@ -447,8 +454,9 @@ def _assumed(program: IpuProgram, cost: Callable[[Step], StepCycles]) -> dict[in
                 case Repeat(count=n, body=body):
                     run(body, times * n)
                 case While(condition=condition, body=body):
-                    run(condition, 2 * times)
-                    run(body, times)
+                    n = 1 if step.turns is None else step.turns
+                    run(condition, (n + 1) * times)
+                    run(body, n * times)
                 case Switch(branches=branches):
                     longest = max(range(len(branches)), key=lambda i: length(branches[i]))
                     for i, b in enumerate(branches):

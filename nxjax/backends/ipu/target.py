@@ -106,7 +106,10 @@ class IpuTarget(ProgramTarget):
                 "(nxjax.hardware.graphcore) or nx.shard_map use the links between them less"
             )
         if not model.cycles.measured:
-            found.append("loops of unknown length are counted once until a run has shown how often they go round")
+            found.append(
+                "loops of unknown length are counted once, and of choices the longest branch, until a run has shown "
+                "how often each runs"
+            )
         kept = set(model.program.aliases.values())
         streamed = sum(v.nbytes for i, v in enumerate(model.program.inputs) if i not in kept)
         if streamed > 1 << 16 and model.cycles.host > model.cycles.device:

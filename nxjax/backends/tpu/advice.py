@@ -89,7 +89,7 @@ def _convolutions(a: TpuAnalysis) -> Iterator[str]:
 
 def _copies(a: TpuAnalysis) -> Iterator[str]:
     size = sum(p.bytes for p in a.copies)
-    moved = a.compiled.cost.get("bytes accessed", 0.0)
+    moved = a.counts.get("bytes accessed", 0.0)
     if moved and size >= _SHARE * moved and size >= _BYTES:
         first = a.copies[0]
         yield (

@@ -44,7 +44,7 @@ class AheadExecutable(Executable):
         return self.analysis.hlo
 
     def cost_analysis(self) -> dict[str, float]:
-        return self.analysis.compiled.cost
+        return self.analysis.counts
 
     def memory_analysis(self) -> Memory:
         return self.analysis.memory

@@ -14,16 +14,12 @@ from typing import Any, Final, final
 from nxjax.backends.tpu import picture
 from nxjax.backends.tpu.chips import Topology
 from nxjax.backends.tpu.compiler import Compiled, Memory
-from nxjax.backends.tpu.hlo import Instruction, Module
+from nxjax.backends.tpu.hlo import FREE, Instruction, Module
 from nxjax.backends.tpu.layout import Shape
+from nxjax.backends.tpu.loops import BYTES, FLOPS, SECONDS, Loops
 from nxjax.backends.tpu.roofline import Roofline
 
 COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-# Instructions that only name what is there already.
-_FREE: Final = frozenset(
-    ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "copy-start", "copy-done", "while",
-     "conditional", "call", "async-start", "async-done", "async-update", "partition-id", "opt-barrier")
-)  # fmt: skip
 # The largest of each kind that a report lists.
 _MOST: Final = 8
 _INTEGERS: Final = ("s8", "u8", "s4", "u4")
@@ -62,7 +58,10 @@ class Buffer:
 @final
 @dataclass(frozen=True)
 class Piece:
-    """An instruction that moves or computes something, with the bytes that it reads and writes."""
+    """An instruction that moves or computes something, with the bytes that it reads and writes in one run.
+
+    ``times``: how often it runs, inside of loops whose turns are known; ``cycles`` are of each time.
+    """
 
     name: str
     opcode: str
@@ -71,12 +70,14 @@ class Piece:
     scope: str
     cycles: int
     rank: int
+    times: int = 1
 
     def __str__(self) -> str:
         where = f" at {_short(self.at)}" if self.at else ""
         scope = f" [{self.scope}]" if self.scope else ""
         cycles = f", {self.cycles:,} cycles (compiler's estimate)" if self.cycles else ""
-        return f"{self.name} ({self.opcode}){scope}: {self.bytes:,} bytes{cycles}{where}"
+        times = f" in {self.times:,} turns" if self.times > 1 else ""
+        return f"{self.name} ({self.opcode}){scope}: {self.bytes:,} bytes{times}{cycles}{where}"
 
 
 @final
@@ -127,9 +128,24 @@ class TpuAnalysis:
 
     @property
     def optimal_seconds(self) -> float | None:
-        """The compiler's static estimate of one run; None where it has none for some part (it counts that below 0)."""
-        found = self.compiled.cost.get("optimal_seconds", 0.0)
+        """The compiler's static estimate of one run; None where it has none for some part (it counts that below 0).
+
+        It counts the body of a loop once; here the body's share is multiplied by the loop's turns, where they are
+        known.
+        """
+        found = self.counts.get(SECONDS, 0.0)
         return found if found > 0 else None
+
+    @cached_property
+    def turns(self) -> Loops:
+        """How often loops go round, and computations run."""
+        return Loops(self.module)
+
+    @cached_property
+    def counts(self) -> dict[str, float]:
+        """The compiler's counts of one run, with the turns of its loops. What it says itself is ``compiled.cost``."""
+        g = self.topology.generation
+        return self.turns.totals(self.compiled.cost, g.peak(False), g.bandwidth / g.cores)
 
     @cached_property
     def products(self) -> dict[str, int]:
@@ -175,26 +191,27 @@ class TpuAnalysis:
 
     @cached_property
     def collectives(self) -> dict[str, tuple[int, int]]:
-        """Communication that was inserted: name -> (how many, bytes of their results on one device)."""
+        """Communication that was inserted: name -> (how often in one run, bytes of the results on one device)."""
         found: dict[str, tuple[int, int]] = {}
         for i in self.module.everything():
             name = i.opcode.removesuffix("-start")
             if name in COLLECTIVES:
                 count, size = found.get(name, (0, 0))
-                found[name] = count + 1, size + max((s.padded for s in i.results), default=0)
+                times = max(self.turns.times[self._places[i.name]], 1)
+                found[name] = count + times, size + times * max((s.padded for s in i.results), default=0)
         return found
 
     @cached_property
     def top(self) -> list[Piece]:
         """Instructions by the bytes that they read and write, the largest first."""
-        return self._pieces(i for i in self.module.scheduled() if i.opcode not in _FREE)
+        return self._pieces(i for i in self.module.scheduled() if i.opcode not in FREE)
 
     def _pieces(self, found: Iterable[Instruction]) -> list[Piece]:
-        sizes = self._sizes
+        places, times = self._places, self.turns.times
         pieces = [
             Piece(
-                i.name, i.opcode, i.bytes + sum(sizes.get(o, 0) for o in i.operands), i.at, i.scope, i.cycles,
-                max((len(s.dims) for s in i.results), default=0),
+                i.name, i.opcode, self._moved(i) * max(times[places[i.name]], 1), i.at, i.scope, i.cycles,
+                max((len(s.dims) for s in i.results), default=0), times[places[i.name]],
             )
             for i in found
         ]  # fmt: skip
@@ -205,18 +222,22 @@ class TpuAnalysis:
         # Names are unique in a module.
         return {i.name: i.results for i in self.module.everything()}
 
+    def _moved(self, i: Instruction) -> int:
+        # What a loop carries, since its inside is counted by itself.
+        return i.bytes if i.opcode == "while" else self.turns.traffic(i, self._places[i.name])
+
     @cached_property
-    def _sizes(self) -> dict[str, int]:
-        return {name: sum(s.padded for s in found) for name, found in self._shapes.items()}
+    def _places(self) -> dict[str, str]:
+        """The computation that each instruction is of."""
+        return {i.name: c for c, body in self.module.computations.items() for i in body}
 
     @cached_property
     def roofline(self) -> Roofline:
         """The published peaks of the chip beside the compiler's counts."""
-        cost = self.compiled.cost
         whole = sum(self.products.values())
         return Roofline(
-            self.topology.generation, bool(whole) and 2 * self.integer_products > whole, cost.get("flops", 0.0),
-            cost.get("bytes accessed", 0.0), self.optimal_seconds,
+            self.topology.generation, bool(whole) and 2 * self.integer_products > whole, self.counts.get(FLOPS, 0.0),
+            self.counts.get(BYTES, 0.0), self.optimal_seconds,
         )  # fmt: skip
 
     def named(self, arguments: Sequence[str], results: Sequence[str]) -> None:
@@ -255,6 +276,7 @@ class TpuAnalysis:
             found += [f"  {p}" for p in self.copies[:_MOST]]
         if self.loops:
             found += ["", f"loops: {len(self.loops)}", *(f"  {p}" for p in self.loops[:_MOST])]
+            found += [f"  {line}" for line in self.counted()]
         if self.custom_calls:
             called = ", ".join(f"{name} x{n}" for name, n in sorted(self.custom_calls.items()))
             found += ["", f"custom calls: {called}"]
@@ -263,6 +285,21 @@ class TpuAnalysis:
         found += ["", *self.roofline.lines()]
         if self.advice:
             found += ["", "advice:", *(f"  - {a}" for a in self.advice)]
+        return found
+
+    def counted(self) -> list[str]:
+        """What the figures take of the loops."""
+        named = lambda i: f"{i.scope or i.name}{f' at {_short(i.at)}' if i.at else ''}"
+        known = [f"{named(x.instruction)}: {x.turns:,}" for x in self.turns.found if x.turns is not None]
+        open_ = [named(x.instruction) for x in self.turns.found if x.turns is None]
+        found: list[str] = []
+        if known:
+            found.append(
+                "the compiler counts the body of a loop once; FLOP, bytes and times here are its counts times the "
+                f"turns: {'; '.join(known[:_MOST])}"
+            )
+        if open_:
+            found.append(f"loops of unknown length are counted once: {'; '.join(open_[:_MOST])}")
         return found
 
     @property
@@ -285,6 +322,7 @@ class TpuAnalysis:
             "results": [b.to_dict() for b in self.results],
             "copies": [str(p) for p in self.copies],
             "loops": [str(p) for p in self.loops],
+            "turns": {x.instruction.name: x.turns for x in self.turns.found},
             "custom_calls": self.custom_calls,
             "collectives": {k: {"count": n, "bytes": b} for k, (n, b) in self.collectives.items()},
             "products": self.products,

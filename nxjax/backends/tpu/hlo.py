@@ -19,6 +19,11 @@ _OPCODE: Final = re.compile(r"([a-z][\w\-]*)\(")
 _OPERAND: Final = re.compile(r"%([\w.\-]+)")
 _ENTRY_LAYOUT: Final = "entry_computation_layout={"
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
+# Instructions that only name what is there already.
+FREE: Final = frozenset(
+    ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "copy-start", "copy-done", "while",
+     "conditional", "call", "async-start", "async-done", "async-update", "partition-id", "opt-barrier")
+)  # fmt: skip
 
 
 @final
@@ -33,6 +38,8 @@ class Instruction:
         attributes: the rest of its line.
         at: (file, line) of the user's code, or None.
         scope: the op's name there, with its named scopes.
+        literal: what stands where operands do: a constant's value, a parameter's number.
+        root: it is what its computation gives.
     """
 
     name: str
@@ -42,6 +49,8 @@ class Instruction:
     attributes: str
     at: tuple[str, int] | None
     scope: str
+    literal: str = ""
+    root: bool = False
 
     @property
     def bytes(self) -> int:
@@ -60,6 +69,11 @@ class Instruction:
         listed = re.findall(r"(?:calls|body|condition|to_apply)=%([\w.\-]+)", self.attributes)
         many = re.search(r"branch_computations=\{([^}]*)\}", self.attributes)
         return (*listed, *(_OPERAND.findall(many[1]) if many else ()))
+
+    def computation(self, kind: str) -> str:
+        """The name of its ``body`` or ``condition``; empty where it has none."""
+        found = re.search(rf"\b{kind}=%?([\w.\-]+)", self.attributes)
+        return found[1] if found else ""
 
     @property
     def cycles(self) -> int:
@@ -88,20 +102,21 @@ class Module:
         current: list[Instruction] = []
         for line in text.splitlines():
             if found := _INSTRUCTION.match(line):
-                current.append(self._instruction(found[2], line[found.end() :]))
+                current.append(self._instruction(found[2], line[found.end() :], bool(found[1])))
             elif line and not line[0].isspace() and (head := _COMPUTATION.match(line)):
                 current = self.computations[head[2]] = []
                 if head[1]:
                     self.entry = head[2]
 
-    def _instruction(self, name: str, rest: str) -> Instruction:
+    def _instruction(self, name: str, rest: str, root: bool) -> Instruction:
         types, rest = _type(rest)
         found = _OPCODE.match(rest)
         opcode = found[1] if found else ""
         inside, attributes = _parenthesized(rest[found.end() - 1 :] if found else "")
         at, scope = self._where.of(attributes)
+        literal = inside.strip() if opcode in ("constant", "parameter") else ""
         return Instruction(
-            name, opcode, tuple(shapes(types)), tuple(_OPERAND.findall(inside)), attributes, at, scope
+            name, opcode, tuple(shapes(types)), tuple(_OPERAND.findall(inside)), attributes, at, scope, literal, root
         )  # fmt: skip
 
     def main(self) -> list[Instruction]:
@@ -122,13 +137,13 @@ class Module:
 
     def scheduled(self) -> Iterator[Instruction]:
         """The instructions that run one after another, each body of a loop once, without the insides of fusions."""
-        inside = self._inside
+        inside = self.inside
         for name, found in self.computations.items():
             if name not in inside:
                 yield from found
 
     @cached_property
-    def _inside(self) -> frozenset[str]:
+    def inside(self) -> frozenset[str]:
         """The fused computations and what they call in turn."""
         found, new = set(self.fused), set(self.fused)
         while new:

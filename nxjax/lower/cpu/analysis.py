@@ -51,7 +51,7 @@ def memory_of(program: CpuProgram) -> MemoryAnalysis:
 def cost_of(program: CpuProgram) -> dict[str, float]:
     """``flops`` (integer operations count too), ``bytes accessed``, and the numbers of kernel calls and host steps.
 
-    Loops whose number of turns is data count as one turn, of a choice the dearest branch.
+    Loops whose number of turns is not known before they run count as one turn, of a choice the dearest branch.
     """
     flops, moved, calls = _cost(program.steps)
     return {
@@ -80,7 +80,10 @@ def _cost(steps: Sequence[Step]) -> tuple[float, float, float]:
                 found = (n * a, n * b, n * c)
             case While():
                 test, body = _cost(step.condition), _cost(step.body)
-                found = (2 * test[0] + body[0], 2 * test[1] + body[1], 2 * test[2] + body[2])
+                turns = step.turns
+                n = 1 if turns is None else turns
+                a, b, c = ((n + 1) * t + n * x for t, x in zip(test, body, strict=True))
+                found = (a, b, c)
             case Branch():
                 found = max(map(_cost, step.branches), default=(0.0, 0.0, 0.0))
             case _:

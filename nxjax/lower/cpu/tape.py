@@ -18,6 +18,7 @@ import numpy as np
 
 from nxjax.errors import Source
 from nxjax.kernels.cpu.base import Kernel
+from nxjax.lower.turns import turns
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
@@ -189,6 +190,11 @@ class While(Step):
 
     def bodies(self) -> Sequence[Sequence[Step]]:
         return (self.condition, self.body)
+
+    @property
+    def turns(self) -> int | None:
+        """How often the body runs; None where that is not known before it does."""
+        return None if self.equation is None else turns(self.equation)
 
     def __repr__(self) -> str:
         return f"while {self.flag!r}"

@@ -263,12 +263,16 @@ class Repeat:
 @final
 @dataclass(frozen=True, eq=False)
 class While:
-    """``condition``, then, as long as ``predicate`` (one bool) holds, ``body`` and ``condition`` again."""
+    """``condition``, then, as long as ``predicate`` (one bool) holds, ``body`` and ``condition`` again.
+
+    ``turns``: how often, where that is known before it runs.
+    """
 
     condition: tuple[Step, ...]
     predicate: Variable
     body: tuple[Step, ...]
     source: Source | None = None
+    turns: int | None = None
 
 
 @final

@@ -13,6 +13,7 @@ from nxjax.lower.ipu.program import Repeat, Step, Switch, Variable, View, While,
 from nxjax.lower.ipu.rules.carry import assign, copied, kept
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.lower.ipu.rules.take import put, table_pieces, take
+from nxjax.lower.turns import turns
 from nxjax.ops.arithmetic import add
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import clamp
@@ -32,7 +33,7 @@ def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
         copied(b, [(b.reshaped(test, (1,)), predicate.view())])
     with b.block() as body:
         assign(b, b.program(p["body"], [*body_consts, *carry]), carry)
-    b.steps.append(While(tuple(condition), predicate, tuple(body), b.source))
+    b.steps.append(While(tuple(condition), predicate, tuple(body), b.source, turns(e)))
     return tuple(carry)
 
 

@@ -1,0 +1,127 @@
+"""How often a loop goes round, where that can be told before it runs: `while` with a plain counter and a known bound.
+
+For what is estimated; what runs asks its condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+
+# A number, or a variable plus a number.
+Affine = tuple[Var | None, int]
+DIRECTIONS: Final = {"lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "ne": "NE"}
+SWAPPED: Final = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
+
+
+def turns(e: Equation) -> int | None:
+    """How often the body of a ``while`` or ``scan`` runs; None where that is not known.
+
+    >>> import nxjax as nx
+    >>> f = lambda x: nx.lax.while_loop(lambda s: s[0] < 20, lambda s: (s[0] + 3, s[1] * 2), (0, x))
+    >>> [turns(e) for e in nx.make_jaxpr(f)(1.0).equations if e.op.name == "while"]
+    [7]
+    """
+    if e.op.name == "scan":
+        return int(e.params["length"])
+    if e.op.name != "while":
+        return None
+    n, m = e.params["cond_nconsts"], e.params["body_nconsts"]
+    cond, body = e.params["cond"], e.params["body"]
+    start = [_literal(a) for a in e.inputs[n + m :]]
+    after = _results(body, e.inputs[n : n + m])
+    state = body.inputs[m:]
+    # What no turn changes is a number in all of them.
+    fixed = [x if a == (v, 0) else None for x, a, v in zip(start, after, state, strict=True)]
+    test = _test(cond, [*map(_literal, e.inputs[:n]), *fixed])
+    if test is None:
+        return None
+    counter, offset, direction, bound = test
+    at = next((k for k, v in enumerate(cond.inputs[n:]) if v is counter), -1)
+    if at < 0:
+        return None
+    first, step = start[at], after[at]
+    if first is None or step is None or step[0] is not state[at]:
+        return None
+    found = count(first + offset, step[1], direction, bound)
+    info: Any = np.iinfo(counter.type.dtype)
+    # A counter that leaves its dtype's range begins again at the other end.
+    return found if found is None or info.min <= first + found * step[1] <= info.max else None
+
+
+def count(first: int, step: int, direction: str, bound: int) -> int | None:
+    """How many of first, first + step, ... there are before the comparison with ``bound`` fails; None: no end.
+
+    >>> count(0, 1, "LT", 10), count(9, -3, "GE", 0), count(1, 2, "NE", 4), count(5, 1, "LT", 5)
+    (10, 4, None, 0)
+    """
+    if direction == "NE":
+        found, rest = divmod(bound - first, step) if step else (0, int(bound != first))
+        return found if not rest and found >= 0 else None
+    if direction in ("GT", "GE"):
+        first, step, bound = -first, -step, -bound
+    elif direction not in ("LT", "LE"):
+        return None
+    room = bound - first + (direction in ("LE", "GE"))
+    if room <= 0:
+        return 0
+    return -(-room // step) if step > 0 else None
+
+
+def _literal(a: Atom) -> int | None:
+    """The number that an integer literal is."""
+    if not isinstance(a, Literal) or not np.issubdtype(a.type.dtype, np.integer):
+        return None
+    return int(np.asarray(a.value))
+
+
+def _value(env: Mapping[Var, Affine], a: Atom) -> Affine | None:
+    if isinstance(a, Var):
+        return env.get(a)
+    number = _literal(a)
+    return None if number is None else (None, number)
+
+
+def _environment(program: Program, known: Sequence[int | None]) -> dict[Var, Affine]:
+    """Every value that is a number or an input plus one; ``known`` are numbers of the first inputs."""
+    env: dict[Var, Affine] = {v: (v, 0) for v in program.inputs}
+    env |= {v: (None, n) for v, n in zip(program.inputs, known, strict=False) if n is not None}
+    for e in program.equations:
+        found: Affine | None = None
+        if e.op.name in ("add", "sub"):
+            a, b = (_value(env, x) for x in e.inputs)
+            if a is not None and b is not None and b[0] is None:
+                found = a[0], a[1] + (b[1] if e.op.name == "add" else -b[1])
+            elif a is not None and b is not None and a[0] is None and e.op.name == "add":
+                found = b[0], a[1] + b[1]
+        elif e.op.name == "convert_element_type" and np.issubdtype(e.outputs[0].type.dtype, np.integer):
+            found = _value(env, e.inputs[0])
+        if found is not None:
+            env[e.outputs[0]] = found
+    return env
+
+
+def _results(body: Program, consts: Sequence[Atom]) -> list[Affine | None]:
+    """A loop's state after one turn, in terms of the body's own inputs."""
+    env = _environment(body, [_literal(a) for a in consts])
+    return [_value(env, a) for a in body.outputs]
+
+
+def _test(cond: Program, known: Sequence[int | None]) -> tuple[Var, int, str, int] | None:
+    """The comparison that a condition is: an input plus a number, a direction, a number."""
+    (out,) = cond.outputs
+    e = next((e for e in cond.equations if out in e.outputs), None)
+    if e is None or e.op.name not in DIRECTIONS:
+        return None
+    env = _environment(cond, known)
+    left, right = (_value(env, a) for a in e.inputs)
+    direction = DIRECTIONS[e.op.name]
+    if left is not None and left[0] is None:
+        left, right, direction = right, left, SWAPPED[direction]
+    if left is None or right is None or left[0] is None or right[0] is not None:
+        return None
+    return left[0], left[1], direction, right[1]
