@@ -15,9 +15,10 @@ from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
-from nxjax.trace.core import EVAL, Array, Tracer, use
+from nxjax.trace.core import Array, Tracer
 from nxjax.trace.mesh import process_index as _process_index
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, as_sharding
+from nxjax.trace.stage import computing_at_once
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -313,6 +314,8 @@ def enable_x64(new_val: bool = True) -> Iterator[None]:
 def ensure_compile_time_eval() -> Iterator[None]:
     """Inside, operations on concrete values are computed at once, also while a function is traced.
 
+    What depends on a traced value is traced as everywhere.
+
     >>> import nxjax as nx
     >>> @nx.jit
     ... def f(x):
@@ -322,5 +325,5 @@ def ensure_compile_time_eval() -> Iterator[None]:
     >>> f(2.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    with use(EVAL):
+    with computing_at_once():
         yield

@@ -72,6 +72,27 @@ def test_ensure_compile_time_eval_computes_inside_a_trace():
     assert float(nx.jit(f)(2.0)) == 8.0
 
 
+def test_ensure_compile_time_eval_takes_traced_values_as_everywhere():
+    def f(x):
+        with nx.ensure_compile_time_eval():
+            shift = nx.numpy.ones(3)
+            assert isinstance(shift, nx.Array) and not isinstance(shift, nx.core.Tracer)
+            inner = nx.jit(lambda: int(nx.numpy.ones(2).sum()))
+            total = nx.lax.fori_loop(0, 3, lambda i, c: c + i, 0)
+            return nx.lax.scan(lambda c, y: (c + y * inner(), c), x, shift)[0] + int(total), nx.lax.psum(x, "i")
+
+    for g in (nx.vmap(f, axis_name="i"), nx.jit(nx.vmap(f, axis_name="i"))):
+        got, total = g(nx.numpy.arange(2.0))
+        assert got.tolist() == [9.0, 10.0] and total.tolist() == [1.0, 1.0]
+    with pytest.raises(ConcretizationTypeError):
+        nx.jit(_truth)(1.0)
+
+
+def _truth(x):
+    with nx.ensure_compile_time_eval():
+        return x if x > 0 else -x
+
+
 def test_clear_caches_keeps_functions_working():
     f = nx.jit(lambda x: x + 1)
     assert float(f(1.0)) == 2.0

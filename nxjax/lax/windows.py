@@ -123,16 +123,18 @@ def reduce_window_shape_tuple(
     >>> reduce_window_shape_tuple((8,), (3,), (2,), ((0, 0),))
     (3,)
     """
-    ones = (1,) * len(operand_shape)
-    return window.window_shape(
-        window.reduce_window_sum,
-        ArrayType(tuple(operand_shape), dtypes.float32),
-        window_dimensions=tuple(window_dimensions),
-        window_strides=tuple(window_strides),
-        padding=pairs(padding, "reduce_window"),
-        base_dilation=tuple(base_dilation or ones),
-        window_dilation=tuple(window_dilation or ones),
-    )
+    name, n = "reduce_window_shape_tuple", len(operand_shape)
+    window_sizes = sizes(window_dimensions, n, name, "window_dimensions")
+    strides = sizes(window_strides, n, name, "window_strides")
+    base = sizes(base_dilation, n, name, "base_dilation")
+    holes = sizes(window_dilation, n, name, "window_dilation")
+    pads = pairs(padding, name)
+    require(name, len(pads) == n, "padding", repr(padding), f"{n} pairs, one per dimension")
+    require(name, all(d > 0 for d in (*strides, *base, *holes)), "strides and dilations", expected="positive integers")
+    # A size may be -1 here, which stands for a batch that is not known yet: no window fits it.
+    inner = [dilated(d, k) + low + high for d, k, (low, high) in zip(operand_shape, base, pads, strict=True)]
+    spans = [dilated(d, k) for d, k in zip(window_sizes, holes, strict=True)]
+    return tuple(max(0, (d - k) // s + 1) for d, k, s in zip(inner, spans, strides, strict=True))
 
 
 def _name_of(computation: Callable[..., Any], treedef: Any, type: ArrayType) -> str | None:

@@ -14,12 +14,14 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import broadcast_to_shape, convert, value
+from nxjax.numpy.creation import asarray
+from nxjax.numpy.promotion import broadcast_to_shape, convert, python_scalar, value
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.numpy.subscripts import canonical, make_plan, mode_name, read, refuse_absent, stacked_starts
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.dtypes import DType
 
 
 class Options(NamedTuple):
@@ -173,7 +175,7 @@ class Place:
         """
         from nxjax.numpy.elementwise import negative
 
-        x = value(values, "subtract")
+        x = _given(values, self.array.dtype)
         return write(
             self.array,
             self.index,
@@ -378,7 +380,7 @@ def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, option
 
 def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array:
     """``x`` with ``values``, which broadcast, scattered to ``index``."""
-    v = value(values, "scatter")
+    v = _given(values, x.dtype)
     _check_cast(x, v)
     own = x.type
     dtype = x.dtype
@@ -431,6 +433,15 @@ def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array
         mode=GatherScatterMode.from_any("fill" if options.mode is None else mode_name(options.mode)),
     )
     return convert(out, own.dtype, own.weak)
+
+
+def _given(values: Any, dtype: DType) -> Array:
+    """What is scattered into an array of ``dtype``: a Python integer may be one that only this dtype holds."""
+    if isinstance(values, (list, tuple)):
+        return asarray(values)
+    if type(values) is int and dtype in dtypes.INTEGER:
+        return python_scalar(values, dtype, True)
+    return value(values, "scatter")
 
 
 def _complex_extremum(x: Array, index: Any, v: Array, op: str, options: Options) -> Array:

@@ -59,7 +59,8 @@ def python_scalar(x: Any, dtype: DType, weak: bool) -> DeviceArray:
         except OverflowError:
             raise OverflowError(f"Python integer {x} too large to convert to {dtype.name}") from None
         # What fits the default integer wraps around in a narrower one, as in XLA; what does not is a mistake.
-        lost = type(x) is int and not -(2**31) <= x < 2**32 and dtype in dtypes.INTEGER and dtype.itemsize < 8
+        above = 2**32 if dtype == dtypes.uint32 else 2**31
+        lost = type(x) is int and not -(2**31) <= x < above and dtype in dtypes.INTEGER and dtype.itemsize < 8
         if whole.dtype == object or lost:
             raise OverflowError(f"Python integer {x} too large to convert to {dtype.name}")
         with np.errstate(all="ignore"):  # integers wrap around, as in XLA

@@ -235,7 +235,8 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
                 slots.append(("stride", (axis, start, count, step)))
         else:
             if isinstance(e, _Mask):
-                if e.expected != n:
+                # A mask without elements picks nothing of any array, as in JAX.
+                if e.expected not in (0, n):
                     raise OutOfRankError(
                         "boolean index did not match shape of indexed array",
                         got=e.expected,
@@ -282,11 +283,13 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
     batch_shape = tuple(batch)
     starts: list[tuple[int, Array]] = []
     integer = dtypes.int32
-    for _, e in arrays:
-        if isinstance(e, Array) and e.dtype.itemsize == 8:
-            integer = dtypes.int64
     for a, e in arrays:
-        v = wrap(np.asarray(e, integer)) if isinstance(e, int) else convert(e, integer)
+        if e.dtype.itemsize == 8 if isinstance(e, Array) else shape[a] > np.iinfo(np.int32).max:
+            integer = dtypes.int64
+    limit = np.iinfo(integer)
+    for a, e in arrays:
+        # An integer that no index type holds is as far outside as one can be.
+        v = wrap(np.asarray(min(max(e, limit.min), limit.max), integer)) if isinstance(e, int) else convert(e, integer)
         inner = block_shape if v.shape == block_shape else v.shape
         dims = tuple(range(block_at + len(block_shape) - len(inner), block_at + len(block_shape)))
         starts.append((a, _spread(v, batch_shape, dims)))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, final
 
 from nxjax.config import config
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, escaped, use
+from nxjax.trace.core import EVAL, Array, Op, Trace, Tracer, current_trace, escaped, use
 from nxjax.trace.depth import make_room
-from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var, axis_names
 from nxjax.trace.scope import current_scope, current_source
 from nxjax.trace.types import ArrayType
 
@@ -39,6 +41,20 @@ class StageTracer(Tracer):
         return f"of {trace.name or 'the traced function'}"
 
 
+# Whether ops of concrete values are computed while a program is written, and not written into it.
+_at_once: ContextVar[bool] = ContextVar("nxjax_at_once", default=False)
+
+
+@contextmanager
+def computing_at_once() -> Generator[None]:
+    """Inside, ops of concrete values are computed, also while a program is being written."""
+    token = _at_once.set(True)
+    try:
+        yield
+    finally:
+        _at_once.reset(token)
+
+
 class StageTrace(Trace):
     """Writes every op into a program. Values of other traces are captured as consts."""
 
@@ -65,6 +81,9 @@ class StageTrace(Trace):
         return StageTracer(self, var, name)
 
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        if _at_once.get() and all(isinstance(x, DeviceArray) for x in args) and not axis_names(params):
+            with use(EVAL):
+                return EVAL.process(op, args, params)
         atoms = tuple([self.atom(x, op.name) for x in args])
         out = op.infer(*[a.type for a in atoms], **params)
         types: Sequence[ArrayType] = out if op.multi else (out,)

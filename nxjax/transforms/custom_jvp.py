@@ -17,6 +17,8 @@ from nxjax.errors import DtypeError, GradientError, MissingRuleError, ParameterE
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import EVAL, Array, Linear, Tracer, current_trace
@@ -62,6 +64,25 @@ class CustomCall(Nested):
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, num_consts: int, rule: Any) -> Any:
         return tuple(b.program(program, xs))
+
+
+def batched_whole(program: Program, size: int, mask: Mask, axis_name: Any) -> tuple[Program, Mask]:
+    """``program`` with a batch in every result, as rules give them, and which results differ in it."""
+    force = (True,) * len(program.outputs)
+    varies = batched(program, size, mask, None, axis_name)[1] if size else force
+    return batched(program, size, mask, force, axis_name)[0], varies
+
+
+def shared_once(ys: Sequence[Array], varies: Mask) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
+    """Batched results and where their batch is: of one that is the same in all elements, the first element."""
+    found = tuple(y if v else _first(y) for y, v in zip(ys, varies, strict=True))
+    return found, tuple(0 if v else None for v in varies)
+
+
+def _first(y: Array) -> Array:
+    shape = y.shape[1:]
+    row = slice_op(y, start_indices=(0,) * y.ndim, limit_indices=(1, *shape), strides=None)
+    return reshape(row, shape=shape)
 
 
 def refuse_closed_over(name: str, program: Program, tangents: Sequence[Array | None], num_consts: int) -> None:
@@ -112,11 +133,10 @@ class CustomJvpCall(CustomCall):
         rule: Rule,
     ) -> tuple[Any, Any]:
         mask = present(dims)
-        force = (True,) * len(program.outputs)
-        mapped, _ = batched(program, size, mask, force, axis_name)
+        mapped, varies = batched_whole(program, size, mask, axis_name)
         lifted = BatchedJvp(rule, size, mask[num_consts:], axis_name)
         ys = self(*to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
-        return ys, (0,) * len(force)
+        return shared_once(ys, varies)
 
 
 custom_jvp_call = CustomJvpCall()

@@ -22,11 +22,18 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.custom_jvp import CustomCall, CustomFunction, check_results, refuse_closed_over
+from nxjax.transforms.custom_jvp import (
+    CustomCall,
+    CustomFunction,
+    batched_whole,
+    check_results,
+    refuse_closed_over,
+    shared_once,
+)
 from nxjax.transforms.jvp import zero_tangent
 from nxjax.transforms.nested import Mask, picked, present, spread, to_front
 from nxjax.transforms.symbolic_zero import SymbolicZero, symbolic
-from nxjax.transforms.vmap import batched, vmap_flat
+from nxjax.transforms.vmap import vmap_flat
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,11 +98,10 @@ class CustomVjpCall(CustomCall):
         rule: Forward,
     ) -> tuple[Any, Any]:
         mask = present(dims)
-        force = (True,) * len(program.outputs)
-        mapped, _ = batched(program, size, mask, force, axis_name)
+        mapped, varies = batched_whole(program, size, mask, axis_name)
         lifted = BatchedForward(rule, size, mask[num_consts:], axis_name)
         ys = self(*to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
-        return ys, (0,) * len(force)
+        return shared_once(ys, varies)
 
 
 @final

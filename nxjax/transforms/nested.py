@@ -49,6 +49,12 @@ def spread(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     return [next(rest) if m else None for m in mask]
 
 
+def merged(yes: Sequence[Any], no: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """One list of both: the next of ``yes`` where ``mask`` is True, else the next of ``no``."""
+    a, b = iter(yes), iter(no)
+    return [next(a) if m else next(b) for m in mask]
+
+
 def either(a: Sequence[bool], b: Sequence[bool]) -> Mask:
     return tuple(x or y for x, y in zip(a, b, strict=True))
 
@@ -88,6 +94,24 @@ def reached(program: Program, inputs: Sequence[bool]) -> Mask:
         if any(isinstance(a, Var) and a in marked for a in e.inputs):
             marked.update(e.outputs)
     return tuple(isinstance(a, Var) and a in marked for a in program.outputs)
+
+
+def handed_on(program: Program) -> list[int | None]:
+    """Per result the position of the input that it is, also through calls; None for what is computed or a const."""
+    place = {v: i for i, v in enumerate(program.inputs)}
+    for e in program.equations:
+        if e.op.name == "jit":
+            for v, i in zip(e.outputs, handed_on(e.params["program"]), strict=True):
+                source = None if i is None else e.inputs[i]
+                if isinstance(source, Var) and source in place:
+                    place[v] = place[source]
+    return [place.get(a) if isinstance(a, Var) else None for a in program.outputs]
+
+
+def narrowed(program: Program, inputs: Sequence[Var], keep: Sequence[bool]) -> Program:
+    """``program`` with its inputs in another order, or with more of them, and the results that ``keep`` marks only."""
+    outputs = picked(program.outputs, keep)
+    return Program(inputs, program.equations, outputs, program.constvars, program.values, program.name)
 
 
 def needed(equations: Sequence[Equation], wanted: set[Var], given: set[Var]) -> list[Equation]:

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any, Literal, overload
 
 from nxjax.errors import DtypeError, ParameterError
+from nxjax.trace import tree
 from nxjax.trace.program import Program
+from nxjax.trace.types import ShapeDtypeStruct
 from nxjax.transforms.jit import jit
 
 
@@ -16,7 +18,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The results of ``fun`` as `ShapeDtypeStruct`; nothing is computed.
 
     Args:
-        fun: function of pytrees.
+        fun: function of pytrees. A `ShapeDtypeStruct` that it gives stays one.
         *args, **kwargs: arrays, or `ShapeDtypeStruct` in their place.
 
     Raises:
@@ -28,10 +30,20 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     if not callable(fun):
         raise ParameterError("eval_shape: needs a function", got=type(fun).__name__)
-    own: Any = functools.partial(fun)
-    own.__name__ = getattr(fun, "__name__", "function")
+    types: dict[int, ShapeDtypeStruct] = {}
+
+    @functools.wraps(fun, updated=())
+    def own(*args: Any, **kwargs: Any) -> Any:
+        leaves, treedef = tree.flatten(fun(*args, **kwargs))
+        types.update({i: x for i, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct)})
+        return tree.unflatten(treedef, [0 if i in types else x for i, x in enumerate(leaves)])
+
     with _asked_by("eval_shape"):
-        return jit(own).eval_shape(*args, **kwargs)
+        found = jit(own).eval_shape(*args, **kwargs)
+    if not types:
+        return found
+    leaves, treedef = tree.flatten(found)
+    return tree.unflatten(treedef, [types.get(i, x) for i, x in enumerate(leaves)])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, final
 from weakref import WeakKeyDictionary
 
 from nxjax.config import config
-from nxjax.errors import AxisSpecError, NonFiniteError, ParameterError, ShapeError, described
+from nxjax.errors import AxisSpecError, DtypeError, NonFiniteError, ParameterError, ShapeError, described
 from nxjax.ops.base import move_batch
 from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import tree
@@ -221,7 +221,7 @@ def vmap(
     Args:
         fun: function of pytrees.
         in_axes: the axis to map over, per argument: an int, None (shared), or a tree prefix of those. Keyword
-            arguments are mapped over axis 0.
+            arguments are mapped over axis 0. What is shared may be anything, a function too.
         out_axes: where the axis stands in the results: an int, None (must not vary), or a tree prefix.
         axis_name: name for collectives inside ``fun``.
         axis_size: number of elements, needed when no argument is mapped.
@@ -260,20 +260,23 @@ def vmap(
             )
         leaves, treedef = tree.flatten((args, kwargs))
         axes = _axes_leaves(in_axes, args, "vmap: in_axes") + [0] * len(tree.leaves(kwargs))
-        xs = [as_value(x, "vmap") for x in leaves]
+        xs = [_shared(x) if a is None else as_value(x, "vmap") for x, a in zip(leaves, axes, strict=True)]
         dims = [_checked_dim(x, a, i, (args, kwargs)) for i, (x, a) in enumerate(zip(xs, axes, strict=True))]
         size = _common_size(xs, dims, axis_size, (args, kwargs))
         out_defs: list[tree.TreeDef] = []
 
         def flat(*values: Array) -> Sequence[Any]:
             # A shared Python number stays one, as in JAX: it may be a length, also under `jit`.
-            given = [x if type(x) in _NUMBERS else v for x, v in zip(leaves, values, strict=True)]
+            rest = iter(values)
+            here = [None if x is None else next(rest) for x in xs]
+            given = [x if v is None or type(x) in _NUMBERS else v for x, v in zip(leaves, here, strict=True)]
             a, k = tree.unflatten(treedef, given)
             ys, out_def = tree.flatten(called(*a, **k))
             out_defs.append(out_def)
             return ys
 
-        ys, found = vmap_flat(flat, size, xs, dims, axis_name, spmd_axis_name)
+        arrays = [(x, d) for x, d in zip(xs, dims, strict=True) if x is not None]
+        ys, found = vmap_flat(flat, size, [x for x, _ in arrays], [d for _, d in arrays], axis_name, spmd_axis_name)
         result = tree.unflatten(out_defs[0], ys)
         wanted = _axes_leaves(out_axes, result, "vmap: out_axes")
         if sum_match:
@@ -313,8 +316,16 @@ def _axes_leaves(axes: Any, value: Any, where: str) -> list[int | None]:
     return found
 
 
-def _checked_dim(x: Array, axis: int | None, index: int, args: Any) -> int | None:
-    if axis is None:
+def _shared(x: Any) -> Array | None:
+    """The value of an argument that all elements share; None for what is no array, which stays what it is."""
+    try:
+        return as_value(x, "vmap")
+    except (DtypeError, OverflowError):
+        return None
+
+
+def _checked_dim(x: Array | None, axis: int | None, index: int, args: Any) -> int | None:
+    if axis is None or x is None:
         return None
     if not -x.ndim <= axis < x.ndim:
         name = _names(args)[index]
@@ -326,8 +337,9 @@ def _checked_dim(x: Array, axis: int | None, index: int, args: Any) -> int | Non
     return axis % x.ndim
 
 
-def _common_size(xs: Sequence[Array], dims: Sequence[int | None], given: int | None, args: Any) -> int:
-    sizes = [x.shape[d] for x, d in zip(xs, dims, strict=True) if d is not None]
+def _common_size(xs: Sequence[Array | None], dims: Sequence[int | None], given: int | None, args: Any) -> int:
+    mapped = [(x, d, i) for i, (x, d) in enumerate(zip(xs, dims, strict=True)) if x is not None and d is not None]
+    sizes = [x.shape[d] for x, d, _ in mapped]
     if given is not None:
         sizes.append(given)
     if not sizes:
@@ -336,7 +348,7 @@ def _common_size(xs: Sequence[Array], dims: Sequence[int | None], given: int | N
         )
     if len(set(sizes)) > 1:
         names = _names(args)
-        rows = [f"{n}: axis {d} of {x.type}" for n, x, d in zip(names, xs, dims, strict=True) if d is not None]
+        rows = [f"{names[i]}: axis {d} of {x.type}" for x, d, i in mapped]
         raise ShapeError(
             "vmap: mapped axes differ in size",
             got="; ".join(rows),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+import jax
 import numpy as np
 import pytest
 
@@ -111,3 +112,14 @@ def test_errors():
         lax.reduce_window(x, 0.0, lax.add, (2,), (1, 1), ((0, 0), (0, 0)))
     with pytest.raises(ShapeError, match="initial values are scalars"):
         lax.reduce_window(x, np.zeros(3, np.float32), lax.add, (2, 2))
+
+
+def test_shape_tuple_of_an_unknown_batch():
+    for module in (nx.lax, jax.lax):
+        shape = module.reduce_window_shape_tuple((-1, 8, 9, 3), (1, 2, 3, 1), (1, 2, 2, 1), ((0, 0),) * 4)
+        assert tuple(shape) == (0, 4, 4, 3)
+        assert tuple(module.reduce_window_shape_tuple((8,), (3,), (2,), ((-9, -1),))) == (0,)
+    with pytest.raises(ParameterError, match="one per dimension"):
+        nx.lax.reduce_window_shape_tuple((8, 8), (3, 3), (1, 1), ((0, 0),))
+    with pytest.raises(ParameterError, match="positive"):
+        nx.lax.reduce_window_shape_tuple((8,), (3,), (0,), ((0, 0),))

@@ -243,3 +243,14 @@ def test_ufuncs_take_the_dtype_of_their_function():
     assert jnp.add.nargs == 2
     pieces = nx.jit(lambda x, i: jnp.add.reduceat(x, i))(jnp.arange(6, dtype="int8"), jnp.array([0, 4, 1]))
     assert pieces.tolist() == [6, 4, 15] and pieces.dtype == jnp.int8
+
+
+def test_tangents_of_integers_can_be_compared():
+    g = nx.grad(lambda x: 1.0, allow_int=True)(jnp.arange(3))
+    zeros = np.zeros(3, nx.dtypes.float0)
+    assert (g == g).tolist() == (g == zeros).tolist() == (zeros == g).tolist() == [True] * 3
+    assert (g != g).tolist() == [False] * 3
+    assert bool(jnp.array_equal(g, g))
+    for wrong in (lambda: g < g, lambda: g + 1, lambda: g == jnp.ones(3)):
+        with pytest.raises(TypeError):
+            wrong()

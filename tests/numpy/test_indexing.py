@@ -1,5 +1,6 @@
 """Reading and updating by index, against JAX."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -218,3 +219,59 @@ def test_functions_whose_shape_depends_on_values_under_eager_grad():
     np.testing.assert_array_equal(nx.grad(lambda v: (jnp.nonzero(v)[0] * 1.0 * v[0]).sum())(x), [3, 0, 0])
     np.testing.assert_array_equal(nx.grad(lambda v: jnp.unique(v).sum() + v[1])(x), [0, 1, 0])
     np.testing.assert_array_equal(nx.grad(lambda v: jnp.frexp(v)[0].sum())(x), [0.25, 0.5, 0.25])
+
+
+@pytest.mark.filterwarnings("ignore:scatter inputs:FutureWarning")
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "float32"])
+@pytest.mark.parametrize("value", [300, -1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, [300, 1], (1, 2), [1.5, 2], [2**31, 1]])
+def test_values_beside_the_range_of_the_dtype(dtype, value):
+    for method in ("set", "add", "subtract", "min"):
+
+        def call(m, method=method):
+            return getattr(m.ones(3, dtype).at[:2], method)(value)
+
+        try:
+            expected = call(jax.numpy)
+        except OverflowError:
+            with pytest.raises(OverflowError):
+                call(jnp)
+            continue
+        got = call(jnp)
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("index", [2**31, 2**40, 2**70, -(2**31) - 1, -(2**70)])
+def test_integers_that_no_index_type_holds_are_outside(index):
+    x = jnp.arange(3.0)
+    assert x.at[index].set(9.0).tolist() == [0, 1, 2]
+    assert x.at[index, ...].add(9.0).tolist() == [0, 1, 2]
+    assert float(x.at[index].get(mode="fill", fill_value=7.0)) == 7.0
+    assert float(x.at[index].get(mode="clip")) == (2.0 if index > 0 else 0.0)
+    assert nx.jit(lambda x: x.at[index].set(1.0))(x).tolist() == [0, 1, 2]
+
+
+def test_masks_without_elements():
+    for x, mask in (
+        ((3,), (0,)),
+        ((2, 3), (0, 3)),
+        ((2, 3), (2, 0)),
+        ((0, 3), (0,)),
+        ((0, 3), (0, 3)),
+        ((3, 0), (3, 0)),
+    ):
+        expected = jax.numpy.zeros(x)[jax.numpy.zeros(mask, bool)]
+        assert jnp.zeros(x)[jnp.zeros(mask, bool)].shape == expected.shape
+        assert nx.jit(lambda a, m=mask: a[np.zeros(m, bool)])(jnp.zeros(x)).shape == expected.shape
+        assert jnp.zeros(x).at[jnp.zeros(mask, bool)].set(3.0).tolist() == np.zeros(x).tolist()
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        jnp.zeros((2, 3))[jnp.zeros((1, 3), bool)]
+
+
+def test_integers_too_large_for_a_dtype_are_errors_not_other_numbers():
+    x = jnp.ones(2, "int32")
+    for f in (lambda: x + 2**31, lambda: (2**32 - 1) * x, lambda: nx.jit(lambda a: a + 2**31)(x)):
+        with pytest.raises(OverflowError):
+            f()
+    assert (jnp.zeros(1, "uint32") + (2**32 - 1)).tolist() == [2**32 - 1]
+    assert (jnp.zeros(1, "int8") + 300).tolist() == [44]

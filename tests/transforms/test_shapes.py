@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.errors import ParameterError
+from nxjax.errors import DtypeError, ParameterError
 
 S = nx.ShapeDtypeStruct((3, 4), np.float32)
 
@@ -22,6 +22,16 @@ def test_eval_shape_computes_nothing_and_takes_trees_and_keywords():
     assert huge.shape == (10**6, 10**6)
     with pytest.raises(ParameterError, match="needs a function"):
         nx.eval_shape(3)
+
+
+def test_eval_shape_of_a_function_that_gives_types():
+    half = nx.ShapeDtypeStruct((2,), np.float16)
+    assert nx.eval_shape(lambda x: {"a": half, "b": x}, S) == {"a": half, "b": S}
+    assert nx.eval_shape(lambda x: nx.eval_shape(nx.sin, x), S) == S
+    weak = nx.eval_shape(lambda x: (nx.ShapeDtypeStruct((), np.float32, weak_type=True), x), 1.0)
+    assert weak[0].weak_type and weak[1].weak_type
+    with pytest.raises(DtypeError, match="this is a type"):
+        nx.vmap(lambda x: half)(np.ones(2))
 
 
 def test_make_jaxpr_gives_a_checked_program():

@@ -25,12 +25,24 @@ from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Linear, current_trace
 from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program, Var, run
+from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.linearize import TangentTrace, linearized
-from nxjax.transforms.nested import Mask, Nested, Thread, either, picked, present, said_to_vary, spread, taken_to_vary
+from nxjax.transforms.nested import (
+    Mask,
+    Nested,
+    Thread,
+    either,
+    handed_on,
+    narrowed,
+    picked,
+    present,
+    said_to_vary,
+    spread,
+    taken_to_vary,
+)
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
@@ -502,8 +514,19 @@ def _choose_branch(
         # Devices may take different branches: what they share with each other, they share outside.
         branches = tuple(taken_to_vary(b, [vma] * len(b.inputs)) for b in branches)
         consts = [varying(c, vma) for c in consts]
-    out = cond_op(index, *consts, *xs, branches=branches)
-    return tree.unflatten(out_defs[0], out)
+    # What all branches hand on from one operand, or from outside, does not depend on the choice.
+    every = (*consts, *xs)
+    handed = [
+        [
+            a.value if isinstance(a, Literal) else None if i is None else every[i]
+            for a, i in zip(b.outputs, handed_on(b), strict=True)
+        ]
+        for b in branches
+    ]
+    sources = [column[0] if all(x is column[0] for x in column) else None for column in zip(*handed, strict=True)]
+    branches = tuple(narrowed(b, b.inputs, [x is None for x in sources]) for b in branches)
+    out = iter(cond_op(index, *every, branches=branches))
+    return tree.unflatten(out_defs[0], [next(out) if x is None else x for x in sources])
 
 
 def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[ArrayType]) -> ArrayType:

@@ -31,6 +31,9 @@ from nxjax.transforms.nested import (
     Nested,
     Thread,
     either,
+    handed_on,
+    merged,
+    narrowed,
     needed,
     picked,
     present,
@@ -457,18 +460,32 @@ def scan(
         unroll = max(n, 1)
     elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
+    # A carry that every step hands on as it is need not be carried, and a ``y`` that is an ``x`` need not be stacked.
+    first, rest = len(consts), len(consts) + len(carry)
+    sources = handed_on(opened)
+    same = [i == first + k for k, i in enumerate(sources[: len(carry)])]
+    moves = [not s for s in same]
+    taken = [i - rest if i is not None and i >= rest else None for i in sources[len(carry) :]]
+    inner = opened.inputs[first:rest]
+    order = (*picked(inner, same), *opened.inputs[:first], *picked(inner, moves), *opened.inputs[rest:])
+    kept = picked(carry, same)
     out = scan_op(
+        *kept,
         *consts,
-        *carry,
+        *picked(carry, moves),
         *sequences,
-        body=opened,
-        num_consts=len(consts),
-        num_carry=len(carry),
+        body=narrowed(opened, order, (*moves, *(i is None for i in taken))),
+        num_consts=len(kept) + first,
+        num_carry=sum(moves),
         length=n,
         reverse=bool(reverse),
         unroll=max(int(unroll), 1),
     )
-    return tree.unflatten(carry_def, out[: len(carry)]), tree.unflatten(y_defs[0], out[len(carry) :])
+    ys = iter(out[sum(moves) :])
+    return (
+        tree.unflatten(carry_def, merged(kept, out[: sum(moves)], same)),
+        tree.unflatten(y_defs[0], [next(ys) if i is None else sequences[i] for i in taken]),
+    )
 
 
 def _step_by_step(

@@ -29,7 +29,20 @@ from nxjax.transforms.control.carry import carry_of_one_type
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.linearize import TangentTrace
-from nxjax.transforms.nested import Groups, Mask, Nested, Thread, either, picked, present, spread, to_front
+from nxjax.transforms.nested import (
+    Groups,
+    Mask,
+    Nested,
+    Thread,
+    either,
+    handed_on,
+    merged,
+    narrowed,
+    picked,
+    present,
+    spread,
+    to_front,
+)
 from nxjax.transforms.vmap import batched
 
 
@@ -333,16 +346,30 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         return while_loop(cond_fun, body_fun, tree.unflatten(carry_def, [varying(x, type.vma) for x in carry]))
     cond, cond_consts = cond.close_over()
     body, body_consts = body.close_over()
+    # What every step hands on as it is, the loop need not carry: it has the gradient of a value that no loop touched.
+    first = len(body_consts)
+    same = [i == first + k for k, i in enumerate(handed_on(body))]
+    moves = [not s for s in same]
+    (cond_given, cond_carry), (given, inner) = (_cut(cond, len(cond_consts)), _cut(body, first))
+    cond = narrowed(cond, (*picked(cond_carry, same), *cond_given, *picked(cond_carry, moves)), (True,))
+    body = narrowed(body, (*picked(inner, same), *given, *picked(inner, moves)), moves)
+    kept = picked(carry, same)
     out = while_op(
+        *kept,
         *cond_consts,
+        *kept,
         *body_consts,
-        *carry,
+        *picked(carry, moves),
         cond=cond,
-        cond_nconsts=len(cond_consts),
+        cond_nconsts=len(kept) + len(cond_consts),
         body=body,
-        body_nconsts=len(body_consts),
+        body_nconsts=len(kept) + first,
     )
-    return tree.unflatten(carry_def, out)
+    return tree.unflatten(carry_def, merged(kept, out, same))
+
+
+def _cut(program: Program, n: int) -> tuple[Sequence[Var], Sequence[Var]]:
+    return program.inputs[:n], program.inputs[n:]
 
 
 @boundary

@@ -86,3 +86,46 @@ def test_errors() -> None:
         nx.fori_loop(0, 2.5, lambda i, c: c, 1.0)
     with pytest.raises(ParameterError, match="unroll needs bounds"):
         nx.jit(lambda n: nx.fori_loop(0, n, lambda i, c: c, 1.0, unroll=4))(3)
+
+
+def test_a_carry_that_every_step_hands_on_has_a_gradient() -> None:
+    def both(m: Any) -> Any:
+        def steps(c: Any) -> Any:
+            return c[0] + 1, c[1], c[2] * m.lax.stop_gradient(c[1])
+
+        def loop(x: Any) -> Any:
+            _, y, z = m.lax.while_loop(lambda c: c[0] < 3, steps, (0, x * 2.0, 1.0))
+            return y * z
+
+        def counted(x: Any, n: Any) -> Any:
+            return m.lax.fori_loop(0, n, lambda i, c: (c[0], c[1] + i), (x**3, 0))[0]
+
+        slopes = m.grad(loop)(3.0), m.jit(m.grad(loop))(3.0), m.jit(m.grad(counted))(2.0, 4)
+        return slopes, m.grad(m.grad(counted))(2.0, 4)
+
+    close(both(nx), both(jax))
+
+
+def test_what_the_condition_reads_and_what_a_jitted_body_hands_on_have_gradients() -> None:
+    # JAX refuses these.
+    loop = nx.lax.while_loop
+    read = nx.grad(lambda x: loop(lambda c: c[0] < c[1], lambda c: (c[0] + 1, c[1]), (0.0, x))[1] * 2)
+    assert float(read(2.5)) == 2.0
+    jitted = nx.grad(lambda x: loop(lambda c: c[0] < 3, nx.jit(lambda c: (c[0] + 1, c[1])), (0, x))[1] * 2)
+    assert float(jitted(2.5)) == 2.0
+    with pytest.raises(GradientError, match="no reverse-mode"):
+        nx.grad(lambda x: loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[2], c[1]), (0, x, x))[1])(1.0)
+
+
+@pytest.mark.parametrize("executor", ["cpu", "reference", "xla"])
+def test_loops_that_only_hand_on(executor: str) -> None:
+    lax = nx.lax
+    with config.using(executor=executor):
+        f = nx.jit(lambda x: lax.while_loop(lambda c: False, lambda c: c, {"a": x, "b": 2}))
+        assert nx.tree.map(float, f(3.0)) == {"a": 3.0, "b": 2.0}
+        g = nx.jit(lambda p, x: lax.cond(p, lambda a: a, lambda a: a, x))
+        assert float(g(True, 3.0)) == 3.0
+        h = nx.jit(lambda x: lax.scan(lambda c, y: (c, y), x, nx.arange(3.0)))
+        carry, ys = h(3.0)
+        assert (float(carry), ys.tolist()) == (3.0, [0.0, 1.0, 2.0])
+        assert int(nx.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, 5))(4)) == 5
