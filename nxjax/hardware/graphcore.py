@@ -118,6 +118,7 @@ class GraphCoreManager:
         self.compile_only = bool(compile_only)
         self._hardware: Hardware | None = None
         self._finalized = False
+        self._ran = False
 
     # --- life ---
 
@@ -155,12 +156,16 @@ class GraphCoreManager:
 
     @property
     def label(self) -> Label:
-        """How far towards silicon results go: "hardware", or "simulator" on the model."""
+        """How far towards silicon results went: "hardware" once a model has run on IPUs, else "simulator"."""
+        return "hardware" if self._ran else "simulator"
+
+    @property
+    def _tries_hardware(self) -> bool:
         found = self._hardware or hardware()
-        return "hardware" if found.usable and found.ipus >= self.num_ipus else "simulator"
+        return found.usable and found.ipus >= self.num_ipus
 
     def get_ipu_count(self) -> int:
-        """How many IPUs models run on: those of this machine, or those that are modelled. `get_ipu_info` says which."""
+        """How many IPUs models run on: those of this machine once one has run there, else those that are modelled."""
         found = self._ready("get_ipu_count")
         return found.ipus if self.label == "hardware" else self.num_ipus
 
@@ -245,7 +250,9 @@ class GraphCoreManager:
                 got=type(compiled_model).__name__,
                 expected="what compile_model or optimize_model gave",
             )
-        return compiled_model(*_arguments(inputs))
+        found = compiled_model(*_arguments(inputs))
+        self._ran |= compiled_model.label == "hardware"
+        return found
 
     def find_batch_size(
         self,
@@ -314,7 +321,7 @@ class GraphCoreManager:
         )
 
     def _setting(self) -> Setting:
-        return Setting(self._system, self._options, self.compile_only, self.label == "hardware")
+        return Setting(self._system, self._options, self.compile_only, self._tries_hardware)
 
     def __repr__(self) -> str:
         state = "initialized" if self.is_initialized else "not initialized"

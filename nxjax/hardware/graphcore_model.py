@@ -43,17 +43,13 @@ class Setting:
         system: IPUs, and how many.
         options: of the lowering.
         compile_only: nothing is run.
-        hardware: IPUs are here, and the SDK that drives them.
+        hardware: IPUs are listed here, and the SDK's compiler answers: what fits one of them is tried there.
     """
 
     system: System
     options: Options
     compile_only: bool
     hardware: bool
-
-    @property
-    def label(self) -> Label:
-        return "hardware" if self.hardware else "simulator"
 
 
 @final
@@ -64,7 +60,7 @@ class CompiledModel:
     Attributes:
         function: the model.
         execution: "single", "replicated" (each IPU takes its share of the batch) or "pipelined" (stages).
-        label: "hardware", or "simulator" where a model of the chip runs it.
+        label: "emitted" until it has run; then "hardware" where IPUs ran it, "simulator" where a model of the chip did.
         cycles, seconds: of one call, as the model has them.
         memory: bytes of the fullest tile, on each IPU that is used.
         memory_available: bytes of one tile.
@@ -84,10 +80,7 @@ class CompiledModel:
     artifact: Artifact | None = None
     pipeline: Pipeline | None = None
     notes: list[str] = field(default_factory=list[str])
-
-    @property
-    def label(self) -> Label:
-        return self.setting.label
+    label: Label = "emitted"
 
     @property
     def ipus(self) -> int:
@@ -106,13 +99,23 @@ class CompiledModel:
         if self.pipeline is None:
             assert self.artifact is not None
             if self.setting.hardware:
-                return self.signature.result(self._on_hardware(leaves))
-            return self.artifact.run(*inputs)
-        n = self.pipeline.micro_batches
+                found = self.signature.result(self._on_hardware(leaves))
+                self.label = "hardware"
+                return found
+            found = self.artifact.run(*inputs)
+            self.label = "simulator"
+            return found
+        found = self._in_stages(leaves, self.pipeline)
+        # Stages run on the model, whatever the machine has.
+        self.label = "simulator"
+        return found
+
+    def _in_stages(self, leaves: Sequence[Array], pipeline: Pipeline) -> Any:
+        n = pipeline.micro_batches
         if n == 1:
-            (whole,), _ = self.pipeline.run([x[None] for x in leaves])
+            (whole,), _ = pipeline.run([x[None] for x in leaves])
             return self.signature.result(whole)
-        results, _ = self.pipeline.run([x.reshape(n, x.shape[0] // n, *x.shape[1:]) for x in leaves])
+        results, _ = pipeline.run([x.reshape(n, x.shape[0] // n, *x.shape[1:]) for x in leaves])
         joined = [np.concatenate([r[i].numpy() for r in results]) for i in range(len(results[0]))]
         return self.signature.result(joined)
 
@@ -442,6 +445,7 @@ class PipelinedTraining:
         if micro_batches > 1:
             _check_mean(flat, [*types, *parts], self._count)
         self.setting = setting
+        self._ran = False
         self.pipeline = Pipeline(
             program,
             setting.system,
@@ -457,7 +461,8 @@ class PipelinedTraining:
 
     @property
     def label(self) -> Label:
-        return "simulator"
+        """ "simulator" once the model of the chip has run it, before that "emitted"."""
+        return "simulator" if self._ran else "emitted"
 
     def value_and_grad(self, params: Any, *batch: Any) -> tuple[Array, Any]:
         """The mean loss over the batch, and its gradient in the structure of ``params``."""
@@ -468,6 +473,7 @@ class PipelinedTraining:
         n = self._micros
         cut = [x.reshape(n, x.shape[0] // n, *x.shape[1:]) for x in data]
         results, gradients = self.pipeline.run([*leaves, *cut])
+        self._ran = True
         loss = sum((r[0] for r in results), asarray(0.0)) / n
         found = [gradients[i] if i in gradients else asarray(np.zeros(x.shape, x.dtype)) for i, x in enumerate(leaves)]
         back = [g.astype(x.dtype) for g, x in zip(found, leaves, strict=True)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 from nxjax.backends.base import Backend, Device, Executable
-from nxjax.backends.ipu.detect import hardware
+from nxjax.backends.ipu.detect import hardware, without_hardware
 from nxjax.config import config
 from nxjax.errors import UnsupportedOpsError
 from nxjax.kernels.ipu.chip import System, system
@@ -35,7 +35,7 @@ class IpuBackend(Backend):
     priority = 0
 
     def available(self) -> tuple[bool, str]:
-        return True, f"model of {chosen().title}; no hardware: {hardware().reason}"
+        return True, f"model of {chosen().title}; {without_hardware(hardware())}"
 
     @property
     def listed(self) -> bool:

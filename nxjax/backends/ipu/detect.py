@@ -6,10 +6,25 @@ import glob
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, final
 
+# What popc makes of codelets.
+CODELETS: Final = "codelets.gp"
+_SMALLEST: Final = """#include <poplar/Vertex.hpp>
+
+class Smallest : public poplar::Vertex {
+public:
+  poplar::Output<float> y;
+  bool compute() {
+    *y = 1.0f;
+    return true;
+  }
+};
+"""
 _LIBRARIES: Final = ("/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64")
 
 
@@ -19,8 +34,8 @@ class Hardware:
     """What a machine has.
 
     Attributes:
-        ipus: how many IPUs its driver, or Graphcore's own tool, shows.
-        sdk: path of the Poplar SDK, or of its compiler; empty where there is none.
+        ipus: how many IPUs its driver, or Graphcore's own tool, shows. Nothing has run on them.
+        sdk: path of the Poplar SDK's compiler, which has answered; empty where none does.
         missing: what was looked for and not found, in words.
     """
 
@@ -30,21 +45,20 @@ class Hardware:
 
     @property
     def usable(self) -> bool:
-        """Whether programs could be compiled for, and run on, an IPU here."""
+        """Whether it is worth trying to compile for, and run on, an IPU here."""
         return self.ipus > 0 and bool(self.sdk)
 
     @property
     def reason(self) -> str:
         """What is here, or what is missing."""
-        here = [f"{self.ipus} IPU{'s' * (self.ipus > 1)}"] if self.ipus else []
+        here = [f"{self.ipus} IPU{'s' * (self.ipus > 1)} listed"] if self.ipus else []
         here += [f"Poplar SDK at {self.sdk}"] if self.sdk else []
         return "; ".join([*here, *self.missing])
 
 
 def hardware() -> Hardware:
     """What this machine has now."""
-    sdk = os.environ.get("POPLAR_SDK_ENABLED", "")
-    popc = shutil.which("popc") or ""
+    popc, reason = compiler()
     info = shutil.which("gc-info") or ""
     nodes = [*glob.glob("/dev/ipu[0-9]*"), *glob.glob("/dev/ipu*_ex")]
     missing: list[str] = []
@@ -52,23 +66,71 @@ def hardware() -> Hardware:
         missing.append("no device /dev/ipu*")
     if not info:
         missing.append("no gc-info on PATH")
-    if not (sdk or popc):
-        missing.append("no Poplar SDK (POPLAR_SDK_ENABLED is not set, no popc on PATH)")
+    if not popc:
+        missing.append(f"no Poplar SDK ({reason})")
     if not _library("libgcda.so"):
         missing.append("no library libgcda")
     count = max(len({n.split("_")[0] for n in nodes}), _listed(info) if info else 0)
-    return Hardware(count, sdk or os.path.dirname(popc), tuple(missing))
+    return Hardware(count, os.path.dirname(popc), tuple(missing))
+
+
+def compiler() -> tuple[str, str]:
+    """Path of Graphcore's popc, which has compiled a codelet, and its version; ("", reason) where none has."""
+    path = shutil.which("popc")
+    if path is None:
+        return "", "Poplar's compiler popc is not on PATH; source the SDK's enable.sh first"
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return "", f"popc at {path}: {error}"
+    return _tried(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(8)
+def _tried(path: str, changed: int, size: int) -> tuple[str, str]:
+    """What a compiler makes of the smallest codelet; asked again when its file changes."""
+    with tempfile.TemporaryDirectory(prefix="nxjax-popc-") as folder:
+        with open(os.path.join(folder, "codelet_0.cpp"), "w") as file:
+            file.write(_SMALLEST)
+        found, said = codelets_compiled(path, "ipu2", ["codelet_0.cpp"], folder, 60)
+    if not found:
+        return "", f"popc at {path} does not work: {said}"
+    version = _output([path, "--version"], ".", 60)
+    lines = version.stdout.split("\n") if version is not None and not version.returncode else []
+    return path, next((line.strip() for line in lines if line.strip()), "popc of a version that it does not say")
+
+
+def codelets_compiled(popc: str, chip: str, sources: Sequence[str], folder: str, timeout: float) -> tuple[bool, str]:
+    """Run popc on sources in a folder: whether it made `CODELETS` of them; how many bytes, or what is wrong."""
+    done = _output([popc, f"--target={chip}", "-O3", *sources, "-o", CODELETS], folder, timeout)
+    if done is None:
+        return False, f"it cannot be run, or did not end in {timeout:.0f} s"
+    if done.returncode:
+        why = (done.stderr or done.stdout).strip()[-500:] or "it says nothing"
+        return False, f"it ended with {done.returncode}: {why}"
+    made = os.path.join(folder, CODELETS)
+    size = os.path.getsize(made) if os.path.isfile(made) and not os.path.islink(made) else 0
+    return (True, f"{size:,} bytes") if size else (False, f"it ended with 0 and wrote no {CODELETS}")
+
+
+def _output(command: Sequence[str], folder: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
+    """A command that has ended; None where it cannot be run or does not end."""
+    try:
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
 
 
 def _listed(tool: str) -> int:
     """IPUs that Graphcore's tool lists; 0 where it fails."""
-    try:
-        done = subprocess.run([tool, "--list-devices"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    done = _output([tool, "--list-devices"], ".", 20)
+    if done is None or done.returncode:
         return 0
     # One line per device, "-+- Id: [0], target: [PCIe], ..."; groups of several repeat them with a larger number.
     lines = [line for line in done.stdout.splitlines() if "Id:" in line]
-    return sum("Multi IPU" not in line for line in lines) if done.returncode == 0 else 0
+    return sum("Multi IPU" not in line for line in lines)
 
 
 def _library(name: str) -> bool:

@@ -7,7 +7,6 @@ files and commands; what is in them is the format's.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -19,10 +18,12 @@ import numpy as np
 
 from nxjax import whole
 from nxjax.backends.base import Label
+from nxjax.backends.ipu.detect import CODELETS, codelets_compiled
+from nxjax.backends.ipu.detect import compiler as popc_here
 from nxjax.errors import ExecutionError, LoweringError, MissingExtraError
 from nxjax.kernels.ipu.host_compiler import SHIM, compiler
 from nxjax.lower.ipu.formats import poplar, poplar_host
-from nxjax.lower.ipu.program import IpuProgram
+from nxjax.lower.ipu.program import IpuProgram, Variable
 
 NDArray = np.ndarray[Any, Any]
 # "ipu": hardware; "model": the SDK's IPUModel; "cpu": the SDK's CPU device; "offline": compiled by the SDK only;
@@ -38,13 +39,13 @@ LABELS: Final[dict[On, Label]] = {
 
 
 def sdk() -> tuple[bool, str]:
-    """Whether Graphcore's Poplar SDK can be used here, and where it is or why not."""
-    popc = shutil.which("popc")
-    if popc is None:
-        return False, "Poplar's compiler popc is not on PATH; source the SDK's enable.sh first"
+    """Whether Graphcore's compiler works here, and one for the host's part; which it is, or why not."""
+    popc, said = popc_here()
+    if not popc:
+        return False, said
     if not compiler()[0]:
         return False, f"popc is at {popc}, but there is no C++ compiler for the host's part: {compiler()[1]}"
-    return True, f"popc at {popc}"
+    return True, f"popc at {popc} ({said})"
 
 
 @final
@@ -94,10 +95,20 @@ class PoplarProject:
                 raise ExecutionError("ipu: the Poplar program failed", got=(done.stderr or done.stdout)[-2000:])
             if on == "offline":
                 return []
-            return [
-                np.frombuffer((folder / f"out_{i}.bin").read_bytes(), v.dtype).reshape(v.shape)
-                for i, v in enumerate(self.program.outputs)
-            ]
+            return [_result(folder / f"out_{i}.bin", v) for i, v in enumerate(self.program.outputs)]
+
+    def compiled_by_sdk(self, timeout: float = 600.0) -> tuple[bool, str]:
+        """Whether popc compiles the project's codelets, and what it made or said. The graph is compiled by a run."""
+        popc, said = popc_here()
+        if not popc:
+            return False, said
+        with tempfile.TemporaryDirectory(prefix="nxjax-poplar-") as name:
+            folder = self.save(name)
+            sources = sorted(n for n in self.files if n.startswith("codelet_") and n.endswith(".cpp"))
+            made, size = codelets_compiled(popc, self.program.system.chip.version, sources, str(folder), timeout)
+        if not made:
+            return False, f"popc at {popc} refused the codelets: {size}"
+        return True, f"{said}, at {popc}, compiled {len(sources)} codelets to {size}; the graph was not compiled"
 
     def build(self, folder: Path, host: bool = False, timeout: float = 600.0) -> None:
         """Compile the saved project to ``program`` in its folder."""
@@ -112,6 +123,9 @@ class PoplarProject:
                 fix='install the SDK and source its enable.sh, or run with on="host"',
             )
         _compiled(["sh", "build.sh"], folder, timeout)
+        for made in (CODELETS, "program"):
+            if not _size(folder / made):
+                raise LoweringError(f"ipu: build.sh ended without an error and wrote no {made}")
 
     def _build_here(self, folder: Path, timeout: float) -> None:
         path, reason = compiler()
@@ -139,6 +153,23 @@ class PoplarProject:
         return [np.ascontiguousarray(x) for x in inputs]
 
 
+def _size(path: Path) -> int:
+    """Bytes of a regular file; 0 where there is none."""
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else 0
+
+
+def _result(path: Path, v: Variable) -> NDArray:
+    """What the program wrote of an output."""
+    size = _size(path)
+    if size != v.nbytes or not path.is_file():
+        raise ExecutionError(
+            f"ipu: the Poplar program ended without an error and without the whole of {path.name}",
+            got=f"{size:,} bytes",
+            expected=f"{v.nbytes:,} bytes, {v.dtype}{list(v.shape)}",
+        )
+    return np.frombuffer(path.read_bytes(), v.dtype).reshape(v.shape)
+
+
 def _compiled(command: Sequence[str], folder: Path, timeout: float) -> None:
     done = _run(command, folder, timeout)
     if done.returncode:
@@ -149,6 +180,10 @@ def _compiled(command: Sequence[str], folder: Path, timeout: float) -> None:
 
 def _run(command: Sequence[str], folder: Path, timeout: float) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise ExecutionError(f"ipu: {command[0]} did not end in {timeout:.0f} s") from error
+    except (OSError, ValueError) as error:
+        raise ExecutionError(f"ipu: {command[0]} cannot be run", got=str(error)) from error

@@ -1,11 +1,13 @@
 """The target ``poplar``: a program as a Poplar C++ project, taken as far as the SDK on this machine goes.
 
-Without the SDK the label is ``emitted``, and what runs it is the project itself, built against our shim of Poplar's
+The label is what has happened: ``vendor-compiled`` once popc has compiled the codelets, ``hardware`` once IPUs have run
+the program, else ``emitted``. Without the SDK what runs is the project itself, built against our shim of Poplar's
 interfaces: it shows that the project computes the right values, and says nothing about a chip.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, final
@@ -17,7 +19,7 @@ from nxjax.backends.ipu.model import Model
 from nxjax.backends.ipu.poplar import LABELS, On, PoplarProject, sdk
 from nxjax.backends.ipu.target import OPTIONS, Settings, rows
 from nxjax.backends.target import Build, OnChip, ProgramTarget, Target, file_name, only
-from nxjax.errors import ParameterError
+from nxjax.errors import NxError, ParameterError
 from nxjax.kernels.ipu.chip import system
 from nxjax.kernels.ipu.host_compiler import compiler
 from nxjax.lower.ipu.lower import lower
@@ -43,9 +45,7 @@ class Poplar(ProgramTarget):
 
     def available(self) -> tuple[Label, str]:
         found, reason = sdk()
-        if not found:
-            return "emitted", reason
-        return ("hardware", reason) if hardware().usable else ("vendor-compiled", f"{reason}; {hardware().reason}")
+        return ("vendor-compiled", f"{reason}; {hardware().reason}") if found else ("emitted", reason)
 
     def supports(self, equation: Equation) -> Verdict:
         from nxjax.backends import target_registry
@@ -69,24 +69,41 @@ class Poplar(ProgramTarget):
         model = Model(made)
         model.memory.check()
         project = PoplarProject(made)
-        label, reason = self.available()
+        made_by_popc, said = project.compiled_by_sdk()
         folder = file_name(subject.name, "poplar")
         files = {f"{folder}/{name}": data for name, data in project.files.items()}
-        build = Build(files, label, rows(subject), notes=[reason], analysis=model)
+        label: Label = "vendor-compiled" if made_by_popc else "emitted"
+        build = Build(files, label, rows(subject), notes=[said], analysis=model)
         build.cost.add("latency", model.cycles.seconds, "s", "model")
         build.cost.add("cycles", model.cycles.total, "cycles", "model")
-        on: On = "ipu" if label == "hardware" else "cpu" if label == "vendor-compiled" else "host"
-        if not how.compile_only and (on != "host" or compiler()[0]):
-            build.runs_on = _ON[on]
-            types = subject.out_types
-
-            def run(args: Sequence[NDArray]) -> list[NDArray]:
-                inputs = [to_tiles(x, v.dtype) for x, v in zip(args, made.inputs, strict=True)]
-                return [from_tiles(y, t) for y, t in zip(project.run(inputs, on), types, strict=True)]
-
-            build.run = run
-            build.notes.append(f"run: {build.runs_on}; the label of its results is {LABELS[on]!r}")
+        if not how.compile_only:
+            self._run(build, project, made_by_popc, subject)
         return build
+
+    def _run(self, build: Build, project: PoplarProject, made_by_popc: bool, subject: Program) -> None:
+        """What runs it here, and what a run says of the label."""
+        on: On = "host"
+        if made_by_popc and sdk()[0]:
+            try:
+                with tempfile.TemporaryDirectory(prefix="nxjax-poplar-") as name:
+                    project.build(project.save(name))
+                on = "ipu" if hardware().usable else "cpu"
+            except NxError as error:
+                build.notes.append(f"the SDK runs nothing of it here: {error.what}: {error.got or ''}"[:600])
+        if on == "host" and not compiler()[0]:
+            return
+        build.runs_on = _ON[on]
+        inputs, types = project.program.inputs, subject.out_types
+
+        def run(args: Sequence[NDArray]) -> list[NDArray]:
+            given = [to_tiles(x, v.dtype) for x, v in zip(args, inputs, strict=True)]
+            found = [from_tiles(y, t) for y, t in zip(project.run(given, on), types, strict=True)]
+            if on == "ipu":
+                build.label = LABELS[on]
+            return found
+
+        build.run = run
+        build.notes.append(f"run: {build.runs_on}; the label of its results is {LABELS[on]!r}")
 
 
 _ON: Final[dict[On, str]] = {

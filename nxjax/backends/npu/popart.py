@@ -1,15 +1,18 @@
 """Graphcore's PopART: an ONNX file of the operator set that it reads, its session's options, and a script that runs it.
 
 PopART is part of the Poplar SDK and belongs to a Python of its own: the script is for that one, and where it is on this
-machine it is run as a subprocess. Without it the label is ``emitted``, and ONNX Runtime's host kernels run the file.
+machine it is run as a subprocess. The label is ``emitted`` until PopART has run or compiled the file. Without PopART
+ONNX Runtime's host kernels run it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -38,7 +41,10 @@ _OPTIONS: Final = (
     "opset", "num_ipus", "partials", "available_memory_proportion", "pipeline", "batches_per_step",
     "gradient_accumulation", "replicas", "recompute", "stochastic_rounding", "device", "python",
 )  # fmt: skip
-DEVICES: Final = ("ipu", "model", "cpu", "offline")
+# What a run on each device makes the label; on IPUs that are not here PopART only compiles.
+LABELS: Final[dict[str, Label]] = {"ipu": "hardware", "model": "simulator", "cpu": "host", "offline": "vendor-compiled"}
+DEVICES: Final = tuple(LABELS)
+COMPILED: Final = "model.popef"
 
 _SCRIPT: Final = '''"""Runs the model: python run_popart.py [inputs.npz results.npz], with a Python that has PopART."""
 import json
@@ -130,10 +136,20 @@ class GraphcorePopart(OnnxTarget):
         build = Build(files, "emitted", self.placed(graph), notes=list(written.notes))
         build.cost.add("file", len(data), "bytes", "measured")
         found, reason = popart_python(python)
+        if found and settings["device"] == "offline":
+            files[COMPILED] = _compiled(found, files)
+            build.label = LABELS["offline"]
+            build.notes.append(f"compiled by PopART through {found} for IPUs that are not here; nothing was run")
+            return build
         if found:
-            build.label = "hardware" if settings["device"] == "ipu" else "simulator"
             build.runs_on = f"PopART on its device {settings['device']!r}"
-            build.run = lambda args: _run(found, files, written, args)
+
+            def run(args: Sequence[NDArray]) -> list[NDArray]:
+                results = _run(found, files, written, args)
+                build.label = LABELS[str(settings["device"])]
+                return results
+
+            build.run = run
             return build
         build.notes.append(reason)
         build.notes.append(self.available()[1])
@@ -204,39 +220,82 @@ def _with_attributes(data: bytes, attributes: dict[str, Any]) -> bytes:
     return found
 
 
-@lru_cache(8)
 def popart_python(given: str) -> tuple[str, str]:
     """An interpreter that has PopART, and why there is none. Nothing of PopART is loaded into this process."""
-    tried = [given] if given else [os.environ.get("POPART_PYTHON", ""), "python3"]
-    enabled = bool(os.environ.get("POPLAR_SDK_ENABLED"))
-    if not given and not enabled and not tried[0]:
+    named, enabled = os.environ.get("POPART_PYTHON", ""), bool(os.environ.get("POPLAR_SDK_ENABLED"))
+    if not given and not enabled and not named:
         return "", "PopART is not here: the Poplar SDK is not enabled (POPLAR_SDK_ENABLED is not set)"
-    for python in filter(None, tried):
-        try:
-            code = "import popart; print(popart.DeviceManager)"
-            done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return "", f"PopART is not here: {python}: {error}"
-        if done.returncode == 0:
+    tried = [given] if given else [p for p in (named, "python3") if p]
+    for python in tried:
+        path = shutil.which(python)
+        if path is not None and _imports(path, os.stat(path).st_mtime_ns, os.environ.get("PYTHONPATH", "")):
             return python, ""
-    return "", f"PopART is not here: {' and '.join(filter(None, tried))} cannot import it"
+    return "", f"PopART is not here: {' and '.join(tried)} cannot import it"
+
+
+@lru_cache(8)
+def _imports(path: str, changed: int, where: str) -> bool:
+    """Whether an interpreter imports PopART and shows its class; asked again when its file or its folders change."""
+    try:
+        code = "import popart; print(popart.DeviceManager.__name__)"
+        done = subprocess.run([path, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and done.stdout.split()[-1:] == ["DeviceManager"]
+
+
+def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str) -> None:
+    """Run the script beside the files in a folder.
+
+    Raises:
+        ExecutionError: it cannot be run, does not end, or ends with an error.
+    """
+    for file, data in files.items():
+        (folder / file).write_bytes(data)
+    command, failed = [python, "run_popart.py", *arguments], "graphcore-popart: PopART failed"
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=3600, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise ExecutionError(failed, got=str(error), expected=f"{python} with PopART") from error
+    if done.returncode:
+        raise ExecutionError(failed, got=(done.stderr or done.stdout)[-2000:] or f"it ended with {done.returncode}")
+
+
+def _compiled(python: str, files: dict[str, bytes]) -> bytes:
+    """What PopART compiles of the model."""
+    with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
+        folder = Path(name)
+        _script(python, folder, files)
+        made = folder / COMPILED
+        data = made.read_bytes() if made.is_file() and not made.is_symlink() else b""
+    if not data:
+        raise ExecutionError(
+            "graphcore-popart: PopART compiled nothing",
+            got=f"an end without an error and without {COMPILED}",
+            fix="look at the SDK's installation, or leave device='offline' out to have the files written only",
+        )
+    return data
 
 
 def _run(python: str, files: dict[str, bytes], written: Written, args: Sequence[NDArray]) -> list[NDArray]:
     with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
         folder = Path(name)
-        for file, data in files.items():
-            (folder / file).write_bytes(data)
         np.savez(folder / "inputs.npz", **written.feeds(args))  # pyright: ignore[reportArgumentType]
-        command = [python, "run_popart.py", "inputs.npz", "results.npz"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3600, check=False)
-        if done.returncode:
-            raise ExecutionError("graphcore-popart: PopART failed", got=(done.stderr or done.stdout)[-2000:])
-        with np.load(folder / "results.npz", allow_pickle=False) as found:
-            results = [found[p.name] for p in written.outputs]
-    shapes = [p.tensor.shape for p in written.outputs]
-    # With one batch per step PopART's anchors have the tensor's own shape, maybe under dimensions of 1.
-    return written.fetched([y.reshape(shape) for y, shape in zip(results, shapes, strict=True)])
+        _script(python, folder, files, "inputs.npz", "results.npz")
+        try:
+            with np.load(folder / "results.npz", allow_pickle=False) as found:
+                results = [found[p.name] for p in written.outputs]
+            # With one batch per step PopART's anchors have the tensor's own shape, maybe under dimensions of 1.
+            shaped = [y.reshape(p.tensor.shape) for y, p in zip(results, written.outputs, strict=True)]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ExecutionError(
+                "graphcore-popart: PopART ended without an error and without the results",
+                got=f"{type(error).__name__}: {error}",
+                expected=", ".join(f"{p.name} {list(p.tensor.shape)}" for p in written.outputs),
+            ) from error
+    return written.fetched(shaped)
 
 
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (GraphcorePopart,)

@@ -145,6 +145,12 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
         run = subprocess.run(
             [path, *options, str(source), "-o", str(built)], capture_output=True, text=True, check=False
         )
+        if run.returncode == 0 and not built.is_file():
+            raise KernelError(
+                "ipu: the host's C++ compiler ended without an error and wrote no library",
+                got=f"{path} ({version})",
+                fix="set CXX to a compiler that works",
+            )
         if run.returncode != 0:
             raise KernelError(
                 "ipu: the host's C++ compiler refuses a codelet",

@@ -9,7 +9,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.ipu.poplar import PoplarProject, sdk
-from nxjax.errors import ExecutionError, LoweringError, MissingExtraError, ParameterError
+from nxjax.errors import ExecutionError, KernelError, MissingExtraError, ParameterError
 from nxjax.kernels.ipu.chip import system
 from nxjax.kernels.ipu.host_compiler import SHIM, compiler
 from nxjax.lower.ipu.lower import lower
@@ -115,7 +115,9 @@ def test_without_the_sdk():
 def test_the_sdks_commands(tmp_path, monkeypatch):
     """Stand-ins for popc and for the compiler with the SDK's libraries, which use the shim: the road of the SDK."""
     real = compiler()[0]
-    script(tmp_path / "popc", 'case "$*" in *--target=ipu2*codelet_0.cpp*) touch codelets.gp;; *) exit 3;; esac\n')
+    script(
+        tmp_path / "popc", 'case "$*" in *--target=ipu2*codelet_0.cpp*) echo made > codelets.gp;; *) exit 3;; esac\n'
+    )
     cxx = f"""[ "$1" = --version ] && exec {real} --version
     for i in codelet_*.cpp; do n=${{i#codelet_}}; n=${{n%.cpp}}
     {real} -std=c++17 -w -I{SHIM}/host -I{SHIM} -I. -c register_$n.cpp -o register_$n.o || exit 1; done
@@ -132,7 +134,7 @@ def test_the_sdks_commands(tmp_path, monkeypatch):
     (y,) = made.run([X], "cpu")
     np.testing.assert_allclose(y, np.tanh(X), rtol=1e-5)
     script(tmp_path / "popc", "echo no such architecture >&2; exit 1\n")
-    with pytest.raises(LoweringError, match="no such architecture"):
+    with pytest.raises(MissingExtraError, match="no such architecture"):
         made.run([X], "cpu")
 
 
@@ -146,3 +148,101 @@ def test_the_target():
     assert artifact.report.rows and artifact.memory.fits
     with pytest.raises(ParameterError, match="system"):
         nx.compile(step, target="poplar", system=3)(W, X)
+
+
+# Stand-ins for popc: what they do, and whether the codelets are compiled then.
+POPC = {
+    "fails": ("exit 1", False),
+    "fails on the project": ("grep -q Smallest codelet_0.cpp || exit 2; echo made > codelets.gp", False),
+    "killed": ("kill -9 $$", False),
+    "does nothing": ("exit 0", False),
+    "writes nothing": (": > codelets.gp", False),
+    "writes a folder": ("mkdir codelets.gp", False),
+    "writes a link": ("ln -s /etc/passwd codelets.gp", False),
+    "writes, and fails": ("echo made > codelets.gp; exit 1", False),
+    "talks only": ("echo POPLAR version 3.3.0", False),
+    "no program": ("\0\1", False),
+    "compiles": ("echo POPLAR version 3.3.0; echo made > codelets.gp", True),
+}
+# An SDK, IPUs and a tool that lists 64 of them, all of it only said.
+LISTED = 'for i in $(seq 64); do echo "-+- Id: [$i], target: [PCIe]"; done\n'
+
+
+def machine(folder, monkeypatch, popc, cxx="exit 1"):
+    script(folder / "popc", popc + "\n")
+    script(folder / "gc-info", LISTED)
+    script(folder / "cxx", f'[ "$1" = --version ] && {{ echo stand-in; exit 0; }}\n{cxx}\n')
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("POPLAR_SDK_ENABLED", str(folder))
+    monkeypatch.setenv("CXX", str(folder / "cxx"))
+
+
+@pytest.mark.parametrize("how", POPC)
+def test_the_label_follows_from_what_popc_did(how, tmp_path, monkeypatch):
+    """And never from its being there, from a variable of the environment, or from a list of IPUs."""
+    text, compiles = POPC[how]
+    machine(tmp_path, monkeypatch, text)
+    target = next(t for t in nx.targets() if t.name == "poplar")
+    assert target.label == ("vendor-compiled" if compiles or how == "fails on the project" else "emitted")
+    made = nx.compile(lambda x: nx.tanh(x), target="poplar", compile_only=True)(X)
+    assert made.label == made.report.label == ("vendor-compiled" if compiles else "emitted")
+    (note,) = made.notes
+    assert ("compiled 1 codelets to 30 bytes" in note or "POPLAR version" in note) == compiles, note
+    ran = nx.compile(lambda x: nx.tanh(x), target="poplar", verify=False)(X)
+    # The host's part does not compile on this machine: nothing of the SDK runs, whatever is listed.
+    assert ran.label == made.label and "IPUs" not in ran.runs_on
+    if compiles:
+        assert any("the SDK runs nothing of it here" in n for n in ran.notes)
+
+
+PROGRAMS = {
+    "gives the results": ("cp in_0.bin out_0.bin", ""),
+    "fails": ("echo no free IPUs >&2; exit 1", "no free IPUs"),
+    "ends without results": ("exit 0", "without the whole of out_0.bin"),
+    "gives half of them": ("head -c 100 in_0.bin > out_0.bin", "without the whole of out_0.bin"),
+    "gives more": ("cat in_0.bin in_0.bin > out_0.bin", "without the whole of out_0.bin"),
+    "gives a folder": ("mkdir out_0.bin", "without the whole of out_0.bin"),
+}
+
+
+@pytest.mark.parametrize("how", PROGRAMS)
+def test_hardware_is_what_ran_on_ipus(how, tmp_path, monkeypatch):
+    """A stand-in for the C++ compiler writes the program; the label comes from how a run ends and what it gives."""
+    words, message = PROGRAMS[how]
+    made_program = f"printf '#!/bin/sh\\n{words}\\n' > program; chmod +x program"
+    machine(tmp_path, monkeypatch, POPC["compiles"][0], made_program)
+    made = nx.compile(lambda x: nx.where(x > 0, x, x), target="poplar", verify=False)(X)
+    assert made.label == made.report.label == "vendor-compiled" and "IPUs" in made.runs_on
+    if message:
+        with pytest.raises(ExecutionError, match=message):
+            made.run(X)
+        assert made.label == "vendor-compiled"
+        with pytest.raises(ExecutionError, match=message):
+            nx.compile(lambda x: nx.where(x > 0, x, x), target="poplar")(X)
+    else:
+        np.testing.assert_array_equal(np.asarray(made.run(X)), X)
+        assert made.label == "hardware"
+
+
+def test_a_manager_says_hardware_once_a_model_ran_there(tmp_path, monkeypatch):
+    from nxjax.hardware.graphcore import GraphCoreManager, is_ipu_available
+
+    program = "printf '#!/bin/sh\\ncp in_0.bin out_0.bin\\n' > program; chmod +x program"
+    machine(tmp_path, monkeypatch, POPC["compiles"][0], program)
+    assert is_ipu_available()
+    with pytest.raises(KernelError, match="wrote no library"):
+        nx.compile(lambda x: nx.sinh(x), target="ipu-bow")(X)
+    monkeypatch.setenv("CXX", "")
+    with GraphCoreManager(num_ipus=2) as ipu:
+        assert ipu.label == ipu.get_ipu_info()["label"] == "simulator" and ipu.get_ipu_count() == 2
+        stages = ipu.compile_model(lambda x: nx.tanh(nx.sin(x)), X, execution="pipelined")
+        one = ipu.compile_model(lambda x: nx.where(x > 0, x, x), X, execution="single")
+        assert stages.label == one.label == "emitted"
+        ipu.execute_model(stages, X)
+        # Stages run on the model of the IPU, though 64 of them are listed.
+        assert stages.label == ipu.label == "simulator"
+        monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
+        np.testing.assert_array_equal(np.asarray(ipu.execute_model(one, X)), X)
+        assert one.label == ipu.label == "hardware" and ipu.get_ipu_count() == 64
+    script(tmp_path / "popc", "exit 1\n")
+    assert not is_ipu_available()

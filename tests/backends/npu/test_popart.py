@@ -126,3 +126,74 @@ def test_floats_are_compared_for_equality_in_the_old_operator_set():
     assert {s.version for s in onnx.load_from_string(artifact.bytes).opset_import} == {10}
     for found, wanted in zip(artifact.run(x), f(x), strict=True):
         np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
+def interpreter(tmp_path, module: str, shell: str = "") -> str:
+    """A stand-in for the SDK's Python, with a module or with a few words of shell."""
+    (tmp_path / "popart.py").write_text(module)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\n" + (shell or f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"\n'))
+    python.chmod(python.stat().st_mode | stat.S_IEXEC)
+    return str(python)
+
+
+def test_the_label_is_what_popart_has_done(tmp_path):
+    """`hardware` once a run on IPUs has given results, and not for IPUs that are not here."""
+    pytest.importorskip("onnxruntime")
+    python = interpreter(tmp_path, FAKE)
+    made = make(python=python, verify=False)
+    assert made.label == made.report.label == "emitted" and "'ipu'" in made.runs_on
+    np.testing.assert_allclose(np.asarray(made.run(X)), net(X), rtol=1e-5, atol=1e-6)
+    assert made.label == "hardware"
+    absent = make(python=python, num_ipus=64, verify=False)
+    with pytest.raises(ExecutionError, match="no 64 free IPUs"):
+        absent.run(X)
+    assert absent.label == "emitted"
+    assert make(python=python, device="cpu").label == "host"
+
+
+LYING = {
+    "nothing": "exit 0",
+    "says it is there": "case $1 in -c) echo DeviceManager;; esac; exit 0",
+    "empty results": "case $1 in -c) echo DeviceManager;; *) : > results.npz; : > model.popef;; esac",
+    "other results": "case $1 in -c) echo DeviceManager;; *) cp inputs.npz results.npz; mkdir model.popef;; esac",
+    "fails": "case $1 in -c) echo DeviceManager;; *) echo no licence >&2; exit 7;; esac",
+    "fails at once": "exit 1",
+}
+
+
+@pytest.mark.parametrize("how", LYING)
+@pytest.mark.parametrize("device", ["ipu", "model", "cpu", "offline"])
+def test_tools_that_fail_or_lie_make_no_label(tmp_path, how, device):
+    python = interpreter(tmp_path, "", LYING[how])
+    if device == "offline" and "DeviceManager" in LYING[how]:
+        with pytest.raises(ExecutionError, match="PopART"):
+            make(python=python, device=device, verify=False)
+        return
+    made = make(python=python, device=device, verify=False)
+    assert made.label == "emitted"
+    if "PopART" in made.runs_on:
+        with pytest.raises(ExecutionError, match="PopART"):
+            made.run(X)
+    assert made.label == "emitted"
+
+
+def test_offline_compiles_and_runs_nothing(tmp_path):
+    pytest.importorskip("onnxruntime")
+    compiles = (
+        FAKE
+        + """
+    def compileAndExport(self, path):
+        assert self.device == ("offline", 2)
+        with open(path, "wb") as file: file.write(b"compiled")
+"""
+    )
+    compiles = compiles.replace(
+        "        self.names, self.options =", "        self.device = deviceInfo\n        self.names, self.options ="
+    )
+    made = make(python=interpreter(tmp_path, compiles), device="offline", num_ipus=2)
+    assert made.label == "vendor-compiled" and made.files["model.popef"] == b"compiled"
+    with pytest.raises(ExecutionError, match="nothing on this machine can run"):
+        made.run(X)
+    with pytest.raises(ExecutionError, match="compileAndExport"):
+        make(python=interpreter(tmp_path, FAKE), device="offline")
