@@ -192,16 +192,23 @@ def test_random_graphs(isa, rows, data):
         xs.append(rng.uniform(-1, 1, shape))
         inputs.append(Input(f64, strides))
     nodes = []
-    for _ in range(2 + pick(9)):
+    recent = lambda have: have - 1 - min(pick(have), pick(have))
+    for _ in range(3 + pick(9)):
         have = len(inputs) + len(nodes)
-        kind = pick(4)
-        if kind == 0:
-            nodes.append(Reduction(*(("max", pick(have), np.float64(-np.inf).tobytes()) if pick(2) else
-                                     ("add", pick(have), bytes(8))), f64))  # fmt: skip
-        elif kind == 1:
-            nodes.append(Node(BOUNDED[pick(2)], (), (have - 1 - min(pick(have), pick(have)),), f64))
-        else:
-            nodes.append(Node(PAIRS[pick(4)], (), (pick(have), have - 1 - min(pick(have), pick(have))), f64))
+        reduced = [i for i, n in enumerate(nodes, len(inputs)) if isinstance(n, Reduction)]
+        dear = [i for i, n in enumerate(nodes, len(inputs)) if isinstance(n, Node) and n.op in BOUNDED]
+        match pick(5):
+            case 0:
+                op, start = ("max", np.float64(-np.inf).tobytes()) if pick(2) else ("add", bytes(8))
+                nodes.append(Reduction(op, recent(have), start, f64))
+            case 1:
+                nodes.append(Node(BOUNDED[pick(2)], (), (recent(have),), f64))
+            case 2 if reduced and dear:  # a dear value that two passes after a reduction need
+                twice, total = dear[pick(len(dear))], Reduction("add", have, bytes(8), f64)
+                nodes += [Node(mul, (), (reduced[pick(len(reduced))], twice), f64), total]
+                nodes.append(Node(mul, (), (have + 1, twice), f64))
+            case _:
+                nodes.append(Node(PAIRS[pick(4)], (), (pick(have), recent(have)), f64))
     first = len(inputs)
     # A nest reduces what belongs to the whole space only.
     full = [any(s and n > 1 for s, n in zip(i.strides[count:], sizes[count:], strict=True)) for i in inputs]
