@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -60,6 +61,8 @@ def start(
         "NXJAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
         "NXJAX_NUM_PROCESSES": str(processes),
     }
+    # Variables, unlike arguments, are not seen by the machine's other users.
+    shared["NXJAX_COORDINATOR_SECRET"] = shared.get("NXJAX_COORDINATOR_SECRET") or secrets.token_hex(16)
     group: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as files:
         for i in range(processes):

@@ -144,9 +144,9 @@ def test_nothing_is_made_behind_the_link_of_another_user(folder, tmp_path, monke
     real, user = os.lstat, os.geteuid() + 1
     owned = lambda found: os.stat_result([*found[:4], user, *found[5:]]) if stat.S_ISLNK(found[0]) else found
     monkeypatch.setattr(os, "lstat", lambda path: owned(real(path)))
-    with config.using(cache_dir=str(tmp_path / "link" / "cache")):
-        with pytest.warns(RuntimeWarning, match="link belongs to another user"):
-            assert kept.store("a.nxc", b"") is None
+    place = str(tmp_path / "link" / "cache")
+    with config.using(cache_dir=place), pytest.warns(RuntimeWarning, match="link belongs to another user"):
+        assert kept.store("a.nxc", b"") is None
     assert not list((tmp_path / "mine").iterdir())
 
 

@@ -16,17 +16,25 @@ from nxjax.errors import ParameterError
 PY = sys.executable
 
 
-def test_every_process_is_told_who_it_is(tmp_path: Path) -> None:
+def test_every_process_is_told_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import os, sys; e = os.environ; "
         "open(sys.argv[1] + '/' + e['NXJAX_PROCESS_ID'], 'w').write("
-        "e['NXJAX_COORDINATOR_ADDRESS'] + ' ' + e['NXJAX_NUM_PROCESSES'])"
+        "' '.join(e['NXJAX_' + k] for k in ('COORDINATOR_ADDRESS', 'NUM_PROCESSES', 'COORDINATOR_SECRET')))"
     )
+    monkeypatch.setenv("NXJAX_COORDINATOR_SECRET", "")
     assert launch.launch([PY, "-c", code, str(tmp_path)], 3) == 0
     said = {p.name: p.read_text().split() for p in tmp_path.iterdir()}
     assert sorted(said) == ["0", "1", "2"]
-    assert len({a for a, _ in said.values()}) == 1
-    assert {n for _, n in said.values()} == {"3"}
+    assert len({a for a, *_ in said.values()}) == 1
+    assert {n for _, n, _ in said.values()} == {"3"}
+    (secret,) = {s for *_, s in said.values()}
+    assert len(secret) == 32
+    assert launch.launch([PY, "-c", code, str(tmp_path)], 1) == 0
+    assert secret not in (tmp_path / "0").read_text()
+    monkeypatch.setenv("NXJAX_COORDINATOR_SECRET", "of the user's own")
+    assert launch.launch([PY, "-c", code, str(tmp_path)], 1) == 0
+    assert "of the user's own" in (tmp_path / "0").read_text()
 
 
 @pytest.mark.parametrize(("how", "code"), [("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])

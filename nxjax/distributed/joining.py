@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from typing import Any, Final
 
@@ -29,6 +30,14 @@ def _number(what: str, value: Any, low: int) -> int:
     return found
 
 
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def initialize(
     coordinator_address: str | None = None,
     num_processes: int | None = None,
@@ -40,6 +49,7 @@ def initialize(
     shutdown_timeout_seconds: int = 60,
     coordinator_bind_address: str | None = None,
     *,
+    coordinator_secret: str | None = None,
     collective_timeout_seconds: int = 1800,
     cpu_collectives: str = "gloo",
     slice_index: Any = None,
@@ -60,7 +70,11 @@ def initialize(
         heartbeat_timeout_seconds: seconds after which a silent process counts as lost. The others then get a
             `ProcessLostError` where they wait for it.
         shutdown_timeout_seconds: seconds that a process waits for the others when it ends.
-        coordinator_bind_address: what process 0 binds to, if not the port on all of its addresses.
+        coordinator_bind_address: what process 0 listens at, if not at the coordinator's address, and nothing else:
+            ``0.0.0.0:port`` for all addresses of its machine; ``NXJAX_COORDINATOR_BIND_ADDRESS``.
+        coordinator_secret: a text that all processes are given and nobody else knows, of 16 letters or more: who joins
+            proves that it knows it. ``NXJAX_COORDINATOR_SECRET``, which `nxjax.launch` sets. It may be left out where
+            the coordinator listens at this machine's loopback alone.
         collective_timeout_seconds: how long a computation over several processes may wait for one that lives but does
             not come; then a `ProcessLostError`, too.
         cpu_collectives: ``"gloo"`` (over TCP), or ``"mpi"``.
@@ -92,12 +106,22 @@ def initialize(
         raise ParameterError(
             "distributed.initialize: process_id", got=f"{number} of {count} processes", expected=f"0 to {count - 1}"
         )
+    bind_address = str(_given(coordinator_bind_address, "NXJAX_COORDINATOR_BIND_ADDRESS") or address)
+    secret = str(_given(coordinator_secret, "NXJAX_COORDINATOR_SECRET") or "")
+    if len(secret) < 16 and (secret or not (_is_loopback(str(address)) and _is_loopback(bind_address))):
+        raise ParameterError(
+            "distributed.initialize: coordinator_secret",
+            got=f"{len(secret)} letters" if secret else f"none, for a coordinator at {address}",
+            expected="at least 16 letters, the same in all processes, where other machines can reach the coordinator",
+            fix="make one with `openssl rand -hex 16` and set NXJAX_COORDINATOR_SECRET to it for all processes",
+        )
     _SHUTDOWN[0] = shutdown_timeout_seconds
     distributed.join(
         str(address),
         count,
         number,
-        bind_address=_given(coordinator_bind_address, "NXJAX_COORDINATOR_BIND_ADDRESS") or f"[::]:{port}",
+        bind_address=bind_address,
+        secret=secret,
         initialization_timeout=_number("initialization_timeout", initialization_timeout, 1),
         heartbeat_timeout=_number("heartbeat_timeout_seconds", heartbeat_timeout_seconds, 1),
         shutdown_timeout=_number("shutdown_timeout_seconds", shutdown_timeout_seconds, 1),

@@ -13,19 +13,21 @@ import atexit
 import contextlib
 import ctypes
 import hashlib
+import hmac
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
 from nxjax.backends.xla import buffers, client, executable
-from nxjax.backends.xla.coordinator import HELLO, PATIENT
+from nxjax.backends.xla.coordinator import DIFFER, HELLO, LONGEST, PATIENT, SECRET, proof
 from nxjax.backends.xla.relay import Relay
 from nxjax.backends.xla.stopping import Stop
 from nxjax.errors import ExecutionError, ParameterError, ProcessLostError
@@ -328,6 +330,7 @@ def join(
     process_id: int,
     *,
     bind_address: str,
+    secret: str,
     initialization_timeout: int,
     heartbeat_timeout: int,
     shutdown_timeout: int,
@@ -345,9 +348,10 @@ def join(
     jaxlib, _ = client.need_jaxlib()
     service = None
     if process_id == 0:
-        service = _start(bind_address, num_processes, heartbeat_timeout, shutdown_timeout, initialization_timeout)
+        numbers = (num_processes, initialization_timeout, heartbeat_timeout, shutdown_timeout)
+        service = _start(bind_address, numbers, initialization_timeout, secret)
     try:
-        _answer(coordinator_address, process_id, num_processes, initialization_timeout)
+        _answer(coordinator_address, process_id, num_processes, initialization_timeout, secret)
         members = Group(None, num_processes, process_id, service, collective_timeout)
         host, _, port = coordinator_address.rpartition(":")
         relay = Relay(host.strip("[]"), int(port), members.coordinator_lost)
@@ -410,10 +414,9 @@ def _at_exit(timeout: float) -> None:
         _group.pop().leave(timeout, together=not failed)
 
 
-def _start(address: str, processes: int, heartbeat: int, shutdown: int, timeout: int) -> subprocess.Popen[str]:
+def _start(address: str, numbers: Sequence[int], timeout: int, secret: str) -> subprocess.Popen[str]:
     script = str(Path(__file__).with_name("coordinator.py"))
-    numbers = map(str, (processes, timeout, heartbeat, shutdown))
-    command = [sys.executable, script, address, *numbers]
+    command = [sys.executable, script, address, *map(str, numbers)]
     # A session of its own: the terminal's interrupt is for those who compute.
     made = subprocess.Popen(
         command,
@@ -422,7 +425,8 @@ def _start(address: str, processes: int, heartbeat: int, shutdown: int, timeout:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        # Arguments are seen by all users of the machine, variables are not.
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", SECRET: secret},
     )
     assert made.stdout is not None and made.stderr is not None
     timer = threading.Timer(timeout, made.kill)
@@ -435,36 +439,56 @@ def _start(address: str, processes: int, heartbeat: int, shutdown: int, timeout:
         raise ExecutionError(
             "distributed.initialize: the coordinator does not start",
             got=words[-1][:500] if words else "no answer",
-            fix=f"see that nothing else listens at {address}",
+            fix=f"see that {address} is an address of this machine at which nothing else listens, or give process 0 "
+            "another one to listen at: coordinator_bind_address=",
         )
     # What it says afterwards is nobody's business, but a full pipe would stop it.
     threading.Thread(target=made.stderr.read, daemon=True).start()
     return made
 
 
-def _answer(address: str, process: int, processes: int, timeout: float) -> None:
+def _answer(address: str, process: int, processes: int, timeout: float, secret: str) -> None:
     """Report to the coordinator's roll call, and wait until all have.
 
     Raises:
-        ConnectionError: somebody did not come, or numbers do not fit.
+        ConnectionError: somebody did not come, or numbers or secrets do not fit.
     """
     end = time.monotonic() + timeout
     host, _, port = address.rpartition(":")
+    theirs = secrets.token_hex(16)
+    why = "nobody listens there"
     while True:
         left = end - time.monotonic()
         if left <= 0:
-            raise ConnectionError("nobody listens there")
+            raise ConnectionError(why)
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=left) as connection:
-                connection.sendall(f"{HELLO} {process} {processes}\n".encode())
-                connection.settimeout(max(end - time.monotonic(), 0.1) + 5)
-                line = connection.makefile().readline().strip()
+                word, _, ours = _line(connection, end).partition(" ")
+                if word != HELLO:
+                    why = "something else listens there"
+                    raise OSError(why)
+                words = (str(process), str(processes), theirs)
+                connection.sendall(" ".join((HELLO, *words, proof(secret, ours, *words))).encode() + b"\n")
+                line = _line(connection, end + 5)
         except OSError:
-            time.sleep(0.1)  # it may not have started yet
+            time.sleep(0.1)  # it may not have started yet, or had too many strangers at once
             continue
-        if line == "go":
+        word, _, said = line.partition(" ")
+        if word == "go" and hmac.compare_digest(said, proof(secret, "go", theirs)):
             return
-        raise ConnectionError(line or "the coordinator has gone")
+        raise ConnectionError(DIFFER if word == "go" else line or "the coordinator has gone")
+
+
+def _line(connection: socket.socket, end: float) -> str:
+    """One line, of a bounded length and before ``end``; empty where the other side closes instead."""
+    found = b""
+    while not found.endswith(b"\n"):
+        connection.settimeout(max(end - time.monotonic(), 0.01))
+        part = connection.recv(1)
+        if not part or len(found) > LONGEST:
+            return ""
+        found += part
+    return found.decode("ascii", "replace").strip()
 
 
 def _collectives(jaxlib: Any, raw: Any, kind: str, coordinator: str) -> Any:

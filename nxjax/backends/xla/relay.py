@@ -2,13 +2,16 @@
 
 jaxlib ends the process (with a stack trace) as soon as its connection to the coordinator breaks. It is connected to a
 thread of this process instead, which passes everything on; where the coordinator goes, that thread says so and keeps
-jaxlib's end open, so that the program gets an error it can catch.
+jaxlib's end open, so that the program gets an error it can catch. Whoever else connects is turned away: the end of a
+stranger's connection says nothing of the coordinator.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import final
@@ -36,9 +39,12 @@ class Relay:
     def _serve(self) -> None:
         while True:
             try:
-                inner, _ = self._server.accept()
+                inner, (_, port) = self._server.accept()
             except OSError:
                 return
+            if not _is_own(port, self._server.getsockname()[1]):
+                inner.close()
+                continue
             self._kept.append(inner)
             try:
                 outer = socket.create_connection(self._upstream, timeout=30)
@@ -66,4 +72,28 @@ class Relay:
                 inner.sendall(data)
         except OSError as error:
             reason = str(error)
+        outer.close()
         self._lost(reason)
+
+
+def _is_own(port: int, server: int) -> bool:
+    """Whether a port of the loopback belongs to a socket of this process; yes where the system does not say.
+
+    Args:
+        server: a port that does. A system that does not list it has no list of use.
+    """
+    sockets: dict[str, set[str]] = {}
+    for kind in ("tcp", "tcp6"):  # jaxlib's sockets are of the latter, for addresses of both
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/self/net/{kind}", encoding="ascii") as file:
+            for row in (line.split() for line in file):
+                if len(row) > 9:
+                    sockets.setdefault(row[1][-13:], set()).add(f"socket:[{row[9]}]")
+    loopback = f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}"
+    wanted = sockets.get(f"{loopback}:{port:04X}", set())
+    if f"{loopback}:{server:04X}" not in sockets:
+        return True
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}") in wanted:
+                return True
+    return False
