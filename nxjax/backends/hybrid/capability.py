@@ -172,7 +172,8 @@ class NpuStep(Step):
             )
         if build.run is None:
             raise RegionRefused(f"nothing here runs what {target.name} built: {'; '.join(build.notes)[:300]}")
-        self.label = build.label
+        # What only a run can show is said once there was one.
+        self.label = "emitted" if build.label in ("hardware", "simulator") else build.label
         self.runs_on = build.runs_on
         self.notes = tuple(build.notes)
         self.build = build
@@ -201,6 +202,7 @@ class NpuStep(Step):
         run = self._session()
         try:
             out = run(stored)
+            self.label = self.build.label
         finally:
             self._idle.put(run)
         made: list[DeviceArray] = []

@@ -183,12 +183,24 @@ class Plan:
             lines.append(f"  transfer {t.from_unit} -> {t.to_unit}: {_bytes(t.nbytes)} in {took}")
         refused = {(n, r.why) for p in self.places for n, r in p.on.items() if r.why not in ("", PINNED)}
         lines += [f"  {name} does not take some regions: {why}" for name, why in sorted(refused)]
+        lines += self._checked()
         lines += [f"  {name} is missing: {why}" for name, why in self.missing]
         lines += [f"  {note}" for note in self.notes]
         lines += timeline.text(self.work, self.schedule, self._ran()).splitlines()
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _checked(self) -> list[str]:
+        """Which regions were compared with a reference when they were made ready, and which were not."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for i, p in enumerate(self.places):
+            step = p.on[p.unit].prepared
+            if step is not None and step.checked:
+                found.setdefault((p.unit, step.checked), []).append(str(i))
+        return [
+            f"  region{'s' * (len(at) > 1)} {', '.join(at)} on {unit}: {said}" for (unit, said), at in found.items()
+        ]
 
     def _row(self, p: Place) -> tuple[str, ...]:
         there = p.on[p.unit]

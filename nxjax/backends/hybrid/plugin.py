@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
-import numpy as np
-
 from nxjax.backends.base import LABELS, Label
-from nxjax.backends.hybrid.capability import is_exact, meaning
+from nxjax.backends.hybrid.checking import NOT_INTEGERS, comparable, compared, small
 from nxjax.backends.hybrid.remote import Remote, RemoteStep
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.errors import ExecutionError, NxError, ParameterError
-from nxjax.lower.macs import macs
 from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.trace.array import DeviceArray, wrap
@@ -25,8 +22,6 @@ from nxjax.trace.text import parse_program
 
 # What a region may be sent as: nxjax's program text, or a StableHLO module in MLIR's text.
 FORMS: Final = ("nxjax", "stablehlo")
-# Regions of at most so many multiplications are compared with their meaning once.
-_CHECKED: Final = 20_000_000
 _PLATFORMS: Final = ("npu", "gpu", "tpu", "cpu")
 
 
@@ -116,25 +111,24 @@ class Plugin(Unit):
             step = self.remote.prepare(text.encode(), self.form, options, arrays)
         except ExecutionError as error:
             raise RegionRefused(f"{error.what}: {error.got}") from error
-        self._learn(program, step)
-        return _PluginStep(step, self.label, self._device)
+        made = _PluginStep(step, self.label, self._device)
+        made.checked = self._learn(program, step)
+        return made
 
-    def _learn(self, program: Program, step: RemoteStep) -> None:
+    def _learn(self, program: Program, step: RemoteStep) -> str:
         """What is called exact is, once, on random integers; and probes ask for the same again."""
-        types = [v.type for v in program.inputs]
-        small = sum(map(macs, program.equations)) <= _CHECKED
-        if not (
-            self.exact and small and all(map(is_exact, program.equations)) and all(t.dtype.kind in "iu" for t in types)
-        ):
-            return
-        rng = np.random.default_rng(0)
-        args = [rng.integers(0, 100, t.shape).astype(t.dtype) for t in types]
-        wanted = meaning(program, args)
-        got = self._asked(step, args)
-        if len(got) != len(wanted) or any(x.tobytes() != y.tobytes() for x, y in zip(got, wanted, strict=True)):
+        if not self.exact:
+            return "not compared with a reference: the plug-in does not call itself exact"
+        if not comparable(program) or any(v.type.dtype.kind not in "iu" for v in program.inputs):
+            return NOT_INTEGERS
+        try:
+            said, args, wanted = compared(program, lambda args: self._asked(step, args), self._device)
+        except RegionRefused:
             step.close()
-            raise RegionRefused(f"its results on {self._device} differ from the integer reference")
-        self.remote.know(step, args, wanted)
+            raise
+        if small(program):
+            self.remote.know(step, args, wanted)
+        return said
 
     def _asked(self, step: RemoteStep, args: Sequence[Any]) -> list[Any]:
         try:

@@ -94,6 +94,8 @@ class Step(ABC):
         runs_on: what executes it, for people.
         estimate: what preparing found out about its time; None where it found nothing.
         notes: what the user should know.
+        checked: what its results were compared with when it was made ready, or why with nothing; None where it is the
+            language's own executor.
 
     >>> class Doubled(Step):
     ...     label, runs_on = "host", "this page"
@@ -108,6 +110,7 @@ class Step(ABC):
     runs_on: str
     estimate: Estimate | None = None
     notes: tuple[str, ...] = ()
+    checked: str | None = None
 
     @abstractmethod
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:

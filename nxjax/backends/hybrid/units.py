@@ -15,7 +15,8 @@ import numpy as np
 
 from nxjax.backends import registry, target_registry
 from nxjax.backends.base import Backend
-from nxjax.backends.hybrid.capability import NpuStep, is_exact, meaning, verdicts
+from nxjax.backends.hybrid.capability import NpuStep, verdicts
+from nxjax.backends.hybrid.checking import NOT_INTEGERS, comparable, compared
 from nxjax.backends.hybrid.unit import Estimate, Link, RegionRefused, Step, Unit
 from nxjax.backends.target import NpuTarget
 from nxjax.errors import NxError, ParameterError
@@ -23,7 +24,6 @@ from nxjax.lower.macs import macs
 from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.ops.arithmetic import add
 from nxjax.ops.dot import dot_general
-from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, PlacedArray, wrap
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.sharding import SingleDeviceSharding
@@ -41,8 +41,6 @@ _CALL: Final = 5e-6
 _PCIE: Final = Link(12e9, 10e-6, "model: PCI Express 3.0 x16 at three quarters of its rate, 10 us a transfer")
 # Published peaks of a small GPU; only a first guess, which measured times replace.
 _GPU_RATES: Final = (2e12, 200e9)
-# Samples of a region that is checked against its meaning are no larger than this many multiplications.
-_CHECKED: Final = 20_000_000
 # Kinds of unit that stand for whichever is here.
 KINDS: Final = ("npu", "gpu", "tpu")
 # flops and bytes a second
@@ -212,30 +210,14 @@ class NpuUnit(Unit):
 
     def prepare(self, program: Program) -> Step:
         step = NpuStep(self.target, program, self.lanes)
-        if self.exact and all(map(is_exact, program.equations)) and sum(map(macs, program.equations)) <= _CHECKED:
-            self._check(program, step)
+        if not self.exact:
+            step.checked = "not compared with a reference: the unit is not exact"
+        elif not comparable(program):
+            step.checked = NOT_INTEGERS
+        else:
+            run = lambda args: [y.numpy() for y in step([wrap(a) for a in args])]
+            step.checked, _, _ = compared(program, run, step.runs_on)
         return step
-
-    def _check(self, program: Program, step: Step) -> None:
-        """One run on random numbers against the region's meaning: what is called exact is."""
-        rng = np.random.default_rng(0)
-        args = [_sample(rng, v.type.shape, v.type.dtype) for v in program.inputs]
-        wanted = meaning(program, args)
-        got = step([wrap(a) for a in args])
-        for y, w in zip(got, wanted, strict=True):
-            if y.numpy().tobytes() != w.tobytes():
-                off = float(np.abs(y.numpy().astype(np.float64) - w.astype(np.float64)).max())
-                raise RegionRefused(
-                    f"its results differ from the integer reference by up to {off:.3g} on {step.runs_on}"
-                )
-
-
-def _sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    if dtype in dtypes.FLOAT:
-        return rng.uniform(-4, 4, shape).astype(dtype)
-    if dtype == dtypes.bool_:
-        return rng.integers(0, 2, shape).astype(dtype)
-    return rng.integers(0, 100, shape).astype(dtype)
 
 
 # --- by name ---

@@ -6,6 +6,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import target_registry
+from nxjax.backends.hybrid import checking
 from nxjax.backends.hybrid.capability import NpuStep, is_exact, verdicts
 from nxjax.backends.hybrid.planner import Options, Planner
 from nxjax.backends.hybrid.unit import RegionRefused
@@ -14,6 +15,7 @@ from nxjax.errors import ParameterError
 from nxjax.hybrid import History, Hybrid, plan
 from nxjax.lower.npu.bind import bind
 from nxjax.lower.npu.placement import Verdict
+from nxjax.trace.array import wrap
 from nxjax.transforms.inline import inlined
 
 
@@ -163,3 +165,38 @@ def test_a_unit_that_is_called_exact_and_is_not_is_found_out(quantized, monkeypa
     with pytest.raises(nx.errors.PlacementError, match=r"differ from the integer reference|none of its units"):
         device.plan(f)(p, x)
     assert isinstance(Verdict(True), Verdict)
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_large_region_is_compared_too_and_the_plan_says_with_what(lies, monkeypatch):
+    """Of more multiply-accumulates than NumPy computes in a moment: with what the host's executor gives."""
+    pytest.importorskip("ai_edge_litert")
+    rng = np.random.default_rng(0)
+    p, x = {"w": rng.normal(size=(512, 256)).astype(np.float32)}, rng.normal(size=(256, 512)).astype(np.float32)
+
+    def f(p, x):
+        with nx.named_scope("wide"):
+            y = nx.nn.relu(x @ p["w"])
+        return y[:, :3].sum(0)
+
+    q = nx.quantize(f, "int8", calibrate=[(p, x)])
+    assert checking.BY_NUMPY < 256 * 512 * 256
+    unit = NpuUnit("tflite", target_registry.npu("tflite", ""))
+    right, pinned = NpuStep.__call__, {"wide": "tflite"}
+    device = Hybrid(unit, "cpu", pin=pinned, measure=False, history=History(kept=False))
+    if lies:
+        # One element of 65,536 off by one step of its grid.
+        wrong = lambda y: wrap(
+            np.where(np.arange(y.size).reshape(y.shape) == 77, np.nextafter(y, 9), y).astype(y.dtype)
+        )
+        monkeypatch.setattr(NpuStep, "__call__", lambda self, args: [wrong(y.numpy()) for y in right(self, args)])
+        with pytest.raises(nx.errors.PlacementError, match="differ from the host's executor"):
+            device.plan(q)(p, x)
+        return
+    plan = device.plan(q)(p, x)
+    assert "tflite" in plan.assignment
+    assert "on tflite: compared with the host's executor on random numbers, bit for bit" in str(plan)
+    small = Hybrid("tflite", "cpu", pin=pinned, measure=False, history=History(kept=False)).plan(q)(p, x[:4])
+    assert "on tflite: compared with the integer reference on random numbers, bit for bit" in str(small)
+    floats = Hybrid("tflite", "cpu", pin=pinned, measure=False, history=History(kept=False)).plan(f)(p, x[:4])
+    assert "on tflite: not compared with a reference: its operations are not all integers" in str(floats)
