@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.demo import __main__ as demo
 from nxjax.demo import data, deploy, table
 from nxjax.errors import MissingExtraError
@@ -32,6 +34,10 @@ def test_the_whole_demo(tmp_path: Path, capsys):
     assert "simulator" in rows["qualcomm-htp"]
     for target in ("tpu-v4", "tpu-v5e"):
         assert "vendor-compiled" in rows[target] and "us (vendor-estimate)" in rows[target]
+    # Every accuracy says of how many images it is: all of the test set, whatever the batch.
+    assert all(line.count("%") == line.count("% of 359") for line in (*executors.splitlines(), *rows.values())
+               if " % " in line and "costs" not in line)  # fmt: skip
+    assert "of 359 images, by the CPU" in out
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert picture.stat().st_size > 10_000
     timeline = tmp_path / "digits_hybrid.svg"
@@ -50,11 +56,11 @@ def test_the_split_is_fixed_and_disjoint():
 
 def test_rows_are_aligned():
     rows = [
-        table.Row("cpu:0", "xla", "float32", "hardware", 0.98765, 1.5, "x"),
-        table.Row("a", "b", "c", "host", 1.0, 12.0),
+        table.Row("cpu:0", "xla", "float32", "hardware", 0.98765, 1.5, "x", 359),
+        table.Row("a", "b", "c", "host", 1.0, 12.0, "", 359),
     ]
     lines = table.render(rows).splitlines()
-    assert lines[2].index("98.77 %") == lines[0].index("accuracy") + 1
+    assert lines[2].index("98.77 % of 359") + len("98.77 % of 359") == lines[0].index("accuracy") + len("accuracy")
     assert all(line == line.rstrip() for line in lines)
 
 
@@ -71,3 +77,31 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtraError, match=r"nxjax\[demo\]"):
         data.load()
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7, 20])
+def test_an_accuracy_is_of_all_images_whatever_the_batch(batch):
+    """A last batch that is not full is filled up, and what fills it does not count."""
+    images = np.arange(10.0).reshape(10, 1)
+    labels = np.array([0, 1] * 5)
+
+    class Parity:
+        def run(self, x):
+            assert len(x) == batch
+            right = np.stack([1 - x[:, 0] % 2, x[:, 0] % 2], -1)
+            # Wrong on the last image alone.
+            return np.where(x == 9, 1 - right, right)
+
+    assert deploy._accuracy(Parity(), data.Split(images, labels), batch) == 0.9
+
+
+def test_what_could_not_be_compiled_has_no_label(monkeypatch):
+    class Target:
+        name, label, precision = "chip", "hardware", ("float32",)
+
+    def refuse(*args, **kwargs):
+        raise nx.errors.LoweringError("chip: no")
+
+    monkeypatch.setattr(nx, "compile", lambda *args, **kwargs: refuse)
+    row = deploy.target_row(Target, None, {}, data.Split(np.zeros((2, 8, 8, 1), np.float32), np.zeros(2, np.int32)))
+    assert row.label == "" and row.accuracy is None and "no" in row.note

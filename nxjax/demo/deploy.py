@@ -11,7 +11,7 @@ import numpy as np
 import nxjax as nx
 from nxjax.demo import model
 from nxjax.demo.data import Split
-from nxjax.demo.table import aligned
+from nxjax.demo.table import aligned, share
 
 # A simulator takes milliseconds a run, whatever the batch.
 SIMULATED = 60
@@ -21,7 +21,7 @@ SHOWN = {"tpu": ("tpu-v4", "tpu-v5e"), "ipu": ("ipu-bow",), "poplar": ()}
 
 @dataclass(frozen=True)
 class TargetRow:
-    """One target. ``accuracy`` is None where nothing on this machine can run the artifact."""
+    """One target. ``accuracy``, of ``images`` test images, is None where nothing on this machine runs the artifact."""
 
     target: str
     program: str
@@ -32,6 +32,7 @@ class TargetRow:
     size: int
     latency: str
     note: str = ""
+    images: int = 0
 
 
 def chips() -> list[Any]:
@@ -51,7 +52,8 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Sp
     try:
         artifact = nx.compile(predict, target=target.name)(params, data.images[:batch])
     except nx.errors.NxError as error:
-        return TargetRow(target.name, program, target.label, None, "", "", 0, "", _said(error))
+        # What could be reached is no label of what was not made.
+        return TargetRow(target.name, program, "", None, "", "", 0, "", _said(error))
     report = artifact.report
     on_npu = "host" if artifact.runs_on and not report.on_npu else f"{report.on_npu} of {len(report.rows)} ops"
     deviation = "" if artifact.deviation is None else f"{artifact.deviation.max_lsb} LSB"
@@ -62,7 +64,7 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Sp
     note = artifact.runs_on or "; ".join(artifact.notes)
     accuracy = None if not artifact.runs_on else _accuracy(artifact, data, batch)
     return TargetRow(
-        target.name, program, artifact.label, accuracy, on_npu, deviation, size, latency, note
+        target.name, program, artifact.label, accuracy, on_npu, deviation, size, latency, note, len(data.images)
     )  # fmt: skip
 
 
@@ -73,10 +75,11 @@ def _said(error: nx.errors.NxError) -> str:
 
 
 def _accuracy(artifact: Any, data: Split, batch: int) -> float:
-    """Share of images classified right, over as many whole batches as there are."""
-    n = len(data.images) // batch * batch
-    logits = [np.asarray(artifact.run(data.images[i : i + batch])) for i in range(0, n, batch)]
-    return float((np.concatenate(logits).argmax(-1) == data.labels[:n]).mean())
+    """Share of all images classified right; the last batch is filled up with images that do not count."""
+    n = len(data.images)
+    images = np.concatenate([data.images, data.images[: -n % batch]])
+    logits = [np.asarray(artifact.run(images[i : i + batch])) for i in range(0, len(images), batch)]
+    return float((np.concatenate(logits)[:n].argmax(-1) == data.labels).mean())
 
 
 def rows(quantized: Callable[..., Any], params: Any, data: Split) -> Iterable[TargetRow]:
@@ -89,7 +92,7 @@ def render(table: Sequence[TargetRow]) -> str:
     head = ("target", "program", "label", "accuracy", "on the NPU", "deviation", "bytes", "latency", "runs on")
     body = [
         (
-            r.target, r.program, r.label, "" if r.accuracy is None else f"{100 * r.accuracy:.2f} %", r.on_npu,
+            r.target, r.program, r.label, "" if r.accuracy is None else share(r.accuracy, r.images), r.on_npu,
             r.deviation, f"{r.size:,}", r.latency, r.note if len(r.note) < 70 else r.note[:67] + "...",
         )
         for r in table

@@ -51,6 +51,7 @@ def run(quantized: Callable[..., Any], params: Any, data: Split, batch: int = 64
         accuracy=float((np.concatenate(logits)[:n].argmax(-1) == data.labels).mean()),
         ms_per_batch=1000 * statistics.median(times[1:]),
         note=f"{len(plan.places)} regions, a stream; {'bits' if same else 'not the bits'} of the CPU alone",
+        images=n,
     )
     device.close()
     return row, plan

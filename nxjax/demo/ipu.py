@@ -21,13 +21,15 @@ class Trained:
     """What a pass over the training images gave.
 
     Attributes:
-        accuracy: on the test images.
+        accuracy: on the test images, with the trained parameters on the CPU.
+        images: how many.
         steps, cycles, bytes: steps; cycles of one, without the host's streams; bytes on the fullest tile.
         seconds: of the model's running here; what the chip would take is ``cycles`` over its clock.
     """
 
     label: str
     accuracy: float
+    images: int
     steps: int
     cycles: int
     microseconds: float
@@ -37,7 +39,8 @@ class Trained:
 
     def __str__(self) -> str:
         return (
-            f"{TARGET} ({self.label}): {self.steps} steps, test accuracy {self.accuracy:.2%}; "
+            f"{TARGET} ({self.label}): {self.steps} steps, test accuracy {self.accuracy:.2%} of {self.images} images, "
+            f"by the CPU; "
             f"{self.cycles:,} cycles = {self.microseconds:.1f} us a step on the chip (model), "
             f"{self.bytes:,} of {self.available:,} bytes on the fullest tile; "
             f"the model took {1000 * self.seconds / self.steps:.1f} ms a step here"
@@ -66,6 +69,7 @@ def trained(training: Split, test: Split, seed: int = 0, batch: int = 48, rate: 
     return Trained(
         artifact.label,
         float((predicted == test.labels).mean()),
+        len(test.labels),
         steps,
         cycles.device,
         1e6 * cycles.device / memory.program.system.chip.clock,

@@ -22,7 +22,10 @@ from nxjax.demo.data import Split
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``label`` says what the figures mean for the chip (see docs/add_a_backend.md)."""
+    """One line of the table. ``label`` says what the figures mean for the chip (see docs/add_a_backend.md).
+
+    ``accuracy`` is of so many ``images``.
+    """
 
     device: str
     executor: str
@@ -31,6 +34,7 @@ class Row:
     accuracy: float
     ms_per_batch: float
     note: str = ""
+    images: int = 0
 
 
 def accuracy(predict: Callable[[Any], Any], data: Split) -> float:
@@ -63,6 +67,7 @@ def executor_row(name: str, program: str, function: Callable[..., Any], params: 
         accuracy=accuracy(lambda x: predict(params, x), data),
         ms_per_batch=milliseconds(lambda: predict(params, images)),
         note=backend.available()[1],
+        images=len(data.images),
     )
 
 
@@ -82,10 +87,15 @@ def render(table: Sequence[Row]) -> str:
     """The rows as aligned text."""
     head = ("device", "executor", "program", "label", "accuracy", "ms/batch", "note")
     body = [
-        (r.device, r.executor, r.program, r.label, f"{100 * r.accuracy:.2f} %", f"{r.ms_per_batch:.3f}", r.note)
+        (r.device, r.executor, r.program, r.label, share(r.accuracy, r.images), f"{r.ms_per_batch:.3f}", r.note)
         for r in table
     ]
     return aligned(head, body, right=(4, 5))
+
+
+def share(accuracy: float, images: int) -> str:
+    """An accuracy with the number of images that it comes from."""
+    return f"{100 * accuracy:.2f} % of {images}"
 
 
 def aligned(head: Sequence[str], body: Sequence[Sequence[str]], right: Sequence[int]) -> str:
