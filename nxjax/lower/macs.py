@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nxjax.lower.turns import turns
+from nxjax.lower.turns import within
 from nxjax.trace.program import Equation
 
 
@@ -27,10 +27,5 @@ def macs(e: Equation) -> int:
         # Holes of a dilated input multiply nothing.
         dense = e.outputs[0].type.size * (w.size // max(w.shape[out_channels], 1))
         return dense // math.prod(p["lhs_dilation"] or (1,))
-    inner = [sum(map(macs, held.equations)) for held in e.programs()]
-    if e.op.name == "cond":
-        return max(inner, default=0)
-    if not any(inner):
-        return 0
-    often = turns(e)
-    return sum(inner) * (1 if often is None else often)
+    found = within(e, macs)
+    return sum(macs(i) for held in e.programs() for i in held.equations) if found is None else int(found)

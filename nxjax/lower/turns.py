@@ -5,7 +5,7 @@ For what is estimated; what runs asks its condition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -51,6 +51,21 @@ def turns(e: Equation) -> int | None:
     info: Any = np.iinfo(counter.type.dtype)
     # A counter that leaves its dtype's range begins again at the other end.
     return found if found is None or info.min <= first + found * step[1] <= info.max else None
+
+
+def within(e: Equation, one: Callable[[Equation], float]) -> float | None:
+    """What a loop or a choice takes, where ``one`` gives that of one equation; None for all others.
+
+    A loop takes what its equations take in all of its turns (in one, where their number is not known), a choice what
+    its dearest branch does.
+    """
+    if e.op.name not in ("scan", "while", "cond"):
+        return None
+    inner = [sum(map(one, held.equations)) for held in e.programs()]
+    if e.op.name == "cond":
+        return max(inner, default=0.0)
+    often = turns(e)
+    return sum(inner) * (1 if often is None else often)
 
 
 def count(first: int, step: int, direction: str, bound: int) -> int | None:

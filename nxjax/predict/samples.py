@@ -52,7 +52,8 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
         programs: name, function and arguments of each.
         progress: show a bar; by default on a terminal or in a notebook.
 
-    Programs of which the target leaves a part to the host are left out: its figures do not count that part.
+    Programs of which the target leaves a part to the host are left out: its figures do not count that part. So are
+    programs with loops on TPUs, whose compiler counts a loop's body once.
 
     Raises:
         ParameterError: the target gives no latency that is measured or its vendor's.
@@ -94,6 +95,8 @@ def _measured(fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, Ba
 def _estimated(target: str, fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, Basis] | None:
     artifact = compile(deployed(target, fun, args), target=target, verify=False, progress=False)(*args)
     if any(p.device == "host" for p in artifact.report.rows):
+        return None
+    if getattr(artifact.analysis, "turns", None) and artifact.analysis.turns.found:
         return None
     if "latency" not in artifact.cost or artifact.cost["latency"].basis == "model":
         raise ParameterError(

@@ -90,3 +90,21 @@ def test_every_cost_model_counts_a_loop_as_often_as_it_goes_round():
     unknown = lambda x: lax.while_loop(lambda c: c.sum() < 10, body, x)
     assert "unknown length is counted once" in nx.cost(unknown)(W).notes[0]
     assert nx.cost(unknown)(W).flops < 2 * nx.cost(once)(W).flops
+
+
+def test_what_decides_where_programs_are_cut_counts_turns_too():
+    """Estimates of equations: a loop takes what its equations take in all turns, of a choice the dearest branch."""
+    from nxjax.backends.hybrid.units import seconds_of
+    from nxjax.backends.ipu.pipeline import cycles
+    from nxjax.kernels.ipu.chip import system
+    from nxjax.lower.pipeline.stages import cost
+
+    chip = system("bow").chip
+    for one in (seconds_of, cost, lambda e: cycles(e, chip)):
+        whole = lambda f, one=one: sum(map(one, nx.make_jaxpr(f)(W).equations))
+        for body in (jnp.tanh, lambda x: x @ W):
+            loop = lambda n, body=body: lambda x: lax.scan(lambda c, _: (body(c), None), x, None, length=n)[0]
+            assert whole(loop(50)) == pytest.approx(50 * whole(body), rel=0.05)
+            assert whole(loop(50)) == pytest.approx(10 * whole(loop(5)))
+        choice = lambda x: lax.cond(x.sum() > 0, lambda x: x @ W @ W, lambda x: x, x)
+        assert whole(choice) >= whole(lambda x: x @ W @ W)

@@ -22,6 +22,7 @@ from nxjax.backends.target import NpuTarget
 from nxjax.errors import NxError, ParameterError
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.turns import within
 from nxjax.ops.arithmetic import add
 from nxjax.ops.dot import dot_general
 from nxjax.trace.array import DeviceArray, PlacedArray, wrap
@@ -53,7 +54,10 @@ def roofline(program: Program, rates: tuple[float, float]) -> float:
 
 
 def seconds_of(e: Equation, rates: tuple[float, float] = PLAIN_RATES) -> float:
-    """One equation's part of `roofline`."""
+    """One equation's part of `roofline`; a loop's is that of its equations in all turns."""
+    inner = within(e, lambda i: seconds_of(i, rates))
+    if inner is not None:
+        return inner
     nbytes = sum(a.type.size * a.type.dtype.itemsize for a in (*e.inputs, *e.outputs))
     count = 2 * macs(e) or sum(v.type.size for v in e.outputs)
     return max(count / rates[0], nbytes / rates[1])

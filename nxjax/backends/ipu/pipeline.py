@@ -28,6 +28,7 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.pipeline.schedule import Kind, Timeline, order, timed
 from nxjax.lower.pipeline.stages import Stages, cut, nbytes
 from nxjax.lower.pipeline.training import Half, Micro, halves
+from nxjax.lower.turns import within
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise, like
 from nxjax.trace import dtypes
@@ -143,6 +144,9 @@ def cycles(e: Equation, chip: Chip) -> float:
 
     Coarse, and fast: it decides where to cut; what the stages then take is the model's to say.
     """
+    inner = within(e, lambda i: cycles(i, chip))
+    if inner is not None:
+        return inner
     moved = sum(nbytes(a.type) for a in (*e.inputs, *e.outputs)) / chip.tiles
     work = macs(e)
     if work:

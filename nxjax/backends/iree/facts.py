@@ -59,7 +59,8 @@ class Facts:
 
     @property
     def label(self) -> Label:
-        return "simulator" if self.is_software else "hardware"
+        """``hardware`` for what says that it is a GPU; what does not say its kind is not taken for one."""
+        return "simulator" if self.is_software or self.kind == "other" else "hardware"
 
     @property
     def shuffles(self) -> bool:

@@ -17,6 +17,8 @@ def test_facts_are_read_from_the_drivers_words():
 
 def test_labels_are_honest():
     assert parse("", "", LAVAPIPE).label == "simulator"
+    # What does not say that it is a GPU is not taken for one.
+    assert parse("g", "p", "").label == parse("g", "p", "type: other").label == "simulator"
     assert parse("", "", RADEON).label == "hardware"
     # One that calls itself something else is known by its name.
     assert Facts("SwiftShader Device (Subzero)", "", "other").label == "simulator"
