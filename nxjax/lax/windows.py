@@ -134,7 +134,7 @@ def reduce_window_shape_tuple(
     # A size may be -1 here, which stands for a batch that is not known yet: no window fits it.
     inner = [dilated(d, k) + low + high for d, k, (low, high) in zip(operand_shape, base, pads, strict=True)]
     spans = [dilated(d, k) for d, k in zip(window_sizes, holes, strict=True)]
-    return tuple(max(0, (d - k) // s + 1) for d, k, s in zip(inner, spans, strides, strict=True))
+    return tuple((d - k) // s + 1 if d >= k else 0 for d, k, s in zip(inner, spans, strides, strict=True))
 
 
 def _name_of(computation: Callable[..., Any], treedef: Any, type: ArrayType) -> str | None:

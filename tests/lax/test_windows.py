@@ -118,6 +118,7 @@ def test_shape_tuple_of_an_unknown_batch():
     for module in (nx.lax, jax.lax):
         shape = module.reduce_window_shape_tuple((-1, 8, 9, 3), (1, 2, 3, 1), (1, 2, 2, 1), ((0, 0),) * 4)
         assert tuple(shape) == (0, 4, 4, 3)
+        assert all(type(n) is int for n in shape)
         assert tuple(module.reduce_window_shape_tuple((8,), (3,), (2,), ((-9, -1),))) == (0,)
     with pytest.raises(ParameterError, match="one per dimension"):
         nx.lax.reduce_window_shape_tuple((8, 8), (3, 3), (1, 1), ((0, 0),))
