@@ -1,10 +1,69 @@
-"""Files that are whole or not there: what is written replaces what was, once all of it is on disk."""
+"""Files of users: written whole or not at all, and read without trust in what lies at their place.
+
+What is written replaces what was, once all of it is on disk. What is read is a file that ends: no pipe that keeps the
+process waiting, and no more bytes than the reader says.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from pathlib import Path
+from typing import BinaryIO, Final
+
+from nxjax.errors import InvalidFileError
+
+# No text that describes something (a model's settings, a tree, a table of times) is larger.
+TEXT: Final = 2**28
+
+
+def opened(path: str | os.PathLike[str], folder: int | None = None) -> BinaryIO:
+    """A file to read from, which is one; a link to one serves, too.
+
+    Args:
+        folder: an open folder that ``path`` is in, whatever its name is meanwhile.
+
+    Raises:
+        InvalidFileError: it is a pipe, a device or the like.
+        OSError: it is not there, a folder, or not to be read.
+
+    >>> opened(__file__).read(3)
+    b'\"\"\"'
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode) and not stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise InvalidFileError(f"{os.fspath(path)}: not a file", got="a pipe, a device or a socket")
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read(path: str | os.PathLike[str], most: int, folder: int | None = None) -> bytes:
+    """All bytes of a file.
+
+    Args:
+        most: how many it may have.
+        folder: see `opened`.
+
+    Raises:
+        InvalidFileError: it has more, or is no file.
+        OSError: it is not there, or not to be read.
+
+    >>> len(read(__file__, 100_000)) < 100_000
+    True
+    """
+    with opened(path, folder) as file:
+        nbytes = os.fstat(file.fileno()).st_size
+        if nbytes > most:
+            raise InvalidFileError(
+                f"{os.fspath(path)}: larger than a file of its kind",
+                got=f"{nbytes:,} bytes",
+                expected=f"at most {most:,}",
+            )
+        return file.read(most)
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:

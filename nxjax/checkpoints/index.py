@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
+from nxjax import whole
 from nxjax.checkpoints import tensors
 from nxjax.checkpoints.parts import Box
 from nxjax.checkpoints.steps import INDEX
@@ -18,7 +19,6 @@ from nxjax.trace.dtypes import DType
 
 FORMAT: Final = "nxjax.checkpoint"
 VERSION: Final = 1
-_LARGEST: Final = 2**30
 Scalar = bool | int | float | complex | str
 
 
@@ -145,6 +145,8 @@ def _scalar_text(value: Any) -> list[str]:
         return ["float", value.hex()]
     if isinstance(value, complex):
         return ["complex", value.real.hex(), value.imag.hex()]
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return ["int", hex(value)]  # Python refuses to write many decimal digits
     return [type(value).__name__, str(value)]
 
 
@@ -157,17 +159,22 @@ def _scalar(row: list[str]) -> Scalar:
     if kind == "bool":
         return {"True": True, "False": False}[texts[0]]
     if kind == "int":
-        return int(texts[0])
+        return int(texts[0], 0)
     if kind != "str":
         raise ValueError(f"a value of kind {kind!r}")
     return str(texts[0])
 
 
-def read(folder: Path) -> Index:
+def read(folder: Path, handle: int | None = None) -> Index:
     """The index of a step.
+
+    Args:
+        folder: its name.
+        handle: the folder itself, open, which may have another name by now.
 
     Raises:
         InvalidFileError: it is none, or damaged.
+        FileNotFoundError: the folder has none.
     """
     path = folder / INDEX
 
@@ -176,12 +183,10 @@ def read(folder: Path) -> Index:
             f"checkpoint: {path}: the index is damaged", got=str(why)[:300], fix="restore another step"
         )
 
-    if path.stat().st_size > _LARGEST:
-        fail(f"{path.stat().st_size} bytes")
     try:
-        whole = json.loads(path.read_bytes())
-        body = whole["checkpoint"]
-        if whole["crc32"] != _checksum(body):
+        found = json.loads(whole.read(path if handle is None else INDEX, whole.TEXT, handle))
+        body = found["checkpoint"]
+        if found["crc32"] != _checksum(body):
             fail("other bytes than were written: the checksum differs")
         if body["format"] != FORMAT or body["version"] != VERSION:
             fail(f"format {body['format']!r} version {body['version']!r}, this reads {FORMAT} {VERSION}")

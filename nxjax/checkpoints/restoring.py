@@ -28,6 +28,8 @@ from nxjax.trace.boundary import boundary
 
 NDArray = np.ndarray[Any, Any]
 _MANY: Final = 12
+# How often a step that others replace is looked for again.
+_TRIES: Final = 100
 
 
 @boundary
@@ -64,10 +66,14 @@ def restore(
     >>> restore(folder)
     {'name': 'run', 'w': Array([0, 1, 2], dtype=int32)}
     """
-    root = Path(directory)
-    number = None if step is None else steps.checked_step(step, "checkpoints.restore")
-    _, folder = steps.folder_of(root, number, "checkpoints.restore")
-    return _Reader(folder, indexes.read(folder), verify).tree(like, shardings, progress)
+    return _with_step(
+        Path(directory),
+        step,
+        "checkpoints.restore",
+        lambda folder, handle: _Reader(folder, indexes.read(folder, handle), verify, handle).tree(
+            like, shardings, progress
+        ),
+    )
 
 
 def metadata(directory: str | os.PathLike[str], step: int | None = None) -> Any:
@@ -83,16 +89,49 @@ def metadata(directory: str | os.PathLike[str], step: int | None = None) -> Any:
     >>> metadata(folder)
     {'loss': 0.5}
     """
-    number = None if step is None else steps.checked_step(step, "checkpoints.metadata")
-    return indexes.read(steps.folder_of(Path(directory), number, "checkpoints.metadata")[1]).metadata
+    return _with_step(
+        Path(directory), step, "checkpoints.metadata", lambda folder, handle: indexes.read(folder, handle).metadata
+    )
+
+
+def _with_step(directory: Path, step: Any, where: str, use: Callable[[Path, int], Any]) -> Any:
+    """What ``use`` makes of a step's folder, given by its name and open: all of it is of one and the same save.
+
+    Others may replace or remove it meanwhile. Then it is looked for again.
+    """
+    number = None if step is None else steps.checked_step(step, where)
+    missing = directory
+    for _ in range(_TRIES):
+        _, folder = steps.folder_of(directory, number, where)
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue
+        try:
+            return use(folder, handle)
+        except FileNotFoundError as error:
+            missing = folder / str(error.filename)
+            if folder.name.isdecimal() and _is_at(handle, folder):
+                break  # under another name, it may be on its way out
+        finally:
+            os.close(handle)
+    raise InvalidFileError(f"checkpoint: {missing}: the file is missing", fix="copy it there, or restore another step")
+
+
+def _is_at(handle: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(folder))
+    except OSError:
+        return False
 
 
 @final
 class _Reader:
     """One step being read."""
 
-    def __init__(self, folder: Path, index: Index, verify: bool) -> None:
+    def __init__(self, folder: Path, index: Index, verify: bool, handle: int | None = None) -> None:
         self.folder = folder
+        self.handle = handle
         self.index = index
         self.verify = verify
         self._files: dict[int, TensorFile] = {}
@@ -163,7 +202,7 @@ class _Reader:
         if isinstance(x, np.generic):
             return self.block(leaf, _all(leaf))[()]
         if isinstance(x, np.ndarray):
-            return np.array(self.block(leaf, _all(leaf)))
+            return np.array(self.block(leaf, _all(leaf)), x.dtype)
         if sharding is None:
             own = getattr(x, "sharding", None)
             sharding = own if own is not None and len(own.device_set) > 1 else None
@@ -205,12 +244,7 @@ class _Reader:
         if number not in self._files:
             name, size = self.index.files[number]
             path = self.folder / name
-            try:
-                file = TensorFile(path)
-            except FileNotFoundError:
-                raise InvalidFileError(
-                    f"checkpoint: {path}: the file is missing", fix="copy it there, or restore another step"
-                ) from None
+            file = TensorFile(path, self.handle)
             if file.size != size:
                 raise InvalidFileError(
                     f"checkpoint: {path}: the file is damaged",
@@ -271,6 +305,8 @@ def _difference(leaf: Leaf, x: Any) -> str | None:
         except TypeError:
             return f"{leaf.name}: {_text(leaf)}, {_said(x)} asked for"
     dtype = dtypes.key if getattr(x.dtype, "name", "") == "key<fry>" else x.dtype
+    if isinstance(x, np.ndarray):
+        dtype = x.dtype.newbyteorder("=")
     if tuple(x.shape) != leaf.shape or dtype != leaf.dtype:
         return f"{leaf.name}: {_text(leaf)}, {_said(x)} asked for"
     return None

@@ -7,6 +7,7 @@ a rename is one step. What is being replaced is put aside under a name that is s
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -83,9 +84,16 @@ def _array(x: Any, path: Any) -> Any:
         )
     if isinstance(x, Array):
         return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise TreeError(
+            f"checkpoint: {name_of(path)} is a masked array, whose mask files do not hold",
+            got=f"{x.dtype}{list(x.shape)}, {np.ma.count_masked(x)} of its elements masked",
+            fix="save its data and its mask as two arrays, or x.filled(value)",
+        )
     if isinstance(x, (np.ndarray, np.generic)):
-        # As it is: no 64-bit array is cut to the default of 32.
-        return np.asarray(x) if x.dtype in dtypes.NUMERIC or x.dtype == dtypes.key else from_numpy(x)
+        # As it is: no 64-bit array is cut to the default of 32. Only the order of bytes is this machine's.
+        native = x.dtype.newbyteorder("=")
+        return np.asarray(x, native) if native in dtypes.NUMERIC or native == dtypes.key else from_numpy(x)
     if hasattr(x, "addressable_shards") and hasattr(x, "dtype"):
         key_data = getattr(x.dtype, "_rules", None)
         return from_numpy(_words(x)) if key_data is not None else x
@@ -158,15 +166,9 @@ def write(directory: Path, what: Snapshot, step: int, metadata: Any, overwrite: 
     """Write a snapshot; see `save`."""
     here = processes.index()
     place = directory / str(step)
-    exists = step in steps.all_steps(directory)
-    if exists and not overwrite:
-        raise ParameterError(
-            f"checkpoints.save: step {step} is there already", got=place, fix="pass overwrite=True, or another step"
-        )
-    if not exists and place.exists():
-        raise ParameterError(
-            f"checkpoints.save: {place} is in the way", got="a file or folder that is no checkpoint", fix="remove it"
-        )
+    if step in steps.all_steps(directory) and not overwrite:
+        raise _there_already(place)
+    _check_way(place)
     folder = directory / steps.other_name(step, "tmp")
     together = _Together(folder, str(directory))
 
@@ -181,7 +183,7 @@ def write(directory: Path, what: Snapshot, step: int, metadata: Any, overwrite: 
             return tensors.write(folder / name, _own(what, here), {"nxjax.step": str(step)}, done)
 
     def commit(checksums: Sequence[int]) -> None:
-        _commit(directory, folder, step, _index(folder, what, step, metadata, checksums), exists)
+        _commit(directory, folder, step, _index(folder, what, step, metadata, checksums), overwrite)
 
     try:
         together.turn("made", make if here == 0 else None)
@@ -282,8 +284,8 @@ def _index(folder: Path, what: Snapshot, step: int, metadata: Any, checksums: Se
     return Index(step, tuple(files), what.tree, tuple(leaves), metadata, count)
 
 
-def _commit(directory: Path, folder: Path, step: int, index: Index, exists: bool) -> None:
-    """The index, and then the name."""
+def _commit(directory: Path, folder: Path, step: int, index: Index, overwrite: bool) -> None:
+    """The index, and then the name. Others may give or take it meanwhile: the last one to come has it."""
     file = disk().create(folder / steps.INDEX)
     try:
         file.write(indexes.written(index))
@@ -291,15 +293,54 @@ def _commit(directory: Path, folder: Path, step: int, index: Index, exists: bool
     finally:
         file.close()
     disk().sync_folder(folder)
-    place, aside = directory / str(step), directory / steps.other_name(step, "old")
-    if exists and place.exists():
-        disk().rename(place, aside)
+    place = directory / str(step)
+    replaced: list[Path] = []
     try:
-        disk().rename(folder, place)
+        while not _named_so(folder, place):
+            if not overwrite:
+                raise _there_already(place)
+            _check_way(place)
+            aside = directory / steps.other_name(step, "old")
+            with contextlib.suppress(FileNotFoundError):
+                disk().rename(place, aside)
+                replaced.append(aside)
     except BaseException:
         with contextlib.suppress(Exception):
-            disk().rename(aside, place)
+            disk().rename(replaced[-1], place)
         raise
     disk().sync_folder(directory)
-    if aside.exists():
-        disk().remove_folder(aside)
+    for aside in replaced:
+        if aside.exists():
+            disk().remove_folder(aside)
+
+
+def _named_so(folder: Path, place: Path) -> bool:
+    """Give a folder its name; False where there is something of that name."""
+    if place.exists():
+        return False
+    try:
+        disk().rename(folder, place)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def _there_already(place: Path) -> ParameterError:
+    return ParameterError(
+        f"checkpoints.save: step {place.name} is there already", got=place, fix="pass overwrite=True, or another step"
+    )
+
+
+def _check_way(place: Path) -> None:
+    """Raise if there is something at ``place`` that is no step; twice the same thing, as steps come and go."""
+    try:
+        before = os.stat(place)
+        foreign = not steps.is_step(place) and os.path.samestat(before, os.stat(place))
+    except OSError:
+        return
+    if foreign:
+        raise ParameterError(
+            f"checkpoints.save: {place} is in the way", got="a file or folder that is no checkpoint", fix="remove it"
+        )

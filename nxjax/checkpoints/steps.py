@@ -28,6 +28,8 @@ _NOTE: Final = re.compile(r"[0-9]{1,18}\.nxjax-tmp-all-0-0-failed-.*")
 _count = itertools.count().__next__
 # A leftover of another machine, which cannot be asked whether its writer lives.
 _OLD: Final = 24 * 3600.0
+# How often a step is looked for while another process or thread writes.
+_LOOKS: Final = 50
 
 
 def checked_step(step: object, where: str) -> int:
@@ -81,6 +83,12 @@ def folder_of(directory: Path, step: int | None, where: str) -> tuple[int, Path]
         ParameterError: there is none.
     """
     found = _found(directory)
+    for _ in range(_LOOKS):
+        if (found if step is None else step in found) or not _is_written_to(directory):
+            break
+        # Between two names, one that is being replaced may be seen under neither.
+        time.sleep(0.002)
+        found = _found(directory)
     if step is None and found:
         step = max(found)
     if step is None or step not in found:
@@ -92,6 +100,17 @@ def folder_of(directory: Path, step: int | None, where: str) -> tuple[int, Path]
     return step, found[step]
 
 
+def _is_written_to(directory: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return any(map(_OTHER.fullmatch, os.listdir(directory)))
+    return False
+
+
+def is_step(place: Path) -> bool:
+    """Whether a folder is a complete step."""
+    return (place / INDEX).is_file()
+
+
 def _found(directory: Path) -> dict[int, Path]:
     """Complete steps. One that was being replaced when its writer died is found where it was put aside."""
     try:
@@ -101,10 +120,10 @@ def _found(directory: Path) -> dict[int, Path]:
     found: dict[int, Path] = {}
     for name in names:
         aside = _OTHER.fullmatch(name)
-        if aside and aside.group(2) == "old" and (directory / name / INDEX).is_file():
+        if aside and aside.group(2) == "old" and is_step(directory / name):
             found[int(aside.group(1))] = directory / name
     for name in names:
-        if _STEP.fullmatch(name) and str(int(name)) == name and (directory / name / INDEX).is_file():
+        if _STEP.fullmatch(name) and str(int(name)) == name and is_step(directory / name):
             found[int(name)] = directory / name
     return found
 
@@ -127,7 +146,7 @@ def clean(directory: Path) -> None:
         names = os.listdir(directory)
     except OSError:
         return
-    complete = {int(n) for n in names if _STEP.fullmatch(n) and (directory / n / INDEX).is_file()}
+    complete = {int(n) for n in names if _STEP.fullmatch(n) and is_step(directory / n)}
     for name in names:
         if writing and _NOTE.fullmatch(name):
             with contextlib.suppress(OSError):

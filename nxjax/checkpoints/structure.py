@@ -68,7 +68,22 @@ class _Writer:
                 got=f"{type(key).__name__} {key!r}"[:80],
                 fix="name it by a string",
             )
+        if isinstance(key, str) and not _is_text(key):
+            raise TreeError(
+                f"checkpoint: a key under {name_of(path)!r} is no text",
+                got=repr(key)[:80],
+                expected="letters of Unicode",
+            )
         return key
+
+
+def _is_text(key: str) -> bool:
+    """Whether UTF-8 has it: half of a pair of surrogates is a letter to Python alone."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _ordered(x: dict[Any, Any]) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
+from nxjax import whole
 from nxjax.checkpoints.disk import disk
 from nxjax.errors import DtypeError, InvalidFileError
 from nxjax.trace import dtypes
@@ -156,14 +157,17 @@ def write(
 class TensorFile:
     """A file of tensors, mapped into memory. Its arrays keep it alive; none is read before it is used.
 
+    Args:
+        folder: the open folder that it is in, which may have another name by now.
+
     Raises:
         InvalidFileError: no safetensors file, cut or damaged.
         OSError: it cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, folder: int | None = None) -> None:
         self.path = path
-        with open(path, "rb") as file:
+        with whole.opened(path if folder is None else path.name, folder) as file:
             self.size = file.seek(0, 2)
             if self.size < 8:
                 self._fail("shorter than its header")

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import os
 
 import jax
 import jax.numpy as jnp
@@ -356,3 +357,107 @@ def test_a_bar_when_asked_for(tmp_path, capsys):
     assert "restoring step 0" in capsys.readouterr().err
     checkpoints.save(tmp_path, {"a": nx.ones(1000)}, step=1)
     assert not capsys.readouterr().err
+
+
+def test_arrays_of_the_other_order_of_bytes(tmp_path):
+    """They are saved as this machine has them, to the last bit, and come back into arrays of either order."""
+    for i, kind in enumerate(("i2", "u4", "i8", "f2", "f4", "f8", "c8", "c16")):
+        x = np.array([1.1, -2.7, 1e4]).astype(f">{kind}") if kind[0] != "u" else np.array([1, 2**31], f">{kind}")
+        for value in (x, x[::-2], x[:0], x[1]):
+            checkpoints.save(tmp_path, {"x": value}, step=i, overwrite=True)
+            back = checkpoints.restore(tmp_path, step=i)["x"]
+            assert back.dtype == np.dtype(kind) and np.array_equal(back, value)
+            like = checkpoints.restore(tmp_path, step=i, like={"x": value})["x"]
+            assert np.array_equal(like, value)
+        assert checkpoints.restore(tmp_path, step=i, like={"x": x[1:2].reshape(())})["x"].dtype == x.dtype
+
+
+@pytest.mark.parametrize("mask", [[False, True, False], False])
+def test_a_masked_array_is_refused(tmp_path, mask):
+    """Its mask would be lost without a word."""
+    with pytest.raises(TreeError, match=r"layers.0 is a masked array[\s\S]*filled"):
+        checkpoints.save(tmp_path, {"layers": [np.ma.array([1.0, 2.0, 3.0], mask=mask)]})
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros(2, [("a", "i4")]), np.rec.array([(1,)], dtype=[("a", "i4")]), np.array([1, None]), np.array(["a"]),
+        np.array([b"a"]), np.array(["2020-01-01"], "M8[D]"), np.array([1], "m8[s]"), np.arange(2, dtype=np.longdouble),
+        np.array([1]).astype(ml_dtypes.int2), np.array([1]).astype(ml_dtypes.float8_e8m0fnu), b"text",
+    ],
+    ids=lambda x: str(getattr(x, "dtype", type(x))),
+)  # fmt: skip
+def test_what_files_do_not_hold_is_refused(tmp_path, x):
+    with pytest.raises((DtypeError, TreeError)):
+        checkpoints.save(tmp_path, {"x": x})
+    assert not any(tmp_path.iterdir())
+
+
+def test_arrays_however_they_lie_in_memory(tmp_path):
+    mapped = np.memmap(tmp_path / "x.bin", np.float32, "w+", shape=(3,))
+    base = np.arange(24.0).reshape(2, 3, 4)
+    tree = {
+        "F": np.asfortranarray(base), "T": base.T, "step": base[::2, ::-1, 1::2],
+        "repeated": np.broadcast_to(base[0], (5, 3, 4)),
+        "0": np.array(2.5), "none": base[:0], "mapped": mapped, "bool": base > 3,
+    }  # fmt: skip
+    checkpoints.save(tmp_path, tree)
+    for back in (checkpoints.restore(tmp_path), checkpoints.restore(tmp_path, like=tree)):
+        for name, x in tree.items():
+            assert back[name].shape == x.shape and back[name].dtype == x.dtype and np.array_equal(back[name], x)
+
+
+def test_keys_are_no_paths(tmp_path):
+    names = (
+        "..",
+        "/",
+        "/etc/passwd",
+        "a/b",
+        "x" * 5000,
+        "ü\0\n",
+        "",
+        "__metadata__",
+        "nxjax.crc32",
+        "\u202e",
+        "a.b",
+        "a@0",
+    )
+    tree = {name: {name: np.arange(i), "n": i} for i, name in enumerate(names)}
+    folder = checkpoints.save(tmp_path / "runs", tree)
+    assert sorted(p.name for p in folder.iterdir()) == ["index.json", "shard-00000-of-00001.safetensors"]
+    assert [p.name for p in tmp_path.iterdir()] == ["runs"]
+    for back in (checkpoints.restore(tmp_path / "runs"), checkpoints.restore(tmp_path / "runs", like=tree)):
+        for i, name in enumerate(names):
+            assert back[name][name].shape == (i,) and back[name]["n"] == i
+    with pytest.raises(TreeError, match="no text"):
+        checkpoints.save(tmp_path, {"a": {"\ud800": 1}})
+
+
+def test_numbers_and_texts_of_any_length(tmp_path):
+    tree = {"i": 7**9000, "minus": -(2**64), "s": "\ud800 \0 ü", "z": -0.0, "inf": float("-inf"), "c": complex(-0.0, 2)}
+    checkpoints.save(tmp_path, tree)
+    back = checkpoints.restore(tmp_path)
+    assert back == tree and str(back["z"]) == "-0.0" and str(back["c"]) == str(tree["c"])
+
+
+def test_pipes_and_folders_in_a_files_place(tmp_path):
+    """A checkpoint from elsewhere does not stop the process."""
+    folder = checkpoints.save(tmp_path, {"x": np.arange(3)})
+    shard = next(folder.glob("*.safetensors"))
+    shard.unlink()
+    os.mkfifo(shard)
+    with pytest.raises(InvalidFileError, match="not a file"):
+        checkpoints.restore(tmp_path)
+    (folder / "index.json").unlink()
+    os.mkfifo(folder / "index.json")
+    with pytest.raises(ParameterError, match="no checkpoint"):
+        checkpoints.restore(tmp_path)
+
+
+def test_an_index_of_no_end_is_not_read(tmp_path):
+    folder = checkpoints.save(tmp_path, {"x": np.arange(3)})
+    os.truncate(folder / "index.json", 2**40)
+    with pytest.raises(InvalidFileError, match="larger than a file of its kind"):
+        checkpoints.restore(tmp_path)
