@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 from nxjax.backends.base import Label
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import Cost, Placement, Verdict
+from nxjax.lower.npu.placement import UNKNOWN, Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace.program import Equation, Program
 from nxjax.transforms.inline import inlined
@@ -35,12 +35,14 @@ class Build:
 
     Attributes:
         files: file name to bytes; the first is the artifact itself. A name with "/" lies in a folder (``.mlpackage``).
-        label: how far it went: hardware, simulator, vendor-compiled, emitted or host.
+        label: how far it goes: hardware, simulator, vendor-compiled, emitted or host.
         placements: one per node of the graph.
         cost: figures, each with who says so.
         run: executes it (on the chip, the vendor's simulator or a host runtime), or None where nothing here can.
         runs_on: what `run` is, e.g. "QNN HTP simulator 2.51.0" or "LiteRT 2.3.0 reference kernels on the host".
         notes: what the user should know: tools not found, options chosen, conversions added.
+        ran_file: which of the files `run` runs, byte for byte; empty where it runs none of them.
+        before: the label until something has run, where ``label`` is one of what runs: "hardware", "simulator".
         analysis: what the compiler itself found out about the program, for targets that tell more than costs.
     """
 
@@ -52,6 +54,8 @@ class Build:
     runs_on: str = ""
     notes: list[str] = field(default_factory=list[str])
     analysis: Analysis | None = None
+    ran_file: str = ""
+    before: Label = "emitted"
 
 
 class Analysis(Protocol):
@@ -99,6 +103,10 @@ class Target(ABC, Generic[Subject]):
             a target of its own, called ``name:form``.
         device: what the places where its ops run are called in reports: "npu", "tpu", "ipu".
         binds: whether arguments that are trees are constants of an artifact unless the user says otherwise.
+        rules: what placement rests on where no tool of the vendor's is asked: which table, and what it checks; empty
+            where there is none, so that where an op runs is unknown.
+        exact: whether the vendor specifies its integers as TFLite's reference kernels compute them, so that the exact
+            reference gives the chip's own bits.
     """
 
     name: ClassVar[str]
@@ -111,6 +119,8 @@ class Target(ABC, Generic[Subject]):
     forms: ClassVar[tuple[str, ...]] = ()
     device: ClassVar[OnChip] = "npu"
     binds: ClassVar[bool] = True
+    rules: ClassVar[str] = "the target's own rules"
+    exact: ClassVar[bool] = False
 
     @classmethod
     def of(cls, form: str) -> Target[Subject]:
@@ -141,7 +151,7 @@ class NpuTarget(Target[NpuGraph]):
         """Placement by the published rules alone (a target whose partition is not per node overrides this)."""
         from nxjax.lower.npu.placement import place
 
-        return place(subject, self.supports)
+        return place(subject, self.supports, bool(self.rules))
 
 
 class ProgramTarget(Target[Program]):
@@ -158,18 +168,12 @@ class ProgramTarget(Target[Program]):
         for e in inlined(subject).equations:
             v = self.supports(e)
             types = ", ".join(str(o.type) for o in e.outputs)
-            rows.append(
-                Placement(
-                    e.op.name,
-                    types,
-                    self.device if v.ok else "host",
-                    e.source,
-                    e.scope,
-                    v.reason,
-                    v.suggestion,
-                    macs(e),
-                )
-            )
+            what, where = (e.op.name, types), (e.source, e.scope)
+            if v.ok and not self.rules:
+                rows.append(Placement(*what, "unknown", *where, UNKNOWN, "", macs(e), "nobody"))
+            else:
+                device = self.device if v.ok else "host"
+                rows.append(Placement(*what, device, *where, v.reason, v.suggestion, macs(e)))
         return rows
 
 

@@ -56,7 +56,7 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Sp
         return TargetRow(target.name, program, "", None, "", "", 0, "", _said(error))
     report = artifact.report
     on_npu = "host" if artifact.runs_on and not report.on_npu else f"{report.on_npu} of {len(report.rows)} ops"
-    deviation = "" if artifact.deviation is None else f"{artifact.deviation.max_lsb} LSB"
+    deviation = "" if artifact.deviation is None else artifact.deviation.short
     cost = artifact.cost
     latency = f"{1e6 * cost['latency'].value:.1f} us ({cost['latency'].basis})" if "latency" in cost else ""
     # Of a package of several files, the one with the weights.

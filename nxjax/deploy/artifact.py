@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
+
+import numpy as np
 
 from nxjax.backends.base import Label
 from nxjax.backends.target import Build
 from nxjax.deploy import files
-from nxjax.deploy.deviation import Deviation
+from nxjax.deploy.deviation import Deviation, measured
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Signature, Subject, stored_inputs
-from nxjax.errors import ExecutionError, ParameterError
+from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.placement import Cost
+
+NDArray = np.ndarray[Any, Any]
+# Labels of what has run.
+RUNNING: Final[tuple[Label, ...]] = ("hardware", "simulator")
 
 
 @final
@@ -24,7 +31,8 @@ class Artifact:
     Attributes:
         target: the target's name.
         files: file name to bytes; the first is the artifact itself.
-        label: hardware, simulator, vendor-compiled, emitted or host.
+        label: hardware, simulator, vendor-compiled, emitted or host. It is "hardware" or "simulator" once something
+            has run there: with ``verify=False``, or from types alone, not before `run` has.
         report: where each op runs.
         cost: latency, memory, bytes; each figure is labelled measured, vendor-estimate or model.
         deviation: differences to the exact reference on the example arguments; None where nothing here can run it.
@@ -45,6 +53,7 @@ class Artifact:
         self._signature = signature
         self._subject = subject
         self._build = build
+        self._ran = False
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -57,7 +66,8 @@ class Artifact:
 
     @property
     def label(self) -> Label:
-        return self._build.label
+        claimed = self._build.label
+        return claimed if self._ran or claimed not in RUNNING else self._build.before
 
     @property
     def cost(self) -> Cost:
@@ -113,10 +123,37 @@ class Artifact:
                 fix="; ".join(self.notes) or "save it and run it on the device",
             )
         leaves = self._signature.flat_inputs(args, "run")
-        stored = self._build.run(stored_inputs(self._subject.inputs, leaves))
+        stored = self._executed(stored_inputs(self._subject.inputs, leaves))
         return self._signature.result(self._subject.outputs, stored)
 
     __call__ = run
+
+    def verify(self, inputs: Sequence[NDArray]) -> None:
+        """Run the artifact on inputs of the function, flat, and measure its `deviation` from the reference."""
+        stored = stored_inputs(self._subject.inputs, inputs)
+        got = self._executed(stored)
+        wanted = self._subject.meaning(stored)
+        self.deviation = measured(self.runs_on, self._subject.outputs, got, wanted, self._build.ran_file)
+
+    def _executed(self, stored: Sequence[NDArray]) -> list[NDArray]:
+        """Results as they are stored, of the shapes that they have to be of; the label counts from here on."""
+        run = self._build.run
+        assert run is not None
+        try:
+            got = [np.asarray(y) for y in run(stored)]
+        except NxError:
+            raise
+        except Exception as error:  # vendors' runtimes have no class of errors in common
+            said = f"{type(error).__name__}: {error}"
+            raise ExecutionError(f"{self.target}: it failed while it ran on {self.runs_on}", got=said) from error
+        shapes, wanted = [y.shape for y in got], [t.shape for t in self._subject.outputs]
+        if shapes != wanted:
+            raise ExecutionError(
+                f"{self.target}: {self.runs_on} gave results of other shapes", got=shapes, expected=wanted
+            )
+        self._ran = True
+        self.report.label = self.label
+        return got
 
     def reference(self, *args: Any) -> Any:
         """What the artifact means: the exact results for inputs as `run` takes them, computed on this host."""

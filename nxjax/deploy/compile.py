@@ -9,11 +9,10 @@ from typing import Any, Final
 from nxjax.backends import target_registry as registry
 from nxjax.backends.base import LABELS
 from nxjax.backends.target import Build, Target
-from nxjax.deploy.artifact import Artifact
-from nxjax.deploy.deviation import measured
+from nxjax.deploy.artifact import RUNNING, Artifact
 from nxjax.deploy.report import Report
 from nxjax.deploy.spread import input_names, output_names, spread
-from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject, stored_inputs
+from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject
 from nxjax.errors import ExecutionError, LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Placement
@@ -112,13 +111,18 @@ def built(
     if strict and not target.host:
         _check_strict(target, build.placements)
     _name(build, signature)
-    report = Report(target.name, target.title, build.label, build.placements, build.cost, build.notes, build.analysis)
-    artifact = Artifact(target.name, signature, subject, build, report)
+    artifact = Artifact(target.name, signature, subject, build, _report(target, build))
     if verify and build.run is not None and signature.inputs is not None:
         phase("verifying")
-        stored = stored_inputs(subject.inputs, signature.inputs)
-        artifact.deviation = measured(build.runs_on, subject.outputs, build.run(stored), subject.meaning(stored))
+        artifact.verify(signature.inputs)
     return artifact
+
+
+def _report(target: Target[Any], build: Build) -> Report:
+    """The report of a build of which nothing has run yet."""
+    label = build.before if build.label in RUNNING else build.label
+    found = (build.placements, build.cost, build.notes, build.analysis)
+    return Report(target.name, target.title, label, *found, rules=target.rules)
 
 
 def _name(build: Build, signature: object) -> None:
@@ -128,7 +132,7 @@ def _name(build: Build, signature: object) -> None:
 
 
 def _check_strict(target: Target[Any], rows: Sequence[Placement]) -> None:
-    left = [r for r in rows if r.device == "host"]
+    left = [r for r in rows if not r.on_chip]
     if not left:
         return
     listed = "".join(
@@ -137,8 +141,10 @@ def _check_strict(target: Target[Any], rows: Sequence[Placement]) -> None:
         + (f"\n      instead: {r.suggestion}" if r.suggestion else "")
         for r in left
     )
+    unknown = sum(r.device == "unknown" for r in left)
+    said = f"{unknown} of {len(rows)} ops are not known to run on" if unknown else ""
     error = PlacementError(
-        f"compile: {len(left)} of {len(rows)} ops would not run on {target.name}{listed}",
+        f"compile: {said or f'{len(left)} of {len(rows)} ops would not run on'} {target.name}{listed}",
         expected="every op on the NPU, as strict=True asks",
         fix="write what the rows say instead, or leave strict out and read artifact.report",
         source=next((r.source for r in left if r.source is not None), None),
@@ -187,13 +193,13 @@ def explain(
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.
             notes = [f"the artifact cannot be written: {error.what}", *([str(error.got)] if error.got else [])]
-            return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(form), notes=notes)
+            return _unwritten(chosen, chosen.placed(form), notes)
         except MemoryLimitError as error:
             # Its size is what is wrong with the program, not an op.
             notes = [f"does not fit: {error.what}", f"got {error.got}, expected {error.expected}"]
             notes += [f"fix: {error.fix}"] if error.fix else []
-            return Report(chosen.name, chosen.title, chosen.available()[0], chosen.placed(form), notes=notes)
-        return Report(chosen.name, chosen.title, build.label, build.placements, build.cost, build.notes, build.analysis)
+            return _unwritten(chosen, chosen.placed(form), notes)
+        return _report(chosen, build)
 
     return explained
 
@@ -204,8 +210,12 @@ def _refused(target: Target[Any], bound: Bound, unroll: int) -> Report:
         for r in refusals(bound.program, unroll=unroll, format=target.format)
     ]
     notes = ["these ops have no form in any NPU format; the rest of the program is placed once they are gone"]
-    label, _ = target.available()
-    return Report(target.name, target.title, label, rows, notes=notes)
+    return _unwritten(target, rows, notes)
+
+
+def _unwritten(target: Target[Any], rows: list[Placement], notes: list[str]) -> Report:
+    """The report of a program of which no file was made: all that is left is the host."""
+    return Report(target.name, target.title, "host", rows, notes=notes, rules=target.rules)
 
 
 def reference(artifact: Artifact, *args: Any) -> Any:

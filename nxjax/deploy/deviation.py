@@ -1,13 +1,16 @@
-"""How far an artifact's results lie from the exact integer reference: in steps of the result's grid (LSB)."""
+"""How far an artifact's results lie from the exact integer reference: in steps of the result's grid (LSB), in counts of
+plain integers that differ, and in real numbers. A measure that does not apply is None, never 0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.errors import ExecutionError
 from nxjax.lower.npu.graph import Tensor
 
 NDArray = np.ndarray[Any, Any]
@@ -22,15 +25,18 @@ class Deviation:
 
     Attributes:
         runs_on: what ran.
-        histogram: difference in steps -> number of elements, for results on a grid; empty for float results.
-        max_error: the largest absolute difference in real numbers.
+        histogram: difference in steps -> number of elements, for results on a grid; empty where none is on one.
+        max_error: the largest absolute difference in real numbers; of labels and other integers, of their values.
         rms_error: root of the mean squared difference.
         scale: the largest magnitude of the reference.
+        integers: difference -> number of elements, for results that are plain integers or booleans.
+        floats: elements of results that are neither.
+        file: which of the artifact's files ran; empty where that is not known.
 
     >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
-    >>> artifact.deviation.max_error
-    0.0
+    >>> artifact.deviation.max_error, artifact.deviation.max_lsb is None
+    (0.0, True)
     """
 
     runs_on: str
@@ -38,26 +44,54 @@ class Deviation:
     max_error: float
     rms_error: float
     scale: float
+    integers: dict[int, int] = field(default_factory=dict[int, int])
+    floats: int = 0
+    file: str = ""
 
     @property
-    def max_lsb(self) -> int:
-        """The largest difference in steps; 0 if every bit agrees."""
-        return max((abs(k) for k in self.histogram), default=0)
+    def max_lsb(self) -> int | None:
+        """The largest difference in steps; None where no result is on a grid, so that there are no steps."""
+        return max(map(abs, self.histogram), default=None)
+
+    @property
+    def unequal(self) -> int:
+        """How many elements of plain integer results differ."""
+        return sum(n for k, n in self.integers.items() if k)
 
     @property
     def exact(self) -> bool:
-        """Whether results on a grid agree bit for bit (float results: whether they are equal)."""
-        return self.max_error == 0.0
+        """Whether every result is the reference's: each step, each integer; floats, whether they are equal."""
+        return self.max_error == 0.0 and not self.unequal and not any(self.histogram)
+
+    @property
+    def short(self) -> str:
+        """The largest difference of each kind of result, in a few words for a table."""
+        parts: list[str] = []
+        if self.max_lsb is not None:
+            parts.append(f"{self.max_lsb} LSB")
+        if self.integers:
+            parts.append(f"{self.unequal} of {sum(self.integers.values())} integers")
+        if self.floats:
+            parts.append(f"{self.max_error / self.scale if self.scale else self.max_error:.0e} in float")
+        return ", ".join(parts) or "no elements"
 
     def __str__(self) -> str:
-        if not self.histogram:
+        lines: list[str] = []
+        if self.histogram:
+            total = sum(self.histogram.values())
+            bars = self._bars()
+            width = max(len(words) for words, _ in bars)
+            lines.append(f"difference to the integer reference on {self.runs_on}:")
+            for words, n in bars:
+                lines.append(f"  {words:>{width}} LSB  {n / total:7.2%}  {'#' * max(1, round(40 * n / total))}")
+        if self.integers:
+            total, most = sum(self.integers.values()), max(map(abs, self.integers))
+            by = f", by at most {most}" if most else ""
+            lines.append(f"{self.unequal} of {total} integers differ{by} on {self.runs_on}")
+        if self.floats or not lines:
             error = f"{self.max_error:.3g} (values up to {self.scale:.3g})"
-            return f"float results differ by at most {error} on {self.runs_on}"
-        total = sum(self.histogram.values())
-        bars = self._bars()
-        width = max(len(words) for words, _ in bars)
-        rows = [f"  {words:>{width}} LSB  {n / total:7.2%}  {'#' * max(1, round(40 * n / total))}" for words, n in bars]
-        return "\n".join([f"difference to the integer reference on {self.runs_on}:", *rows])
+            lines.append(f"float results differ by at most {error} on {self.runs_on}")
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -74,18 +108,35 @@ class Deviation:
         return [(f"{a:+d}" if a == b else f"{a:+d} to {b:+d}", n) for (a, b), n in sorted(found.items())]
 
 
-def measured(runs_on: str, outputs: Sequence[Tensor], got: Sequence[NDArray], wanted: Sequence[NDArray]) -> Deviation:
-    """Compare results in storage dtype with the reference's."""
+def measured(
+    runs_on: str, outputs: Sequence[Tensor], got: Sequence[NDArray], wanted: Sequence[NDArray], file: str = ""
+) -> Deviation:
+    """Compare results in storage dtype with the reference's.
+
+    Raises:
+        ExecutionError: what ran gave another number of results, or results of other shapes.
+    """
+    shapes = [np.shape(a) for a in got], [np.shape(b) for b in wanted]
+    if shapes[0] != shapes[1]:
+        raise ExecutionError(
+            f"{runs_on or 'the artifact'} gave results of other shapes", got=shapes[0], expected=shapes[1]
+        )
     histogram: dict[int, int] = {}
-    squared, count, largest, scale = 0.0, 0, 0.0, 0.0
+    integers: dict[int, int] = {}
+    squared, count, floats, largest, scale = 0.0, 0, 0, 0.0, 0.0
     for tensor, a, b in zip(outputs, got, wanted, strict=True):
         a, b = np.asarray(a), np.asarray(b)
-        if tensor.grid is not None and a.dtype == b.dtype:
-            steps = a.astype(np.int64) - b.astype(np.int64)
-            for k, n in zip(*np.unique(steps, return_counts=True), strict=True):
-                histogram[int(k)] = histogram.get(int(k), 0) + int(n)
+        whole = _whole(a) and _whole(b)
+        if whole:
+            counts = histogram if tensor.grid is not None else integers
+            for k, n in _differences(a, b):
+                counts[k] = counts.get(k, 0) + n
+        else:
+            floats += a.size
+        if tensor.grid is not None and whole:
             a, b = tensor.grid.dequantize(a), tensor.grid.dequantize(b)
-        x, y = a.astype(np.float64), b.astype(np.float64)
+        kind = np.complex128 if np.iscomplexobj(a) or np.iscomplexobj(b) else np.float64
+        x, y = a.astype(kind), b.astype(kind)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         with np.errstate(invalid="ignore", over="ignore"):
             # A NaN beside a number is as far off as can be.
@@ -94,4 +145,23 @@ def measured(runs_on: str, outputs: Sequence[Tensor], got: Sequence[NDArray], wa
         count += error.size
         largest = max(largest, float(error.max(initial=0.0)))
         scale = max(scale, float(np.abs(y[np.isfinite(y)]).max(initial=0.0)))
-    return Deviation(runs_on, histogram, largest, float(np.sqrt(squared / max(count, 1))), scale)
+    rms = float(np.sqrt(squared / max(count, 1)))
+    return Deviation(runs_on, histogram, largest, rms, scale, integers, floats, file)
+
+
+def _whole(x: NDArray) -> bool:
+    # Four-bit integers are no kind of NumPy's.
+    return x.dtype.kind in "biu" or "int" in x.dtype.name
+
+
+def _differences(a: NDArray, b: NDArray) -> list[tuple[int, int]]:
+    """Each difference of two arrays of integers and how often it occurs."""
+    if max(a.dtype.itemsize, b.dtype.itemsize) < 8:
+        steps, counts = np.unique(a.astype(np.int64) - b.astype(np.int64), return_counts=True)
+        return [(int(k), int(n)) for k, n in zip(steps, counts, strict=True)]
+    # A difference of 64-bit numbers may be none: Python's integers hold it.
+    other = a != b
+    found: dict[int, int] = {0: int(a.size - np.count_nonzero(other))}
+    for x, y in zip(a[other].tolist(), b[other].tolist(), strict=True):
+        found[x - y] = found.get(x - y, 0) + 1
+    return [(k, n) for k, n in found.items() if n]

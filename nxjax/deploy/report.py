@@ -21,10 +21,11 @@ class Report:
     Attributes:
         target: the target's name.
         label: how far towards silicon the result went.
-        rows: one per node, in program order.
+        rows: one per node, in program order; `Placement.decided_by` says on what each rests.
         cost: what one run takes; each figure says who says so.
         notes: what else a user should know.
         analysis: the compiler's own answer about the whole program, where a target gives one.
+        rules: which table placed what no tool of the vendor's did.
 
     >>> import nxjax as nx
     >>> report = nx.explain(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -39,38 +40,54 @@ class Report:
     cost: Cost = field(default_factory=Cost)
     notes: list[str] = field(default_factory=list[str])
     analysis: Analysis | None = None
+    rules: str = ""
 
     @property
     def on_npu(self) -> int:
-        """Ops on the NPU."""
-        return sum(r.device != "host" for r in self.rows)
+        """Ops that the vendor's tool or a table puts on the NPU."""
+        return sum(r.on_chip for r in self.rows)
+
+    @property
+    def unknown(self) -> int:
+        """Ops of which nothing here says where they run."""
+        return sum(r.device == "unknown" for r in self.rows)
 
     @property
     def share(self) -> float:
-        """Share of ops on the NPU, 0 to 1."""
+        """Share of ops on the NPU, 0 to 1; those whose place is `unknown` do not count."""
         return self.on_npu / len(self.rows) if self.rows else 0.0
 
     @property
     def mac_share(self) -> float:
         """Share of multiply-accumulates on the NPU, 0 to 1; of ops where nothing multiplies."""
         total = sum(r.macs for r in self.rows)
-        return sum(r.macs for r in self.rows if r.device != "host") / total if total else self.share
+        return sum(r.macs for r in self.rows if r.on_chip) / total if total else self.share
+
+    @property
+    def rests_on(self) -> str:
+        """What says where the ops run: the vendor's tool, a table (which one), or nothing."""
+        table = self.rules or "the target's rules"
+        words = {"vendor": "the vendor's own tool", "table": f"{table}, no tool was asked", "nobody": "nothing"}
+        return "; ".join(text for said, text in words.items() if any(r.decided_by == said for r in self.rows))
 
     @property
     def host_rows(self) -> list[Placement]:
-        """The ops that do not run on the NPU."""
+        """The ops that run on the host and not on the NPU."""
         return [r for r in self.rows if r.device == "host"]
 
     def summary(self) -> str:
         """One line."""
-        return (
-            f"{self.target} ({self.label}): {self.on_npu} of {len(self.rows)} ops and "
-            f"{self.mac_share:.1%} of multiply-accumulates on the {self._chip}"
-        )
+        head = f"{self.target} ({self.label})"
+        if self.rows and self.unknown == len(self.rows):
+            return f"{head}: nothing here says where its {len(self.rows)} ops run"
+        said = f"{self.on_npu} of {len(self.rows)} ops and {self.mac_share:.1%} of multiply-accumulates"
+        rest = f"; where {self.unknown} ops run is unknown" if self.unknown else ""
+        by = f" (says {self.rests_on})" if self.on_npu else ""
+        return f"{head}: {said} on the {self._chip}{by}{rest}"
 
     @property
     def _chip(self) -> str:
-        return next((r.device.upper() for r in self.rows if r.device != "host"), "NPU")
+        return next((r.device.upper() for r in self.rows if r.on_chip), "NPU")
 
     def svg(self) -> str:
         """A picture of what the compiler made of the program: SVG text.
@@ -88,6 +105,7 @@ class Report:
             "target": self.target,
             "title": self.title,
             "label": self.label,
+            "rests_on": self.rests_on,
             "rows": [
                 {
                     "op": r.op, "name": r.name, "device": r.device, "at": str(r.source) if r.source else None,
@@ -133,12 +151,13 @@ class Report:
         cost = [(k, f"{f.value:,.6g}", f.unit, f.basis) for k, f in self.cost.figures.items()]
         return page.page(
             page.heading(self.title, ("", self.summary())),
-            page.table(names, body, classes=["bad" if row[0] == "host" else "good" for row in body]),
+            page.table(names, body, classes=[_CLASSES.get(row[0], "good") for row in body]),
             page.table(("cost", "", "", "basis"), cost) if cost else "",
             page.text("\n".join(self.analysis.lines())) if self.analysis is not None else "",
             *map(page.paragraph, self.notes),
         )
 
 
+_CLASSES: Final = {"host": "bad", "unknown": ""}
 _HEAD: Final = ("runs on", "op", "name", "scope", "your line", "why", "says")
 _SCOPE: Final = _HEAD.index("scope")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import nxjax as nx
 from nxjax.deploy.deviation import Deviation, measured
+from nxjax.errors import ExecutionError
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.quant_grid import Grid
 from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized
@@ -37,7 +38,7 @@ def test_differences_are_counted_in_steps():
 def test_floats_have_no_steps():
     a, b = np.float32([1, 2, 3, 4]), np.float32([1, 2, 3.5, 4])
     found = measured("chip", [F], [b], [a])
-    assert found.histogram == {} and found.max_lsb == 0 and not found.exact
+    assert found.histogram == {} and found.max_lsb is None and not found.exact
     assert found.max_error == 0.5 and found.scale == 4 and found.rms_error == 0.25
     assert "LSB" not in str(found) and "0.5" in str(found) and "chip" in str(found)
     same = measured("chip", [F], [a], [a])
@@ -75,6 +76,40 @@ def test_booleans_and_integers_are_compared_as_numbers():
     assert measured("chip", [b], [np.array([True, False])], [np.array([True, False])]).exact
     found = measured("chip", [i], [np.int32([5, 2**31 - 1])], [np.int32([5, -(2**31)])])
     assert found.max_error == 2**32 - 1 and found.histogram == {}
+    assert found.max_lsb is None and not found.exact and found.integers == {0: 1, 2**32 - 1: 1}
+    assert str(found) == f"1 of 2 integers differ, by at most {2**32 - 1} on chip" and found.short == "1 of 2 integers"
+
+
+def test_one_label_of_64_that_differs_is_said():
+    labels, wanted = np.arange(64, dtype=np.int32) % 10, np.arange(64, dtype=np.int32) % 10
+    labels[7] += 1
+    found = measured("chip", [Tensor("i", (64,), "int32")], [labels], [wanted])
+    assert (found.unequal, found.max_lsb, found.exact, found.floats) == (1, None, False, 0)
+    assert "1 of 64 integers differ, by at most 1" in str(found) and "float" not in str(found)
+    both = measured(
+        "chip", [Q, Tensor("i", (64,), "int32")], [np.int8([1, 2, 3, 4]), labels], [np.int8([1, 2, 3, 4]), wanted]
+    )
+    assert both.max_lsb == 0 and not both.exact and both.short == "0 LSB, 1 of 64 integers"
+
+
+def test_integers_that_floats_cannot_tell_apart_differ():
+    wide = Tensor("i", (2,), "int64")
+    found = measured("chip", [wide], [np.int64([2**53 + 1, 5])], [np.int64([2**53, 5])])
+    assert not found.exact and found.unequal == 1 and found.integers == {0: 1, 1: 1}
+    unsigned = measured("chip", [wide], [np.uint64([2**64 - 1, 0])], [np.uint64([0, 2**64 - 1])])
+    assert unsigned.integers == {2**64 - 1: 1, 1 - 2**64: 1}
+
+
+def test_complex_results_differ_in_their_imaginary_part():
+    c = Tensor("c", (1,), "complex64")
+    found = measured("chip", [c], [np.complex64([1 + 2j])], [np.complex64([1 + 0j])])
+    assert found.max_error == 2 and not found.exact and found.floats == 1
+
+
+@pytest.mark.parametrize("got", [[], [np.int8([0])], [np.int8([0] * 4)] * 2, [np.zeros((1, 4), np.int8)]])
+def test_results_of_other_shapes_are_no_results(got):
+    with pytest.raises(ExecutionError, match="other shapes"):
+        measured("chip", [Q], got, [np.int8([0] * 4)])
 
 
 @given(st.lists(st.tuples(st.integers(-128, 127), st.integers(-128, 127)), min_size=1, max_size=50))

@@ -45,6 +45,7 @@ class Aie(NpuTarget):
     array: ClassVar[Array]
     format: ClassVar[str] = "aie-mlir"
     precision: ClassVar[tuple[str, ...]] = ("int8", "bfloat16")
+    rules: ClassVar[str] = "what nxjax has designs for"
 
     def available(self) -> tuple[Label, str]:
         if aiecc.found() is not None:

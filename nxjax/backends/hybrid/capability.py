@@ -226,7 +226,7 @@ def _estimate(build: Build) -> Estimate | None:
 def _left_on_host(graph: NpuGraph, rows: Sequence[Placement]) -> list[Placement]:
     """Placements off the chip, but for those of border nodes: floats come from and go to the host in any case."""
     border = {n.name for n in graph.nodes if n.op in BORDER and _at_border(graph, n)}
-    return [r for r in rows if r.device == "host" and r.name not in border]
+    return [r for r in rows if not r.on_chip and r.name not in border]
 
 
 def _blamed(program: Program, places: Sequence[tuple[Source | None, str | None]]) -> tuple[int, ...]:

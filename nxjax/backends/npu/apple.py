@@ -27,7 +27,7 @@ from nxjax.lower.npu.formats.coreml_ops import RULES
 from nxjax.lower.npu.formats.coreml_writer import Contents, author, quiet, read
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Cost, Placement, Verdict, place
+from nxjax.lower.npu.placement import Cost, Device, Placement, Verdict, place, unknown
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
@@ -67,9 +67,14 @@ class Session:
                 file.write(data)
         try:
             self.model: Any = ct.models.MLModel(path, compute_units=ct.ComputeUnit.CPU_AND_NE)
-            self.placed = self.plan(ct)
         except Exception as error:  # the framework's errors arrive as bare exceptions
             raise ExecutionError("apple-ane: Core ML does not load the package", got=error) from error
+        self.placed: dict[str, bool] = {}
+        self.silent = ""
+        try:
+            self.placed = self.plan(ct)
+        except Exception as error:
+            self.silent = f"Core ML's plan cannot be read ({error}), so that it is not known what runs where"
 
     def plan(self, ct: Any) -> dict[str, bool]:
         """Core ML's own account of where it means to run each operation."""
@@ -138,6 +143,7 @@ class AppleNeuralEngine(NpuTarget):
     format: ClassVar[str] = "coreml"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
+    rules: ClassVar[str] = "what others measured and published of operators, types and sizes, as Apple has no table"
 
     def available(self) -> tuple[Label, str]:
         if not installed("coremltools"):
@@ -185,8 +191,15 @@ class AppleNeuralEngine(NpuTarget):
             return made
         session = Session(graph, package.files)
         made.run, made.runs_on = session, "Core ML on this Mac, CPU and Neural Engine"
+        made.ran_file = next(iter(made.files))
+        if session.silent:
+            made.label, made.placements = "host", [unknown(n, session.silent) for n in graph.nodes]
+            made.notes.append(session.silent)
+            return made
         made.placements = self.as_planned(graph, session.placed)
-        made.label = "hardware" if any(p.device == "npu" for p in made.placements) else "host"
+        # What is expected has not run there: only Core ML's own plan counts.
+        planned = any(p.on_chip and p.decided_by == "vendor" for p in made.placements)
+        made.label, made.before = "hardware" if planned else "host", "vendor-compiled"
         return made
 
     def as_planned(self, graph: NpuGraph, planned: Mapping[str, bool]) -> list[Placement]:
@@ -200,7 +213,7 @@ class AppleNeuralEngine(NpuTarget):
                 continue
             reason = "" if on_engine else expected.reason or "Core ML prefers the CPU for it"
             suggestion = "" if on_engine else expected.suggestion
-            device = "npu" if on_engine else "host"
+            device: Device = "npu" if on_engine else "host"
             rows.append(Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor"))
         return rows
 

@@ -19,16 +19,16 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.edgetpu_rewrite import rows_as_pixels, same_bits
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
+from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
 from nxjax.backends.target import Build, NpuTarget, Run, only
-from nxjax.errors import ExecutionError, ParameterError
+from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints.edge_tpu import TABLE
 from nxjax.lower.npu.constraints.tflite_table import Adapt
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.placement import Placement, Verdict, place
+from nxjax.lower.npu.placement import Placement, Verdict, place, unknown
 from nxjax.ops.base import NDArray
 
 COMPILER: Final = "edgetpu_compiler"
@@ -102,6 +102,7 @@ class EdgeTpu(NpuTarget):
     format: ClassVar[str] = "tflite"
     extra: ClassVar[str] = "litert"
     precision: ClassVar[tuple[str, ...]] = ("int8",)
+    rules: ClassVar[str] = "Google's published table of operators, types, sizes and the single cut"
 
     def available(self) -> tuple[Label, str]:
         if shutil.which(COMPILER) is None:
@@ -163,7 +164,7 @@ class EdgeTpu(NpuTarget):
             model, log = _compile(compiler, flags, data)
         except ExecutionError as e:
             build.cost = estimate(graph, "edgetpu", build.placements)
-            build.notes.append(f"{COMPILER} does not compile the file; placed by Google's published table: {e.got}")
+            build.notes.append(f"{COMPILER} made no file of it; placed by Google's published table: {e.got}")
             return build
         build.files = {f"{name}_edgetpu.tflite": model, **build.files}
         build.placements = _placements(build.placements, graph, operations, data, model, log, build.notes)
@@ -191,9 +192,12 @@ def _placements(
     host, calls = left_for_host(model, _OPERATOR)
     if log.host is not None and log.host != len(host):
         notes.append(f"{COMPILER} counts {log.host} host operations, its file holds {len(host)}")
-    left = set(host)
+    written = operator_names(data)
+    left, strange = recognized(host, written)
+    if strange:
+        notes.append(f"the compiled file has host operators that were not written: {strange}")
     reasons: dict[Node, list[str]] = {}
-    for operation, (kind, results) in zip(operations, operator_names(data), strict=True):
+    for operation, (kind, results) in zip(operations, written, strict=True):
         if operation.node is not None and (left.intersection(results) or not calls):
             reasons.setdefault(operation.node, []).append(f"{kind}: {log.reasons(kind) or 'no reason given'}")
     rows: list[Placement] = []
@@ -201,6 +205,8 @@ def _placements(
         if node in reasons:
             why = "; ".join(dict.fromkeys(reasons[node]))
             rows.append(replace(row, device="host", reason=why, decided_by="vendor"))
+        elif strange:
+            rows.append(unknown(node, "the compiled file leaves operators to the host that nothing here can name"))
         else:
             rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
     return rows
@@ -226,10 +232,19 @@ def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, Log]:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             raise _failed(f"no answer in {_SECONDS} s") from None
+        except OSError as error:
+            raise _failed(f"it cannot be started: {error}") from None
         made = Path(folder) / "model_edgetpu.tflite"
-        if done.returncode or not made.exists():
-            raise _failed((done.stdout + done.stderr).strip()[-1000:])
-        return made.read_bytes(), parse(done.stdout)
+        said = (done.stdout + done.stderr).strip()[-1000:] or "without a word"
+        if done.returncode:
+            raise _failed(f"it ended with status {done.returncode}: {said}")
+        try:
+            model = made.read_bytes()
+            refuse_other(data, model)
+            left_for_host(model, _OPERATOR)
+        except (OSError, InvalidFileError) as error:
+            raise _failed(f"it ended well, and its file cannot be used: {error}") from None
+        return model, parse(done.stdout)
 
 
 def _failed(why: str) -> ExecutionError:
@@ -250,8 +265,8 @@ def _use_chip(build: Build, model: bytes) -> None:
     except (ValueError, OSError, RuntimeError) as e:
         build.notes.append(f"no Edge TPU answers ({e}): the file is run on the host")
         return
-    build.label = "hardware"
-    build.runs_on = f"Edge TPU by {_LIBRARY}"
+    build.label, build.before = "hardware", "vendor-compiled"
+    build.runs_on, build.ran_file = f"Edge TPU by {_LIBRARY}", next(iter(build.files))
 
 
 def _delegated(model: bytes) -> Run:

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final, Literal, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu import ethosu_vela
 from nxjax.backends.npu.ethosu_rewrite import same_bits
-from nxjax.backends.npu.ethosu_vela import Compiled, Settings
+from nxjax.backends.npu.ethosu_vela import Compiled, Refused, Settings
 from nxjax.backends.npu.extras import installed
-from nxjax.backends.npu.tflite_compiled import host_reference, operator_names
+from nxjax.backends.npu.tflite_compiled import host_reference, operator_names, recognized
 from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.constraints import ethos_n, ethos_u
@@ -26,7 +26,7 @@ from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Placement, Verdict
+from nxjax.lower.npu.placement import Placement, Verdict, unknown
 
 _SETTINGS: Final = tuple(f.name for f in fields(Settings) if f.name not in ("series", "size"))
 
@@ -43,6 +43,8 @@ class EthosU(NpuTarget):
     format: ClassVar[str] = "tflite"
     extra: ClassVar[str] = ethosu_vela.EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8")
+    rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
+    exact: ClassVar[bool] = True
     series: ClassVar[str]
     size: ClassVar[int]
 
@@ -69,13 +71,12 @@ class EthosU(NpuTarget):
         build = Build({f"{name}.tflite": data}, "emitted", [])
         host_reference(build, graph, data, operations)
         if not installed("ethosu"):
-            build.placements = self.placed(graph)
-            build.cost = estimate(graph, f"ethos-{self.series}-{self.size}", build.placements)
-            build.notes.append(self.available()[1] + "; placed by Arm's published constraints, cost by our own model")
-            return build
+            return self._modelled(build, graph, self.available()[1])
         try:
             compiled = ethosu_vela.compile_model(data, settings)
         except ExecutionError as e:
+            if not isinstance(e, Refused):
+                return self._modelled(build, graph, f"Vela {ethosu_vela.version()} gave no answer ({e.got})")
             build.placements = self._refused(graph, f"Vela refuses the whole file: {e.got}")
             build.notes.append(f"Vela {ethosu_vela.version()} refuses the file, nothing of it runs on the NPU: {e.got}")
             return build
@@ -96,6 +97,13 @@ class EthosU(NpuTarget):
             build.notes.append(f"Vela {ethosu_vela.version()} placed nothing on the NPU: all runs on the host")
         return build
 
+    def _modelled(self, build: Build, graph: NpuGraph, why: str) -> Build:
+        """The build without Vela's answer."""
+        build.placements = self.placed(graph)
+        build.cost = estimate(graph, f"ethos-{self.series}-{self.size}", build.placements)
+        build.notes.append(f"{why}; placed by Arm's published constraints, cost by our own model")
+        return build
+
     def _refused(self, graph: NpuGraph, why: str) -> list[Placement]:
         """All on the host; nodes that break a published rule are told so."""
         verdicts = [self.supports(n) for n in graph.nodes]
@@ -105,16 +113,15 @@ class EthosU(NpuTarget):
         self, graph: NpuGraph, operations: list[Operation], data: bytes, compiled: Compiled
     ) -> list[Placement]:
         """One row per node: on the host if the compiled file leaves any operator of it there."""
-        left = set(compiled.host)
+        written = operator_names(data)
+        left, strange = recognized(compiled.host, written)
         reasons: dict[Node, list[str]] = {}
-        for operation, (kind, results) in zip(operations, operator_names(data), strict=True):
-            found = left.intersection(results)
-            left -= found
-            if found and operation.node is not None:
+        for operation, (kind, results) in zip(operations, written, strict=True):
+            if left.intersection(results) and operation.node is not None:
                 said = compiled.reasons.get(results[0], "")
                 reasons.setdefault(operation.node, []).append(f"{kind}: {said}" if said else "")
-        if left:
-            compiled.notes.append(f"the compiled file has host operators that were not written: {sorted(left)}")
+        if strange:
+            compiled.notes.append(f"the compiled file has host operators that were not written: {strange}")
         rows: list[Placement] = []
         for n in graph.nodes:
             if n in reasons:
@@ -123,6 +130,8 @@ class EthosU(NpuTarget):
                 if n.op == "table":
                     said = f"{n.attrs.get('function', 'it')} is a look-up in TFLite; {said}"
                 rows.append(_row(n, "host", said or rule.reason or "Vela gives no reason", rule.suggestion))
+            elif strange:
+                rows.append(unknown(n, "the compiled file leaves operators to the host that nothing here can name"))
             elif not compiled.npu:
                 rows.append(_row(n, "host", "Vela folded it away; nothing of this file runs on the NPU"))
             else:
@@ -174,6 +183,7 @@ class EthosN(NpuTarget):
     format: ClassVar[str] = "tflite"
     extra: ClassVar[str] = "litert"
     precision: ClassVar[tuple[str, ...]] = ("int8",)
+    rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
     table: ClassVar[Table] = ethos_n.TABLE
 
     def available(self) -> tuple[Label, str]:

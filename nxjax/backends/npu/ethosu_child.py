@@ -2,7 +2,7 @@
 
 Knows Vela's in-process interface alone and imports nothing of nxjax, so that it starts in milliseconds. Told by the
 arguments where Vela lies and which folder holds the request; what Vela says goes to the streams, what it makes into
-the folder.
+the folder, and its refusal into ``refused.txt`` there. Whatever else fails is not Vela's word, and ends the process.
 """
 
 import json
@@ -19,9 +19,14 @@ def main(site: str, folder: str) -> None:
     place = Path(folder)
     request: dict[str, str] = json.loads((place / "request.json").read_text())
     model = (place / "model.tflite").read_bytes()
-    made: Any = regor.compile(
-        request["accelerator"], model, "TFLITE", request["system"], options=request["options"], verbose=False
-    )
+    (place / "asked").touch()
+    try:
+        made: Any = regor.compile(
+            request["accelerator"], model, "TFLITE", request["system"], options=request["options"], verbose=False
+        )
+    except (RuntimeError, ValueError) as error:
+        (place / "refused.txt").write_text(str(error))
+        return
     report: Any = made.perf_report
     figures = {
         "layers": layers(made.opt_database.tables),

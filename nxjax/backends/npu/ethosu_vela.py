@@ -17,12 +17,12 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from nxjax.backends.npu import ethosu_child
 from nxjax.backends.npu.extras import need
-from nxjax.backends.npu.tflite_compiled import left_for_host
-from nxjax.errors import ExecutionError, ParameterError
+from nxjax.backends.npu.tflite_compiled import left_for_host, refuse_other
+from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.placement import Cost
 
 EXTRA: Final = "ethosu"
@@ -39,6 +39,8 @@ _WARNING: Final = re.compile(
 )
 _NO_OPERATOR: Final = "Unsupported opType"
 _ASTRAY: Final = ("", "Quantization scale of any tensor must be positive.")
+# How its command line begins what it says of a file.
+_SAYS: Final = re.compile(r"^(Error|ERROR)[ :(]", re.MULTILINE)
 _OTHER_INTERFACE: Final = re.compile(r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError)", re.MULTILINE)
 
 
@@ -103,6 +105,11 @@ class Compiled:
     notes: list[str] = field(default_factory=list[str])
 
 
+@final
+class Refused(ExecutionError):
+    """Vela's own word on a file that it does not compile; other failures are not its answer."""
+
+
 def version() -> str:
     """The version of the installed Vela."""
     from importlib import metadata
@@ -121,7 +128,8 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
 
     Raises:
         MissingExtraError: Vela is not installed.
-        ExecutionError: Vela refuses the file, or ends its process on it.
+        Refused: Vela refuses the file, or ends its process on it.
+        ExecutionError: Vela did not come to answer, or its answer is none.
     """
     package = need("ethosu", EXTRA, "Arm's compiler Vela")
     text = _config_text(settings)
@@ -149,7 +157,9 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
         done = subprocess.run(
             [sys.executable, "-I", ethosu_child.__file__, site, folder], capture_output=True, text=True, check=False
         )
-        if done.returncode < 0:
+        if (place / "refused.txt").exists():
+            raise _refused((place / "refused.txt").read_text())
+        if done.returncode < 0 and (place / "asked").exists():
             raise _refused(f"its process ended with {signal.Signals(-done.returncode).name}")
         if done.returncode and _OTHER_INTERFACE.search(done.stderr):
             # An older or newer Vela, whose in-process interface is not this one.
@@ -157,9 +167,18 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
             made.notes.append(f"Vela {version()} has another in-process interface; its command line was used")
             return made
         if done.returncode:
-            raise _refused(done.stderr.strip().splitlines()[-1])
-        result = (place / "model_vela.tflite").read_bytes()
-        report = json.loads((place / "report.json").read_text())
+            raise _failed((done.stderr.strip().splitlines() or [f"status {done.returncode}, without a word"])[-1])
+        try:
+            result = (place / "model_vela.tflite").read_bytes()
+            report = json.loads((place / "report.json").read_text())
+            clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
+            return _reported(model, result, report, done.stdout, clock)
+        except (OSError, ValueError, LookupError, TypeError, InvalidFileError) as error:
+            raise _failed(f"its answer cannot be used: {_first_line(error)}") from error
+
+
+def _reported(model: bytes, result: bytes, report: dict[str, Any], log: str, clock: float) -> Compiled:
+    """What the child wrote."""
     cost = Cost()
     cost.add("cycles", report["cycles"], "cycles", "vendor-estimate")
     cost.add("npu cycles", report["npu_cycles"], "cycles", "vendor-estimate")
@@ -168,8 +187,7 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
     for name, peak in report["memories"].items():
         if name.lower() not in ("shram", "lutram"):
             cost.add(f"{_spaced(name)} peak", peak, "bytes", "vendor-estimate")
-    clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
-    compiled = _answer(result, done.stdout, cost, clock, report["npu"])
+    compiled = _answer(model, result, log, cost, clock, report["npu"])
     compiled.layers = {int(key): cycles for key, cycles in report["layers"].items()}
     if len(compiled.host) != report["host"]:
         compiled.notes.append(f"Vela counts {report['host']} host operators, its file holds {len(compiled.host)}")
@@ -188,11 +206,22 @@ def by_command(model: bytes, settings: Settings) -> Compiled:
         if settings.arena_cache_size is not None:
             command += ["--arena-cache-size", str(settings.arena_cache_size)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode or not (place / "model_vela.tflite").exists():
-            raise _refused((done.stdout + done.stderr)[-2000:])
-        result = (place / "model_vela.tflite").read_bytes()
-        with next(place.glob("model_summary*.csv")).open(newline="") as f:
-            row = next(csv.DictReader(f))
+        said = (done.stdout + done.stderr)[-2000:]
+        if done.returncode and _SAYS.search(said):
+            raise _refused(said)
+        if done.returncode:
+            raise _failed(said.strip() or f"status {done.returncode}, without a word")
+        try:
+            result = (place / "model_vela.tflite").read_bytes()
+            with next(place.glob("model_summary*.csv")).open(newline="") as f:
+                row = next(csv.DictReader(f))
+            return _summarized(model, result, row, done.stdout)
+        except (OSError, ValueError, LookupError, TypeError, StopIteration, InvalidFileError) as error:
+            raise _failed(f"its answer cannot be used: {_first_line(error)}") from error
+
+
+def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> Compiled:
+    """What the command line wrote: a file, and a table of one row."""
     cost = Cost()
     cost.add("cycles", float(row["cycles_total"]), "cycles", "vendor-estimate")
     cost.add("npu cycles", float(row["cycles_npu"]), "cycles", "vendor-estimate")
@@ -202,15 +231,25 @@ def by_command(model: bytes, settings: Settings) -> Compiled:
         memory = key.removesuffix("_memory_used").replace("_", " ")
         if key.endswith("_memory_used") and float(value):
             cost.add(f"{memory} peak", 1024 * float(value), "bytes", "vendor-estimate")
-    found = re.search(r"NPU operators = (\d+)", done.stdout)
-    return _answer(result, done.stdout, cost, float(row["core_clock"]), int(found[1]) if found else 0)
+    found = re.search(r"NPU operators = (\d+)", log)
+    return _answer(model, result, log, cost, float(row["core_clock"]), int(found[1]) if found else 0)
 
 
-def _refused(why: str) -> ExecutionError:
-    return ExecutionError("ethos-u: Vela does not compile the file", got=why.strip() or "no reason given")
+def _refused(why: str) -> Refused:
+    return Refused("ethos-u: Vela does not compile the file", got=why.strip() or "no reason given")
 
 
-def _answer(model: bytes, log: str, cost: Cost, clock: float, npu: int) -> Compiled:
+def _failed(why: str) -> ExecutionError:
+    return ExecutionError("ethos-u: Vela does not compile the file: it gave no answer", got=why)
+
+
+def _first_line(error: Exception) -> str:
+    said = error.what if isinstance(error, InvalidFileError) else str(error)
+    return f"{type(error).__name__}: {said}".splitlines()[0]
+
+
+def _answer(written: bytes, model: bytes, log: str, cost: Cost, clock: float, npu: int) -> Compiled:
+    refuse_other(written, model)
     reasons = {m["name"]: _reason(m["reason"]) for m in _WARNING.finditer(log)}
     host, calls = left_for_host(model, _NPU_OPERATOR)
     if not calls:

@@ -102,10 +102,10 @@ class OpenVinoTarget(NpuTarget):
         return YES if node.op in RULES else Verdict(False, f"OpenVINO has no form of {node.op} here")
 
     def written(self, graph: NpuGraph) -> tuple[Any, Build]:
-        """The model, and a `Build` that has its files and sizes."""
+        """A `Build` that has the model's files and sizes, and the model as it is read from these files."""
         openvino()
-        model = build(graph)
-        files = serialize(model, graph.name or "model")
+        files = serialize(build(graph), graph.name or "model")
+        model = reread(files)
         cost = Cost()
         cost.add("weights", sum(t.nbytes for t in graph.constants()), "bytes", "model")
         cost.add("file", sum(map(len, files.values())), "bytes", "measured")
@@ -115,6 +115,7 @@ class OpenVinoTarget(NpuTarget):
         """Give ``made`` the CPU plugin to run on, with notes on what it computes in."""
         session = open_session(model, "CPU", CPU | config)
         made.run, made.runs_on = session, f"OpenVINO {version()} CPU plugin on the host ({session.title})"
+        made.ran_file = ran_file(made)
         names = {name: i for i, name in enumerate(node_names(graph))}
         made.notes += host_notes(graph, session.precisions(lambda name: owner(name, names)))
         return session
@@ -163,6 +164,8 @@ class OpenVinoGpu(OpenVinoTarget):
     name: ClassVar[str] = "openvino-gpu"
     title: ClassVar[str] = "Intel GPU through OpenVINO"
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16", "float32")
+    # What a GPU takes its plugin says, where there is one.
+    rules: ClassVar[str] = ""
 
     def available(self) -> tuple[Label, str]:
         if not installed("openvino"):
@@ -180,7 +183,7 @@ class OpenVinoGpu(OpenVinoTarget):
             self.instead(graph, model, made)
             return made
         session = open_session(model, "GPU", {"PERFORMANCE_HINT": "LATENCY"} | config)
-        made.label, made.run = "hardware", session
+        made.label, made.before, made.run, made.ran_file = "hardware", "vendor-compiled", session, ran_file(made)
         made.runs_on = f"{session.title} through OpenVINO {version()}"
         made.placements = [row(n, True) for n in graph.nodes]
         if measure:
@@ -194,6 +197,7 @@ class IntelNpu(OpenVinoTarget):
     name: ClassVar[str] = "intel-npu"
     title: ClassVar[str] = "Intel NPU (AI Boost)"
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
+    rules: ClassVar[str] = "a table of the open compiler's operations, types and ranks"
     platform: ClassVar[str] = ""
 
     def available(self) -> tuple[Label, str]:
@@ -245,7 +249,11 @@ class IntelNpu(OpenVinoTarget):
         xml, weights = made.files.values()
         answer = intel_compiler.compile_model(xml, weights, config)
         if answer.blob is None:
-            self.refused(graph, made, answer, config)
+            if answer.refused:
+                self.refused(graph, made, answer, config)
+            else:
+                made.notes.append(f"Intel's NPU compiler gave no answer; placement is by its table: {answer.error}")
+                made.placements = place(graph, table.rule(platform or table.DEFAULT_PLATFORM))
             self.instead(graph, model, made)
             return made
         self.compiled(graph, made, answer, platform or table.DEFAULT_PLATFORM)
@@ -253,7 +261,8 @@ class IntelNpu(OpenVinoTarget):
             asked, note = intel_power.applied(power, core().get_property("NPU", "SUPPORTED_PROPERTIES"))
             made.notes += [note] if power != "default" else []
             session = Session(core().import_model(answer.blob, "NPU", config | asked), "NPU")
-            made.label, made.run, made.runs_on = "hardware", session, f"{session.title} through OpenVINO {version()}"
+            made.label, made.before, made.run = "hardware", "vendor-compiled", session
+            made.runs_on, made.ran_file = f"{session.title} through OpenVINO {version()}", next(iter(made.files))
             if measure:
                 made.cost.add("latency", session.measure(), "s", "measured")
         else:
@@ -282,25 +291,26 @@ class IntelNpu(OpenVinoTarget):
             made.notes.append(f"the NPU compiler counts {whole:.0f} integer and {real:.0f} float operations")
 
     def refused(self, graph: NpuGraph, made: Build, answer: Answer, config: dict[str, str]) -> None:
-        """Find the nodes that the compiler refuses by compiling each alone; equal ones once."""
+        """Nothing runs on the NPU. Find the nodes to blame by compiling each alone; equal ones once."""
         made.notes.append(f"Intel's NPU compiler refuses the model: {answer.error}")
         names = {name: i for i, name in enumerate(node_names(graph))}
         taken = None if answer.supported is None else {owner(name, names) for name in answer.supported}
         known: dict[str, str] = {}
-        rows: list[Placement] = []
+        to_blame = False
         for i, n in enumerate(graph.nodes):
             verdict = self.supports(n)
             kind = signature(n)
             if kind not in known:
                 known[kind] = alone(n, config)
-            if known[kind]:
-                rows.append(row(n, False, f"Intel's compiler: {known[kind]}", verdict.suggestion))
-            elif taken is not None and i not in taken and n.op not in ("dequantize", "reshape"):
-                rows.append(row(n, False, "the NPU plugin does not take it", verdict.suggestion))
-            else:
-                rows.append(row(n, True))
-        made.placements = rows
-        if all(r.device == "npu" for r in rows):
+            why = f"Intel's compiler: {known[kind]}" if known[kind] else ""
+            if not why and taken is not None and i not in taken and n.op not in ("dequantize", "reshape"):
+                why = "the NPU plugin does not take it"
+            to_blame |= bool(why)
+            suggestion = verdict.suggestion if why else ""
+            made.placements.append(
+                row(n, False, why or "the compiler takes it alone and refuses the model", suggestion)
+            )
+        if not to_blame:
             made.notes.append("each node compiles alone: it is their combination that is refused")
 
 
@@ -311,8 +321,19 @@ def signature(n: Node) -> str:
     return repr((n.op, tensors, results, sorted((k, repr(v)) for k, v in n.attrs.items())))
 
 
+def reread(files: dict[str, bytes]) -> Any:
+    """The model of its two files, so that what is run and compiled is what is saved."""
+    xml, weights = files.values()
+    return core().read_model(xml, weights)
+
+
+def ran_file(made: Build) -> str:
+    """The file of the model that is run on the host or a GPU."""
+    return next(name for name in made.files if name.endswith(".xml"))
+
+
 def alone(n: Node, config: dict[str, str]) -> str:
-    """The compiler's words if it refuses a node alone; empty if it takes it."""
+    """The compiler's words if it refuses a node alone, or why it did not answer; empty if it takes it."""
     inputs = list(dict.fromkeys(t for t in n.operands if not t.constant))
     try:
         files = serialize(build(NpuGraph("alone", inputs, list(n.outputs), [n])), "alone")

@@ -2,7 +2,8 @@
 
 The compiler is C++ that ends its process on some models, and it says its estimates only on standard output. This file
 knows OpenVINO's Python interface alone and imports nothing of nxjax. It reads ``request.json`` and ``model.xml`` in
-the folder it is told, writes ``report.json`` after every step, and ``model.blob`` last.
+the folder it is told, writes ``report.json`` after every step, and ``model.blob`` last. "refused" in the report are
+the compiler's words; whatever else fails is this file's own failure, or OpenVINO's, and ends the process.
 """
 
 import json
@@ -20,7 +21,7 @@ def main(folder: str) -> None:
 
     place = Path(folder)
     config: dict[str, Any] = json.loads((place / "request.json").read_text())
-    report: dict[str, Any] = {"devices": [], "supported": None, "error": "", "compiled": False}
+    report: dict[str, Any] = {"devices": [], "supported": None, "refused": "", "compiled": False}
 
     def write() -> None:
         (place / "report.json").write_text(json.dumps(report))
@@ -33,10 +34,14 @@ def main(folder: str) -> None:
         report["supported"] = sorted(core.query_model(model, "NPU", config))
         write()
         compiled: Any = core.compile_model(model, "NPU", config | {"LOG_LEVEL": "LOG_INFO"})
-        (place / "model.blob").write_bytes(compiled.export_model())
-        report["compiled"] = True
     except RuntimeError as error:
-        report["error"] = str(error)
+        report["refused"] = str(error)
+        write()
+        return
+    blob: Any = compiled.export_model()
+    # A stream from OpenVINO 2026.4 on, bytes before.
+    (place / "model.blob").write_bytes(bytes(blob.getbuffer() if hasattr(blob, "getbuffer") else blob))
+    report["compiled"] = True
     write()
 
 

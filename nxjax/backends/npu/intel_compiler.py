@@ -29,6 +29,12 @@ _OPERATIONS: Final = {
     "float operations": re.compile(r"Total number of FPOps: (\d+)"),
     "integer operations": re.compile(r"Total number of INTOps: (\d+)"),
 }
+# OpenVINO's words where the compiler, its device or its settings are wrong, and not the model.
+_ELSEWHERE: Final = re.compile(
+    r"cannot load library|loading failed|could not find an npu device|no backend|unknown value for platform"
+    r"|unsupported (configuration|property|option)|not registered",
+    re.IGNORECASE,
+)
 _NOISE: Final = re.compile(r"^(Exception from .*|Check '.*|\s*)$|^\[\w+\] ")
 
 
@@ -67,8 +73,9 @@ class Answer:
     """What the compiler said of one model.
 
     Attributes:
-        blob: the compiled model; None if it was refused.
-        error: the compiler's own words, if it was.
+        blob: the compiled model; None if there is none.
+        error: why there is none.
+        refused: whether that is the compiler's own word; if not, the compiler did not come to answer.
         supported: the operations that ``query_model`` says the NPU takes; None if it was not reached.
         devices: what OpenVINO found on the machine.
         cost: the compiler's estimates.
@@ -78,6 +85,7 @@ class Answer:
     error: str = ""
     supported: frozenset[str] | None = None
     devices: Sequence[str] = ()
+    refused: bool = False
     cost: Cost = field(default_factory=Cost)
 
 
@@ -97,14 +105,22 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Answ
         )
         said = done.stdout + done.stderr
         path = place / "report.json"
-        report = json.loads(path.read_text()) if path.exists() else {}
+        blob = place / "model.blob"
+        try:
+            report = json.loads(path.read_text()) if path.exists() else {}
+            data = blob.read_bytes() if report.get("compiled") else b""
+        except (OSError, ValueError) as error:
+            return Answer(None, f"its answer cannot be read: {error}")
         found = report.get("supported")
         supported = None if found is None else frozenset(map(str, found))
         devices = tuple(map(str, report.get("devices", ())))
-        if not report.get("compiled"):
-            error = words(report.get("error") or "") or f"it ended with status {done.returncode}: {words(said)[-500:]}"
-            return Answer(None, error, supported, devices)
-        return Answer((place / "model.blob").read_bytes(), "", supported, devices, estimates(said))
+        if report.get("refused"):
+            why = words(report["refused"])
+            return Answer(None, why, supported, devices, refused=not _ELSEWHERE.search(why))
+        if not data or done.returncode:
+            ended = f"its process ended with status {done.returncode}"
+            return Answer(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)
+        return Answer(data, "", supported, devices, cost=estimates(said))
 
 
 def words(text: str) -> str:

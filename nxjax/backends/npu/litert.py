@@ -20,16 +20,13 @@ from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
-from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read
+from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import Operation
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
-from nxjax.ops.fixed import functions
-from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
-from nxjax.trace.dtypes import DType
 
 KERNELS: Final = ("reference", "default")
 _OPTIONS: Final = ("kernels", "threads", "measure")
@@ -46,45 +43,17 @@ def version() -> str:
     return ""
 
 
-def _signed_sum(o: Operation, dtype: DType) -> bool:
-    """Whether an operation is a SUM of ``dtype`` on a grid: LiteRT's reference kernel takes all such for uint8."""
-    x = o.inputs[0]
-    return o.name == "SUM" and x is not None and x.grid is not None and x.dtype == dtype
+def _mistaken(o: Operation) -> str:
+    """What LiteRT's reference kernels do not compute as the file says; empty for all else.
 
-
-def _int8_elu(o: Operation) -> bool:
-    """Whether an operation is an ELU of int8, which LiteRT's reference kernels are too old for."""
-    x = o.inputs[0]
-    return o.name == "ELU" and x is not None and x.grid is not None
-
-
-def _for_reference(data: bytes) -> tuple[bytes, list[Operation]]:
-    """The same file with each int8 SUM done in uint8, between exact conversions of one scale, and ELUs looked up."""
-    graph = tflite_read.read(data)
-    nodes: list[Node] = []
-    for n in graph.nodes:
-        x = n.operands[0] if n.op in ("sum", "elu") else None
-        grid = None if x is None else x.grid
-        if x is None or grid is None or x.dtype != dtypes.int8:
-            nodes.append(n)
-            continue
-        if n.op == "elu":
-            assert n.output.grid is not None
-            every = np.arange(-128, 128).astype(dtypes.int8)
-            values = functions.unary("elu", every, grid, n.output.grid, graph.rounding)
-            nodes.append(Node("table", n.inputs, n.outputs, {"function": "look-up", "values": tuple(map(int, values))}))
-            continue
-        ends: list[Tensor] = []
-        for t in (x, n.output):
-            assert t.grid is not None
-            unsigned = Grid(dtypes.uint8, t.grid.scale, t.grid.zero_point + 128)
-            ends.append(Tensor(f"{t.name}/unsigned", t.shape, dtypes.uint8, unsigned))
-        nodes.append(Node("quantize", n.inputs, (ends[0],)))
-        nodes.append(Node("sum", (ends[0],), (ends[1],), n.attrs))
-        nodes.append(Node("quantize", (ends[1],), n.outputs))
-    made = NpuGraph(graph.name, graph.inputs, graph.outputs, nodes, graph.rounding)
-    operations = tflite_ops.operations(made)
-    return tflite.encode(made, operations), operations
+    Their SUM takes every tensor on a grid for uint8, and their ELU is older than that of int8.
+    """
+    x = o.inputs[0] if o.inputs else None
+    if x is None or x.grid is None:
+        return ""
+    if o.name == "SUM" and x.dtype != dtypes.uint8:
+        return f"reference SUM reads {x.dtype} as uint8"
+    return "reference kernels have no ELU of int8" if o.name == "ELU" else ""
 
 
 @final
@@ -112,27 +81,21 @@ class Session:
         # Some of what has no kernel ends the process instead of failing.
         refuse([o.node for o in operations if o.node is not None], "tflite")
         self.data = data
-        self.operations = self.running = operations
+        self.operations = operations
         self.notes: list[str] = []
         self.lock = threading.Lock()
         resolver = self.runtime.OpResolverType
         chosen = resolver.BUILTIN_REF if kernels == "reference" else resolver.AUTO
         words = f"{kernels} kernels"
-        if kernels == "reference" and any(_signed_sum(o, dtypes.int16) for o in operations):
+        wrong = list(dict.fromkeys(filter(None, map(_mistaken, operations)))) if kernels == "reference" else []
+        if wrong:
+            # The file that is verified is the file that is saved: it is not rewritten for a kernel's sake.
             chosen, words = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, _OPTIMIZED
-            self.notes.append("LiteRT's reference SUM reads int16 as uint8: its optimized kernels run instead")
-        elif kernels == "reference":
-            sums, elus = any(_signed_sum(o, dtypes.int8) for o in operations), any(map(_int8_elu, operations))
-            if sums or elus:
-                self.data, self.running = _for_reference(data)
-            if sums:
-                self.notes.append("LiteRT's reference SUM reads int8 as uint8: on the host, sums are done in uint8")
-            if elus:
-                self.notes.append("LiteRT's reference kernels have no ELU of int8: on the host, it is looked up")
+            self.notes += [f"LiteRT's {what}: its optimized kernels run instead" for what in wrong]
         try:
             self.interpreter = self.load(self.data, chosen, threads)
         except (RuntimeError, ValueError) as error:
-            if kernels != "reference" or _NO_SUCH_VERSION not in str(error):
+            if words == _OPTIMIZED or kernels != "reference" or _NO_SUCH_VERSION not in str(error):
                 raise self.refusal(error) from error
             # The registry of reference kernels ends at older versions of some operators.
             name = re.search(r"opcode '(\w+)' version '(\d+)'", str(error))
@@ -159,8 +122,8 @@ class Session:
         """LiteRT's own words, and the user's line of the operation they are about."""
         found = re.search(r"Node number (\d+)", str(error))
         node = None
-        if found is not None and int(found[1]) < len(self.running):
-            node = self.running[int(found[1])].node
+        if found is not None and int(found[1]) < len(self.operations):
+            node = self.operations[int(found[1])].node
         return LoweringError(
             "tflite: LiteRT cannot run this model",
             got=str(error).replace("\n", " "),
@@ -175,11 +138,11 @@ class Session:
         """
         rows: list[dict[str, Any]] = self.interpreter._get_ops_details()
         read = [r["op_name"] for r in rows if r["op_name"] != "DELEGATE"]
-        if read != [o.name for o in self.running]:
+        if read != [o.name for o in self.operations]:
             raise ExecutionError(
                 "tflite: LiteRT read other operators than were written",
                 got=read,
-                expected=[o.name for o in self.running],
+                expected=[o.name for o in self.operations],
             )
         maker = {int(t): i for i, r in enumerate(rows[: len(read)]) for t in r["outputs"]}
         taken: set[int] = set()
@@ -253,6 +216,8 @@ class LiteRt(NpuTarget):
     extra: ClassVar[str] = "litert"
     host: ClassVar[bool] = True
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
+    rules: ClassVar[str] = "a table of LiteRT's kernels"
+    exact: ClassVar[bool] = True
 
     def available(self) -> tuple[Label, str]:
         if installed("ai_edge_litert"):
@@ -293,7 +258,8 @@ class LiteRt(NpuTarget):
             notes.append(
                 "LiteRT rounds twice ('double'): results may differ by one unit from this graph's single rounding"
             )
-        return Build(files, "host", _placements(graph, session), cost, session, session.runs_on, notes)
+        rows = _placements(graph, session)
+        return Build(files, "host", rows, cost, session, session.runs_on, notes, ran_file=next(iter(files)))
 
 
 def checked(options: dict[str, object]) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from typing import ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import version
-from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names
+from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
 from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints import litert_plugins
@@ -30,7 +30,7 @@ from nxjax.lower.npu.constraints.tflite_table import Table
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import Placement, Verdict
+from nxjax.lower.npu.placement import Placement, Verdict, unknown
 
 _COMPILER: Final = Path("tools") / "apply_plugin_main"
 # The custom operator that stands for a compiled part.
@@ -100,6 +100,7 @@ class AotTarget(NpuTarget):
     format: ClassVar[str] = "tflite"
     extra: ClassVar[str] = "litert"
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
+    rules: ClassVar[str] = "the plugin's list of operator names, which says nothing of types and sizes"
     plugin: ClassVar[str]
     manufacturer: ClassVar[str]
     socs: ClassVar[tuple[str, ...]]
@@ -143,15 +144,19 @@ class AotTarget(NpuTarget):
         build.cost.add("file", len(data), "bytes", "measured")
         host_reference(build, graph, data, operations)
         if not installed("ai_edge_litert"):
-            build.notes.append(f"{self.available()[1]}; placed by the plugin's list of operators")
+            build.notes.append(f"{self.available()[1]}; placed by {self.rules}")
             return build
         compiled = run_compiler(data, self.plugin, self.manufacturer, self.soc_word(soc), folders, self.links())
         if compiled.model is None and not compiled.refused:
             what = "" if folders else f"; {self.missing}"
-            build.notes.append(
-                f"{self.name}: not compiled: {compiled.why}{what}. Placed by the plugin's list of operators"
-            )
+            build.notes.append(f"{self.name}: not compiled: {compiled.why}{what}. Placed by {self.rules}")
             return build
+        if compiled.model is not None:
+            try:
+                refuse_other(data, compiled.model)
+            except InvalidFileError as error:
+                build.notes.append(f"{self.name}: not compiled: {error.what}. Placed by {self.rules}")
+                return build
         build.placements = self._placed(graph, operations, data, compiled, build.notes)
         if compiled.model is None or not any(p.device == "npu" for p in build.placements):
             build.label = "host"
@@ -188,8 +193,11 @@ class AotTarget(NpuTarget):
             notes.append(f"{self.name}: the compiler says {said}, its file holds {taken} in {parts}: the file counts")
         hosted: dict[Node, list[str]] = {}
         written = operator_names(data)
+        hosts, strange = recognized(left, written)
+        if strange:
+            notes.append(f"{self.name}: the compiled file has host operators that were not written: {strange}")
         for i, (operation, (kind, results)) in enumerate(zip(operations, written, strict=True)):
-            if operation.node is not None and (not parts or set(left).intersection(results)):
+            if operation.node is not None and (not parts or hosts.intersection(results)):
                 why = compiled.refusals.get(i, "left to the host, without a reason")
                 hosted.setdefault(operation.node, []).append(f"{kind}: {why}")
         rows: list[Placement] = []
@@ -197,6 +205,8 @@ class AotTarget(NpuTarget):
             if node in hosted:
                 reason = row.reason or "; ".join(hosted[node])
                 rows.append(replace(row, device="host", reason=reason, decided_by="vendor"))
+            elif strange:
+                rows.append(unknown(node, "the compiled file leaves operators to the host that nothing here can name"))
             else:
                 rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
         return rows
@@ -336,6 +346,7 @@ class MediaTek(AotTarget):
         *("MT6991", "MT6989", "MT6985", "MT6983", "MT6897", "MT6895", "MT6893", "MT6886", "MT6879", "MT6878"),
         *("MT6877", "MT6853", "MT8189", "MT8188", "MT8171"),
     )
+    rules: ClassVar[str] = "the plugin's published operators and tensor types, which say nothing of sizes"
     missing: ClassVar[str] = "MediaTek's NeuronAdapter library: ai-edge-litert-sdk-mediatek with its SDK"
     table: ClassVar[Table] = litert_plugins.MEDIATEK
 
@@ -371,6 +382,7 @@ class GoogleTensor(AotTarget):
     plugin: ClassVar[str] = "google_tensor"
     manufacturer: ClassVar[str] = "Google"
     socs: ClassVar[tuple[str, ...]] = ("Tensor_G5", "Tensor_G6", "Tensor_G4", "Tensor_G3")
+    rules: ClassVar[str] = "the names of operators that the plugin refuses, which say nothing of types and sizes"
     missing: ClassVar[str] = "Google's liblitert_plugin_compiler.so: ai-edge-litert-sdk-google-tensor with its SDK"
     table: ClassVar[Table] = litert_plugins.GOOGLE
 

@@ -48,10 +48,12 @@ def host(written: Written, extra: str = EXTRA) -> tuple[Run, str]:
     names = [p.name for p in written.outputs]
 
     def run(args: Sequence[NDArray]) -> list[NDArray]:
+        feeds = written.feeds(args)
         try:
-            return written.fetched(session.run(names, written.feeds(args)))
+            results = session.run(names, feeds)
         except Exception as error:
             raise ExecutionError("onnx: ONNX Runtime failed while it ran", got=_first_line(error)) from error
+        return written.fetched(results)
 
     return run, f"ONNX Runtime {ort.__version__} on the host, optimizations off"
 
@@ -68,6 +70,7 @@ def run_on_host(build: Build, written: Written, through: Callable[[Run], Run] = 
         build.notes.append(f"the host cannot run the file: {error.got}")
         return
     build.run = through(run)
+    build.ran_file = next((name for name, data in build.files.items() if data == written.data), "")
 
 
 def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
@@ -89,6 +92,8 @@ class OnnxTarget(NpuTarget):
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32", "float16")
     options: ClassVar[Options] = Options(17)
+    # Neither vendor publishes what its chip takes of ONNX.
+    rules: ClassVar[str] = ""
 
     def available(self) -> tuple[Label, str]:
         missing = [m for m in ("onnx", "onnxruntime") if not installed(m)]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 from nxjax.lower.npu.formats.onnx_writer import Written
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Placement
+from nxjax.lower.npu.placement import Device, Placement, unknown
 
-Device = Literal["npu", "host"]
 # What ONNX Runtime adds to names when it splits constants' readers and changes layouts.
 _SUFFIX: Final = re.compile(r"(/duplicated)?(_token_\d+)?$")
 _EDGES: Final = ("QuantizeLinear", "DequantizeLinear")
@@ -29,7 +28,9 @@ def placements(
 
     A node is on the NPU if every operation written for it is. Quantization steps around it count only where they are
     all there is, since ONNX Runtime moves and splits them. A node that left no operation behind (a transpose that
-    only renames dimensions, a constant that was folded) is where its operand is made, and not the vendor's decision.
+    only renames dimensions, a constant that was folded) is where its operand is made, else where its result is used.
+    Products do not vanish: of one that the provider does not name, and of all that hang on nothing that it names, the
+    place is unknown.
 
     Args:
         where: operation name to (provider that runs it, ONNX operator).
@@ -50,19 +51,37 @@ def placements(
     for name, owner in written.owners.items():
         if owner is not None and name in devices:
             parts.setdefault(owner, []).append(name)
-    made: dict[Tensor, Device] = {}
+    named: dict[Node, list[str]] = {}
+    places: dict[Node, Device] = {}
+    for n in graph.nodes:
+        names = parts.get(n, [])
+        named[n] = [name for name in names if kinds[name] not in _EDGES] or names
+        if named[n]:
+            places[n] = "host" if any(devices[name] != provider for name in named[n]) else "npu"
+    maker = {t: n for n in graph.nodes for t in n.outputs}
+    readers: dict[Tensor, list[Node]] = {}
+    for n in graph.nodes:
+        for t in n.operands:
+            readers.setdefault(t, []).append(n)
+    for n in graph.nodes:
+        if n not in places and not macs(n):
+            there: list[Device] = [places[maker[t]] for t in n.operands if t in maker and maker[t] in places]
+            if there:
+                places[n] = there[0]
+    for n in reversed(graph.nodes):
+        if n not in places and not macs(n):
+            users: set[Device] = {places.get(user, "unknown") for t in n.outputs for user in readers.get(t, ())}
+            if len(users) == 1:
+                places[n] = users.pop()
     rows: list[Placement] = []
     for n, old in zip(graph.nodes, table, strict=True):
-        names = parts.get(n, [])
-        core = [name for name in names if kinds[name] not in _EDGES] or names
-        hosted = [name for name in core if devices[name] != provider]
-        there: list[Device] = [made[t] for t in n.operands if t in made]
-        device: Device = "host" if hosted else "npu" if core or not there else there[0]
-        made.update(dict.fromkeys(n.outputs, device))
+        device = places.get(n, "unknown")
+        if device == "unknown":
+            rows.append(unknown(n, f"{provider} did not say where it runs"))
+            continue
         reason = suggestion = ""
         if device == "host":
-            reason = next((said[name] for name in hosted if name in said), old.reason) or "placed on the host"
+            reason = next((said[name] for name in named[n] if name in said), old.reason) or "placed on the host"
             suggestion = old.suggestion
-        by: Literal["vendor", "table"] = "vendor" if core else "table"
-        rows.append(Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), by))
+        rows.append(Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor"))
     return rows

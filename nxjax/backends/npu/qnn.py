@@ -84,6 +84,7 @@ class QualcommHtp(NpuTarget):
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float16")
     arch: ClassVar[int] = DEFAULT_ARCH
+    rules: ClassVar[str] = "a list of what QNN 2.51's provider was seen to refuse: operators, types and ranks"
 
     def available(self) -> tuple[Label, str]:
         if not (installed("onnxruntime_qnn") and installed("onnxruntime") and installed("onnx")):
@@ -131,7 +132,7 @@ class QualcommHtp(NpuTarget):
         if session.context:
             build.files[name.replace(".onnx", "_ctx.onnx")] = session.context
             build.cost.add("context binary", len(session.context), "bytes", "measured")
-            build.label = "hardware" if hardware else "simulator"
+            build.label, build.before = "hardware" if hardware else "simulator", "vendor-compiled"
         else:
             build.label = "host"
             build.notes.append("nothing was placed on the HTP: ONNX Runtime's host kernels execute")
@@ -142,7 +143,7 @@ class QualcommHtp(NpuTarget):
         def run(args: Sequence[NDArray]) -> list[NDArray]:
             return written.fetched(session(list(written.feeds(args).values())))
 
-        build.run = run
+        build.run, build.ran_file = run, name
         return build
 
     def _table(self, graph: NpuGraph, arch: int) -> list[Placement]:

@@ -70,6 +70,10 @@ def on_snapdragon() -> bool:
     return any(os.path.exists(p) for p in ("/dev/fastrpc-cdsp", "/dev/adsprpc-smd"))
 
 
+class Refusal(Exception):
+    """What ONNX Runtime or its provider says against a model or a run; other failures are not their word."""
+
+
 class Provider:
     """The plug-in in this process, and the sessions that run on it."""
 
@@ -106,13 +110,13 @@ class Provider:
             traced = {"enable_framework_op_trace": "1", "framework_op_trace_dir": str(trace)}
             so.add_provider_for_devices(self.devices, {**head["options"], **traced})
             try:
-                session = self.ort.InferenceSession(model, so)
-            except Exception as e:
+                session = self._session(model, so)
+            except Refusal as e:
                 # A model of which nothing went to the NPU has no context, which is an error of its own.
                 if "context" not in str(e).lower():
                     raise
                 so.add_session_config_entry("ep.context_enable", "0")
-                session = self.ort.InferenceSession(model, so)
+                session = self._session(model, so)
             where = {
                 node.name: [part.ep_name, node.op_type]
                 for part in session.get_provider_graph_assignment_info()
@@ -131,9 +135,20 @@ class Provider:
         }
         return answer, [binary]
 
+    def _session(self, model: bytes, settings: Any) -> Any:
+        try:
+            return self.ort.InferenceSession(model, settings)
+        except Exception as e:  # ONNX Runtime's errors have no class in common
+            raise Refusal(f"{type(e).__name__}: {e}") from e
+
     def run(self, head: dict[str, Any], blobs: list[bytes]) -> Message:
         feeds = dict(zip(head["inputs"], unpack(head["arrays"], blobs), strict=True))
-        rows, data = pack(self.sessions[head["id"]].run(head["outputs"], feeds))
+        session = self.sessions[head["id"]]
+        try:
+            results = session.run(head["outputs"], feeds)
+        except Exception as e:
+            raise Refusal(f"{type(e).__name__}: {e}") from e
+        rows, data = pack(results)
         return {"arrays": rows}, data
 
 
@@ -149,6 +164,8 @@ def serve() -> None:
             for gone in head["drop"]:
                 provider.sessions.pop(gone, None)
             answer = provider.load(head, blobs[0]) if head["do"] == "load" else provider.run(head, blobs)
+        except Refusal as e:
+            answer = ({"error": str(e), "refused": True}, [])
         except Exception as e:
             answer = ({"error": f"{type(e).__name__}: {e}"}, [])
         send(answers, *answer)
@@ -197,7 +214,9 @@ class Worker:
             self.close()
             raise ExecutionError("qnn: the process that runs Qualcomm's libraries ended", got=last or "no message")
         if "error" in answer[0]:
-            raise ExecutionError("qnn: ONNX Runtime's QNN provider refused", got=answer[0]["error"])
+            refused = answer[0].get("refused")
+            what = "ONNX Runtime's QNN provider refused" if refused else "the provider was not reached"
+            raise ExecutionError(f"qnn: {what}", got=answer[0]["error"])
         return answer
 
     def log(self) -> str:

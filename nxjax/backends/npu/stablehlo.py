@@ -40,6 +40,8 @@ class StablehloTarget(ProgramTarget):
     format: ClassVar[str] = "stablehlo"
     extra: ClassVar[str] = "xla"
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32", "float16", "bfloat16", "float64")
+    # A file for any reader: what a chip takes of it is for its compiler to say.
+    rules: ClassVar[str] = ""
 
     def available(self) -> tuple[Label, str]:
         found, reason = client.available()
@@ -83,6 +85,7 @@ class StablehloTarget(ProgramTarget):
         else:
             build.files = {name: text.encode() for name in build.files}
         build.run, build.runs_on = host(text, program), f"XLA on the host, jaxlib {client.jaxlib_version()}"
+        build.ran_file = next(iter(build.files))
 
 
 def host(text: str, program: Program) -> Run:

@@ -6,12 +6,14 @@ names of their results. Knows files, no vendor.
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
 
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import Session
 from nxjax.backends.target import Build
-from nxjax.errors import LoweringError
+from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_ops import Operation
 from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
@@ -39,6 +41,30 @@ def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
     return host, calls
 
 
+def refuse_other(written: bytes, compiled: bytes) -> None:
+    """Raise `InvalidFileError` where a compiled file does not take and give what the written one does.
+
+    A tool that was asked for one model and answers with another has said nothing of the first. Names may be others,
+    and inputs that nothing reads may be gone.
+    """
+    ends: list[dict[str, list[tuple[tuple[int, ...], int]]]] = []
+    for data in (written, compiled):
+        graphs = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER, "the compiled file")["subgraphs"] or []
+        if not graphs:
+            raise InvalidFileError("the compiled file holds no model")
+        tensors = graphs[0]["tensors"] or []
+        kind = lambda i, tensors=tensors: (tuple(_numbers(tensors[i]["shape"])), int(tensors[i]["type"]))
+        ends.append({part: [kind(i) for i in _numbers(graphs[0][part])] for part in ("inputs", "outputs")})
+    asked, given = ends
+    more = Counter(given["inputs"]) - Counter(asked["inputs"])
+    if more or given["outputs"] != asked["outputs"]:
+        raise InvalidFileError("the compiled file is of another model", got=given, expected=asked)
+
+
+def _numbers(vector: Any) -> list[int]:
+    return [] if vector is None else [int(i) for i in vector]
+
+
 def operator_names(model: bytes) -> list[tuple[str, list[str]]]:
     """Each operator of a file's first subgraph: its builtin name, and the names of its results."""
     fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER)
@@ -48,6 +74,23 @@ def operator_names(model: bytes) -> list[tuple[str, list[str]]]:
         (codes[o["opcode_index"]], [str(graph["tensors"][int(i)]["name"]) for i in o["outputs"]])
         for o in graph["operators"] or []
     ]
+
+
+def recognized(host: Sequence[str], written: Sequence[tuple[str, list[str]]]) -> tuple[set[str], list[str]]:
+    """The written results that operators left for the host stand for, and the operators that stand for none.
+
+    A compiler that moves an operator names its result anew, behind the name it had: ``select/Transpose/Transpose``.
+    """
+    known = {name for _, results in written for name in results}
+    found: set[str] = set()
+    strange: list[str] = []
+    for name in host:
+        parts = name.split("/")
+        whole = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
+        owner = next((start for start in whole if start in known), None)
+        strange += [name] if owner is None else []
+        found |= set() if owner is None else {owner}
+    return found, strange
 
 
 def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[Operation]) -> None:
@@ -61,7 +104,8 @@ def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[
         build.notes.append(f"LiteRT on the host cannot run the file: {e.got}")
         return
     build.run = session
-    build.runs_on = f"host reference of the same file ({session.runs_on})"
+    build.ran_file = next(name for name, held in build.files.items() if held == data)
+    build.runs_on = f"host reference of {build.ran_file} ({session.runs_on})"
     build.notes += session.notes
     if graph.rounding == "single":
         build.notes.append(

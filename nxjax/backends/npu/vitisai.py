@@ -26,7 +26,7 @@ from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
 from nxjax.lower.npu.formats.onnx_writer import Written, emit
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.placement import Verdict, place
+from nxjax.lower.npu.placement import Verdict, place, unknown
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
@@ -58,6 +58,7 @@ class AmdXdna(NpuTarget):
     format: ClassVar[str] = "onnx"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
+    rules: ClassVar[str] = "AMD's published table of operators by their arithmetic, which says nothing of sizes"
 
     def available(self) -> tuple[Label, str]:
         if not installed("onnx"):
@@ -98,7 +99,9 @@ class AmdXdna(NpuTarget):
             return build
         if not on_npu(build, graph, written_graph, written, provider):
             run_on_host(build, written, lambda run: across(graph, written_graph, run))
-            build.notes.append(f"{PROVIDER} is not in this ONNX Runtime: the host's kernels execute")
+            if not any(PROVIDER in n for n in build.notes):
+                build.notes.append(f"{PROVIDER} is not in this ONNX Runtime")
+            build.notes.append("the host's kernels execute")
         return build
 
 
@@ -139,23 +142,36 @@ def on_npu(build: Build, graph: NpuGraph, written_graph: NpuGraph, written: Writ
     so = ort.SessionOptions()
     so.log_severity_level = 3
     with reporting():
-        session = ort.InferenceSession(written.data, so, providers=[PROVIDER], provider_options=[settings])
+        try:
+            session = ort.InferenceSession(written.data, so, providers=[PROVIDER], provider_options=[settings])
+        except Exception as error:  # ONNX Runtime's errors have no class in common
+            build.notes.append(f"{PROVIDER} makes no session of the file: {str(error).strip()[:300]}")
+            return False
     names = [p.name for p in written.outputs]
 
     def run(args: Sequence[NDArray]) -> list[NDArray]:
         return written.fetched(session.run(names, written.feeds(args)))
 
     build.run = across(graph, written_graph, run)
+    build.ran_file = next(iter(build.files))
     report = next(iter(sorted(Path(folder, provider["cache_key"]).glob(f"**/{REPORT}"))), None)
-    where = read_report(json.loads(report.read_text()), written.data) if report else {}
+    where: dict[str, tuple[str, str]] = {}
+    lost = "left none"
+    if report is not None:
+        try:
+            where = read_report(json.loads(report.read_text()), written.data)
+            lost = "left one that names no operation of this file"
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            lost = f"left one that cannot be read ({type(error).__name__})"
     build.runs_on = f"ONNX Runtime {ort.__version__} with {', '.join(session.get_providers())}"
     if not where:
         build.label = "host"
-        build.notes.append(f"the provider left no {REPORT}, so nothing is known to have run on the NPU")
+        build.placements = [unknown(n, f"{PROVIDER} did not say where it runs") for n in graph.nodes]
+        build.notes.append(f"of {REPORT} the provider {lost}, so nothing is known to have run on the NPU")
         return True
     build.placements = placements(written_graph, written, where, {}, PROVIDER, build.placements)
     taken = sum(device == PROVIDER for device, _ in where.values())
-    build.label = "hardware" if taken else "host"
+    build.label, build.before = "hardware" if taken else "host", "vendor-compiled"
     build.notes.append(f"the provider's report: {taken} of {len(where)} operations on the NPU")
     return True
 

@@ -5,15 +5,20 @@ Knows graphs, no vendor. A target's constraint table gives verdicts; a vendor's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, final
+from typing import Final, Literal, final
 
-from nxjax.errors import Source
+from nxjax.errors import NxError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph
 
 # Who says what a figure is: measured here, the vendor's estimate, or our own model.
 Basis = Literal["measured", "vendor-estimate", "model"]
+# Where a node runs; "unknown" where nothing here can say.
+Device = Literal["npu", "tpu", "ipu", "host", "unknown"]
+# On what that rests: the answer of the vendor's own tool, a table of rules, or nothing.
+Said = Literal["vendor", "table", "nobody"]
+UNKNOWN: Final = "no tool of the vendor's is here, and no table of what its chip takes"
 
 
 @final
@@ -38,23 +43,29 @@ class Placement:
 
     Attributes:
         op: the node's op.
-        device: the chip, by its kind, or "host".
+        device: the chip, by its kind, or "host"; "unknown" where nothing here can say.
         source: the user's line it came from.
         reason: why it is on the host; on the chip empty, or what runs it.
         suggestion: what to write instead.
         macs: multiply-accumulates of the node.
-        decided_by: "vendor" where the vendor's tool said so, "table" where only its published rules did.
+        decided_by: "vendor" where the vendor's tool said so, "table" where only rules did, "nobody" where it is
+            unknown.
     """
 
     op: str
     name: str
-    device: Literal["npu", "tpu", "ipu", "host"]
+    device: Device
     source: Source | None = None
     scope: str = ""
     reason: str = ""
     suggestion: str = ""
     macs: int = 0
-    decided_by: Literal["vendor", "table"] = "table"
+    decided_by: Said = "table"
+
+    @property
+    def on_chip(self) -> bool:
+        """Whether it is known to run on the chip."""
+        return self.device not in ("host", "unknown")
 
 
 @final
@@ -68,6 +79,17 @@ class Figure:
 
 
 @final
+class NoSuchFigure(NxError, KeyError):
+    """A figure that a cost does not have."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        said = ", ".join(known) or "no figures at all"
+        super().__init__(f"cost: {name} is not known here", got=repr(name), expected=said)
+
+    __str__ = NxError.__str__
+
+
+@final
 @dataclass
 class Cost:
     """What running once takes: named figures such as latency (s), peak memory (bytes), weights (bytes), cycles."""
@@ -78,6 +100,8 @@ class Cost:
         self.figures[name] = Figure(float(value), unit, basis)
 
     def __getitem__(self, name: str) -> Figure:
+        if name not in self.figures:
+            raise NoSuchFigure(name, self.figures)
         return self.figures[name]
 
     def __contains__(self, name: object) -> bool:
@@ -87,13 +111,30 @@ class Cost:
         return "\n".join(f"{name}: {f.value:.6g} {f.unit} ({f.basis})" for name, f in self.figures.items())
 
 
-def place(graph: NpuGraph, rule: Rule) -> list[Placement]:
-    """One placement per node, as a constraint table says."""
+def place(graph: NpuGraph, rule: Rule, published: bool = True) -> list[Placement]:
+    """One placement per node, as a constraint table says.
+
+    Args:
+        graph: what is placed.
+        rule: the table.
+        published: whether the table says what the chip takes. If not, it is one of the file format: what has no form
+            in it is left to the host, and where the rest runs is unknown.
+    """
     from nxjax.lower.npu.macs import macs
 
     rows: list[Placement] = []
     for n in graph.nodes:
         v = rule(n)
-        device: Literal["npu", "host"] = "npu" if v.ok else "host"
+        if v.ok and not published:
+            rows.append(unknown(n))
+            continue
+        device: Device = "npu" if v.ok else "host"
         rows.append(Placement(n.op, n.name, device, n.source, n.scope, v.reason, v.suggestion, macs(n)))
     return rows
+
+
+def unknown(n: Node, why: str = UNKNOWN) -> Placement:
+    """The row of a node that nothing here can place."""
+    from nxjax.lower.npu.macs import macs
+
+    return Placement(n.op, n.name, "unknown", n.source, n.scope, why, "", macs(n), "nobody")

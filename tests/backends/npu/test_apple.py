@@ -116,11 +116,21 @@ def test_what_core_ml_plans_becomes_the_placement(preferred, label, monkeypatch)
 
 def test_a_package_that_core_ml_refuses(monkeypatch):
     broken = framework({})
-    broken.models.MLModel.get_compiled_model_path = lambda self: 1 / 0
+    broken.models.MLModel.__init__ = lambda *_, **__: 1 / 0
     monkeypatch.setattr(apple, "has_core_ml", lambda: True)
     monkeypatch.setattr(apple, "need", lambda *_: broken)
     with pytest.raises(ExecutionError, match="does not load"):
         AppleNeuralEngine().build(net(), {})
+
+
+def test_a_plan_that_cannot_be_read_places_nothing(monkeypatch):
+    broken = framework({})
+    broken.models.MLModel.get_compiled_model_path = lambda self: 1 / 0
+    monkeypatch.setattr(apple, "has_core_ml", lambda: True)
+    monkeypatch.setattr(apple, "need", lambda *_: broken)
+    made = AppleNeuralEngine().build(net(), {})
+    assert made.label == "host" and any("plan cannot be read" in n for n in made.notes)
+    assert {(p.device, p.decided_by) for p in made.placements} == {("unknown", "nobody")}
 
 
 def test_what_was_written_is_held_against_the_graph(monkeypatch):

@@ -62,7 +62,7 @@ def test_a_network_that_fits_runs_whole_on_every_configuration(name):
     assert peaks == ({"sram peak", "off chip flash peak"} if "u55" in name else {"sram peak", "dram peak"})
     assert any(f"{clock / 1e6:g} MHz" in note for note in build.notes)
     # What runs here says that it is the host, and is exact.
-    assert "host reference of the same file" in build.runs_on and "LiteRT" in build.runs_on
+    assert "host reference of cnn.tflite" in build.runs_on and "LiteRT" in build.runs_on
     x = net.data()
     np.testing.assert_array_equal(build.run([x])[0], interpret(g, [x])[0])
 

@@ -247,7 +247,69 @@ def test_a_compiler_that_dies_is_an_answer(tmp_path, monkeypatch):
     assert "status -6" in answer.error and "LLVM ERROR" in answer.error
 
 
-def test_the_child_reports_a_refusal():
+OPENVINO = """
+import io
+
+class Model:
+    def __init__(self, core, kind):
+        self.kind = kind
+
+    def export_model(self):
+        if self.kind == "broken":
+            raise TypeError("export_model() takes 2 arguments")
+        return io.BytesIO(b"ELF") if self.kind == "stream" else b"ELF"
+
+class Core:
+    available_devices = ["CPU", "NPU"]
+
+    def read_model(self, path):
+        if KIND == "unreadable":
+            raise RuntimeError("cannot read the model")
+
+    def query_model(self, model, device, config):
+        return {"a": "NPU"}
+
+    def compile_model(self, model, device, config):
+        if KIND == "refused":
+            raise RuntimeError("no kernel for it")
+        return Model(self, KIND)
+"""
+
+
+@pytest.mark.parametrize("kind", ["bytes", "stream", "refused", "broken", "unreadable", "absent"])
+def test_what_the_compiler_says_and_what_fails_on_the_way_are_two_things(kind, tmp_path, monkeypatch):
+    if kind != "absent":
+        (tmp_path / "openvino.py").write_text(f"KIND = {kind!r}\n" + OPENVINO)
+    else:
+        (tmp_path / "openvino.py").write_text("raise ImportError('a library is missing')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    answer = intel_compiler.compile_model(b"<xml/>", b"", {})
+    assert answer.blob == (b"ELF" if kind in ("bytes", "stream") else None)
+    assert answer.refused == (kind == "refused")
+    if kind == "refused":
+        assert answer.error == "no kernel for it" and answer.supported == frozenset("a")
+    elif answer.blob is None:
+        assert "ended with status 1" in answer.error
+    monkeypatch.setattr(intel_compiler, "libraries", lambda: ["libopenvino_intel_npu_compiler.so"])
+    made = IntelNpu3720().build(net(), {})
+    said = {(p.device, p.decided_by) for p in made.placements}
+    if answer.blob is not None:
+        assert made.label == "vendor-compiled" and said == {("npu", "vendor")} and made.files["net.blob"] == b"ELF"
+    elif kind == "refused":
+        assert made.label == "host" and said == {("host", "vendor")} and "refuses" in " ".join(made.notes)
+    else:
+        assert made.label == "host" and {by for _, by in said} == {"table"}
+        assert "gave no answer" in " ".join(made.notes) and "refuses" not in " ".join(made.notes)
+
+
+def test_what_runs_on_the_host_is_the_saved_model(monkeypatch):
+    files = {}
+    monkeypatch.setattr(intel, "reread", lambda f: files.update(f) or openvino.Core().read_model(*f.values()))
+    made = OpenVinoCpu().build(net(), {})
+    assert files == made.files and made.ran_file == "net.xml"
+
+
+def test_a_compiler_that_cannot_be_loaded_refuses_nothing():
     files = OpenVinoCpu().build(net(), {}).files
     if NPU:
         pytest.skip("this machine compiles it")
@@ -255,6 +317,8 @@ def test_the_child_reports_a_refusal():
     assert answer.blob is None
     assert "CPU" in answer.devices
     assert "ompiler" in answer.error
+    # There is no compiler that could refuse it.
+    assert not answer.refused
 
 
 def test_a_refused_model_is_taken_apart(monkeypatch):
@@ -264,7 +328,8 @@ def test_a_refused_model_is_taken_apart(monkeypatch):
     def answer(xml, weights, config):
         asked.append(config)
         bad = b"GroupConvolution" in xml
-        return intel_compiler.Answer(None if bad else b"blob", "no kernel" if bad else "", frozenset(("conv", "fc")))
+        said = "no kernel" if bad else ""
+        return intel_compiler.Answer(None if bad else b"blob", said, frozenset(("conv", "fc")), refused=bad)
 
     monkeypatch.setattr(intel_compiler, "libraries", lambda: ["libopenvino_intel_npu_compiler.so"])
     monkeypatch.setattr(intel_compiler, "compile_model", answer)
@@ -273,8 +338,10 @@ def test_a_refused_model_is_taken_apart(monkeypatch):
         assert asked[0] == {"NPU_COMPILER_TYPE": "PLUGIN", "NPU_PLATFORM": "3720"}
     assert made.label == "host" and "net.blob" not in made.files
     devices = {p.name: (p.device, p.decided_by) for p in made.placements}
-    assert devices["dw"] == ("host", "vendor") and devices["conv"] == ("npu", "vendor")
-    assert devices["q"] == ("host", "vendor")
+    # Nothing is compiled, so nothing runs there, whatever compiles alone.
+    assert set(devices.values()) == {("host", "vendor")}
+    why = {p.name: p.reason for p in made.placements}
+    assert "no kernel" in why["dw"] and "takes it alone" in why["conv"] and "does not take it" in why["q"]
     assert IntelNpu().available()[0] != "host"
 
 

@@ -1,14 +1,18 @@
 """What the phone NPUs behind LiteRT's compiler plugins take, operator by operator.
 
-Facts of the plugins' own lists in the LiteRT sources (``litert/vendors/*/compiler``, 2026). They name operators only:
-the vendors' libraries check types and shapes, so a table's yes is weaker than a compiler's.
+Facts of the plugins' own lists in the LiteRT sources (``litert/vendors/*/compiler``, 2026). They name operators;
+MediaTek's names the tensor types too ("LiteRT to MediaTek Neuron Compiler Support", ``GetNeuronTensorType``). Sizes are
+checked by the vendors' libraries alone, so a table's yes is weaker than a compiler's, and is reported as what it is.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from nxjax.lower.npu.constraints.tflite_table import Table
+from nxjax.lower.npu.constraints.tflite_table import Limit, Table
+from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.graph import Tensor
+from nxjax.trace import dtypes
 
 # Operators that all three plugins with a list have.
 _COMMON: Final = """
@@ -40,9 +44,32 @@ _INSTEAD: Final = {
 }
 
 
-def _table(chip: str, *lists: str) -> Table:
+# Tensor types of MediaTek's plugin; those of the second row on a grid only, and 16 bits with one scale only.
+_PLAIN: Final = frozenset((dtypes.float32, dtypes.float16, dtypes.int32, dtypes.uint8, dtypes.bool_))
+_ON_GRIDS: Final = frozenset((dtypes.int8, dtypes.int4, dtypes.int16, dtypes.uint16))
+_ONE_SCALE: Final = frozenset((dtypes.int16, dtypes.uint16))
+
+
+def _neuron_type(t: Tensor) -> bool:
+    if t.dtype in _ON_GRIDS:
+        return t.grid is not None and (t.grid.axis is None or t.dtype not in _ONE_SCALE)
+    return t.dtype in _PLAIN or (t.dtype == dtypes.int64 and t.constant)
+
+
+def _neuron_types(o: Operation) -> bool:
+    return all(map(_neuron_type, [t for t in (*o.inputs, *o.outputs) if t is not None]))
+
+
+_TYPES: Final = Limit(
+    _neuron_types,
+    "a tensor's type is none of float32, float16, int32, bool, int8 or int4 on a grid, int16 on a grid of one scale",
+    "quantize the function, or cast to int32 or float32",
+)
+
+
+def _table(chip: str, *lists: str, limits: tuple[Limit, ...] = ()) -> Table:
     names = " ".join(lists).split()
-    return Table(chip, dict.fromkeys(names, ()), _INSTEAD)
+    return Table(chip, dict.fromkeys(names, limits), _INSTEAD)
 
 
 def _all_but(chip: str, refused: tuple[str, ...]) -> Table:
@@ -53,5 +80,5 @@ def _all_but(chip: str, refused: tuple[str, ...]) -> Table:
 
 QUALCOMM: Final = _table("Qualcomm's LiteRT plugin", _COMMON, _BOTH, _QUALCOMM)
 SAMSUNG: Final = _table("Samsung's LiteRT plugin", _COMMON, _BOTH)
-MEDIATEK: Final = _table("MediaTek's LiteRT plugin", _COMMON, "PRELU")
+MEDIATEK: Final = _table("MediaTek's LiteRT plugin", _COMMON, "PRELU", limits=(_TYPES,))
 GOOGLE: Final = _all_but("Google Tensor's LiteRT plugin", _GOOGLE_REFUSES)
