@@ -314,7 +314,20 @@ class TileMemoryError(MemoryLimitError):
 
 
 class ExecutionError(NxError, RuntimeError):
-    """A compiled program failed while it ran."""
+    """A compiled program failed while it ran, or a vendor's tool did.
+
+    Attributes:
+        refused: whether ``got`` is the tool's own word against the program; if not, it did not come to answer.
+    """
+
+    refused: bool = False
+
+
+class FigureError(NxError, KeyError):
+    """A figure that a cost does not have."""
+
+    # That of KeyError would quote the whole message.
+    __str__ = Exception.__str__
 
 
 class ProcessLostError(ExecutionError):

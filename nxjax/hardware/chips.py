@@ -28,7 +28,7 @@ class Kind:
         usb: vendor and product numbers on USB.
         module: the Python package that reaches it; empty where it has none.
         extra: the extra of nxjax that brings the package.
-        target: what `nx.compile` is told.
+        target: what `nx.compile` is told; empty where it writes no file for it.
     """
 
     vendor: str
@@ -71,7 +71,7 @@ KINDS: Final = (
         target="ethos-u65",
     ),
     Kind("Rockchip", "RKNPU", drivers=("rocket",), nodes=("dev/rknpu*",)),
-    Kind("Habana", "Gaudi", drivers=("habanalabs",), nodes=("dev/hl[0-9]*",)),
+    Kind("Habana", "Gaudi", drivers=("habanalabs",), nodes=("dev/hl[0-9]*",), target="habana-gaudi"),
     Kind("Apple", "Neural Engine", module="coremltools", extra="coreml", target="apple-ane"),
 )
 
@@ -130,8 +130,11 @@ def _text(path: Path) -> str:
 
 def _missing(kind: Kind) -> str:
     """Why a chip that is there cannot be used; empty if it can."""
+    if not kind.module and not kind.target:
+        return f"nxjax has neither a target nor a runtime for {kind.vendor} {kind.name}"
     if not kind.module:
-        return f"nxjax has no runtime for {kind.vendor} {kind.name}; nx.compile still writes its files"
+        file = f"nx.compile(..., target={kind.target!r}) writes a file"
+        return f"nxjax has no runtime for {kind.vendor} {kind.name}; {file}"
     if not installed(kind.module):
         return f"the package {kind.module} is not installed: pip install 'nxjax[{kind.extra}]'"
     if kind.target not in registry.names():

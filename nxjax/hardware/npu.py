@@ -12,6 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.backends import target_registry as registry
 from nxjax.backends.base import Label
 from nxjax.errors import (
     ExecutionError,
@@ -77,8 +78,8 @@ class NPUBackend(TensorOperations):
     ...     npu = NPUBackend()
     >>> npu.initialize(), npu.label
     (True, 'simulator')
-    >>> npu.matmul(nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([[5, 6], [7, 8]])).tolist()
-    [[19, 22], [43, 50]]
+    >>> npu.add(nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([[5, 6], [7, 8]])).tolist()
+    [[6, 8], [10, 12]]
     >>> npu.last_run.label
     'simulator'
     """
@@ -104,8 +105,11 @@ class NPUBackend(TensorOperations):
 
     @property
     def label(self) -> Label:
-        """How far towards silicon this backend's results go at best."""
-        return "hardware" if self._simulation is None else "simulator"
+        """How far towards silicon this backend's results go at best; "hardware" once a first operation has run."""
+        if self._simulation is None:
+            return "host" if self._engine is None else "hardware"
+        name = self._simulation.target
+        return "simulator" if name is None or registry.get(name).exact else "host"
 
     @property
     def target(self) -> str | None:
@@ -124,8 +128,6 @@ class NPUBackend(TensorOperations):
         return True
 
     def _opened(self) -> Engine:
-        from nxjax.backends import target_registry as registry
-
         name = self.target
         if self._simulation is not None:
             return Simulator(None if name is None else registry.npu(name, "NPUBackend"), lambda: self._limit)
@@ -169,15 +171,13 @@ class NPUBackend(TensorOperations):
             ParameterError: no such device.
         """
         self._numbered("get_device_info: index", index)
-        from nxjax.backends import target_registry as registry
-
         if self._simulation is not None:
             name = self._simulation.target
             known = registry.get(name) if name else None
             return {
                 "name": f"simulator of {known.title}" if known else "NPU simulator",
                 "vendor": "nxjax",
-                "label": "simulator",
+                "label": self.label,
                 "target": name,
                 "precision": known.precision if known else ("int8", "int16x8"),
                 "memory_limit": self._limit,
@@ -187,7 +187,7 @@ class NPUBackend(TensorOperations):
         return {
             "name": chip.title,
             "vendor": chip.kind.vendor,
-            "label": "hardware",
+            "label": self.label if index == self.device else "host",
             "target": chip.kind.target or None,
             "place": chip.place,
             "driver": chip.driver,

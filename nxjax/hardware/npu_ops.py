@@ -1,14 +1,15 @@
 """The tensor operations of an NPU backend, one function each, and where and how one of them runs.
 
-`Engine` decides: a chip runs what `nx.compile` makes of the operation; a simulator computes integers and grids exactly
-as NPUs do, and what they do not compute runs on the host, which the label says.
+`Engine` decides: a chip runs what `nx.compile` makes of the operation; a simulator runs the graph that would be written
+for it, integers and grids exactly as NPUs do, once the target has been asked for every node of it. What they do not
+compute runs on the host, which the label says.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -16,13 +17,16 @@ import numpy as np
 from nxjax import nn
 from nxjax import numpy as jnp
 from nxjax.backends.base import Label
+from nxjax.deploy.trace import Bound
 from nxjax.errors import ParameterError, UnsupportedOpsError
-from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.lower import lower
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret, interpret_all
+from nxjax.lower.npu.lower import UNROLL, lower
 from nxjax.lower.npu.memory import MemoryLimitError, check_limit, plan
 from nxjax.lower.npu.placement import YES, Placement, Verdict, place
 from nxjax.nn.modules.base import pair
 from nxjax.nn.modules.convolution import conv2d as _conv2d
+from nxjax.ops.base import NDArray
 from nxjax.quant.function import quantize
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -36,6 +40,10 @@ PRECISIONS: Final[dict[str, str | None]] = {
 }  # fmt: skip
 # Nodes that only bring values onto a grid or off it: the edge of the chip, not its work.
 EDGES: Final = frozenset(("quantize", "dequantize"))
+# Nodes whose integer results may be beyond their operands' types.
+GROWING: Final = frozenset(
+    ("add", "sub", "mul", "squared_difference", "sum", "neg", "abs", "square", "reduce_prod", "cumsum")
+)
 
 
 def on_integers(node: Node) -> Verdict:
@@ -72,6 +80,9 @@ class Engine(ABC):
 class Simulator(Engine):
     """The exact integer arithmetic of an NPU graph; float and what ``target`` refuses run on the host.
 
+    What it labels "simulator" is what `interpret` made of the graph, and nothing else. Of a target whose vendor does
+    not specify its integers bit for bit there is no simulator here, and all runs on the host.
+
     Args:
         target: whose rules decide; None takes every instruction of an NPU graph.
         limit: gives the bytes that activations may take, or None.
@@ -82,39 +93,38 @@ class Simulator(Engine):
         self.limit = limit
 
     def run(self, name: str, f: Callable[..., Any], args: Sequence[Array], policy: str | None) -> tuple[Any, Run]:
-        if all(x.dtype in dtypes.INTEGER for x in args):
-            return self._integers(name, f, args)
-        chosen = f if policy is None else quantize(f, policy, calibrate=[tuple(args)], params=(), progress=False)
+        inputs = [np.asarray(x.numpy()) for x in args]
+        whole = all(x.dtype in dtypes.INTEGER for x in args)
+        as_is = whole or policy is None
+        chosen = f if as_is else quantize(f, policy, calibrate=[tuple(args)], params=(), progress=False)
+        bound = Bound(chosen, tuple(args), {}, ())
         try:
-            graph = lower(make_jaxpr(chosen)(*args), name)
+            graph = bound.graph("float", UNROLL)
         except UnsupportedOpsError as error:
             self._bounded(name, f, args)
-            return chosen(*args), Run(name, "host", error.what)
+            first = error.rows[0] if error.rows else None
+            return chosen(*args), Run(name, "host", str(getattr(first, "reason", error.what)))
         limit = self.limit()
         if limit is not None:
             check_limit(plan(graph), limit)
-        return chosen(*args), Run(name, *self._placed(graph, policy))
+        why = self._refused(graph, whole, policy) or (_too_wide(inputs) if whole else "")
+        if why:
+            return chosen(*args), Run(name, "host", why)
+        values = interpret_all(graph, inputs)
+        if _overflown(graph, values):
+            return chosen(*args), Run(name, "host", "a result is beyond its integers, where chips differ")
+        return bound.result(graph.outputs, [values[t] for t in graph.outputs]), Run(name, "simulator")
 
-    def _placed(self, graph: NpuGraph, policy: str | None) -> tuple[Label, str]:
-        """The label of a graph, and why it is not the simulator's if it is not."""
-        if policy is None and (self.target is None or "float32" not in self.target.precision):
+    def _refused(self, graph: NpuGraph, whole: bool, policy: str | None) -> str:
+        """Why a graph is not the simulator's; empty if it is."""
+        if not whole and policy is None and (self.target is None or "float32" not in self.target.precision):
             kind = next((t.dtype for t in graph.inputs), "float32")
-            return "host", f"{kind} is not what this NPU computes in; give precision='int8'"
+            return f"{kind} is not what this NPU computes in; give precision='int8'"
+        if self.target is not None and not self.target.exact:
+            return f"what {self.target.name} computes is not specified bit for bit, so that nothing here simulates it"
         rows: list[Placement] = place(graph, on_integers) if self.target is None else self.target.placed(graph)
-        refused = [p for p in rows if p.device == "host" and p.op not in EDGES]
-        return ("host", f"{refused[0].op}: {refused[0].reason}") if refused else ("simulator", "")
-
-    def _integers(self, name: str, f: Callable[..., Any], args: Sequence[Array]) -> tuple[Any, Run]:
-        """Integers as they are: 8- and 16-bit values, 32-bit accumulators and no rounding."""
-        self._bounded(name, f, args)
-        y = f(*args)
-        widest = max((int(np.abs(x.numpy().astype(np.int64)).max(initial=0)) for x in args), default=0)
-        results = [v for v in tree.leaves(y) if v.dtype in dtypes.INTEGER]
-        if widest > 2**15 - 1:
-            return y, Run(name, "host", f"operands reach {widest}, more than 16 bits")
-        if len(results) < len(tree.leaves(y)):
-            return y, Run(name, "host", "the result of these integers is float")
-        return y, Run(name, "simulator")
+        refused = [p for p in rows if not p.on_chip and (whole or p.op not in EDGES)]
+        return f"{refused[0].op}: {refused[0].reason}" if refused else ""
 
     def _bounded(self, name: str, f: Callable[..., Any], args: Sequence[Array]) -> None:
         """The limit where there is no graph to plan: operands and results at once. Nothing has run yet."""
@@ -129,6 +139,34 @@ class Simulator(Engine):
                 expected=f"at most {limit} bytes",
                 fix="smaller operands, or a higher limit",
             )
+
+
+def _too_wide(inputs: Sequence[NDArray]) -> str:
+    """Why plain integers are too large for an NPU's multipliers; empty if they are not."""
+    widest = max((int(np.abs(x.astype(np.int64)).max(initial=0)) for x in inputs), default=0)
+    return f"operands reach {widest}, more than 16 bits" if widest > 2**15 - 1 else ""
+
+
+def _overflown(graph: NpuGraph, values: dict[Tensor, NDArray]) -> bool:
+    """Whether a plain integer of a graph is not the number that exact arithmetic gives for its node.
+
+    Each node is done again on its operands in float64, which is exact where they are of 16 bits; integers that wrap or
+    saturate then differ.
+    """
+    for n in graph.nodes:
+        plain = [t for t in (*n.operands, *n.outputs) if t.grid is None and t.dtype in dtypes.INTEGER]
+        if len(plain) < len(n.operands) + len(n.outputs) or n.op not in GROWING:
+            continue
+        wide = {t: Tensor(t.name, t.shape, dtypes.float64, None, None) for t in plain}
+        operands = list(dict.fromkeys(n.operands))
+        inputs, outputs = [wide[t] for t in operands], [wide[t] for t in n.outputs]
+        exactly = replace(n, inputs=tuple(t and wide[t] for t in n.inputs), outputs=tuple(outputs))
+        again = NpuGraph("", inputs, outputs, [exactly])
+        given = [(values[t] if t.data is None else t.data).astype(np.float64) for t in operands]
+        for t, exact in zip(n.outputs, interpret(again, given), strict=True):
+            if not np.array_equal(exact, values[t].astype(np.float64)):
+                return True
+    return False
 
 
 @final

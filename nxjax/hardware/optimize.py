@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.backends import target_registry as registry
 from nxjax.backends.base import Label
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Bound
@@ -202,11 +203,15 @@ def optimize(
             Arena(early, save, limit).check(example)
         function, snr = _quantized(folded, policy, data, wish.aim, notes)
     artifact, report, graph = _placed(function, example, target, wish.strict)
-    # Ranges of each call's own values are found in float: what an NPU takes of that is nothing that counts.
-    whole = policy not in (None, "dynamic-int8") and any(r.device == "npu" for r in report.rows)
+    # Ranges of each call's own values are found in float: what an NPU takes of that is nothing that counts. Nor are the
+    # integers here those of a chip whose vendor does not specify them.
+    exact = target is None or registry.npu(target, "optimize_model").exact
+    whole = exact and policy not in (None, "dynamic-int8") and any(r.on_chip for r in report.rows)
     label: Label = "simulator" if whole else "host"
     if chip:
         label = artifact.label
+    elif not exact:
+        notes.append(f"{target}: its results are not specified bit for bit; called here, the reference computes")
     arena = Arena(function, save, limit)
     memory = arena.laid_out(graph)
     notes += report.notes
@@ -231,7 +236,6 @@ def _placed(
     function: Callable[..., Any], example: tuple[Any, ...], target: str | None, strict: bool
 ) -> tuple[Any, Report, NpuGraph]:
     if target is not None:
-        from nxjax.backends import target_registry as registry
         from nxjax.deploy.compile import compile
 
         artifact = compile(function, target=registry.npu(target, "optimize_model").name, strict=strict)(*example)

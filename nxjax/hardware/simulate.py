@@ -1,7 +1,8 @@
 """`nx.simulate`: a chip's simulator in the chip's place, where a program asks for a chip that is not there.
 
-The simulator of NPUs is exact: what runs on integers there runs through the integer arithmetic that nxjax deploys, bit
-for bit; everything it gives is labelled ``simulator`` or ``host``, never ``hardware``.
+The simulator of NPUs is exact: it runs the graph that nxjax would write for a chip, bit for bit, where the chip's rules
+take every node of it. What it gives is labelled ``simulator`` only then, else ``host``; never ``hardware``. A chip
+whose vendor does not specify its integers has no simulator here: nothing is labelled as its.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class simulate:
     Args:
         kind: ``"npu"``; None turns all simulators off.
         target: the target of `nx.compile` whose rules decide what the simulated chip takes (``"ethos-u55"``,
-            ``"edgetpu"``, ...); by default every instruction of an NPU graph.
+            ...); by default every instruction of an NPU graph.
 
     Process-wide, so that threads and cells of a notebook see it alike.
 

@@ -44,6 +44,6 @@ def edge_tpu() -> list[Sample]:
         work, weights = macs * 1e9, parameters * 1e6
         sent, moved = max(weights - on.cache, 0.0), 3.0 * pixels**2 + 1000
         values = {"runs": 1.0, "macs": work, "bytes of weights sent": sent, "bytes of inputs and results": moved}
-        modelled = on.launch + max(work / on.macs["int8"], sent / on.bandwidth) + moved / on.link
+        modelled = (on.launch or 0.0) + max(work / on.macs["int8"], sent / on.bandwidth) + moved / on.link
         found.append(Sample(name, values, modelled, milliseconds / 1e3, "measured"))
     return found

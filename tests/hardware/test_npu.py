@@ -151,15 +151,75 @@ def test_operations_on_integers_run_exactly_in_the_simulator(name, ours, theirs)
 def test_integers_are_computed_as_they_are():
     npu = backend()
     a, b = nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([[5, 6], [7, 8]])
-    c = npu.matmul(a, b)
-    assert c.tolist() == [[19, 22], [43, 50]]
+    c = npu.add(a, b)
+    assert c.tolist() == [[6, 8], [10, 12]]
     assert c.dtype == np.int32
     assert npu.last_run.label == "simulator"
-    npu.matmul(a * 100000, b)
+    npu.add(a * 100000, b)
     assert npu.last_run.label == "host"
     assert "16 bits" in str(npu.last_run)
     npu.mean(a)
     assert npu.last_run.label == "host"
+
+
+INTEGERS = [
+    ("matmul", lambda n, x: n.matmul(x, x.T), "no NPU instruction"),
+    ("sort", lambda n, x: n._run("sort", nx.numpy.sort, x), "sort"),
+    ("overflowing sum", lambda n, x: n.sum(nx.numpy.full((100_000,), 30_000, "int32")), "beyond its integers"),
+    ("overflowing add", lambda n, x: n.add(nx.numpy.int8([100]), nx.numpy.int8([100])), "beyond its integers"),
+    ("overflowing mul", lambda n, x: n.mul(nx.numpy.int8([100]), nx.numpy.int8([2])), "beyond its integers"),
+    ("overflowing sub", lambda n, x: n.sub(nx.numpy.uint8([1]), nx.numpy.uint8([2])), "beyond its integers"),
+]
+
+
+@pytest.mark.parametrize(("name", "run", "reason"), INTEGERS, ids=[row[0] for row in INTEGERS])
+def test_what_no_npu_does_with_integers_runs_on_the_host_and_says_so(name, run, reason):
+    x = nx.numpy.arange(6, dtype="int32").reshape(2, 3)
+    for target in (None, "ethos-u55", "ethos-u85"):
+        with nx.simulate("npu", target=target):
+            npu = NPUBackend()
+        npu.initialize()
+        run(npu, x)
+        assert npu.last_run.label == "host" and npu.last_run.reason, (target, npu.last_run)
+        assert target is not None or reason in npu.last_run.reason, npu.last_run
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 4, 4, 8)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_a_simulated_chip_is_asked_for_every_operation_on_integers(dtype, shape):
+    """What is labelled as the simulator's is what the target places on the chip, by Vela where it is installed."""
+    x = nx.numpy.asarray(rng.integers(0, 10, shape).astype(dtype))
+    functions = {"add": nx.numpy.add, "maximum": nx.numpy.maximum, "mul": nx.numpy.multiply, "sub": nx.numpy.subtract}
+    with nx.simulate("npu", target="ethos-u55"):
+        npu = NPUBackend()
+    npu.initialize()
+    for name, f in functions.items():
+        y = getattr(npu, name)(x, x)
+        placed = nx.explain(f, target="ethos-u55", io="float", constants=())(x, x)
+        takes = placed.share == 1 and bool(placed.rows)
+        assert npu.last_run.label == "host" or takes, (name, npu.last_run, placed)
+        np.testing.assert_array_equal(y, f(x, x))
+
+
+def test_chips_without_specified_bits_are_not_simulated():
+    for target in ("amd-xdna", "edgetpu", "qualcomm-htp", "intel-npu", "groq", "apple-ane"):
+        with nx.simulate("npu", target=target):
+            npu = NPUBackend(precision="int8")
+        npu.initialize()
+        npu.relu(X)
+        assert npu.last_run.label == "host" and "not specified bit for bit" in npu.last_run.reason
+
+
+def test_what_the_simulator_gives_is_what_the_graph_means(monkeypatch):
+    """Not the function on the host: the graph, node by node."""
+    from nxjax.hardware import npu_ops
+
+    ran = []
+    whole = npu_ops.interpret_all
+    monkeypatch.setattr(npu_ops, "interpret_all", lambda g, xs: ran.append(g) or whole(g, xs))
+    npu = backend(precision="int8")
+    npu.add(X, Y)
+    assert npu.last_run.label == "simulator" and [n.op for n in ran[0]] == ["quantize", "quantize", "add", "dequantize"]
 
 
 def test_a_memory_limit_bounds_operations():
@@ -376,6 +436,7 @@ class Fake(NpuTarget):
     name = "fake"
     title = "Fake NPU"
     format = "tflite"
+    exact = True
     built: ClassVar[list] = []
 
     def available(self):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu import ethosu_vela
 from nxjax.backends.npu.ethosu_rewrite import same_bits
-from nxjax.backends.npu.ethosu_vela import Compiled, Refused, Settings
+from nxjax.backends.npu.ethosu_vela import Compiled, Settings
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.tflite_compiled import host_reference, operator_names, recognized
 from nxjax.backends.target import Build, NpuTarget, only
@@ -75,7 +75,7 @@ class EthosU(NpuTarget):
         try:
             compiled = ethosu_vela.compile_model(data, settings)
         except ExecutionError as e:
-            if not isinstance(e, Refused):
+            if not e.refused:
                 return self._modelled(build, graph, f"Vela {ethosu_vela.version()} gave no answer ({e.got})")
             build.placements = self._refused(graph, f"Vela refuses the whole file: {e.got}")
             build.notes.append(f"Vela {ethosu_vela.version()} refuses the file, nothing of it runs on the NPU: {e.got}")

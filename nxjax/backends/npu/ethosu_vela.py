@@ -105,11 +105,6 @@ class Compiled:
     notes: list[str] = field(default_factory=list[str])
 
 
-@final
-class Refused(ExecutionError):
-    """Vela's own word on a file that it does not compile; other failures are not its answer."""
-
-
 def version() -> str:
     """The version of the installed Vela."""
     from importlib import metadata
@@ -128,8 +123,8 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
 
     Raises:
         MissingExtraError: Vela is not installed.
-        Refused: Vela refuses the file, or ends its process on it.
-        ExecutionError: Vela did not come to answer, or its answer is none.
+        ExecutionError: Vela refuses the file, or ends its process on it; or, where ``refused`` is False, it did not
+            come to answer, or its answer is none.
     """
     package = need("ethosu", EXTRA, "Arm's compiler Vela")
     text = _config_text(settings)
@@ -235,8 +230,10 @@ def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> C
     return _answer(model, result, log, cost, float(row["core_clock"]), int(found[1]) if found else 0)
 
 
-def _refused(why: str) -> Refused:
-    return Refused("ethos-u: Vela does not compile the file", got=why.strip() or "no reason given")
+def _refused(why: str) -> ExecutionError:
+    error = ExecutionError("ethos-u: Vela does not compile the file", got=why.strip() or "no reason given")
+    error.refused = True
+    return error
 
 
 def _failed(why: str) -> ExecutionError:
@@ -254,7 +251,8 @@ def _answer(written: bytes, model: bytes, log: str, cost: Cost, clock: float, np
     host, calls = left_for_host(model, _NPU_OPERATOR)
     if not calls:
         npu = 0
-    cost.add("latency" if not host else "npu latency", cost["cycles"].value / clock, "s", "vendor-estimate")
+    if calls:
+        cost.add("npu latency" if host else "latency", cost["cycles"].value / clock, "s", "vendor-estimate")
     return Compiled(model, host, reasons, npu, cost, clock)
 
 

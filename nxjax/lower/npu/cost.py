@@ -1,8 +1,9 @@
 """Our own cost model: a roofline per node. For chips whose vendor gives no estimate; every figure says "model".
 
-The time of a node is the greater of its products at the array's rate and its bytes at the memory's
-(Williams, Waterman and Patterson 2009, "Roofline"), plus what a node and a run cost whatever they do. Knows graphs and
-the figures of chips, no vendor's tools.
+The time of a node is the greatest of its products at the array's rate, its bytes at the memory's, and its operands and
+results at the rate of the chip's own memory (Williams, Waterman and Patterson 2009, "Roofline"), plus what a node and
+a run cost whatever they do, and the way of inputs and results. Knows graphs and the figures of chips, no vendor's
+tools.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class NodeCost:
         node: which.
         macs: its multiply-accumulates.
         traffic: bytes between chip and memory: weights that do not stay on the chip, activations that do not fit there.
-        compute: seconds of products.
-        memory: seconds of bytes.
+        compute: seconds of products, or of bytes between the array and the chip's own memory if these take longer.
+        memory: seconds of traffic.
     """
 
     node: Node
@@ -78,7 +79,8 @@ def breakdown(graph: NpuGraph, on: Chip | str, placements: Sequence[Placement] |
             traffic += sum(t.nbytes for t in dict.fromkeys([*n.operands, *n.outputs]) if not t.constant)
         work = macs(n)
         compute = work / (_rate(n, on) * _filled(n, on)) if work else 0.0
-        rows.append(NodeCost(n, work, traffic, compute, traffic / on.bandwidth))
+        moved = 0 if n.op in _FREE else sum(t.nbytes for t in dict.fromkeys([*n.operands, *n.outputs]))
+        rows.append(NodeCost(n, work, traffic, max(compute, moved / on.inside), traffic / on.bandwidth))
     return rows
 
 
@@ -91,8 +93,9 @@ def estimate(graph: NpuGraph, on: Chip | str, placements: Sequence[Placement] | 
         placements: one per node; nodes on the host are left out, and the time is then called "npu latency".
 
     Returns:
-        "latency" or "npu latency" (s), "macs", "weights" (bytes), "peak memory" (bytes of the arena of activations),
-        "traffic" (bytes between chip and memory), and "parameter cache" (bytes used) where the chip has one.
+        "latency" or "npu latency" (s), or "least latency" where what a run costs besides is unknown; "macs", "weights"
+        (bytes), "peak memory" (bytes of the arena of activations), "traffic" (bytes between chip and memory), and
+        "parameter cache" (bytes used) where the chip has one. No time where no node is on the chip.
 
     >>> from nxjax.lower.npu.graph import Tensor
     >>> x, y = Tensor("x", (1, 8, 8, 64), "int8"), Tensor("y", (1, 8, 8, 64), "int8")
@@ -106,9 +109,12 @@ def estimate(graph: NpuGraph, on: Chip | str, placements: Sequence[Placement] | 
     whole = len(rows) == len(graph.nodes)
     cost = Cost()
     moved = sum(t.nbytes for t in [*graph.inputs, *graph.outputs])
-    seconds = sum(r.seconds for r in rows) + on.per_node * len(rows) + moved / on.link + on.launch
+    seconds = sum(r.seconds for r in rows) + on.per_node * len(rows) + moved / min(on.link, on.bandwidth)
+    seconds += on.launch or 0.0
     weights = sum(t.nbytes for t in graph.constants())
-    cost.add("latency" if whole else "npu latency", seconds if rows else 0.0, "s", "model")
+    name = "least latency" if on.launch is None else "latency" if whole else "npu latency"
+    if rows:
+        cost.add(name, seconds, "s", "model")
     cost.add("macs", sum(r.macs for r in rows), "MAC", "model")
     cost.add("weights", weights, "bytes", "model")
     cost.add("peak memory", plan(graph).peak, "bytes", "model")

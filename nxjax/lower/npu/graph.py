@@ -92,6 +92,23 @@ class Tensor:
 
         return (self.size * bit_width(self.dtype) + 7) // 8
 
+    @property
+    def reach(self) -> float:
+        """The greatest finite magnitude that its real values are known to have; 0 where that is not known.
+
+        Of a constant, its own values; of others, what a grid of up to 16 bits spans. An accumulator of 32 bits has
+        room for far more than is ever in it, and indices are no real values.
+        """
+        if self.data is not None:
+            if self.grid is None and not (self.dtype.kind in "fc" or "float" in self.dtype.name):
+                return 0.0
+            real = np.asarray(self.data) if self.grid is None else self.grid.dequantize(self.data)
+            found = np.abs(real.astype(np.float64))
+            return float(found[np.isfinite(found)].max(initial=0.0))
+        if self.grid is None or self.grid.axis is not None or self.grid.dtype.itemsize > 2:
+            return 0.0
+        return max(map(abs, self.grid.bounds))
+
 
 @final
 @dataclass(eq=False)

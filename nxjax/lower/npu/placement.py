@@ -5,11 +5,11 @@ Knows graphs, no vendor. A target's constraint table gives verdicts; a vendor's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, final
 
-from nxjax.errors import NxError, Source
+from nxjax.errors import FigureError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph
 
 # Who says what a figure is: measured here, the vendor's estimate, or our own model.
@@ -79,17 +79,6 @@ class Figure:
 
 
 @final
-class NoSuchFigure(NxError, KeyError):
-    """A figure that a cost does not have."""
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        said = ", ".join(known) or "no figures at all"
-        super().__init__(f"cost: {name} is not known here", got=repr(name), expected=said)
-
-    __str__ = NxError.__str__
-
-
-@final
 @dataclass
 class Cost:
     """What running once takes: named figures such as latency (s), peak memory (bytes), weights (bytes), cycles."""
@@ -101,7 +90,8 @@ class Cost:
 
     def __getitem__(self, name: str) -> Figure:
         if name not in self.figures:
-            raise NoSuchFigure(name, self.figures)
+            known = ", ".join(self.figures) or "no figures at all"
+            raise FigureError(f"cost: {name} is not known here", got=repr(name), expected=known)
         return self.figures[name]
 
     def __contains__(self, name: object) -> bool:

@@ -9,6 +9,8 @@ import pytest
 from nxjax.backends.npu import intel, intel_compiler, openvino_run
 from nxjax.backends.npu.intel import IntelNpu, IntelNpu3720, OpenVinoCpu, OpenVinoGpu
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
+from nxjax.lower.npu.constraints import apple as apple_table
+from nxjax.lower.npu.constraints import intel as intel_table
 from nxjax.lower.npu.constraints.intel import rule
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
@@ -377,6 +379,30 @@ def test_the_table():
     pad = one("pad", F32, (2, 3, 3, 3), attrs={"padding": ((0, 0), (1, 1), (1, 1), (1, 1))})
     assert not rule("3720")(pad).ok and rule("4000")(pad).ok
     assert not rule("3720")(one("cast", F32, result=np.dtype("float64"))).ok
+
+
+def test_only_values_that_float16_would_hold_are_said_to_overflow_it():
+    def product(bias, scale=0.02, out=0.5):
+        wide = Grid(I32, 1e-4)
+        x, w = Tensor("x", (1, 4), I8, Grid(I8, scale)), Tensor("w", (2, 4), I8, Grid(I8, 0.005), np.ones((2, 4), I8))
+        b = Tensor("b", (2,), I32, wide, np.int32(bias))
+        return Node("fully_connected", (x, w, b), (Tensor("y", (1, 2), I8, Grid(I8, out)),), {"activation": None})
+
+    for remarks in (intel_table.remarks, apple_table.remarks):
+        # The grid of a bias reaches 214,748, its values do not.
+        assert "65504" not in remarks(product([3, -500]))
+        assert "65504" in remarks(product([0, 0], out=600.0))
+        x, y = Tensor("x", (2,), F32), Tensor("y", (2,), F32)
+        for values, said in (([0, -1e9], True), ([0, -1e4], False), ([0, -np.inf], False)):
+            mask = Tensor("m", (2,), F32, None, np.float32(values))
+            assert ("65504" in remarks(Node("add", (x, mask), (y,), {"activation": None}))) == said, values
+        i = Tensor("i", (2,), I32, None, np.int32([100_000, 0]))
+        assert "65504" not in remarks(Node("gather", (x, i), (y,), {"axis": 0}))
+        acc = Tensor("a", (2,), I32, Grid(I32, 1e-4))
+        assert "65504" not in remarks(Node("reshape", (acc,), (acc,), {"shape": (2,)}))
+    # The Neural Engine adds a bias in float16, Intel's NPU adds that of integers in 32 bits.
+    far = [2**31 - 1, 0]
+    assert "65504" in apple_table.remarks(product(far)) and "65504" not in intel_table.remarks(product(far))
 
 
 def test_the_child_needs_nothing_of_nxjax():

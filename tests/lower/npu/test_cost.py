@@ -131,7 +131,9 @@ def test_launch_link_and_node_times_are_added():
     g = Net(1, 16, 16, 8).conv(8, size=1).graph()
     base = estimate(g, SMALL)["latency"].value
     slow = Chip("slow", "s", {"int8": 1e9}, 1e6, on_chip=1 << 20, lanes=(16, 16), link=1e6, launch=0.5, per_node=0.25)
-    assert estimate(g, slow)["latency"].value == pytest.approx(base + 0.5 + 0.25 + 2 * 2048 / 1e6)
+    assert estimate(g, slow)["latency"].value == pytest.approx(base + 0.5 + 0.25)
+    slow = Chip("slow", "s", {"int8": 1e9}, 1e6, on_chip=1 << 20, lanes=(16, 16), link=1e5)
+    assert estimate(g, slow)["latency"].value == pytest.approx(base + 2 * 2048 / 1e5 - 2 * 2048 / 1e6)
 
 
 def test_nodes_on_the_host_are_left_out_and_the_time_is_called_so():
@@ -141,7 +143,10 @@ def test_nodes_on_the_host_are_left_out_and_the_time_is_called_so():
     assert "latency" not in cost and cost["npu latency"].value < estimate(g, SMALL)["latency"].value
     assert cost["macs"].value == 16 * 16 * 64
     none = estimate(g, SMALL, [Placement("conv_2d", "", "host")] * 2)
-    assert none["npu latency"].value == 0
+    # Nothing runs there, which takes no time that could be said.
+    assert "npu latency" not in none and "latency" not in none
+    with pytest.raises(KeyError, match="npu latency is not known here"):
+        none["npu latency"]
 
 
 def test_precisions():
@@ -156,9 +161,31 @@ def test_precisions():
     assert breakdown(graph("int16"), "ethos-u55-128")[0].compute > breakdown(graph("int8"), "ethos-u55-128")[0].compute
 
 
+def test_nothing_runs_faster_than_its_bytes_move_or_its_products_multiply():
+    """Of the smallest and of larger graphs: no chip is above its peak, or moves a byte in less than its ports do."""
+    tiny = Net(1, 1, 1, 1).conv(1, size=1).graph()
+    x, y = Tensor("x", (1, 64), "int8"), Tensor("y", (1, 64), "int8")
+    elementwise = NpuGraph("e", [x], [y], [Node("add", (x, x), (y,), {"activation": None})])
+    for c in CHIPS.values():
+        for g in (tiny, elementwise, Net(1, 32, 32, 8).conv(16).conv(16).graph()):
+            if "int8" not in c.macs:
+                continue
+            cost = estimate(g, c)
+            [seconds] = [f.value for name, f in cost.figures.items() if name.endswith("latency")]
+            moved = sum(t.nbytes for t in [*g.inputs, *g.outputs, *g.constants()])
+            assert seconds >= cost["macs"].value / c.macs["int8"]
+            assert seconds >= (moved - min(cost["weights"].value, c.cache)) / c.bandwidth
+            # What a run costs whatever it does is in it, or the figure says that it is not.
+            assert ("least latency" in cost) == (c.launch is None) and seconds >= (c.launch or 0.0)
+
+
+def test_a_run_on_xdna_takes_at_least_what_a_run_without_work_takes():
+    assert estimate(Net(1, 8, 8, 4).conv(8).graph(), "xdna2")["latency"].value > 84e-6
+
+
 def test_every_chip_says_where_its_figures_are_from():
     for c in CHIPS.values():
-        assert c.source and c.macs and c.bandwidth > 0 and 0 < c.share <= 1
+        assert c.source and c.macs and c.bandwidth > 0 and 0 < c.share <= 1 and c.inside > 0
     assert chip("xdna2").macs["int8"] * 2 == pytest.approx(59e12, rel=0.01)
     with pytest.raises(ParameterError, match="no figures"):
         chip("abacus")

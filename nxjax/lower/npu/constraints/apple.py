@@ -79,8 +79,9 @@ def remarks(node: Node) -> str:
     """What holds on some chips only, or is computed otherwise than the graph says; else an empty string."""
     if node.op in ("sin", "cos"):
         return "sin and cos run on the Neural Engine from the A15 and M2 on"
-    grids = [t.grid for t in (*node.operands, *node.outputs) if t.grid is not None and not t.constant]
-    if any(g.axis is None and max(map(abs, g.bounds)) > HALF for g in grids):
+    tensors = (*node.operands, *node.outputs)
+    grids = [t.grid for t in tensors if t.grid is not None and not t.constant]
+    if any(t.reach > HALF for t in tensors):
         return "values beyond 65504 (masks of minus infinity?) overflow float16: use a mask of about -10000"
     if any(g.dtype in (dtypes.int8, dtypes.uint8) for g in grids):
         return "int8 activations are multiplied as int8 from the A17 Pro and M4 on; earlier chips compute in float16"

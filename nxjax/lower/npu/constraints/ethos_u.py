@@ -216,7 +216,7 @@ _LIMITS: Final[dict[str, Limit]] = {
         "keep one axis: keepdims=True, or reshape to (1,)",
     ),
     "grids": Limit(
-        lambda o: all(t.grid is not None for t in every_map(o) if t.dtype in (dtypes.int8, dtypes.uint8)),
+        lambda o: all(t.grid is not None for t in every_map(o) if _int(t)),
         "feature maps have a scale",
         _QUANTIZE,
     ),

@@ -89,8 +89,12 @@ def op_verdict(node: Node, platform: str) -> Verdict:
 
 def remarks(node: Node) -> str:
     """What the NPU computes otherwise than the graph says, or an empty string."""
-    grids = [t.grid for t in (*node.operands, *node.outputs) if t.grid is not None]
-    if any(g.axis is None and max(map(abs, g.bounds)) > HALF for g in grids):
+    tensors = [*node.operands, *node.outputs]
+    grids = [t.grid for t in tensors if t.grid is not None]
+    # Products of 8-bit integers add their bias in 32 bits.
+    eight = node.op in PRODUCTS and all(t.grid is not None and t.dtype.itemsize == 1 for t in node.operands[:2])
+    bias = node.inputs[2] if eight and len(node.inputs) > 2 else None
+    if any(t.reach > HALF for t in tensors if t is not bias):
         return "values beyond 65504 (masks of minus infinity?) overflow float16: use a mask of about -10000"
     if any(g.dtype == dtypes.int16 for g in grids) and (node.op in PRODUCTS or len(grids) > 1):
         return "16-bit activations are computed in float16, which has 11 significant bits"

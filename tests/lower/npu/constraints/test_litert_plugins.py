@@ -6,7 +6,7 @@ import pytest
 from nxjax.lower.npu.constraints import litert_plugins as plugins
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.ops.quant_grid import asymmetric
+from nxjax.ops.quant_grid import Grid, asymmetric
 
 TABLES = {
     "qualcomm": plugins.QUALCOMM,
@@ -35,6 +35,21 @@ def test_the_lists_differ_where_the_plugins_do():
     assert taken == {"qualcomm": True, "samsung": False, "mediatek": False, "google": True}
     assert plugins.MEDIATEK.verdict(node("leaky_relu", alpha=0.1)).ok
     assert not plugins.SAMSUNG.verdict(node("log_softmax")).ok
+
+
+def test_mediateks_table_has_tensor_types():
+    def taken(dtype, grid=None, data=None):
+        x, y = Tensor("x", (1, 4), dtype, grid, data), Tensor("y", (1, 4), dtype, grid)
+        return plugins.MEDIATEK.verdict(Node("reshape", (x,), (y,), {"shape": (1, 4)}))
+
+    for dtype in ("float32", "float16", "int32", "bool"):
+        assert taken(dtype).ok, dtype
+    assert taken("int8", asymmetric(-1, 1)).ok and taken("int16", Grid(np.dtype("int16"), 0.1)).ok
+    for dtype in ("int8", "int16", "int64"):
+        verdict = taken(dtype)
+        assert not verdict.ok and "type" in verdict.reason and verdict.suggestion, dtype
+    scales = Grid(np.dtype("int16"), (0.1, 0.2, 0.3, 0.4), 0, 1)
+    assert not taken("int16", scales).ok
 
 
 def test_padding_in_front_needs_its_own_operator():
