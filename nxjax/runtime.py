@@ -14,7 +14,7 @@ from nxjax.config import config
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import DeviceArray, as_value, wrap
+from nxjax.trace.array import DeviceArray, another, as_value, shown, wrap
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.mesh import process_index as _process_index
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, as_sharding
@@ -189,7 +189,7 @@ def _place(device: Any) -> Sharding | None:
 def _put(x: Any, place: Sharding | None, may_alias: Any) -> Array:
     value = as_value(x, "device_put")
     if place is None:
-        return value
+        return another(value) if may_alias is False else value
     if not isinstance(value, DeviceArray):
         return sharding_constraint(value, sharding=place) if isinstance(place, NamedSharding) else value
     if may_alias is False:
@@ -211,7 +211,7 @@ def device_get(x: Any) -> Any:
         if isinstance(leaf, Tracer):
             return np.asarray(leaf)  # the array's own error says what to do
         if isinstance(leaf, Array):
-            return leaf if leaf.dtype == dtypes.key else leaf.numpy()
+            return leaf if leaf.dtype == dtypes.key else shown(leaf.numpy())
         return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
 
     return tree.map(fetch, x)

@@ -35,7 +35,7 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
             return placing.execute(compiler, op, args, params)
     types = [x.type for x in args]
     out = op.infer(*types, **params)
-    xs = [x.numpy() for x in args]
+    xs = [x.numpy() if x._data is None else x._data for x in args]
     if not op.multi and max([x.size for x in xs], default=0) >= LARGE and large.applies(op, types):
         y = large.run(op, args, params, out)
         if y is not None:

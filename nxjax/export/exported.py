@@ -18,7 +18,7 @@ from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
 from nxjax.export.body import Body, call_exported
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import as_value, wrap
+from nxjax.trace.array import as_value, frozen, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -231,9 +231,7 @@ class Exported:
     def _value(self, x: Any, said: ExportedType) -> Array:
         """An argument as a value: 64-bit NumPy arrays stay so where they were exported, Python's numbers yield."""
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype == said.dtype:
-            return (
-                wrap(np.array(x, copy=True)) if isinstance(x, np.ndarray) and x.flags.writeable else wrap(np.asarray(x))
-            )
+            return wrap(frozen(np.asarray(x)))
         value = as_value(x, f"call of {self.fun_name}")
         if value.weak_type and not value.shape and value.dtype != said.dtype:
             kinds = (dtypes.INTEGER, dtypes.FLOAT, dtypes.COMPLEX)

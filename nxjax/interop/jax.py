@@ -155,10 +155,10 @@ def _value(jax: Any, x: Any, name: str) -> Array:
         return wrap_key_data(as_value(np.asarray(jax.random.key_data(x)), name))
     if isinstance(x, (jax.Array, np.ndarray, np.generic)) and getattr(x, "dtype", None) in dtypes.NUMERIC:
         # 64-bit arrays say so themselves.
-        from nxjax.trace.array import wrap
+        from nxjax.trace.array import frozen, wrap
 
         data = np.asarray(x)
-        return wrap(data.copy() if data.flags.writeable else data)
+        return wrap(frozen(data))
     return as_value(x, f"from_jax: an argument of {name}")
 
 

@@ -78,15 +78,19 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array that another library made, through DLPack.
 
-    The memory stays shared unless ``copy`` is True: what the other library writes there later is seen here.
+    It is a copy, as arrays do not change and the other library may write to its memory. With ``copy=False`` the memory
+    is shared: what is written there later is seen here, also by what was compiled with it.
 
     >>> import numpy as np
     >>> x = np.arange(3, dtype=np.float32)
-    >>> np.shares_memory(x, np.asarray(from_dlpack(x)))
-    True
+    >>> np.shares_memory(x, np.asarray(from_dlpack(x))), np.shares_memory(x, np.asarray(from_dlpack(x, copy=False)))
+    (False, True)
     """
     if isinstance(x, Array):
         return placed(x, device)
-    data = np.from_dlpack(x).view()
+    data = np.from_dlpack(x)
+    if copy is not False:
+        return placed(wrap(np.array(data, order="C")), device)
+    data = data.view()
     data.flags.writeable = False
-    return placed(wrap(data.copy() if copy else data), device)
+    return placed(wrap(data), device)

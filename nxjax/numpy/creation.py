@@ -15,7 +15,7 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, as_shape, concrete, convert, promote_inexact, static_int, value
 from nxjax.trace import dtypes
-from nxjax.trace.array import PlacedArray, as_value, from_numpy, scalar, wrap
+from nxjax.trace.array import PlacedArray, another, as_value, from_numpy, frozen, scalar, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
@@ -52,7 +52,9 @@ def array(
     Args:
         object: what the array is made of; lists of arrays are stacked.
         dtype: of the result; what is given is converted, also where that loses digits.
-        copy, order: arrays are immutable and row-major, so that neither changes anything.
+        copy: True gives an array of its own, which stays when the one given is deleted or donated; as arrays are
+            immutable, they may share memory.
+        order: arrays are row-major.
         ndmin: axes of size 1 are put in front until there are so many.
         device: where it is put.
 
@@ -72,7 +74,7 @@ def array(
         x = _cast(x, wanted)
     if ndmin > x.ndim:
         x = ops.reshape(x, shape=(1,) * (ndmin - x.ndim) + x.shape)
-    return placed(x, device)
+    return placed(another(x) if copy and x is object else x, device)
 
 
 def _cast(x: Array, dtype: DType) -> Array:
@@ -122,7 +124,8 @@ def _numpy_as(x: Any, dtype: DType) -> np.ndarray[Any, Any]:
         return np.asarray(x).astype(dtype)
     data = np.asarray(x)
     with np.errstate(all="ignore"):
-        return np.asarray(ops.convert_element_type.eval(data, dtype=dtype))
+        y = np.asarray(ops.convert_element_type.eval(data, dtype=dtype))
+    return y if y.base is None else frozen(y)  # the real part is a view
 
 
 def _leaves(x: Any) -> list[Any]:
@@ -239,7 +242,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if v.dtype in dtypes.COMPLEX and wanted in dtypes.FLOAT | dtypes.INTEGER:
         v = ops.real(v)
-    return placed(convert(v, wanted), device)
+    y = convert(v, wanted)
+    return placed(another(y) if copy and y is x else y, device)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:

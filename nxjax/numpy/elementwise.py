@@ -15,7 +15,7 @@ from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import convert, inexact_operands, named, only_all, operands, promote_inexact, value
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.array import DeviceArray, another, wrap
 from nxjax.trace.core import Array
 
 Unary = Callable[[Any], Array]
@@ -204,7 +204,7 @@ def positive(x: Any, /) -> Array:
     >>> jnp.positive(jnp.array([-1, 2], jnp.int8))
     Array([-1,  2], dtype=int8)
     """
-    return value(x, "positive")
+    return another(value(x, "positive"))
 
 
 def square(x: Any, /) -> Array:

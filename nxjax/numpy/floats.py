@@ -23,7 +23,7 @@ from nxjax.numpy.promotion import (
 )
 from nxjax.numpy.selection import where
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 
@@ -262,7 +262,7 @@ def real(x: Any, /) -> Array:
     Array([3.], dtype=float32)
     """
     v = value(x, "real")
-    return ops.real(v) if v.dtype in dtypes.COMPLEX else v
+    return ops.real(v) if v.dtype in dtypes.COMPLEX else another(v)
 
 
 def imag(x: Any, /) -> Array:
@@ -284,7 +284,7 @@ def conjugate(x: Any, /) -> Array:
     Array([3.-4.j, 2.-0.j], dtype=complex64)
     """
     v = value(x, "conjugate")
-    return ops.complex(ops.real(v), ops.neg(ops.imag(v))) if v.dtype in dtypes.COMPLEX else v
+    return ops.complex(ops.real(v), ops.neg(ops.imag(v))) if v.dtype in dtypes.COMPLEX else another(v)
 
 
 conj = conjugate
@@ -603,4 +603,6 @@ def clip(
         raise ValueError("Clip received a complex value either through the input or the min/max keywords.")
     if lower is not None:
         v = maximum(lower, v)
-    return v if upper is None else minimum(upper, v)
+    if upper is not None:
+        v = minimum(upper, v)
+    return another(v) if v is arr else v

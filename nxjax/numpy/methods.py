@@ -21,7 +21,7 @@ from nxjax.errors import (
 from nxjax.numpy import array_functions, placement
 from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.array import DeviceArray, another, frozen, shown, wrap
 from nxjax.trace.core import Array, Tracer
 
 # --- Python scalars ---
@@ -157,13 +157,6 @@ _complex.__name__ = "complex"
 # --- other libraries ---
 
 
-def readonly(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A view that cannot be written through."""
-    view = data.view()
-    view.flags.writeable = False
-    return view
-
-
 def _array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
     if isinstance(self, Tracer):
         raise _traced(
@@ -179,7 +172,7 @@ def _array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray
         )
     if dtype is not None and np.dtype(dtype) != data.dtype:
         return data.astype(dtype)
-    return data.copy() if copy else readonly(data)
+    return data.copy() if copy else shown(data)
 
 
 def _dlpack(self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
@@ -202,21 +195,21 @@ def _array_namespace(self: Any, /, *, api_version: str | None = None) -> Any:
 
 
 def _rebuild(data: np.ndarray[Any, Any], weak: bool) -> DeviceArray:
-    return wrap(data, weak)
+    return wrap(frozen(data), weak)
 
 
 def _reduce(self: Any) -> Any:
     if isinstance(self, Tracer):
         raise _traced(ConcretizationTypeError, self, "pickling a traced value", "return it from the function")
-    return _rebuild, (np.asarray(self.numpy()), self.type.weak)
+    return _rebuild, (shown(self.numpy()), self.type.weak)
 
 
 def _copy(self: Any) -> Any:
-    return self
+    return another(self)
 
 
 def _deepcopy(self: Any, memo: Any) -> Any:
-    return self
+    return another(self)
 
 
 # --- printing ---

@@ -24,7 +24,8 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
 _PYTHON_SCALARS = (bool, int, float, complex)
-_scalars: dict[tuple[Any, ...], DeviceArray] = {}
+# What they are made of, not arrays: those can be deleted.
+_scalars: dict[tuple[Any, ...], tuple[np.ndarray[Any, Any], ArrayType]] = {}
 
 
 def value(x: Any, where: str) -> Array:
@@ -66,10 +67,10 @@ def python_scalar(x: Any, dtype: DType, weak: bool) -> DeviceArray:
         with np.errstate(all="ignore"):  # integers wrap around, as in XLA
             data = np.asarray(whole.astype(dtype))
         data.flags.writeable = False
-        found = wrap(data, weak)
+        found = data, ArrayType((), data.dtype, weak)
         if x and len(_scalars) < 1024:
             _scalars[key] = found
-    return found
+    return DeviceArray(*found)
 
 
 def dtype_of(x: Any, where: str) -> tuple[DType, bool]:

@@ -22,7 +22,7 @@ from nxjax.numpy.promotion import (
     value,
 )
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.types import Shape
 
@@ -300,7 +300,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
             "squeeze: cannot select an axis to squeeze out which has size not equal to one",
             got=f"axis {axis} of {x.type}",
         )
-    return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else x
+    return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else another(x)
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
@@ -360,7 +360,7 @@ def broadcast_arrays(*args: Any) -> list[Array]:
     """
     xs = [value(x, "broadcast_arrays") for x in args]
     sizes = broadcast_shape("broadcast_arrays", *(x.shape for x in xs))
-    return [broadcast_to_shape(x, sizes) for x in xs]
+    return [another(x) if x.shape == sizes else broadcast_to_shape(x, sizes) for x in xs]
 
 
 def _atleast(name: str, rank: int, args: str, shown: str) -> Any:
@@ -374,7 +374,7 @@ def _atleast(name: str, rank: int, args: str, shown: str) -> Any:
 
 def _padded(x: Array, rank: int) -> Array:
     if x.ndim >= rank:
-        return x
+        return another(x)
     if rank == 3 and x.ndim:
         return ops.reshape(x, shape=(1, *x.shape, 1) if x.ndim == 1 else (*x.shape, 1))
     return ops.reshape(x, shape=(1,) * (rank - x.ndim) + x.shape)

@@ -56,6 +56,8 @@ class DeviceArray(Array):
                     "use what the call returned, or leave the argument out of donate_argnums"
                 )
             data = self._data = self.buffer.to_numpy()
+        elif data.flags.writeable:
+            shown(data)
         return data
 
     def delete(self) -> None:
@@ -85,14 +87,49 @@ class PlacedArray(DeviceArray):
         return PlacedArray(self._data, type, self.buffer, self.sharding)
 
 
+def another(x: Array) -> Array:
+    """The same elements in an array of their own, which stays when ``x`` is deleted or donated; a tracer as it is."""
+    return x.retyped(x.type) if isinstance(x, DeviceArray) else x
+
+
 def wrap(data: Any, weak: bool = False) -> DeviceArray:
     """A NumPy array as it is: no copy, no change of dtype."""
     array: NDArray = data if isinstance(data, np.ndarray) else np.asarray(data)
     return DeviceArray(array, ArrayType(array.shape, array.dtype, weak))
 
 
+# Classes of objects whose memory nobody writes to; executors add those of their results.
+UNCHANGING: Final[set[type]] = {bytes}
+
+
+def frozen(data: NDArray) -> NDArray:
+    """``data`` where nobody can write to its memory, else a copy: what comes from outside enters an array so.
+
+    That a view cannot be written through says nothing: the array it is a view of may be, its owner may allow it again,
+    and a file that is mapped is changed by who writes to it.
+    """
+    owner: Any = data
+    while isinstance(owner, np.ndarray) and not owner.flags.writeable:
+        owner = owner.base  # pyright: ignore[reportUnknownMemberType]
+    while type(owner) is memoryview:
+        owner = owner.obj
+    return data if type(owner) in UNCHANGING else np.array(data, order="C")
+
+
+def shown(data: NDArray) -> NDArray:
+    """An array's elements for others to read: a view that cannot be made writable. ``data`` is read-only then."""
+    owner: Any = data
+    while isinstance(owner, np.ndarray):
+        # NumPy allows a view what one of the arrays that it is a view of allows.
+        if owner.flags.writeable:
+            owner.flags.writeable = False
+        owner = owner.base  # pyright: ignore[reportUnknownMemberType]
+    return data.view()
+
+
 _WEAK_SCALARS: Final = (bool, int, float, complex)
-_scalars: dict[tuple[type, object, bool], DeviceArray] = {}
+# What scalars are made of, not arrays: those can be deleted.
+_scalars: dict[tuple[type, object, bool], tuple[NDArray, ArrayType]] = {}
 
 
 def scalar(x: bool | int | float | complex) -> DeviceArray:
@@ -102,7 +139,7 @@ def scalar(x: bool | int | float | complex) -> DeviceArray:
     # 0.0 == -0.0 and 1 == True, hence the type in the key and the exclusion of zeros.
     known = _scalars.get((kind, x, x64)) if x else None
     if known is not None:
-        return known
+        return DeviceArray(*known)
     dtype = dtypes.as_dtype(
         bool if kind is bool else int if isinstance(x, int) else complex if isinstance(x, complex) else float
     )
@@ -114,10 +151,10 @@ def scalar(x: bool | int | float | complex) -> DeviceArray:
             )
     data = np.asarray(x, dtype)
     data.flags.writeable = False
-    value = DeviceArray(data, ArrayType((), dtype, kind is not bool))
+    type_ = ArrayType((), dtype, kind is not bool)
     if x and kind in _WEAK_SCALARS and len(_scalars) < 1024:
-        _scalars[kind, x, x64] = value
-    return value
+        _scalars[kind, x, x64] = data, type_
+    return DeviceArray(data, type_)
 
 
 def as_value(x: Any, where: str = "array") -> Array:
@@ -173,7 +210,7 @@ def _instead(x: Any) -> str | None:
 
 
 def from_numpy(x: Any, where: str = "array") -> DeviceArray:
-    """NumPy data in its canonical dtype. Writable memory is copied, since arrays are immutable."""
+    """NumPy data in its canonical dtype. Memory that somebody could write to is copied, since arrays are immutable."""
     data: NDArray = np.asarray(x)
     if data.dtype not in dtypes.NUMERIC and data.dtype not in (dtypes.key, dtypes.float0):
         if data.dtype.newbyteorder("=") not in dtypes.NUMERIC:
@@ -185,8 +222,8 @@ def from_numpy(x: Any, where: str = "array") -> DeviceArray:
     if dtype != data.dtype:
         with np.errstate(all="ignore"):
             data = data.astype(dtype)
-    elif data.flags.writeable and isinstance(x, np.ndarray):
-        data = data.copy()
+    elif isinstance(x, np.ndarray):
+        data = frozen(data)
     return wrap(data)
 
 

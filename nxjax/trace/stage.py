@@ -9,7 +9,7 @@ from typing import Any, final
 
 from nxjax.config import config
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.array import DeviceArray, another, as_value
 from nxjax.trace.core import EVAL, Array, Op, Trace, Tracer, current_trace, escaped, use
 from nxjax.trace.depth import make_room
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var, axis_names
@@ -103,7 +103,7 @@ class StageTrace(Trace):
         if isinstance(x, StageTracer) and x.owner is self:
             return x.variable
         if isinstance(x, DeviceArray) and not x.type.shape and x.type.dtype in dtypes.NUMERIC:
-            return Literal(x)
+            return Literal(another(x))
         var = self._captured.get(id(x))
         if var is None:
             if isinstance(x, Tracer):

@@ -19,7 +19,7 @@ from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace import tree
-from nxjax.trace.array import as_value, wrap
+from nxjax.trace.array import as_value, frozen, wrap
 from nxjax.trace.core import EVAL, Array, Op, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -117,7 +117,8 @@ class Callback(Op):
                 got=f"dtype {data.dtype}",
                 expected=type,
             )
-        return np.asarray(data, type.dtype)
+        # The user's memory, or that of an operand, which a later step may write over.
+        return frozen(np.asarray(data, type.dtype))
 
     def sequential(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], unroll: int = 1

@@ -19,7 +19,7 @@ from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eval_by_expand, infer_by_expand, like
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.trace.array import as_value
+from nxjax.trace.array import as_value, frozen, shown
 from nxjax.trace.core import Array, Op, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
@@ -210,8 +210,9 @@ class CustomOp(Op):
         self, run: Callable[..., Any], xs: Sequence[NDArray], types: Sequence[ArrayType], params: dict[str, Any]
     ) -> list[NDArray]:
         """What a NumPy function gives, in the dtypes that the op says."""
-        ys = [np.asarray(v.numpy() if isinstance(v, Array) else v) for v in self.many(run(*xs, **params))]
-        return [y.astype(t.dtype, copy=False) for y, t in zip(ys, types, strict=True)]
+        ys = [np.asarray(v.numpy() if isinstance(v, Array) else v) for v in self.many(run(*map(shown, xs), **params))]
+        # An operand, or memory that the function keeps, is no result: both have other users.
+        return [frozen(y.astype(t.dtype, copy=False)) for y, t in zip(ys, types, strict=True)]
 
     def meaning(self, *xs: NDArray, **params: Any) -> Any:
         """The function itself on NumPy arrays, whatever kernels there are."""

@@ -21,7 +21,7 @@ from nxjax.config import config
 from nxjax.errors import DtypeError, ParameterError, StaticArgumentError, TransformDisabledError, described, user_source
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
-from nxjax.trace.array import DeviceArray, PlacedArray, as_value, type_of
+from nxjax.trace.array import DeviceArray, PlacedArray, another, as_value, type_of
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace, the_watcher
@@ -77,7 +77,9 @@ class _Entry:
         self.calls = 0
         # Whether the arguments are just these, by position.
         self.flat = False
-        self.opened, self.consts = traced.program.close_over()
+        self.opened, consts = traced.program.close_over()
+        # Its own: what a function closes over lives on when the array is deleted, or donated to the function itself.
+        self.consts = tuple(map(another, consts))
         self.out_tree = traced.out_tree
         self.donate = tuple(i + len(self.consts) for i in donate)
         # What `retrace` knows of this signature.

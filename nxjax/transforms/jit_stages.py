@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.trace import core, tree
-from nxjax.trace.array import DeviceArray, PlacedArray, as_value
+from nxjax.trace.array import DeviceArray, PlacedArray, another, as_value
 from nxjax.trace.program import Program
 from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
@@ -125,7 +125,8 @@ class Compiled:
         self._traced = traced
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
         self.executable = executable
-        _, self._leading = traced.program.close_over()
+        _, consts = traced.program.close_over()
+        self._leading: Sequence[Any] = tuple(map(another, consts))
         if all(type(x) is DeviceArray for x in self._leading):
             held = executable.holding(self._leading)
             if held is not None:
@@ -154,6 +155,8 @@ class Compiled:
                     fix="nx.device_put(x, compiled.input_shardings[0][i])",
                 )
         out = self.executable([*self._leading, *values])  # pyright: ignore[reportArgumentType]
+        for i in self._traced.donate:
+            values[i].delete()  # pyright: ignore[reportAttributeAccessIssue]
         return self._traced.out_tree.unflatten(out)
 
     @property
@@ -291,7 +294,7 @@ class Traced:
         self.out_tree = out_tree
         self.asked = asked
         self._jitted = jitted
-        self._donate = donate
+        self.donate = donate
         self.given: tuple[Sharding | None, ...] = ()
 
     @property
@@ -325,7 +328,7 @@ class Traced:
 
     def lower(self, lowering_platforms: Any = None) -> Lowered:
         opened, consts = self.program.close_over()
-        donate = tuple(i + len(consts) for i in self._donate)
+        donate = tuple(i + len(consts) for i in self.donate)
         device, placement = self._jitted.device, None
         if self.asked or any(self.given) or the_compiler().is_placed(opened, device):
             placement = self.place([*(None,) * len(consts), *self.given])

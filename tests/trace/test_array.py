@@ -1,9 +1,14 @@
 """How data becomes a value: no copy of what cannot change, a copy of what can, a clear no to the rest."""
 
+import copy
+import mmap
+import pickle
+
 import numpy as np
 import pytest
 
 import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.trace.array import as_value, from_numpy, scalar, type_of
 
@@ -29,7 +34,12 @@ def test_arrays_do_not_follow_their_source():
     source[0] = 1
     assert value.numpy()[0] == 0
     source.flags.writeable = False
-    assert from_numpy(source).numpy() is source
+    kept = from_numpy(source)
+    source.flags.writeable = True
+    source[0] = 2
+    assert kept.numpy()[0] == 1
+    unchanging = np.frombuffer(bytes(12), np.float32)
+    assert from_numpy(unchanging).numpy() is unchanging
 
 
 @pytest.mark.parametrize("order", ["=", "<", ">"])
@@ -63,3 +73,110 @@ def test_what_is_no_array_is_refused():
 def test_types_without_values():
     assert repr(type_of(nx.ShapeDtypeStruct((2,), "bfloat16"))) == "bf16[2]"
     assert repr(type_of(np.zeros((2, 3)))) == "f32[2,3]"
+
+
+# --- memory of others ---
+
+
+def _backed(tmp_path):
+    """Read-only arrays, each with what writes to their memory all the same."""
+    whole = np.ones((6, 4), np.float32)
+    yield np.broadcast_to(whole, (2, 6, 4)), lambda: whole.fill(3)
+    view = whole[::2]
+    view.flags.writeable = False
+    yield view[:2], lambda: whole.fill(4)
+    owner = np.ones((3, 4), np.float32)
+    owner.flags.writeable = False
+
+    def opened():
+        owner.flags.writeable = True
+        owner.fill(3)
+
+    yield owner, opened
+    raw = bytearray(48)
+    yield (
+        np.frombuffer(memoryview(raw).toreadonly(), np.float32),
+        lambda: raw.__setitem__(slice(None), b"\1" * 48),
+    )
+    file = tmp_path / "x.bin"
+    np.ones(12, np.float32).tofile(file)
+    with open(file, "rb") as f:
+        mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def written():
+        with open(file, "r+b") as f:
+            f.write(b"\1" * 48)
+
+    yield np.memmap(file, np.float32, "r"), written
+    yield np.frombuffer(mapped, np.float32), written
+    small = np.ones(3, np.int8)
+    yield np.lib.stride_tricks.as_strided(small, (3,), writeable=False), lambda: small.fill(3)
+
+
+ENTRANCES = {
+    "asarray": jnp.asarray,
+    "array": lambda a: jnp.array(a, copy=False),
+    "device_put": nx.device_put,
+    "device_put to a device": lambda a: nx.device_put(a, nx.devices()[0]),
+    "from_dlpack": jnp.from_dlpack,
+    "an argument of jit": lambda a: nx.jit(lambda x: x)(a),
+    "a constant of jit": lambda a: nx.jit(lambda: jnp.asarray(a))(),
+    "a callback": lambda a: nx.pure_callback(lambda: a, nx.ShapeDtypeStruct(a.shape, a.dtype)),
+    "reshape": lambda a: jnp.reshape(a, -1),
+}
+
+
+@pytest.mark.parametrize("executor", [None, "reference"])
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_arrays_do_not_follow_memory_of_others(entrance, executor, tmp_path):
+    with nx.config.using(executor=executor):
+        for source, write in _backed(tmp_path):
+            x = ENTRANCES[entrance](source)
+            before = np.array(x, copy=True)
+            write()
+            np.testing.assert_array_equal(x, before)
+
+
+def test_what_is_handed_out_is_not_made_writable_again():
+    f = nx.jit(lambda x: x * 2)
+    for _ in range(4):
+        f(jnp.ones(9))
+    for x in (
+        jnp.sin(jnp.ones((3, 4))), jnp.sin(jnp.ones((3, 4))).T, jnp.ones(3), f(jnp.ones(9)), f(jnp.ones(900)),
+        jnp.asarray(2.5), jnp.ones(3, "bfloat16"), nx.device_put(jnp.ones(3), nx.devices()[0]), jnp.arange(9)[1:],
+        next(iter(jnp.ones((3, 4)))),
+    ):  # fmt: skip
+        for view in (np.asarray(x), np.asarray(x).T, nx.device_get(x), np.asarray(x)[...]):
+            assert not view.flags.writeable
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                view.setflags(write=True)
+        assert not x.numpy().flags.writeable
+        buffers = []
+        data = pickle.dumps(x, 5, buffer_callback=buffers.append)
+        assert all(memoryview(b).readonly for b in buffers)
+        memory = [bytearray(memoryview(b).cast("B")) for b in buffers]
+        back = pickle.loads(data, buffers=memory)
+        for m in memory:
+            m[:] = bytes(len(m))
+        np.testing.assert_array_equal(back, x)
+
+
+def test_numbers_are_arrays_of_their_own():
+    a, b = jnp.asarray(7.25), jnp.asarray(7.25)
+    a.delete()
+    assert float(b) == float(jnp.asarray(7.25)) == float(jnp.float32(0) + 7.25) == 7.25
+    f = nx.jit(lambda x, y: x + y, donate_argnums=0)
+    assert [float(f(1.0, 2.0)) for _ in range(5)] == [3.0] * 5
+    assert float(jnp.sin(1.0) + 1.0) > 1
+
+
+def test_copies_outlive_what_they_are_copies_of():
+    for copied in (
+        jnp.copy, jnp.array, copy.copy, copy.deepcopy, lambda x: x.copy(), lambda x: jnp.asarray(x, copy=True),
+        lambda x: x.astype(x.dtype, copy=True), lambda x: nx.device_put(x, may_alias=False), lambda x: +x, jnp.real,
+        jnp.conj, jnp.squeeze, jnp.clip, jnp.atleast_1d, lambda x: jnp.broadcast_arrays(x)[0],
+    ):  # fmt: skip
+        x = jnp.arange(4.0)
+        y = copied(x)
+        x.delete()
+        assert y.tolist() == [0, 1, 2, 3]

@@ -7,6 +7,7 @@ import gc
 import inspect
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,83 @@ def test_donated_arguments_are_gone() -> None:
     with pytest.raises(RuntimeError, match="donated"):
         x.numpy()
     assert nx.jit(lambda x: f(x, x) + x)(X).tolist() == [0, 3, 6]  # inside a trace nothing is donated
+
+
+def _given(n: int, dtype: Any) -> list[Callable[[], Any]]:
+    """Arrays of n elements that lie in memory in every way: views, dense, of jit, with stride 0."""
+    jnp = nx.numpy
+    up = nx.jit(lambda x: x + jnp.ones((), x.dtype))
+    base = jnp.arange(2 * n).astype(dtype)
+    return [
+        lambda: jnp.full((n,), 3, dtype),
+        lambda: jnp.broadcast_to(jnp.asarray(3, dtype), (n,)),
+        lambda: base[::2],
+        lambda: base[n:],
+        lambda: jnp.flip(base[:n]),
+        lambda: base.reshape(n, 2).T[1],
+        lambda: up(base)[:n],
+        lambda: up(base[:n]),
+        lambda: nx.asarray(np.arange(n).astype(base.dtype)),
+    ]
+
+
+@pytest.mark.parametrize("executor", ["cpu", "reference", "xla"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int32", "bool"])
+def test_donated_arguments_of_every_layout(executor: str, dtype: str) -> None:
+    with nx.config.using(executor=executor):
+        f = nx.jit(lambda x, t: (x + x[::-1], t["a"] * t["a"]), donate_argnums=(0, 1))
+        for n in (5, 3000):
+            for make in _given(n, dtype):
+                x, t = np.asarray(make()), np.asarray(make())
+                for _ in range(5):
+                    y, z = f(make(), {"a": make()})
+                    np.testing.assert_array_equal(y, nx.numpy.add(x, x[::-1]))
+                    np.testing.assert_array_equal(z, nx.numpy.multiply(t, t))
+
+
+def _closed_over(constant: Any) -> Any:
+    return nx.jit(lambda x: x + constant[::-1], donate_argnums=0)
+
+
+@pytest.mark.parametrize("executor", ["cpu", "reference", "xla"])
+def test_what_shares_memory_with_a_donated_argument_stays(executor: str) -> None:
+    jnp = nx.numpy
+    with nx.config.using(executor=executor):
+        make = nx.jit(lambda x: x * 2)
+        for n in (6, 6000):
+            x = jnp.arange(float(n))
+            wanted = 2 * np.arange(n, dtype=np.float32)
+            one = nx.jit(lambda x: x + 1, donate_argnums=0)
+            two = nx.jit(lambda x, y: (x * 2, y[::-1] + 1), donate_argnums=0)
+            both = nx.jit(lambda x, y: (x * 2, y[::-1] + 1), donate_argnums=(0, 1))
+            same = nx.jit(lambda x: (x, x * 3))
+            constant = make(x)
+            closed = _closed_over(constant)
+            for _ in range(5):
+                a = make(x)
+                others = [
+                    np.asarray(a), a[1:], a.reshape(2, -1), jnp.copy(a), nx.device_put(a, nx.devices()[0]), same(a)[0],
+                    np.from_dlpack(a), memoryview(np.asarray(a)), next(iter(a.reshape(1, -1))),
+                ]  # fmt: skip
+                kept = [np.array(y, copy=True) for y in others]
+                np.testing.assert_array_equal(one(a), wanted + 1)
+                for y, before in zip(others, kept, strict=True):
+                    np.testing.assert_array_equal(y, before)
+                for f in (two, both):
+                    a = make(x)
+                    for y, z in zip(f(a, a), (wanted * 2, wanted[::-1] + 1), strict=True):
+                        np.testing.assert_array_equal(y, z)
+                    assert a.is_deleted()
+            np.testing.assert_array_equal(closed(constant), wanted + wanted[::-1])
+            for _ in range(5):
+                np.testing.assert_array_equal(closed(make(x)), wanted + wanted[::-1])
+
+
+def test_a_compiled_function_takes_what_it_was_donated() -> None:
+    f = nx.jit(lambda x: x + 1, donate_argnums=0)
+    x = nx.jit(lambda x: x * 2)(nx.numpy.ones(1000))
+    compiled = f.lower(x).compile()
+    assert float(compiled(x)[0]) == 3 and x.is_deleted()
 
 
 def test_stages() -> None:

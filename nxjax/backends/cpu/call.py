@@ -28,7 +28,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import Module
 from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.trace import axes, core, mesh
-from nxjax.trace.array import DeviceArray
+from nxjax.trace.array import UNCHANGING, DeviceArray
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit_stages import Repeated
 
@@ -191,6 +191,7 @@ def _buffer_class(addresses: Mapping[str, int]) -> Any:
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, (ctypes.POINTER(_Spec),)
     kind: Any = make(ctypes.byref(spec))
+    UNCHANGING.add(kind)
     kind.__doc__ = "Memory of the CPU executor's results: aligned to 64 bytes, given back to its pool in the end."
     return kind
 

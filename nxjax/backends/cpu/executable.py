@@ -73,23 +73,21 @@ class CpuExecutable(Executable):
         held: list[Any] = []
         ins, outs = self._ins(), self._outs()
         owned: dict[int, Block] = {}
+        # What is read is held first: an array that is also given away is then seen to have another user.
         for i, x in enumerate(args):
-            if i in tape.overwritten:
-                owned[i] = block = _own(x)
-                ins[i] = block.address
-            else:
+            if i not in tape.overwritten:
                 ins[i] = _address(x, held)
+        for i in tape.overwritten:
+            owned[i] = block = _own(args[i])
+            ins[i] = block.address
         asked = into or (None,) * len(tape.results)
         blocks = [(b or Block(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)]
         for i, block in enumerate(blocks):
             outs[i] = block and block.address
-        try:
-            status = self._runtime.run(tape.address, ins, outs)
-        except BaseException:
-            for i, block in owned.items():
-                if _block(args[i]) is block:
-                    args[i].delete()  # it is half written over
-            raise
+        for i, block in owned.items():
+            if _block(args[i]) is block:
+                args[i].delete()  # before it is written over: another thread could look at it meanwhile
+        status = self._runtime.run(tape.address, ins, outs)
         if status == NO_MEMORY:
             raise out_of_memory(self.program.arena)
         results: list[DeviceArray] = []
@@ -189,5 +187,6 @@ def _own(x: DeviceArray) -> Block:
     data = x.numpy()
     block = Block(data.nbytes)
     if data.nbytes:
-        ctypes.memmove(block.address, np.ascontiguousarray(data).ctypes.data, data.nbytes)
+        dense = np.ascontiguousarray(data)  # has a name: its memory lives until it was copied
+        ctypes.memmove(block.address, dense.ctypes.data, data.nbytes)
     return block

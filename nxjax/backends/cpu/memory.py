@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
+from nxjax.trace.array import UNCHANGING
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
@@ -58,6 +59,9 @@ class Lease(Block):
 
     def __del__(self) -> None:
         """The memory goes with its owner."""
+
+
+UNCHANGING.update((Block, Lease))
 
 
 @final

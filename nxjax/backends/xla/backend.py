@@ -150,4 +150,4 @@ class XlaBackend(ClientBackend):
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
         text, callbacks = _lowered("cpu", program, donate, None)
         c = self._client
-        return XlaExecutable(_loaded(c, text, callbacks, None), text, program.out_types, callbacks)
+        return XlaExecutable(_loaded(c, text, callbacks, None), text, program.out_types, callbacks, donate)

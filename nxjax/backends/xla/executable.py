@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
@@ -122,6 +123,18 @@ def run(execute: Callable[..., Any], buffers: list[Any], wait: bool) -> Any:
         raise ExecutionError("xla: the compiled program failed", got=str(error)[:2000]) from None
 
 
+def _given_away(
+    args: Sequence[DeviceArray], buffers: list[Any], donate: Sequence[int], copied: Callable[[int], Any]
+) -> None:
+    """Put copies among ``buffers`` for those that XLA may write over and that have another user: an array, a view."""
+    for i in donate:
+        array: Any = args[i]
+        # The attribute's reference and `getrefcount`'s own; a raw buffer is in the list, too.
+        shared = array.buffer is not None and sys.getrefcount(array.buffer) > 2
+        if shared or sys.getrefcount(buffers[i]) > 3:
+            buffers[i] = copied(i)
+
+
 class _Compiled(Executable):
     """What can be asked of any program that XLA has compiled."""
 
@@ -150,16 +163,24 @@ class XlaExecutable(_Compiled):
     it is; NumPy memory is lent to XLA without a copy, and the buffer kept with the array.
     """
 
-    __slots__ = ("_bytes", "_callbacks", "_collect", "_execute", "_handlers", "_put", "out_types", "stablehlo")
+    __slots__ = (
+        "_bytes", "_callbacks", "_collect", "_donate", "_execute", "_handlers", "_put", "out_types", "stablehlo",
+    )  # fmt: skip
 
     def __init__(
-        self, raw: Any, stablehlo: str, out_types: Sequence[ArrayType], callbacks: Sequence[Callable[..., Any]] = ()
+        self,
+        raw: Any,
+        stablehlo: str,
+        out_types: Sequence[ArrayType],
+        callbacks: Sequence[Callable[..., Any]] = (),
+        donate: tuple[int, ...] = (),
     ) -> None:
         c = client()
         self.raw = raw
         self.stablehlo = stablehlo
         self.out_types = tuple(out_types)
         self._callbacks = tuple(callbacks)  # the compiled code holds their addresses
+        self._donate = donate
         self._handlers = [c.handler(t) for t in out_types]
         self._execute = raw.execute_sharded
         self._put = c.put
@@ -173,6 +194,10 @@ class XlaExecutable(_Compiled):
             if type(held) is not XlaBuffer:
                 held = x.buffer = XlaBuffer(self._put(x.numpy(), x.type), x.type)
             buffers.append(held.raw)
+        if self._donate:
+            held = None
+            # NumPy memory that is lent is never written over.
+            _given_away(args, buffers, self._donate, lambda i: self._put(args[i].numpy(), args[i].type))
         results = run(self._execute, buffers, bool(self._callbacks))
         raws = results.consume_with_handlers(self._handlers)
         if not _next_call() % 1024:
@@ -287,17 +312,18 @@ class PlacedExecutable(_Compiled):
             if type(x) is not PlacedArray or held is None or (x.sharding is not s and x.sharding != s):
                 held = moved(self._client, x, s)
             buffers.append(held.raw)  # pyright: ignore[reportAttributeAccessIssue]
-        if self._donate and len({id(b) for b in buffers}) < len(buffers):
-            self._check_donated(buffers)
+        held = None
         if self._several and self._client.platform == "cpu":
             with _one_at_a_time:
                 _finish_last()
+                self._apart(args, buffers)
                 if self._shared and together:
                     together[0]("" if self._said else self.stablehlo)
                     self._said = True
                 raws = run(self._execute, buffers, bool(self._callbacks)).consume_with_handlers(self._handlers)
                 _last[:] = raws[self._smallest : self._smallest + 1]
         else:
+            self._apart(args, buffers)
             raws = run(self._execute, buffers, bool(self._callbacks)).consume_with_handlers(self._handlers)
         if not _next_call() % 1024:
             self._client.jaxlib.collect_garbage()
@@ -307,16 +333,12 @@ class PlacedExecutable(_Compiled):
         made = zip(raws, self.out_types, self.output_shardings, strict=True)
         return [PlacedArray(None, t, self._buffer(raw, t, s), s) for raw, t, s in made]
 
-    def _check_donated(self, buffers: list[Any]) -> None:
-        # jaxlib would follow a null pointer.
-        for i in self._donate:
-            again = [j for j, b in enumerate(buffers) if b is buffers[i] and j != i]
-            if again:
-                raise ExecutionError(
-                    "jit: an array is donated and passed a second time in the same call",
-                    got=f"flat arguments {i} and {again[0]}",
-                    fix="pass a copy of one, nx.device_put(x, x.sharding, may_alias=False), or do not donate it",
-                )
+    def _apart(self, args: Sequence[DeviceArray], buffers: list[Any]) -> None:
+        def copied(i: int) -> Any:
+            return self._client.copied(buffers[i], self.input_shardings[i], args[i].ndim, always=True)
+
+        if self._donate:
+            _given_away(args, buffers, self._donate, copied)
 
     def _buffer(self, raw: Any, type: ArrayType, sharding: Sharding) -> XlaBuffer | ShardedBuffer:
         if sharding.num_devices == 1:

@@ -13,7 +13,7 @@ from nxjax.interop.stablehlo.walk import Importer
 from nxjax.lower.stablehlo.module import Module, Opaque, TupleOf
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
-from nxjax.trace.array import as_value, wrap
+from nxjax.trace.array import as_value, frozen, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program
@@ -86,8 +86,7 @@ class StablehloFunction:
                 raise DtypeError(f"{self.__name__}: {name} is not complex", got=x, expected=wanted)
             return wrap(np.asarray(x).astype(wanted.dtype))
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype == wanted.dtype:
-            data = np.asarray(x)
-            value: Array = wrap(data.copy() if data.flags.writeable else data)
+            value: Array = wrap(frozen(np.asarray(x)))
         else:
             value = as_value(x, f"{self.__name__}: {name}")
         if value.dtype == dtypes.key and wanted.dtype == dtypes.uint32 and value.shape == wanted.shape[:-1]:

@@ -195,7 +195,7 @@ def test_the_second_call_runs_what_was_not_prepared():
     w, x = weights(0, 200, 400), weights(1, 40, 200)
     f = nx.jit(lambda x: nx.numpy.tanh(x @ w))
     first = f(x)
-    assert way(f).leading == (w,) and not way(f).final
+    assert [id(x.numpy()) for x in way(f).leading] == [id(w.numpy())] and not way(f).final
     for _ in range(4):
         assert bits(f(x)) == bits(first)
     (packed,) = way(f).leading
@@ -241,7 +241,7 @@ def test_small_arrays_and_first_calls_are_as_they_are():
     f = nx.jit(lambda x: nx.numpy.tanh(x @ v))
     for _ in range(3):
         f(weights(1, 8, 8))
-    assert way(f).leading == (v,) and way(f).final
+    assert [id(x.numpy()) for x in way(f).leading] == [id(v.numpy())] and way(f).final
 
 
 def test_what_is_compiled_ahead_of_time_has_its_weights_prepared():
