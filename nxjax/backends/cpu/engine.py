@@ -1,17 +1,20 @@
 """Machine code: kernels -> object code -> addresses, kept in the process and on disk.
 
 The only file of this backend that imports llvmlite. Object code is stored by its kernels, the instruction set and
-LLVM's version, so that a second process compiles nothing. Code is never unloaded: a kernel may be running in a thread.
+LLVM's version, so that a second process compiles nothing. Code is unloaded when nobody holds an address of it any more:
+who runs code holds its address until it has returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any, final
+from weakref import WeakValueDictionary
 
 from nxjax.backends import cache
 from nxjax.backends.cpu.locks import COMPILING
+from nxjax.backends.cpu.native.loading import Address, Code, Unlinkable, keep, room
 from nxjax.errors import LoweringError
 from nxjax.kernels import cpu as kernels
 from nxjax.kernels.cpu.base import Kernel
@@ -52,36 +55,42 @@ class Engine:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._version = f"{_emitters()} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features} {level}"
-        self._machine: Any = llvm.Target.from_default_triple().create_target_machine(
-            cpu=isa.cpu, features=isa.features, opt=level, jit=True, codemodel="jitdefault"
-        )
-        self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
-        self._addresses: dict[str, int] = {}
-        # Which file of the cache a symbol's code came from.
-        self._files: dict[str, str] = {}
+        self._level = level
+        self._machine: Any = self._new_machine()
+        # Of each symbol, while somebody holds it.
+        self._code: WeakValueDictionary[str, Code] = WeakValueDictionary()
         # How many modules this process has compiled; one that finds everything in the cache leaves it at zero.
         self.compilations = 0
 
-    def addresses(self, kernels: Iterable[Kernel]) -> list[int]:
-        """Where the code of each kernel begins; compiles those that are new, all in one module."""
+    def _new_machine(self) -> Any:
+        return self._llvm.Target.from_default_triple().create_target_machine(
+            cpu=self.isa.cpu, features=self.isa.features, opt=self._level, jit=True, codemodel="jitdefault"
+        )
+
+    def addresses(self, kernels: Iterable[Kernel]) -> list[Address]:
+        """Where the code of each kernel begins; compiles those that are new, all in one module.
+
+        The code is there as long as these numbers are: keep them until it has run for the last time.
+        """
         wanted = list(kernels)
         symbols = [k.symbol for k in wanted]
         unique = dict(zip(symbols, wanted, strict=True))
         with COMPILING:
-            if any(s not in self._addresses for s in unique):
+            held = {s: code for s in unique if (code := self._code.get(s)) is not None}
+            if len(held) < len(unique):
                 # Another process may have met the same kernels in other programs first, and so in other files.
                 listing = cache.key_of("cpu-program", self._version, *unique)
-                self._load_listed(listing)
-                new = {s: k for s, k in unique.items() if s not in self._addresses}
+                self._load_listed(listing, unique, held)
+                new = {s: k for s, k in unique.items() if s not in held}
                 if new:
-                    self._load_file(self._compiled(new))
-                    cache.store(listing, "\n".join(dict.fromkeys(self._files[s] for s in unique)).encode())
-            return [self._addresses[s] for s in symbols]
+                    self._load_file(self._compiled(new), unique, held)
+                    cache.store(listing, "\n".join(dict.fromkeys(held[s].file for s in unique)).encode())
+            return [Address.of(held[s], s) for s in symbols]
 
     def has(self, kernels: Iterable[Kernel]) -> bool:
         """Whether `addresses` would compile nothing."""
         unique = dict.fromkeys(k.symbol for k in kernels)
-        if all(s in self._addresses for s in unique):
+        if all(s in self._code for s in unique):
             return True
         return cache.load(cache.key_of("cpu-program", self._version, *unique)) is not None
 
@@ -103,22 +112,23 @@ class Engine:
         return self._machine.emit_assembly(self._parsed(self.texts(kernels)))
 
     def module(self, text: str, symbols: Sequence[str]) -> list[int]:
-        """Addresses of ``symbols`` in a module given as text."""
+        """Addresses of ``symbols`` in a module given as text, which stays for good."""
         with COMPILING:
             key = cache.key_of("cpu-module", self._version, text)
             data = cache.load(key)
             if data is None or not _is_object(data):
                 data = self._emitted(text)
                 cache.store(key, data)
-            self._load(data, symbols)
-            return [self._addresses[s] for s in symbols]
+            code = self._loaded(data, symbols)
+            keep(code)
+            return [code.addresses[s] for s in symbols]
 
-    def _load_listed(self, listing: str) -> None:
+    def _load_listed(self, listing: str, wanted: Container[str], held: dict[str, Code]) -> None:
         """Load the files that an earlier process found a program's kernels in, as far as they are still there."""
         for key in (cache.load(listing) or b"").decode(errors="replace").split():
             data = cache.load(key)
             if data is not None and _is_object(data.partition(b"\n")[2]):
-                self._load_file((key, data))
+                self._load_file((key, data), wanted, held)
 
     def _compiled(self, kernels: dict[str, Kernel]) -> tuple[str, bytes]:
         """A file of the cache with the code of ``kernels``: a line of symbols, then the object."""
@@ -130,17 +140,22 @@ class Engine:
             cache.store(key, data)
         return key, data
 
-    def _load_file(self, file: tuple[str, bytes]) -> None:
+    def _load_file(self, file: tuple[str, bytes], wanted: Container[str], held: dict[str, Code]) -> None:
+        """Add what a file has of the symbols ``wanted`` to ``held``, as far as it is not there."""
         key, data = file
-        head, _, code = data.partition(b"\n")
+        head, _, object_ = data.partition(b"\n")
         symbols = head.decode().split()
-        if any(s not in self._addresses for s in symbols):
-            self._load(code, symbols)
-            self._files.update(dict.fromkeys(symbols, key))
+        new = [s for s in symbols if s in wanted and s not in held]
+        if new:
+            code = self._loaded(object_, symbols)
+            code.file = key
+            held.update(dict.fromkeys(new, code))
+            self._code.update(dict.fromkeys([s for s in symbols if s not in self._code], code))
 
     def _parsed(self, text: str) -> Any:
         try:
-            module = self._llvm.parse_assembly(text)
+            # What LLVM notes of types and constants goes with the module.
+            module = self._llvm.parse_assembly(text, self._llvm.create_context())
             # LLVM's code generator takes what it is given for right, and ends the process where it is not.
             module.verify()
             return module
@@ -149,13 +164,26 @@ class Engine:
 
     def _emitted(self, text: str) -> bytes:
         self.compilations += 1
+        place = room()
+        if place is not None:
+            place.check()
         return self._machine.emit_object(self._parsed(text))
 
-    def _load(self, data: bytes, symbols: Sequence[str]) -> None:
-        self._engine.add_object_file(self._llvm.ObjectFileRef.from_data(data))
-        self._engine.finalize_object()
-        for symbol in symbols:
-            self._addresses[symbol] = self._engine.get_function_address(symbol)
+    def _loaded(self, data: bytes, symbols: Sequence[str]) -> Code:
+        """An object file in memory."""
+        place = room()
+        if place is not None:
+            try:
+                code = place.place(data, self._llvm.address_of_symbol)
+                if all(s in code.addresses for s in symbols):
+                    return code
+            except Unlinkable:
+                pass
+        # LLVM's own loader takes every kind of object, and a few mappings for each.
+        loader: Any = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._new_machine())
+        loader.add_object_file(self._llvm.ObjectFileRef.from_data(data))
+        loader.finalize_object()
+        return Code({s: loader.get_function_address(s) for s in symbols}, loader)
 
 
 _engines: dict[tuple[str, int], Engine] = {}
