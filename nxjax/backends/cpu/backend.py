@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
-from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.engine import clear, engine
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.first import FirstByMeaning, simple
 from nxjax.backends.cpu.native import runtime
@@ -101,6 +101,7 @@ class CpuBackend(Backend):
         }
 
     def clear(self) -> None:
+        clear()
         found = runtime.loaded()
         if found is not None:
             found.trim(0)

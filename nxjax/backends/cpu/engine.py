@@ -1,15 +1,15 @@
 """Machine code: kernels -> object code -> addresses, kept in the process and on disk.
 
 The only file of this backend that imports llvmlite. Object code is stored by its kernels, the instruction set and
-LLVM's version, so that a second process compiles nothing. Code is unloaded when nobody holds an address of it any more:
-who runs code holds its address until it has returned.
+LLVM's version, so that a second process compiles nothing. Code is unloaded when nobody holds an address of it any more
+and it was not asked for lately: who runs code holds its address until it has returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
 from nxjax.backends import cache
@@ -37,6 +37,10 @@ def _is_object(data: bytes) -> bool:
     return start + size * count <= len(data)
 
 
+# Objects that an engine keeps without a user.
+_RECENT: Final = 256
+
+
 @final
 class Engine:
     """Compiles and holds the kernels of one instruction set.
@@ -59,6 +63,8 @@ class Engine:
         self._machine: Any = self._new_machine()
         # Of each symbol, while somebody holds it.
         self._code: WeakValueDictionary[str, Code] = WeakValueDictionary()
+        # What was asked for last stays: functions that are made anew in a loop have most of their kernels in common.
+        self._recent: dict[Code, None] = {}
         # How many modules this process has compiled; one that finds everything in the cache leaves it at zero.
         self.compilations = 0
 
@@ -85,7 +91,17 @@ class Engine:
                 if new:
                     self._load_file(self._compiled(new), unique, held)
                     cache.store(listing, "\n".join(dict.fromkeys(held[s].file for s in unique)).encode())
+            for code in held.values():
+                self._recent.pop(code, None)
+                self._recent[code] = None
+            while len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
             return [Address.of(held[s], s) for s in symbols]
+
+    def clear(self) -> None:
+        """Keep no code but what is in use."""
+        with COMPILING:
+            self._recent.clear()
 
     def has(self, kernels: Iterable[Kernel]) -> bool:
         """Whether `addresses` would compile nothing."""
@@ -197,3 +213,9 @@ def engine(isa: Isa, level: int = 2) -> Engine:
         with COMPILING:
             found = _engines.get(key) or _engines.setdefault(key, Engine(isa, level))
     return found
+
+
+def clear() -> None:
+    """Give back code that nobody uses."""
+    for found in list(_engines.values()):
+        found.clear()

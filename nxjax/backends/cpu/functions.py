@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.loading import Address
 from nxjax.kernels.cpu import isa, ops
 from nxjax.kernels.cpu.expression import Node
@@ -54,20 +53,9 @@ def _kernel(op: Op, params: tuple[tuple[str, Any], ...], count: int, dtype: DTyp
     return Nest((_ROWS, _ROW // size), 2, False, inputs, (node,), (Output(count, strides),))
 
 
-# Code that was used last, which stays for the next function with the same op in it.
-_used: dict[Address, None] = {}
-_MOST: Final = 256
-
-
 def made(kernels: Sequence[Nest]) -> list[Callable[..., NDArray]]:
     """What computes each of ``kernels`` of arrays of one shape; its code is made in a hurry where it is new."""
     addresses = engine(isa.current(), 0).addresses(kernels)
-    with COMPILING:
-        for address in addresses:
-            _used.pop(address, None)
-            _used[address] = None
-        while len(_used) > _MOST:
-            del _used[next(iter(_used))]
     return [_function(k, at) for k, at in zip(kernels, addresses, strict=True)]
 
 
