@@ -6,11 +6,12 @@ process waiting, and no more bytes than the reader says.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import uuid
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from nxjax.errors import InvalidFileError
 
@@ -63,7 +64,38 @@ def read(path: str | os.PathLike[str], most: int, folder: int | None = None) -> 
                 got=f"{nbytes:,} bytes",
                 expected=f"at most {most:,}",
             )
-        return file.read(most)
+        return file.read(nbytes)  # no more, should it grow meanwhile: room for all is made before
+
+
+def described(path: str | os.PathLike[str], folder: int | None = None) -> Any:
+    """What a file of JSON says.
+
+    Args:
+        folder: see `opened`.
+
+    Raises:
+        InvalidFileError: it is too large, no file, or no JSON.
+        OSError: it is not there, or not to be read.
+
+    >>> import tempfile
+    >>> place = os.path.join(tempfile.mkdtemp(), "settings.json")
+    >>> write(place, b'{"layers": 2}'), described(place)
+    (None, {'layers': 2})
+    """
+    try:
+        return json.loads(read(path, TEXT, folder))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidFileError):
+            raise
+        raise InvalidFileError(f"{os.fspath(path)}: not a file of JSON", got=str(error)[:200]) from None
+
+
+def memory() -> int:
+    """Bytes of memory that this machine has: no file is read whole that has more."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**36
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:

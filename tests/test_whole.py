@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+import nxjax as nx
 from nxjax import whole
+from nxjax.errors import InvalidFileError
 
 
 def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
@@ -27,3 +29,40 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError):
         whole.write(tmp_path / "none" / "file", b"")
+
+
+def test_pipes_and_devices_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", os.devnull):
+        with pytest.raises(InvalidFileError, match="not a file"):
+            whole.opened(place)
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("file")
+    assert whole.read(tmp_path / "link", 1) == b"1"
+    with pytest.raises(IsADirectoryError):
+        whole.read(tmp_path, 10)
+
+
+def test_no_more_is_read_than_is_expected(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    with pytest.raises(InvalidFileError, match="5 bytes"):
+        whole.read(tmp_path / "file", 4)
+    os.truncate(tmp_path / "file", 2**42)
+    for read in (whole.described, nx.export.load, nx.quant.load, nx.deploy.load, nx.predict.load):
+        with pytest.raises(InvalidFileError, match="larger than a file of its kind"):
+            read(tmp_path / "file")
+
+
+@pytest.mark.parametrize("text", [b"{", b"[" * 200_000, b"\xff\xfe\x00", b"9" * 5000, b""])
+def test_what_is_no_json(tmp_path, text):
+    (tmp_path / "file").write_bytes(text)
+    for read in (whole.described, nx.predict.load):
+        with pytest.raises(InvalidFileError):
+            read(tmp_path / "file")
+
+
+def test_readers_of_files_do_not_wait_for_pipes(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for read in (nx.export.load, nx.quant.load, nx.load, nx.deploy.load, nx.predict.load, nx.generation.Tokenizer.load):
+        with pytest.raises(InvalidFileError):
+            read(tmp_path / "pipe")

@@ -194,11 +194,21 @@ def read(folder: Path, handle: int | None = None) -> Index:
         if any(Path(name).name != name or name in (".", "..") for name, _ in files):
             fail("a file outside the folder")
         leaves = tuple(_leaf(row, len(files), str(path)) for row in body["leaves"])
+        _check_sizes(leaves, files)
         return Index(int(body["step"]), files, body["tree"], leaves, body["metadata"], int(body["processes"]))
     except InvalidFileError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         fail(repr(error))
+
+
+def _check_sizes(leaves: tuple[Leaf, ...], files: tuple[tuple[str, int], ...]) -> None:
+    """A short index cannot ask for many copies of one part."""
+    parts = [(p, leaf) for leaf in leaves for p in leaf.parts]
+    asked = sum(tensors.nbytes(leaf.dtype, p.shape) for p, leaf in parts if leaf.dtype is not None)
+    stored = sum(size for _, size in files)
+    if asked > stored or len({(p.file, p.tensor) for p, _ in parts}) < len(parts):
+        raise ValueError(f"arrays of {asked} bytes in {len(parts)} parts, in files of {stored} bytes")
 
 
 def _leaf(row: dict[str, Any], files: int, where: str) -> Leaf:

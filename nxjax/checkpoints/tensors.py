@@ -87,6 +87,12 @@ def layout(dtype: DType, shape: Sequence[int]) -> tuple[str, tuple[int, ...]]:
     return name, (*shape, width) if width > 1 else tuple(shape)
 
 
+def nbytes(dtype: DType, shape: Sequence[int]) -> int:
+    """Bytes that an array takes in a file."""
+    kind, stored = layout(dtype, shape)
+    return math.prod(stored) * _SIZES[kind]
+
+
 def memory(x: NDArray) -> memoryview:
     """The bytes of an array as a file has them; its own memory where it lies in order."""
     if x.dtype in _HALF_BYTES:
@@ -215,7 +221,7 @@ class TensorFile:
         said = (row.get("dtype"), row.get("shape"), row.get("data_offsets"))
         if said[:2] != (kind, list(stored)):
             self._fail(f"{said[0]} {said[1]} instead of {kind} {list(stored)}", name)
-        size = math.prod(stored) * _SIZES[kind]
+        size = nbytes(dtype, shape)
         offsets: Any = said[2]
         whole = isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int for n in offsets)
         if not whole or not 0 <= offsets[0] <= offsets[1] <= self.size - self._start or offsets[1] - offsets[0] != size:

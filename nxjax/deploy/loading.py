@@ -16,6 +16,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax import whole
 from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
@@ -80,7 +81,7 @@ def load(
     >>> [row.op for row in loaded.report.rows]
     ['mul']
     """
-    name, data, folder = _bytes(source)
+    name, data, folder = _bytes(source, memory_limit)
     try:
         # The name that it has for itself may be a path.
         graph = replace(_graph(name, data, folder), name=safe_name(Path(name).stem, "model"))
@@ -107,7 +108,7 @@ def load(
     return Artifact("file", ends, subject, build, report)
 
 
-def _bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes, Path | None]:
+def _bytes(source: str | os.PathLike[str] | bytes, most: int) -> tuple[str, bytes, Path | None]:
     """Name for messages, content, and the folder it lies in."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return "data", bytes(source), None
@@ -117,7 +118,7 @@ def _bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes, Path | N
     if path.exists() and not path.is_file():
         # A folder, or something without an end, such as a device.
         raise InvalidFileError(f"{path.name}: not a file", got=str(path), expected="a .tflite or .onnx file")
-    return path.name, path.read_bytes(), path.parent
+    return path.name, whole.read(path, most), path.parent
 
 
 def _graph(name: str, data: bytes, folder: Path | None) -> NpuGraph:

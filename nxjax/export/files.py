@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import Final
 
 from nxjax import whole
 from nxjax.export.exported import Exported
 from nxjax.export.serialization import deserialize
+
+_MOST: Final = 2**31  # bytes: places in the format are of 32 bits
 
 
 def save(path: str | os.PathLike[str], exported: Exported, vjp_order: int = 0) -> None:
@@ -42,4 +44,4 @@ def load(path: str | os.PathLike[str]) -> Exported:
     >>> load(path)
     Exported(<lambda>: (f32[]) -> (f32[]), platforms=('cpu',))
     """
-    return deserialize(Path(path).read_bytes())
+    return deserialize(whole.read(path, _MOST))

@@ -183,16 +183,16 @@ class Tokenizer:
         """
         file = Path(path)
         file = file / FILE if file.is_dir() else file
-        text = file.read_text("utf-8")
+        data = whole.read(file, whole.TEXT)
         library = _library()
         try:
-            backend = library.Tokenizer.from_str(text)
+            backend = library.Tokenizer.from_str(data.decode())
         except Exception as error:
             # The library raises nothing more exact.
             raise InvalidFileError(f"{file.name}: not a tokenizer", got=str(error)) from None
         beside = file.with_name("tokenizer_config.json")
         try:
-            named = json.loads(beside.read_text("utf-8")).get("eos_token") if beside.exists() else None
+            named = whole.described(beside).get("eos_token") if beside.exists() else None
         except (ValueError, AttributeError) as error:
             raise InvalidFileError(f"{beside.name}: no JSON object", got=str(error)) from None
         named = named.get("content") if isinstance(named, dict) else named

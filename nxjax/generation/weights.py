@@ -105,7 +105,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokeniz
 
     place = Path(folder)
     try:
-        config = DecoderConfig.from_dict(json.loads((place / CONFIG).read_text("utf-8")))
+        config = DecoderConfig.from_dict(whole.described(place / CONFIG))
     except (ValueError, TypeError, OSError) as error:
         raise InvalidFileError(f"{place.name}: no folder of a decoder", got=str(error), fix="generation.save") from None
     params = load_tree(place / WEIGHTS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.errors import ParameterError
-from nxjax.whole import write
+from nxjax.whole import TEXT, read, write
 
 FORMAT: Final = "nxjax search 1"
 
@@ -40,14 +40,14 @@ class Journal:
             self._write_whole()
 
     def _read(self, path: Path) -> None:
-        lines = path.read_bytes().split(b"\n")
+        lines = read(path, TEXT).split(b"\n")
         # A line that was being written when the machine went down has no end.
         whole, rest = lines[:-1], lines[-1]
         try:
             header: Any = json.loads(whole[0]) if whole else None
             rows: list[Any] = [json.loads(line) for line in whole[1:]]
             keys = [str(row["key"]) for row in rows]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ParameterError(
                 "nas: this file is no journal of a search", got=path, fix="give another path, or remove the file"
             ) from error

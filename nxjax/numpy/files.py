@@ -1,10 +1,12 @@
 """NumPy's files: written and read by NumPy, with errors that say which is damaged. None executes anything unasked.
 
-A header that promises more than the file holds takes no memory: NumPy asks the system for room that is never touched.
+Before an array is made, it is checked that its header promises no more than there is, and that an archive unpacks to no
+more than it may.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import tokenize
@@ -16,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from nxjax.errors import InvalidFileError
+from nxjax import whole
+from nxjax.errors import InvalidFileError, MemoryLimitError, NxError
 
 # All that NumPy, and what it reads with, say of damaged files. An OSError, such as of a missing one, stays what it is.
 _DAMAGED: Final = (
@@ -29,6 +32,8 @@ _DAMAGED: Final = (
 def _checked(read: Callable[[], Any], name: str) -> Any:
     try:
         return read()
+    except NxError:
+        raise
     except _DAMAGED as error:
         raise InvalidFileError(
             f"load: {name} is damaged, or not of NumPy's format",
@@ -41,22 +46,90 @@ def _name(file: Any) -> str:
     return os.fspath(file) if isinstance(file, (str, os.PathLike)) else str(getattr(file, "name", "the file"))
 
 
+# What an archive may unpack to: so much, or so many times its own size. One that is not packed takes no more than that.
+_UNPACKED: Final = 2**28
+_TIMES: Final = 100
+_KINDS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_HEADERS: Final = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+_MAGIC: Final = b"\x93NUMPY"
+
+
+def _check_promise(file: Any, end: int) -> None:
+    """Raise ValueError if the header of a ``.npy`` file, which is open at its start, says more than follows."""
+    major, _ = np.lib.format.read_magic(file)
+    if major not in (1, 2, 3):
+        raise ValueError(f"version {major} of the format")
+    shape, _, dtype = _HEADERS[min(major, 2)](file)  # 3 differs from 2 in how names of fields are written
+    promised, nbytes = math.prod(shape) * dtype.itemsize, end - file.tell()
+    if promised > nbytes and not dtype.hasobject:
+        raise ValueError(f"its header says {dtype}{list(shape)}, {promised:,} bytes, and {nbytes:,} follow")
+
+
+def _check_archive(found: NpzFile, name: str, limit: int | None) -> None:
+    archive: Any = found.zip
+    members = archive.infolist()
+    if any(m.compress_type not in _KINDS for m in members):
+        raise ValueError("an archive that is packed in a way that NumPy does not use")
+    # Its own size, whatever its members say of theirs; they may also lie over one another.
+    packed, unpacked = archive.fp.seek(0, os.SEEK_END), sum(m.file_size for m in members)
+    most = max(_UNPACKED, _TIMES * packed) if limit is None else limit
+    if unpacked > most:
+        raise MemoryLimitError(
+            f"load: {name} unpacks to more than it may take",
+            got=f"{unpacked:,} bytes from {packed:,}",
+            expected=f"at most {most:,}",
+            fix="if the file is trusted: load(..., memory_limit=...)",
+        )
+
+
+def _check_file(file: Any) -> None:
+    """An array's header, before NumPy makes room for it; what is no array's file is NumPy's to judge."""
+    if isinstance(file, (str, os.PathLike)):
+        with whole.opened(file) as opened:
+            _check_file(opened)
+    elif hasattr(file, "seek") and hasattr(file, "tell"):
+        start = file.tell()
+        try:
+            if file.read(len(_MAGIC)) == _MAGIC:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(start)
+                _check_promise(file, end)
+        finally:
+            file.seek(start)
+
+
 class Archive(NpzFile):
     """A ``.npz`` file: NumPy's, whose members are read when they are asked for."""
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.files and key not in self._files:
             raise KeyError(f"{key} is not a file in the archive: it has {', '.join(self.files[:20])}")
-        return _checked(lambda: super(Archive, self).__getitem__(key), f"{key} in an archive")
+        return _checked(lambda: self._member(key), f"{key} in an archive")
+
+    def _member(self, key: str) -> Any:
+        archive: Any = self.zip
+        name = key if key in archive.NameToInfo else f"{key}.npy"
+        with archive.open(name) as file:
+            if file.read(len(_MAGIC)) == _MAGIC:
+                file.seek(0)
+                _check_promise(file, archive.getinfo(name).file_size)
+        return super().__getitem__(key)
 
 
-def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) -> Any:
     """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width.
 
     A ``.npz`` file gives its members, as NumPy's arrays, when they are asked for.
 
+    Args:
+        file: a path, or a file that is open.
+        memory_limit: bytes that a ``.npz`` file may unpack to: a small one may ask for any amount. By default 256 MiB,
+            or a hundred times its size.
+        args, kwargs: those of `numpy.load`.
+
     Raises:
         InvalidFileError: a damaged file, also when a member is asked for; it is a ValueError.
+        MemoryLimitError: it unpacks to more than ``memory_limit``.
         OSError: it cannot be opened.
 
     >>> import os, tempfile
@@ -68,8 +141,14 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     """
     from nxjax.numpy.creation import array
 
+    _checked(lambda: _check_file(file), _name(file))
     found = _checked(lambda: np.load(file, *args, **kwargs), _name(file))
     if type(found) is NpzFile:
+        try:
+            _checked(lambda: _check_archive(found, _name(file), memory_limit), _name(file))
+        except BaseException:
+            found.close()
+            raise
         found.__class__ = Archive
     return array(found) if isinstance(found, np.ndarray) else found
 

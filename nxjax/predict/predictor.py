@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax import whole
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.placement import Figure
 from nxjax.predict.features import features
@@ -246,7 +247,7 @@ def load(path: str | os.PathLike[str]) -> Predictor:
     'edgetpu'
     """
     try:
-        data = json.loads(Path(path).read_text())
+        data = whole.described(path)
         if data["format"] != _FORMAT:
             raise ValueError(f"format {data['format']!r}")
         kinds = {k.name: k for k in MODELS}

@@ -10,7 +10,6 @@ import importlib
 import json
 import math
 import os
-from pathlib import Path
 from typing import Any, Final
 
 import ml_dtypes
@@ -81,7 +80,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> load(path)
     {'layers': [Array([1., 1.], dtype=float64), Array(3, dtype=int32)]}
     """
-    return loads(Path(path).read_bytes(), str(path))
+    return loads(whole.read(path, whole.memory()), str(path))
 
 
 def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") -> Any:
@@ -93,7 +92,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
     >>> save(path, {"w": np.arange(3.0)})
-    >>> loads(Path(path).read_bytes())["w"].tolist()
+    >>> loads(whole.read(path, 1000))["w"].tolist()
     [0.0, 1.0, 2.0]
     """
     library = _library("safetensors")
@@ -112,6 +111,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
     if described is None:
         return {k: wrap(v) for k, v in tensors.items()}
     try:
+        # A tensor is one leaf: each is taken, so that a short description cannot ask for many copies of one.
         return _built(json.loads(described), tensors, 0)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise InvalidFileError(f"{name}: its description of the tree is damaged", got=repr(error)) from None
@@ -201,7 +201,7 @@ def _built(tree: Any, tensors: dict[str, NDArray], depth: int) -> Any:
     if kind == "n":
         return None
     if kind == "a":
-        return wrap(tensors[body])
+        return wrap(tensors.pop(body))
     if not isinstance(body, list):
         raise ValueError(f"{kind} without a list")
     if kind == "d":
@@ -211,7 +211,7 @@ def _built(tree: Any, tensors: dict[str, NDArray], depth: int) -> Any:
         return parts if kind == "l" else tuple(parts)
     if kind == "i":
         name, shape = body
-        return wrap(_unpacked(tensors[name], shape))
+        return wrap(_unpacked(tensors.pop(name), shape))
     if kind == "q":
         return _quantized(tensors, *body)
     raise ValueError(f"a node of kind {kind!r}")
@@ -219,7 +219,7 @@ def _built(tree: Any, tensors: dict[str, NDArray], depth: int) -> Any:
 
 def _quantized(tensors: dict[str, NDArray], path: str, dtype: str, shape: list[int]) -> QArray:
     join = f"{path}." if path else ""
-    values, scale = tensors[f"{join}values"], tensors[f"{join}scale"]
+    values, scale = tensors.pop(f"{join}values"), tensors.pop(f"{join}scale")
     if dtype == "int4":
         values = _unpacked(values, shape)
     if values.dtype.name != dtype or list(values.shape) != shape:

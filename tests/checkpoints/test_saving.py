@@ -461,3 +461,18 @@ def test_an_index_of_no_end_is_not_read(tmp_path):
     os.truncate(folder / "index.json", 2**40)
     with pytest.raises(InvalidFileError, match="larger than a file of its kind"):
         checkpoints.restore(tmp_path)
+
+
+@pytest.mark.parametrize("copies", [2, 1000])
+def test_an_index_that_asks_for_many_copies_of_a_part(tmp_path, copies):
+    """A short file would take any amount of memory."""
+    folder = checkpoints.save(tmp_path, {"x": np.zeros(1000)})
+    place = folder / "index.json"
+    whole = json.loads(place.read_text())
+    body = whole["checkpoint"]
+    body["leaves"] = [{**body["leaves"][0], "path": ["x", i]} for i in range(copies)]
+    body["tree"] = {"d": [["x", {"l": list(range(copies))}]]}
+    whole["crc32"] = checkpoints.index._checksum(body)
+    place.write_text(json.dumps(whole))
+    with pytest.raises(InvalidFileError, match="in files of"):
+        checkpoints.restore(tmp_path)

@@ -303,3 +303,24 @@ def test_the_quantized_function_takes_loaded_trees_everywhere(tmp_path: Path):
     same(nx.jit(f)(found, X), f(WEIGHTS, X))
     same(nx.vmap(f, in_axes=(None, 0))(found, X[:, None])[:, 0], f(WEIGHTS, X))
     assert jnp.isfinite(nx.grad(lambda x: f(found, x).sum())(nx.asarray(X))).all()
+
+
+def test_a_description_that_asks_for_many_copies_of_a_tensor():
+    """A hundred bytes for each of a megabyte would take any amount of memory."""
+    from safetensors.numpy import save as plain
+
+    packed = {"w": np.zeros(500_000, np.uint8)}
+    trees = [
+        {"t": [{"i": ["w", [1_000_000]]}] * 300},
+        {"l": [{"a": "w"}] * 2},
+        {"d": [["a", {"a": "w"}], ["b", {"a": "w"}]]},
+    ]
+    for tree in trees:
+        data = plain(packed, {"nxjax.tree": json.dumps(tree)})
+        tracemalloc.start()
+        try:
+            with pytest.raises(InvalidFileError, match="description of the tree"):
+                loads(data)
+            assert tracemalloc.get_traced_memory()[1] < 2e7
+        finally:
+            tracemalloc.stop()

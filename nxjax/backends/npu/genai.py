@@ -6,7 +6,6 @@ is loaded. Knows no decoder but by its sizes, and no sampling but by the runtime
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax import whole
 from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import need
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
@@ -93,7 +93,7 @@ class Session:
     def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
         place = Path(path)
         try:
-            self.config: dict[str, Any] = json.loads((place / CONFIG).read_text("utf-8"))
+            self.config: dict[str, Any] = whole.described(place / CONFIG)
             given = self.config["model"]["decoder"]["session_options"]["provider_options"]
             own = next(iter(given[0])) if given else "cpu"
         except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration) as error:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, cast, final
 
 import numpy as np
 
+from nxjax import whole
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
@@ -28,6 +29,7 @@ MANIFEST: Final = "xrt.json"
 XCLBIN: Final = "final.xclbin"
 INSTS: Final = "insts.bin"
 _FORMAT: Final = "nxjax-xrt-1"
+_LARGEST: Final = 2**30  # bytes of a program
 _MAGIC: Final = b"xclbin2\0"
 # What the kernel's own interface has before the buffers: the operation code, the instructions, their length.
 LEADING: Final = 3
@@ -117,7 +119,7 @@ class Artifact:
 
         ``given`` are the other attributes. Errors are those of `instructions`, and OSError where a file is missing.
         """
-        return cls(Path(xclbin).read_bytes(), instructions(insts), tuple(buffers), **given)
+        return cls(whole.read(xclbin, _LARGEST), instructions(insts), tuple(buffers), **given)
 
     def save(self, folder: str | Path) -> Path:
         """Write the program's three files into ``folder``, which is made; each is there whole or not at all."""
@@ -140,16 +142,16 @@ class Artifact:
         """
         place = Path(folder)
         try:
-            manifest = json.loads((place / MANIFEST).read_text())
+            manifest = json.loads(whole.read(place / MANIFEST, whole.TEXT))
             if manifest["format"] != _FORMAT:
                 raise InvalidFileError(f"xrt: {place / MANIFEST}", got=manifest["format"], expected=_FORMAT)
             buffers = tuple(
                 Buffer(str(r["name"]), tuple(r["shape"]), str(r["dtype"]), r["role"]) for r in manifest["buffers"]
             )
-            xclbin, insts = (place / XCLBIN).read_bytes(), (place / INSTS).read_bytes()
+            xclbin, insts = (whole.read(place / name, _LARGEST) for name in (XCLBIN, INSTS))
             given = {k: manifest[k] for k in ("kernel", "chip", "length", "opcode")}
             return cls(xclbin, insts, buffers, **given)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, InvalidFileError):
                 raise
             raise InvalidFileError(f"xrt: {place} holds no program", got=f"{type(error).__name__}: {error}") from error
@@ -170,9 +172,9 @@ def instructions(path: str | Path) -> bytes:
     """
     place = Path(path)
     if place.suffix != ".txt":
-        return place.read_bytes()
+        return whole.read(place, _LARGEST)
     words: list[int] = []
-    for number, line in enumerate(place.read_text().split(), 1):
+    for number, line in enumerate(whole.read(place, _LARGEST).decode(errors="replace").split(), 1):
         try:
             words.append(int(line, 16))
         except ValueError as error:

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax import whole
 from nxjax.errors import InvalidFileError, LoweringError, NxError
 from nxjax.lower.npu import infer
 from nxjax.lower.npu.formats.onnx_build import UNSIGNED, Layout, identity, package
@@ -34,6 +35,8 @@ DTYPES: Final = frozenset(
     ]
 )  # fmt: skip
 _MAX_SIZE: Final = 2**40
+# How many tensors may share the bytes of a file beside the model, on average.
+_SHARED: Final = 4
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -100,6 +103,7 @@ def _refuse_unknown(model: Any, known: frozenset[str]) -> None:
 def _inside(model: Any, folder: str | Path | None) -> None:
     """Load tensors that lie outside the file, if they lie in ``folder``."""
     onnx = package()
+    taken: dict[Path, int] = {}
     tensors = [*model.graph.initializer, *(a.t for n in model.graph.node for a in n.attribute if a.HasField("t"))]
     for t in tensors:
         if t.data_location != onnx.TensorProto.EXTERNAL:
@@ -122,7 +126,10 @@ def _inside(model: Any, folder: str | Path | None) -> None:
         length = size - offset if length is None else length
         if offset < 0 or length < 0 or offset + length > size:
             raise invalid("a tensor lies beyond the end of its file", f"{location}: {offset} + {length} of {size}")
-        with path.open("rb") as f:
+        taken[path] = taken.get(path, 0) + length
+        if taken[path] > _SHARED * size:
+            raise invalid("tensors take more than their file has", f"{location}: {taken[path]:,} bytes of {size:,}")
+        with whole.opened(path) as f:
             f.seek(offset)
             t.raw_data = f.read(length)
         t.data_location = onnx.TensorProto.DEFAULT

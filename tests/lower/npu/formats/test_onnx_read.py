@@ -152,6 +152,26 @@ def test_tensors_beyond_their_file_are_refused(tmp_path):
             read(outside("w.bin", **entries), tmp_path)
 
 
+def test_many_tensors_of_the_same_bytes_beside_the_file(tmp_path):
+    """A short file would take any amount of memory; a few may share their bytes."""
+    np.arange(4, dtype=np.float32).tofile(tmp_path / "w.bin")
+
+    def sharing(count):
+        weights = []
+        for i in range(count):
+            t = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+            t.external_data.add(key="location", value="w.bin")
+            weights.append(t)
+        names = ["x", *(f"y{i}" for i in range(count))]
+        nodes = [helper.make_node("Add", [names[i], f"w{i}"], [names[i + 1]], f"a{i}") for i in range(count)]
+        return model(nodes, [value("x", [4])], [value(names[-1], [4])], weights).SerializeToString()
+
+    (got,) = interpret(read(sharing(2), tmp_path), [np.zeros(4, np.float32)])
+    assert got.tolist() == [0, 2, 4, 6]
+    with pytest.raises(InvalidFileError, match="more than their file has"):
+        read(sharing(100), tmp_path)
+
+
 def refused(nodes, x=(1, 3, 4, 4), y=None, initializers=(), error=LoweringError, match="onnx"):
     y = [f"d{i}" for i in range(len(x))] if y is None else y
     m = model(nodes, [value("x", x)], [value("y", y)], initializers)
