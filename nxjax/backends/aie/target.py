@@ -149,6 +149,7 @@ class Aie(NpuTarget):
             build.notes.append(f"the model runs the text, not the binaries: {found}")
             return
         build.run, build.runs_on, build.label = replace(model, launch=found), found.title, "hardware"
+        build.before = "vendor-compiled"
 
     def _manifest(self, graph: NpuGraph, designs: _Designs) -> dict[str, Any]:
         """What a runtime needs: the steps in order, each with its files and the order of its buffers."""

@@ -197,7 +197,7 @@ class IntelNpu(OpenVinoTarget):
     name: ClassVar[str] = "intel-npu"
     title: ClassVar[str] = "Intel NPU (AI Boost)"
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
-    rules: ClassVar[str] = "a table of the open compiler's operations, types and ranks"
+    rules: ClassVar[str] = "a table of types and ranks that the compiler of OpenVINO 2026.4 was seen to refuse"
     platform: ClassVar[str] = ""
 
     def available(self) -> tuple[Label, str]:
