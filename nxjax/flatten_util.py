@@ -38,8 +38,9 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     sizes = [t.size for t in types]
     total = sum(sizes)
     if not values:
-        return jnp.zeros(0), lambda _: tree.unflatten(treedef, [])
-    dtype = dtypes.promote(*((t.dtype, t.weak) for t in types))[0]
+        return jnp.zeros(0, dtypes.float32), lambda _: tree.unflatten(treedef, [])
+    # A Python number counts with its own dtype: to yield, as in arithmetic, would round it.
+    dtype = dtypes.promote(*((t.dtype, False) for t in types))[0]
     flat = [reshape(v if v.dtype == dtype else convert_element_type(v, dtype=dtype), shape=(v.size,)) for v in values]
     mixed = any(t.dtype != dtype for t in types)
 

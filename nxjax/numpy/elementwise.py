@@ -13,7 +13,21 @@ import numpy as np
 from nxjax.errors import DtypeError
 from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import convert, inexact_operands, named, only_all, operands, promote_inexact, value
+from nxjax.numpy.promotion import (
+    broadcast_shape,
+    broadcast_to_shape,
+    convert,
+    dtype_of,
+    full_like,
+    inexact_operands,
+    named,
+    only_all,
+    operands,
+    promote_inexact,
+    promote_to,
+    result_type_of,
+    value,
+)
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, another, wrap
 from nxjax.trace.core import Array
@@ -119,7 +133,9 @@ def _plain(name: str, op: str, doc: str) -> Unary:
     return function
 
 
-def _plain2(name: str, op: str, doc: str, ufunc: Any = None) -> Binary:
+def _plain2(name: str, op: str, doc: str, ufunc: Any = None, rule: Callable[[Any, Any], Any] | None = None) -> Binary:
+    """``rule`` gives the result where it knows better than the op, else None."""
+
     @named(name, doc + " Broadcasts and promotes." + _BROADCASTS, *_EXAMPLES[name])
     def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
@@ -128,9 +144,34 @@ def _plain2(name: str, op: str, doc: str, ufunc: Any = None) -> Binary:
             out = eager.binary(x, y, ufunc, eager.NUMBERS, False)
             if out is not None:
                 return out
+        if rule is not None:
+            out = rule(x, y)
+            if out is not None:
+                return out
         return getattr(ops, op)(*operands(name, x, y))
 
     return function
+
+
+def _masked(x: Any, y: Any) -> Any:
+    """The product of booleans and floats: the floats where True, 0 elsewhere, even of infinity and NaN.
+
+    So it is in XLA where the booleans have the shape of the product. Booleans that are repeated become numbers first.
+    """
+    (a, _), (b, _) = dtype_of(x, "multiply"), dtype_of(y, "multiply")
+    if (a == dtypes.bool_) == (b == dtypes.bool_):
+        return None
+    mask, rest = (x, y) if a == dtypes.bool_ else (y, x)
+    dtype, weak = result_type_of((x, y), "multiply")
+    if dtype not in dtypes.INEXACT:
+        return None
+    (v,) = promote_to("multiply", (rest,), dtype, weak)
+    which = value(mask, "multiply")
+    shape = broadcast_shape("multiply", which.type.shape, v.type.shape)
+    if which.type.shape != shape:
+        return None
+    v = broadcast_to_shape(v, shape)
+    return ops.select_n(which, full_like(v, 0), v)
 
 
 def _ufunc(identity: Any) -> Callable[[Binary], Any]:
@@ -182,10 +223,11 @@ nextafter = _inexact2("nextafter", "nextafter", "The next float after x in the d
 
 # --- arithmetic ---
 
+_MULTIPLY = "x * y; a boolean array of the product's shape times floats is where(x, y, 0), so that a mask can be infinite."
 negative = _plain("negative", "neg", "-x.")
 add = _ufunc(0)(_plain2("add", "add", "x + y.", np.add))
 subtract = _ufunc(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
-multiply = _ufunc(1)(_plain2("multiply", "mul", "x * y.", np.multiply))
+multiply = _ufunc(1)(_plain2("multiply", "mul", _MULTIPLY, np.multiply, _masked))
 maximum = _ufunc(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is.", np.maximum))
 minimum = _ufunc(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
 divide = _inexact2("divide", "div", "x / y, always inexact.")

@@ -95,24 +95,12 @@ def _general_power(x: Any, y: Any) -> Array:
         if dtype == dtypes.bool_:
             dtype = dtypes.int32
         a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
-        return convert(_integer_power(a, b), dtype, weak)
+        return convert(ops.pow_integers(a, b), dtype, weak)
     a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
     # Unlike elsewhere, an integer exponent that is not weak makes the result strong.
     own, own_weak = dtype_of(y, "power")
     out = ops.pow(a, b)
     return convert(out, dtype) if own in dtypes.INTEGER and not own_weak else out
-
-
-def _integer_power(x: Array, y: Array) -> Array:
-    """Square and multiply, over the bits of the exponent; what is negative gives 0, or 1 / x for x = 1 and -1."""
-    one, zero = full_like(x, 1), full_like(x, 0)
-    result, base, rest = one, x, y
-    for _ in range(6 if dtypes.bit_width(x.dtype) > 8 else 4):
-        odd = ops.ne(ops.and_(rest, one), zero)
-        result = ops.select_n(odd, result, ops.mul(result, base))
-        base = ops.mul(base, base)
-        rest = ops.shift_right_logical(rest, one)
-    return result
 
 
 def pow(x: Any, y: Any, /) -> Array:
@@ -211,14 +199,12 @@ def _logaddexp(custom_jvp: Any) -> Any:
         def push(primals: Any, tangents: Any) -> Any:
             a, b = primals
             ta, tb = tangents
-            y = rule(a, b)
-
-            def weight(x: Array) -> Array:
-                # inf - inf: the weight of an operand that is the infinite maximum is one.
-                difference = ops.select_n(ops.eq(x, y), ops.sub(x, y), full_like(x, 0))
-                return exp(difference)
-
-            return y, ops.add(ops.mul(ta, weight(a)), ops.mul(tb, weight(b)))
+            # Of the difference, never of the result, whose rounding is a factor of the weights beside a large result.
+            apart = ops.sub(a, b)
+            # inf - inf: each operand is the infinite result.
+            level = ops.and_(ops.ne(apart, apart), ops.eq(a, b))
+            weight = lambda x: ops.select_n(level, ops.logistic(x), full_like(x, 1))
+            return rule(a, b), ops.add(ops.mul(ta, weight(apart)), ops.mul(tb, weight(ops.neg(apart))))
 
         rule.defjvp(push)
         _made["logaddexp"] = rule

@@ -252,6 +252,12 @@ def as_shape(where: str, shape: Any) -> Shape:
     return out
 
 
+def index_dtype(n: int) -> DType:
+    """The default integer, or int64 where that does not hold ``n``: of indices and counts of ``n`` elements."""
+    default = dtypes.as_dtype(int)
+    return default if n <= dtypes.integer_info(default).max else dtypes.int64
+
+
 def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes counted from the front and distinct; None is all of them."""
     from nxjax.ops.base import check_axes

@@ -18,6 +18,7 @@ from nxjax.numpy.promotion import (
     broadcast_to_shape,
     convert,
     full_like,
+    index_dtype,
     named,
     no_out,
     promote_inexact,
@@ -306,7 +307,9 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     >>> jnp.count_nonzero(jnp.array([[0, 7], [8, 9]]), axis=1)
     Array([1, 2], dtype=int32)
     """
-    return sum(convert(boolean(a, "count_nonzero"), dtypes.as_dtype(int)), axis, keepdims=keepdims)
+    x = boolean(a, "count_nonzero")
+    counted = math.prod(x.shape[i] for i in as_axes("count_nonzero", axis, x.ndim))
+    return sum(convert(x, index_dtype(counted)), axis, keepdims=keepdims)
 
 
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
@@ -536,7 +539,7 @@ def _arg(name: str, op: str, doc: str) -> Any:
         else:
             if x.dtype == dtypes.bool_:
                 x = convert(x, dtypes.int8)
-            y = getattr(ops, op)(x, axes=(i,), index_dtype=dtypes.as_dtype(int))
+            y = getattr(ops, op)(x, axes=(i,), index_dtype=index_dtype(x.shape[i] - 1))
         if not keepdims:
             return y
         return _keep(y, shape, tuple(range(len(shape))) if axis is None else (i,))

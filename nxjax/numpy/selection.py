@@ -12,7 +12,7 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.methods import known
-from nxjax.numpy.promotion import broadcast, concrete, convert, promote, promote_to, static_int, value
+from nxjax.numpy.promotion import broadcast, concrete, convert, index_dtype, promote, promote_to, static_int, value
 from nxjax.numpy.promotion import result_type_of as _result_type_of
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -247,7 +247,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if x.ndim == 0:
         raise ValueError("nonzero: a 0-d array has no indices; fix: nonzero(nx.numpy.atleast_1d(x))")
     if not isinstance(x, Tracer):
-        found = [i.astype(dtypes.as_dtype(int)) for i in np.nonzero(concrete("nonzero", x))]
+        found = [i.astype(index_dtype(n - 1)) for i, n in zip(np.nonzero(concrete("nonzero", x)), x.shape, strict=True)]
         if size is None:
             return tuple(wrap(i) for i in found)
         fills = _fills(fill_value, x.ndim)
@@ -264,17 +264,18 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if x.size == 0 or size == 0:
         return tuple(zeros((size,), int) for _ in x.shape)
     mask = ravel(_mask(x, "nonzero"))
+    word = dtypes.int32 if x.size < 2**31 else dtypes.int64
     # Each true element knows its place among the true ones: counting those before place k finds element k.
-    ends = cumsum(convert(mask, dtypes.int32))
-    counts = full((size,), 0, dtypes.int32).at[ends].add(1, mode="drop")  # type: ignore[attr-defined]
+    ends = cumsum(convert(mask, word))
+    counts = full((size,), 0, word).at[ends].add(1, mode="drop")  # type: ignore[attr-defined]
     flat = cumsum(counts)
     total = ends[-1]
     out: list[Array] = []
     strides = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
-    valid = ops.lt(iota(size, dtypes.int32), promote_to("nonzero", (total,), dtypes.int32)[0] * np.ones(size, np.int32))
+    valid = ops.lt(iota(size, word), promote_to("nonzero", (total,), word)[0] * np.ones(size, word))
     for n, stride, fill in zip(x.shape, strides, _fills(fill_value, x.ndim), strict=True):
         index = (flat // stride) % n  # type: ignore[operator]
-        out.append(convert(where(valid, index, convert(value(fill, "nonzero"), dtypes.int32)), dtypes.as_dtype(int)))
+        out.append(convert(where(valid, index, convert(value(fill, "nonzero"), word)), index_dtype(n - 1)))
     return tuple(out)
 
 

@@ -15,6 +15,7 @@ from nxjax.numpy.promotion import (
     concrete,
     convert,
     full_like,
+    index_dtype,
     promote,
     promote_inexact,
     static_int,
@@ -90,7 +91,7 @@ def argsort(
     """
     _checked("argsort", kind, order)
     x, i = _along("argsort", a, axis)
-    wanted = dtypes.as_dtype(int if dtype is None else dtype)
+    wanted = index_dtype(x.shape[i] - 1) if dtype is None else dtypes.as_dtype(dtype)
     places = _places(x, i, wanted)
     if not descending:
         return ops.sort(x, places, dimension=i, is_stable=stable, num_keys=1)[1]
@@ -133,7 +134,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     if xs[0].ndim == 0:
         return wrap(np.asarray(0, dtypes.as_dtype(int)))
     i = as_axis("lexsort", axis, xs[0].ndim)
-    places = _places(xs[0], i, dtypes.as_dtype(int))
+    places = _places(xs[0], i, index_dtype(xs[0].shape[i] - 1))
     return ops.sort(*reversed(xs), places, dimension=i, is_stable=True, num_keys=len(xs))[-1]
 
 
@@ -219,11 +220,12 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         from nxjax.numpy.indexing import take
 
         x = take(x, sorter, mode="clip")
-    index = dtypes.as_dtype(int)
     from nxjax.numpy.creation import filled
     from nxjax.numpy.indexing import take
 
     n = x.shape[0]
+    # 32 bits wherever they do, even where 64 are the default: a choice that JAX made.
+    index = dtypes.int32 if n < 2**31 else dtypes.int64
     low = filled(q.shape, 0, index)
     if n == 0:
         return low
@@ -231,7 +233,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         x, q = convert(x, dtypes.int8), convert(q, dtypes.int8)
     high = filled(q.shape, n, index)
     for _ in range(max(1, math.ceil(math.log2(n + 1)))):
-        middle = ops.shift_right_arithmetic(ops.add(low, high), full_like(low, 1))
+        # The sum may need the bit of the sign.
+        middle = ops.shift_right_logical(ops.add(low, high), full_like(low, 1))
         here = take(x, middle, mode="clip")
         after = _precedes(here, q) if side == "left" else ops.not_(_precedes(q, here))
         after = ops.and_(after, ops.lt(low, high))

@@ -27,6 +27,13 @@ class _ArgExtremum(Nondifferentiable, Op):
         (axis,) = check_axes(self, axes, x.ndim)
         if x.shape[axis] == 0:
             raise ShapeError(f"{self}: there is no extremum of nothing", got=f"{x} along axis {axis}")
+        require(
+            self,
+            x.shape[axis] - 1 <= dtypes.integer_info(index_dtype).max,
+            "index_dtype does not hold the last index",
+            f"{index_dtype.name} for {x} along axis {axis}",
+            fix="take a wider index_dtype",
+        )
         return ArrayType(x.shape[:axis] + x.shape[axis + 1 :], index_dtype)
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...], index_dtype: DType) -> NDArray:

@@ -90,8 +90,8 @@ class LogSoftmax(AlongAxis):
         return sub(shifted, broadcast_in_dim(total, shape=x.shape, broadcast_dimensions=kept))
 
     def tangents(self, y: Array, x: Array, *, axis: int) -> Sequence[Tangent | None]:
-        # The residual is the probabilities, computed once for all tangents.
-        p = exp(y)
+        # The probabilities are taken from x again: y is rounded, and exp(y) is off by the rounding of a large y.
+        p = softmax(x, axis=axis)
         return (lambda t: sub(t, along(reduce_sum, mul(p, t), axis)),)
 
 
@@ -110,20 +110,23 @@ class LogSumExp(Differentiable, Composite):
         kept = tuple(i for i in range(x.ndim) if i not in axes)
         return broadcast_in_dim(y, shape=x.shape, broadcast_dimensions=kept)
 
-    def expand(self, x: Array, /, *, axes: tuple[int, ...]) -> Array:
+    def _terms(self, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
+        """The largest element, the exponentials of the differences from it, and their sum."""
         top = reduce_max(x, axes=axes)
         # An infinite largest element would make inf - inf of the differences.
         top = select_n(is_finite(top), like(top, 0), top)
-        total = reduce_sum(exp(sub(x, self._back(top, x, axes))), axes=axes)
+        terms = exp(sub(x, self._back(top, x, axes)))
+        return top, terms, reduce_sum(terms, axes=axes)
+
+    def expand(self, x: Array, /, *, axes: tuple[int, ...]) -> Array:
+        top, _, total = self._terms(x, axes)
         return add(log(total), top)
 
     def tangents(self, y: Array, x: Array, *, axes: tuple[int, ...]) -> Sequence[Tangent | None]:
-        finite = is_finite(y)
-        level = select_n(finite, like(y, 0), y)
-        weights = exp(sub(x, self._back(level, x, axes)))
-        # Where the sum is 0 or infinite, so are the weights' own: no slope is there, which 0 / 0 says.
-        total = select_n(finite, exp(y), like(y, 1))
-        return (lambda t: div(reduce_sum(mul(t, weights), axes=axes), total),)
+        # Never from y: beside a large y its rounding is a factor of the exponentials. An infinite sum, or one of 0,
+        # has no slope, which 0 / 0 says.
+        _, terms, total = self._terms(x, axes)
+        return (lambda t: div(reduce_sum(mul(t, terms), axes=axes), total),)
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]

@@ -226,6 +226,7 @@ class TopK(Op):
         check_axis(self, axis, x.ndim)
         if not 0 <= k <= x.shape[axis]:
             raise ShapeError("top_k: k is larger than the axis", got=f"k={k} of {x} along axis {axis}")
+        require(self, x.shape[axis] <= 2**31, "indices are int32, which does not hold the last one", x)
         shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
         return ArrayType(shape, x.dtype, x.weak), ArrayType(shape, dtypes.int32)
 

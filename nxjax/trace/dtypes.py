@@ -247,8 +247,10 @@ def promote_types(a: Any, b: Any) -> DType:
 
 
 def to_inexact(dtype: DType) -> DType:
-    """The float type that integer and boolean input of a float function takes."""
-    return dtype if dtype in INEXACT else canonical(float64)
+    """The float type that integer and boolean input of a float function takes: float32, of 64-bit integers float64."""
+    if dtype in INEXACT:
+        return dtype
+    return canonical(float64) if dtype.itemsize == 8 else float32
 
 
 def real_part(dtype: DType) -> DType:

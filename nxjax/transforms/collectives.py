@@ -147,7 +147,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     def one(leaf: Any) -> Any:
         value = as_value(leaf, "pmean")
         if value.dtype not in dtypes.INEXACT:
-            value = convert_element_type(value, dtype=dtypes.canonical(dtypes.float64))
+            value = convert_element_type(value, dtype=dtypes.to_inexact(value.dtype))
         total = _total(value, names, groups) if names else value
         return div(total, like(total, size))
 

@@ -48,7 +48,7 @@ def grad(
 
     Raises:
         GradientError: the output is not a real scalar, or an input is not float.
-        ParameterError: not a function, or ``argnums`` of no argument.
+        ParameterError: not a function, or ``argnums`` of no argument, or of one twice.
 
     >>> import nxjax as nx
     >>> float(grad(lambda x: x**3)(2.0))
@@ -100,7 +100,7 @@ def value_and_grad(
     @boundary
     @functools.wraps(fun)
     def with_gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
-        chosen = _positions(argnums, len(args))
+        chosen = positions("grad", argnums, len(args))
         picked = tuple(args[i] for i in chosen)
         leaves, treedef = tree.flatten(picked)
         xs = [as_value(x, "grad") for x in leaves]
@@ -133,32 +133,19 @@ def value_and_grad(
         gradients = [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
         grads = tree.unflatten(treedef, gradients)
         result = (value, store[0](aux)) if has_aux else value
-        return result, grads[0] if isinstance(argnums, int) else grads
+        return result, grads[0] if is_one(argnums) else grads
 
     return with_gradient
 
 
-def _positions(argnums: int | Sequence[int], n: int) -> tuple[int, ...]:
-    wanted = positions("grad", argnums)
-    for i in wanted:
-        if not -n <= i < n:
-            raise ParameterError(
-                "grad: argnums names no positional argument",
-                got=i,
-                expected=f"an index into {n} positional arguments",
-                fix="pass the argument by position, not by name" if not n else None,
-            )
-    return tuple(i % n for i in wanted)
-
-
-def positions(where: str, argnums: int | Sequence[int]) -> tuple[int, ...]:
-    """``argnums`` as a tuple.
+def positions(where: str, argnums: int | Sequence[int], n: int) -> tuple[int, ...]:
+    """``argnums`` of ``n`` positional arguments, counted from the front.
 
     Raises:
-        ParameterError: it holds something else than integers.
+        ParameterError: it holds something else than integers, names no argument, or names one twice.
     """
     try:
-        return tuple(map(operator.index, (argnums,) if hasattr(argnums, "__index__") else argnums))  # pyright: ignore[reportArgumentType]
+        wanted = tuple(map(operator.index, (argnums,) if is_one(argnums) else argnums))  # pyright: ignore[reportArgumentType]
     except TypeError:
         raise ParameterError(
             f"{where}: argnums",
@@ -166,6 +153,28 @@ def positions(where: str, argnums: int | Sequence[int]) -> tuple[int, ...]:
             expected="an int, or several: positions of arguments",
             fix="0 is the first argument; names are not taken",
         ) from None
+    for i in wanted:
+        if not -n <= i < n:
+            raise ParameterError(
+                f"{where}: argnums names no positional argument",
+                got=i,
+                expected=f"an index into {n} positional arguments",
+                fix="pass the argument by position, not by name" if not n else None,
+            )
+    found = tuple(i % n for i in wanted)
+    if len(set(found)) < len(found):
+        raise ParameterError(
+            f"{where}: argnums names an argument twice",
+            got=repr(argnums),
+            expected="each position once",
+            fix="take the one gradient twice",
+        )
+    return found
+
+
+def is_one(argnums: object) -> bool:
+    """Whether ``argnums`` is one position, whose gradient stands alone, and no sequence of them."""
+    return hasattr(argnums, "__index__")
 
 
 def _check_input(x: Array, index: int, picked: Any, holomorphic: bool, allow_int: bool) -> None:

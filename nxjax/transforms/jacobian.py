@@ -8,13 +8,13 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from nxjax.errors import GradientError, ParameterError
+from nxjax.errors import GradientError
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
-from nxjax.transforms.grad import positions, vjp
+from nxjax.transforms.grad import is_one, positions, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
 
@@ -139,13 +139,7 @@ def _of_argnums(
     fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fun`` as a function of the chosen arguments only, and those."""
-    wanted = positions(where, argnums)
-    for i in wanted:
-        if not -len(args) <= i < len(args):
-            raise ParameterError(
-                f"{where}: argnums names no positional argument", got=i, expected=f"an index into {len(args)} arguments"
-            )
-    places = [i % len(args) for i in wanted]
+    places = positions(where, argnums, len(args))
 
     def inner(*chosen: Any) -> Any:
         full = list(args)
@@ -207,4 +201,4 @@ def _argument_tree(in_def: tree.TreeDef, xs: Sequence[Array], whole: Array, argn
 
 
 def _single(arguments: tuple[Any, ...], argnums: int | Sequence[int]) -> Any:
-    return arguments[0] if isinstance(argnums, int) else arguments
+    return arguments[0] if is_one(argnums) else arguments
