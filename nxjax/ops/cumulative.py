@@ -22,6 +22,7 @@ from nxjax.trace.types import ArrayType
 
 GROUP: Final = 4
 SHORT: Final = 16  # up to here a direct form is cheaper than another step
+BLOCK: Final = 128  # elements that NumPy adds in one go
 
 
 class Cumulative(Op):
@@ -46,10 +47,8 @@ class Cumulative(Op):
         """The reduction along ``axis``, in NumPy."""
 
     def eval(self, x: NDArray, /, *, axis: int, reverse: bool = False) -> NDArray:
-        wide = x.astype(np.float32) if _is_half(x.dtype) else x
-        if reverse:
-            wide = np.flip(wide, axis)
-        y = self.accumulate(wide, axis)
+        turned = np.flip(x, axis) if reverse else x
+        y = self.accumulate(turned, axis)
         return np.asarray(np.flip(y, axis) if reverse else y).astype(x.dtype)
 
     def expand(self, x: Array, /, *, axis: int, reverse: bool = False) -> Array:
@@ -138,8 +137,33 @@ class Cumulative(Op):
 
 
 def _is_half(dtype: DType) -> bool:
-    """Accumulated in float32."""
+    """Accumulated in float32 where an expansion runs."""
     return dtype in dtypes.FLOAT and dtype.itemsize < 4
+
+
+def _wide(x: NDArray) -> NDArray:
+    """``x`` in the type that long sums and products of its elements are exact enough in."""
+    if x.dtype in dtypes.COMPLEX:
+        return x.astype(np.complex128)
+    return x.astype(np.float64) if x.dtype in dtypes.FLOAT else x
+
+
+def _summed(x: NDArray, axis: int) -> NDArray:
+    """Running sums in blocks, each added to the running sum of the blocks before: an error of few additions."""
+    n = x.shape[axis]
+    if n <= BLOCK:
+        return np.add.accumulate(x, axis, dtype=x.dtype)
+    last = np.moveaxis(x, axis, -1)
+    whole = n - n % BLOCK
+    blocks = last[..., :whole].reshape(*last.shape[:-1], -1, BLOCK)
+    within = np.add.accumulate(blocks, -1, dtype=x.dtype)
+    before = _summed(within[..., -1], -1)
+    # Nothing is added to the first, as 0.0 would turn -0.0 round.
+    within[..., 1:, :] += before[..., :-1, None]
+    y = np.empty_like(last)
+    y[..., :whole] = within.reshape(*last.shape[:-1], whole)
+    y[..., whole:] = before[..., -1:] + np.add.accumulate(last[..., whole:], -1, dtype=x.dtype)
+    return np.moveaxis(y, -1, axis)
 
 
 def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
@@ -169,7 +193,10 @@ class Cumsum(LinearOp, Cumulative):
         return 0
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.add.accumulate(x, axis, dtype=x.dtype)
+        if x.dtype in (dtypes.float64, dtypes.complex128):
+            return _summed(x, axis)
+        wide = _wide(x)
+        return np.add.accumulate(wide, axis, dtype=wide.dtype)
 
     def transpose(self, ct: Array, x: Linear, /, *, axis: int, reverse: bool = False) -> Sequence[Array | None]:
         return (self(ct, axis=axis, reverse=not reverse),)
@@ -190,7 +217,8 @@ class Cumprod(Cumulative):
         return 1
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.multiply.accumulate(x, axis, dtype=x.dtype)
+        wide = _wide(x)
+        return np.multiply.accumulate(wide, axis, dtype=wide.dtype)
 
 
 class _Extremum(Cumulative):
@@ -214,7 +242,7 @@ class Cummax(_Extremum):
         return lowest(dtype)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.maximum.accumulate(x, axis)
+        return np.maximum.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
 
 
 @final
@@ -234,7 +262,7 @@ class Cummin(_Extremum):
         return highest(dtype)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.minimum.accumulate(x, axis)
+        return np.minimum.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
 
 
 @final
@@ -261,7 +289,7 @@ class Cumlogsumexp(Cumulative):
         return lowest(dtype)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.logaddexp.accumulate(x, axis)
+        return np.logaddexp.accumulate(_wide(x), axis)
 
 
 cumsum = Cumsum()

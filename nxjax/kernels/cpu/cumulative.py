@@ -2,10 +2,12 @@
 
 With an inner dimension rows are combined one after the other, many columns at once, in NumPy's order. Without one, a
 run of 64 bytes of the result is a vector: its prefixes are formed in log2(lanes) steps of shifting and combining
-(Hillis and Steele, "Data parallel algorithms", 1986), and then combined with what came before. That what-came-before is
-carried by one operation per vector, so rounding errors grow with size / lanes, not with size. Vectors are as long on
-every instruction set, so that results are equal on all of them. Floats narrower than float32 are accumulated in it and
-rounded once per result.
+(Hillis and Steele, "Data parallel algorithms", 1986), and then combined with what came before. Vectors are as long on
+every instruction set, so that results are equal on all of them.
+
+A running sum is wanted to its last bits however long it is, and may not stand still where it is large: sums and products
+of floats are accumulated in float64 and rounded once per result. Sums of float64 carry what each addition rounded off
+(Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", 1974).
 """
 
 from __future__ import annotations
@@ -39,14 +41,16 @@ class Cumulative(Kernel):
         self.size = size
         self.inner = inner
         self.reverse = reverse
-        self._narrow = dtype in convert.NARROW
-        self._wide = dtypes.float32 if self._narrow else self.dtype
+        summed = op in ("add", "mul", "logaddexp") and dtype in dtypes.FLOAT
+        self._wide = dtypes.float64 if summed else dtypes.float32 if dtype in convert.NARROW else self.dtype
+        # Where no type is wider, the carry is in two parts.
+        self._exact = op == "add" and dtype == dtypes.float64
         count = outer * size * inner
         self.nbytes = count * dtype.itemsize
         self._blocks = -(-inner // COLUMNS)
         self.items = 0 if not count else outer * self._blocks if inner > 1 else outer
         self.grain = max(1, (64 << 10) * self.items // max(self.nbytes, 1))
-        self.scratch = COLUMNS * self._wide.itemsize if inner > 1 else 0
+        self.scratch = COLUMNS * self._wide.itemsize * (1 + self._exact) if inner > 1 else 0
 
     @property
     def key(self) -> str:
@@ -56,7 +60,7 @@ class Cumulative(Kernel):
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         """In NumPy's order; floats may be rounded in another."""
         x = xs[0].reshape(self.outer, self.size, self.inner)
-        x = x.astype(np.float32) if self._narrow else x
+        x = x.astype(self._wide)
         x = x[:, ::-1] if self.reverse else x
         y = _UFUNCS[self.op].accumulate(x, 1, dtype=x.dtype)
         return (np.ascontiguousarray(y[:, ::-1] if self.reverse else y).astype(xs[0].dtype),)
@@ -87,15 +91,25 @@ class Cumulative(Kernel):
         count = f.intrinsic("smin", "i64", self.inner - start, f.constant("i64", COLUMNS))
         whole = count & -lanes
         begin = item.udiv(self._blocks) * (self.size * self.inner) + start
+        rest = f.at(scratch, COLUMNS, wide) if self._exact else scratch
 
         def row(at: Value, first: bool) -> None:
             def some(k: Value, n: int) -> None:
-                acc = f.at(scratch, k, wide)
-                new = convert.load(f, isa, self.dtype, f.at(x, at + k, size), n)
+                type = convert.memory_type(self._wide, n)
+                held = lambda base: convert.from_memory(f, isa, self._wide, f.load(type, f.at(base, k, wide)))
+                keep = lambda v, base: f.store(convert.to_memory(f, isa, self._wide, v), f.at(base, k, wide))
+                new = self._load(f, isa, f.at(x, at + k, size), n)
+                lost = convert.constant(f, self._wide, -0.0, n) if self._exact else None
                 if not first:
-                    type = convert.memory_type(self._wide, n)
-                    new = self._combine(f, isa, convert.from_memory(f, isa, self._wide, f.load(type, acc)), new)
-                f.store(convert.to_memory(f, isa, self._wide, new), acc)
+                    if self._exact:
+                        new, more = _two_sum(f, held(scratch), new)
+                        lost = held(rest) + more
+                    else:
+                        new = self._combine(f, isa, held(scratch), new)
+                keep(new, scratch)
+                if lost is not None:
+                    keep(lost, rest)
+                    new = new + lost
                 self._store(f, isa, new, f.at(y, at + k, size))
 
             with f.loop(0, whole, lanes) as loop:
@@ -112,28 +126,37 @@ class Cumulative(Kernel):
         """One contiguous row."""
         size = self.dtype.itemsize
         lanes = RUN // max(size, self._wide.itemsize)
-        start = self._start()
-        carry = f.splat(convert.constant(f, self._wide, start), lanes)
+        start = convert.constant(f, self._wide, self._start())
+        carries = [start, convert.constant(f, self._wide, -0.0)] if self._exact else [start]
+        neutral = f.splat(start, lanes)
         whole = self.size // lanes * lanes
         last = self.size - lanes
-        with f.loop(0, whole, lanes, [carry]) as loop:
+        with f.loop(0, whole, lanes, [f.splat(c, lanes) for c in carries]) as loop:
             at = last - loop.index if self.reverse else loop.index
-            v = convert.load(f, isa, self.dtype, f.at(x, at, size), lanes)
+            v = self._load(f, isa, f.at(x, at, size), lanes)
             step = 1
             while step < lanes:
-                v = self._combine(f, isa, self._shifted(f, v, carry, step, lanes), v)
+                v = self._combine(f, isa, self._shifted(f, v, neutral, step, lanes), v)
                 step *= 2
-            (before,) = loop.carried
-            self._store(f, isa, self._combine(f, isa, before, v), f.at(y, at, size))
             total = f.shuffle(v, None, [0 if self.reverse else lanes - 1] * lanes)
-            loop.next(self._combine(f, isa, before, total))
-        (carry,) = loop.results
-        with f.loop(whole, self.size, 1, [f.extract(carry, 0)]) as loop:
+            y_at, after = self._carried(f, isa, loop.carried, v, total)
+            self._store(f, isa, y_at, f.at(y, at, size))
+            loop.next(*after)
+        with f.loop(whole, self.size, 1, [f.extract(c, 0) for c in loop.results]) as loop:
             at = (self.size - 1) - loop.index if self.reverse else loop.index
-            v = convert.load(f, isa, self.dtype, f.at(x, at, size))
-            v = self._combine(f, isa, loop.carried[0], v)
-            self._store(f, isa, v, f.at(y, at, size))
-            loop.next(v)
+            v = self._load(f, isa, f.at(x, at, size))
+            y_at, after = self._carried(f, isa, loop.carried, v, v)
+            self._store(f, isa, y_at, f.at(y, at, size))
+            loop.next(*after)
+
+    def _carried(
+        self, f: Function, isa: Isa, before: Sequence[Value], v: Value, total: Value
+    ) -> tuple[Value, Sequence[Value]]:
+        """What came before combined with ``v``, and with ``total`` for what comes after."""
+        if not self._exact:
+            return self._combine(f, isa, before[0], v), [self._combine(f, isa, before[0], total)]
+        high, more = _two_sum(f, before[0], total)
+        return before[0] + (before[1] + v), [high, before[1] + more]
 
     def _shifted(self, f: Function, v: Value, neutral: Value, step: int, lanes: int) -> Value:
         """Lanes moved ``step`` places on, the neutral element behind them."""
@@ -162,6 +185,21 @@ class Cumulative(Kernel):
         larger = f.select(apart.gt(0), x, y)
         return f.select(x.eq(y), x + math.log(2), f.select(apart.is_nan(), apart, larger + more))
 
+    def _load(self, f: Function, isa: Isa, place: Value, lanes: int = 0) -> Value:
+        x = convert.load(f, isa, self.dtype, place, lanes)
+        return x if self._wide == self.dtype else convert.convert(f, isa, x, self.dtype, self._wide)
+
     def _store(self, f: Function, isa: Isa, x: Value, place: Value) -> None:
-        x = convert.round_float(f, isa, self.dtype, x) if self._narrow else x
+        x = x if self._wide == self.dtype else convert.convert(f, isa, x, self._wide, self.dtype)
         convert.store(f, isa, self.dtype, x, place)
+
+
+def _two_sum(f: Function, x: Value, y: Value) -> tuple[Value, Value]:
+    """The sum rounded, and what rounding took away (Knuth, "Seminumerical Algorithms", 4.2.2, theorem B).
+
+    Nothing is -0.0, which changes no sum, not even of -0.0; so is what an infinite sum leaves, where NaN would be.
+    """
+    high = x + y
+    part = high - x
+    lost = (x - (high - part)) + (y - part)
+    return high, f.select(lost.lt(0) | lost.gt(0), lost, -0.0)
