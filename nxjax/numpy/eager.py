@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.trace import dtypes
-from nxjax.trace.array import LARGE, DeviceArray
+from nxjax.trace.array import DEEP, LARGE, DeviceArray
 from nxjax.trace.core import EVAL, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -130,7 +130,7 @@ def product(a: Any, b: Any) -> Any:
     ta, tb = a.type, b.type
     if ta.dtype is not tb.dtype or ta.dtype not in WIDE:
         return None
-    if not 1 <= len(ta.shape) <= 2 or not 1 <= len(tb.shape) <= 2:
+    if not 1 <= len(ta.shape) <= 2 or not 1 <= len(tb.shape) <= 2 or ta.shape[-1] >= 2 * DEEP:
         return None
     try:
         y = _quiet.run(np.matmul, a.numpy(), b.numpy())

@@ -19,6 +19,7 @@ from nxjax.ops.base import Differentiable, NDArray, Tangent, all_weak, check_axe
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
+from nxjax.trace.array import DEEP
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.dtypes import DType
 from nxjax.trace.text import param_class
@@ -144,7 +145,18 @@ def narrowed(z: NDArray, dtype: DType, out: DType) -> NDArray:
 def matrix_product(x: NDArray, y: NDArray, out: DType) -> NDArray:
     """``np.matmul`` that accumulates as `working_dtype` says."""
     work = working_dtype(x.dtype, out, x.shape[-1])
-    return narrowed(np.matmul(x.astype(work, copy=False), y.astype(work, copy=False)), x.dtype, out)
+    x, y, dtype = x.astype(work, copy=False), y.astype(work, copy=False), x.dtype
+    deep = x.shape[-1] // DEEP
+    rows, columns = x.shape[-2], y.shape[-1]
+    if deep < 2 or work.kind not in "fc" or deep * rows * columns > rows * x.shape[-1]:
+        return narrowed(np.matmul(x, y), dtype, out)
+    # Long sums in parts of `DEEP` products, or they lose digits.
+    whole = deep * DEEP
+    parts = np.matmul(
+        np.moveaxis(x[..., :whole].reshape(*x.shape[:-1], deep, DEEP), -2, -3),
+        y[..., :whole, :].reshape(*y.shape[:-2], deep, DEEP, columns),
+    )
+    return narrowed(parts.sum(-3) + np.matmul(x[..., whole:], y[..., whole:, :]), dtype, out)
 
 
 def align_dtypes(x: Array, y: Array) -> tuple[Array, Array]:

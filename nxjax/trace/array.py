@@ -18,6 +18,8 @@ from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 NDArray = np.ndarray[Any, Any]
 # Elements of an operand from which on an eager op may be compiled, instead of run by NumPy.
 LARGE: Final = 1 << 18
+# Products that a sum in NumPy adds up in one go.
+DEEP: Final = 1 << 13
 
 
 class Buffer(Protocol):

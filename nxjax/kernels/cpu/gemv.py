@@ -23,6 +23,7 @@ from nxjax.trace.dtypes import DType
 
 MOST: Final = 4  # rows
 BLOCK: Final = 4096  # columns of an item, at most
+DEEP: Final = 8192  # products in a row of a dot product, before their sums are added up: longer sums lose digits
 
 
 @final
@@ -170,18 +171,22 @@ class _Code:
                 turn = max(lanes, 1) * copies
                 stop = start + ((self.depth - start) & -turn)
                 zeros = [self.zero(lanes)] * (copies * k.group * k.rows)
-                with f.loop(start, stop, turn, carry=zeros) as loop:
-                    totals = list(loop.carried)
-                    for c in range(copies):
-                        at = loop.index + c * lanes if c else loop.index
-                        xs = [self.loaded(k.few, f.at(p, at, k.few.itemsize), lanes) for p in self.few]
-                        for g, column in enumerate(columns):
-                            y = self.loaded(k.many, f.at(column, at, k.many.itemsize), lanes)
-                            for r, x in enumerate(xs):
-                                n = (c * k.group + g) * k.rows + r
-                                totals[n] = self.plus(totals[n], x, y)
-                    loop.next(*totals)
-                found = list(loop.results)
+                with f.loop(start, stop, DEEP, carry=zeros) as part:
+                    after = part.index + DEEP
+                    after = f.select(after.lt(stop), after, stop)
+                    with f.loop(part.index, after, turn, carry=zeros) as loop:
+                        totals = list(loop.carried)
+                        for c in range(copies):
+                            at = loop.index + c * lanes if c else loop.index
+                            xs = [self.loaded(k.few, f.at(p, at, k.few.itemsize), lanes) for p in self.few]
+                            for g, column in enumerate(columns):
+                                y = self.loaded(k.many, f.at(column, at, k.many.itemsize), lanes)
+                                for r, x in enumerate(xs):
+                                    n = (c * k.group + g) * k.rows + r
+                                    totals[n] = self.plus(totals[n], x, y)
+                        loop.next(*totals)
+                    part.next(*(x + y for x, y in zip(part.carried, loop.results, strict=True)))
+                found = list(part.results)
                 while len(found) > k.group * k.rows:
                     half = len(found) // 2
                     found = [x + y for x, y in zip(found[:half], found[half:], strict=True)]
