@@ -123,6 +123,9 @@ def dot_general(
     x, y = as_value(lhs, "dot_general"), as_value(rhs, "dot_general")
     if x.dtype != y.dtype:
         dtype = max(x.dtype, y.dtype, key=_rank)
+        if preferred_element_type is not None and dtypes.as_dtype(preferred_element_type) in dtypes.INTEGER:
+            # Integers beside floats, summed as integers: the floats are cut to them first, a choice that JAX made.
+            dtype = dtypes.as_dtype(preferred_element_type)
         x, y = (v if v.dtype == dtype else convert_element_type(v, dtype=dtype) for v in (x, y))
     try:
         (xc, yc), (xb, yb) = dimension_numbers

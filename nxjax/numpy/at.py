@@ -390,8 +390,6 @@ def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array
     if dtype == dtypes.bool_:
         op = _OF_TRUTHS.get(op, op)
     x, v = convert(x, dtype), convert(v, dtype)
-    if op in ("scatter_min", "scatter_max") and dtype in dtypes.COMPLEX:
-        return convert(_complex_extremum(x, index, v, op, options), own.dtype, own.weak)
     entries = canonical(index, x.ndim)
     refuse_absent(x.shape, entries)
     plan = make_plan(x.shape, entries, options.wrap_negative_indices)
@@ -442,25 +440,6 @@ def _given(values: Any, dtype: DType) -> Array:
     if type(values) is int and dtype in dtypes.INTEGER:
         return python_scalar(values, dtype, True)
     return value(values, "scatter")
-
-
-def _complex_extremum(x: Array, index: Any, v: Array, op: str, options: Options) -> Array:
-    """By real part, then imaginary part; nan wins: the extremum of places in the order of all values."""
-    from nxjax.numpy.floats import isnan
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.selection import where
-    from nxjax.numpy.shapes import ravel
-    from nxjax.numpy.sorting import argsort
-
-    values = concatenate([ravel(x), ravel(v)])
-    order = argsort(values)
-    place = argsort(order)
-    if op == "scatter_min":
-        # The same places, counted from the end: below all others.
-        place = where(isnan(values), place - values.size, place)
-    at = ops.reshape(place[: x.size], shape=x.shape)
-    best = write(at, index, ops.reshape(place[x.size :], shape=v.shape), op, options)
-    return read(values, read(order, best))
 
 
 def _whole(x: Array, v: Array, op: str) -> Array:

@@ -293,8 +293,7 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     if a.dtype == dtypes.bool_:
         a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
     zero = full_like(a, 0)
-    if a.dtype in dtypes.INTEGER:
-        b = ops.select_n(ops.eq(b, zero), b, full_like(b, 1))  # nothing is left of a division by zero
+    b = _no_zero(b)
     r = ops.rem(a, b)
     if a.dtype in dtypes.UNSIGNED:
         return r
@@ -314,7 +313,7 @@ mod = remainder
 
 
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """The remainder with the sign of x1, as in C. Broadcasts and promotes.
+    """The remainder with the sign of x1, as in C; of integers by 0, 0. Broadcasts and promotes.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.fmod(jnp.array([7, -7]), 3)
@@ -323,7 +322,12 @@ def fmod(x1: Any, x2: Any, /) -> Array:
     a, b = operands("fmod", x1, x2)
     if a.dtype == dtypes.bool_:
         a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
-    return ops.rem(a, b)
+    return ops.rem(a, _no_zero(b))
+
+
+def _no_zero(b: Array) -> Array:
+    """A divisor of which nothing is left where it is 0, of integers: 1."""
+    return ops.select_n(ops.eq(b, full_like(b, 0)), b, full_like(b, 1)) if b.dtype in dtypes.INTEGER else b
 
 
 def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:

@@ -360,7 +360,7 @@ class ScatterMul(Scatter):
 
 
 class _ScatterExtremum(Scatter):
-    allowed = dtypes.NUMERIC - dtypes.COMPLEX
+    allowed = dtypes.NUMERIC  # complex numbers by real part, then imaginary part
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
         from nxjax.ops.compare import eq
@@ -368,7 +368,7 @@ class _ScatterExtremum(Scatter):
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
-        if (tx is None and tu is None) or x.dtype not in dtypes.FLOAT:
+        if (tx is None and tu is None) or x.dtype not in dtypes.INEXACT:
             return y, None
         # Everything that attains the extremum shares it equally.
         kept = convert_element_type(eq(x, y), dtype=x.dtype)

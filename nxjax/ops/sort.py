@@ -214,9 +214,36 @@ def ordered_bits(x: Array) -> Array:
     return select_n(ne(x, x), mirrored, constant(largest, word, x.shape))
 
 
+def total_bits(x: Array) -> Array:
+    """A signed integer that sorts like the float ``x`` in the total order of IEEE 754."""
+    from nxjax.ops.base import like
+    from nxjax.ops.bitwise import xor
+    from nxjax.ops.compare import lt
+    from nxjax.ops.convert import bitcast_convert_type
+    from nxjax.ops.select import select_n
+
+    word = np.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = bitcast_convert_type(x, dtype=word)
+    # Negative floats count downwards.
+    return select_n(lt(bits, 0), bits, xor(bits, like(bits, dtypes.integer_info(word).max)))
+
+
+def largest_first(x: NDArray, axis: int) -> NDArray:
+    """The stable permutation that sorts ``x`` from the largest down, floats in the total order of IEEE 754."""
+    if x.dtype in dtypes.FLOAT:
+        key = x.view(f"i{x.dtype.itemsize}")
+        key = np.where(key < 0, key ^ np.iinfo(key.dtype).max, key)
+    else:
+        key = x if x.dtype.isbuiltin == 1 and x.dtype != dtypes.bool_ else x.astype(np.int8)
+    return np.argsort(~key, axis, kind="stable")
+
+
 @final
 class TopK(Op):
-    """The ``k`` largest elements along ``axis``, largest first, and their indices; equal ones in order of index."""
+    """The ``k`` largest elements along ``axis``, largest first, and their indices; equal ones in order of index.
+
+    Floats have the total order of IEEE 754: NaN, inf, ..., 0.0, -0.0, ..., -inf, -NaN.
+    """
 
     name = "top_k"
     multi = True
@@ -231,11 +258,7 @@ class TopK(Op):
         return ArrayType(shape, x.dtype, x.weak), ArrayType(shape, dtypes.int32)
 
     def eval(self, x: NDArray, /, *, k: int, axis: int) -> tuple[NDArray, NDArray]:
-        wide = x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
-        # Descending and stable: sort the reversed array ascending, read from the end.
-        n = x.shape[axis]
-        ascending = np.argsort(np.flip(wide, axis), axis, kind="stable")
-        order = np.take(n - 1 - np.flip(ascending, axis), np.arange(k), axis)
+        order = np.take(largest_first(x, axis), np.arange(k), axis)
         return np.take_along_axis(x, order, axis), order.astype(np.int32)
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, k: int, axis: int) -> tuple[Any, Any]:
@@ -256,7 +279,7 @@ class TopK(Op):
         from nxjax.ops.create import iota
         from nxjax.ops.slicing import slice
 
-        key = ordered_bits(x) if x.dtype in dtypes.FLOAT else x
+        key = total_bits(x) if x.dtype in dtypes.FLOAT else x
         if key.dtype == dtypes.bool_:
             key = convert_element_type(key, dtype=dtypes.uint8)
         index = iota(dtype=dtypes.int32, shape=x.shape, dimension=axis)
@@ -273,22 +296,10 @@ class TopK(Op):
         last = out[0].ndim - 1
         if x.type.dtype not in dtypes.FLOAT or x.type.dtype == dtypes.float64 or k == 0 or axis != last:
             return b.inline(self.expand, (x,), {"k": k, "axis": axis}, True)
-        # CHLO's op has its own opinion of NaN and of signed zeros, so it chooses, and the values are read by index.
-        key = b.inline(_plain, (x,))
+        # In float32, which keeps the order; the values are read by index.
+        key = x if x.type.dtype == dtypes.float32 else b.convert(x, dtypes.float32)
         _, index = b.op("chlo.top_k", (key,), (ArrayType(out[0].shape, dtypes.float32), out[1]), f"k = {k} : i64")
         return b.inline(lambda x, i: take_along(x, i, last), (x, index)), index
-
-
-def _plain(x: Array) -> Array:
-    """``x`` in float32 with one zero and one NaN, which is positive."""
-    from nxjax.ops.base import like
-    from nxjax.ops.compare import eq, ne
-    from nxjax.ops.convert import convert_element_type
-    from nxjax.ops.select import select_n
-
-    x = convert_element_type(x, dtype=dtypes.float32)
-    x = select_n(eq(x, 0), x, like(x, 0.0))
-    return select_n(ne(x, x), x, like(x, float("nan")))
 
 
 sort = Sort()

@@ -163,6 +163,7 @@ def fold_in(key: Any, data: Any) -> Array:
 
     Raises:
         KeyTypeError: ``key`` is not a single key, or ``data`` not a scalar, complex or a key.
+        OverflowError: ``data`` is a Python integer that is negative or needs more than 32 bits.
 
     >>> import nxjax as nx
     >>> key = nx.random.key(0)
@@ -171,7 +172,9 @@ def fold_in(key: Any, data: Any) -> Array:
     """
     typed, raw = as_key("fold_in", key)
     if isinstance(data, (bool, int)):
-        number = constant(np.uint32(int(data) & 0xFFFFFFFF), dtypes.uint32)
+        if not 0 <= data < 1 << 32:
+            raise OverflowError(f"random.fold_in: Python integer {data} out of bounds for uint32, which data is read as")
+        number = constant(np.uint32(data), dtypes.uint32)
     else:
         number = as_value(data, "random.fold_in")
         if number.shape:

@@ -44,7 +44,7 @@ class Sort(Kernel):
     Args:
         dtypes: of the operands.
         keys: how many of them decide, the first before the second.
-        descending: the largest first; equal ones in order of index all the same.
+        descending: the largest of one key first, in the total order; equal ones in order of index all the same.
     """
 
     def __init__(
@@ -119,10 +119,11 @@ class Sort(Kernel):
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         from nxjax.ops.sort import Sort as Op
+        from nxjax.ops.sort import largest_first
 
         shaped = [x.reshape(self.rows, self.size) for x in xs]
         if self.descending:
-            order = self.size - 1 - np.flip(Op.order([np.flip(x, 1) for x in shaped[: self.keys]], 1), 1)
+            order = largest_first(shaped[0], 1)
         else:
             order = Op.order(shaped[: self.keys], 1)
         order = order[:, : self.kept]
@@ -276,7 +277,7 @@ class Sort(Kernel):
 
         def keys(i: Value) -> Value:
             raw = f.load(f"<{AT_ONCE} x {convert.memory_type(d)}>", f.at(ins[0], i, d.itemsize), 1)
-            found = ordered(f, isa, d, raw)
+            found = ordered(f, isa, d, raw, self.descending)
             return (~found if self.descending else found).convert(f"<{AT_ONCE} x i32>", signed=False)
 
         one = lambda i: key.read(f, isa, ins[0], i, self.descending)
@@ -318,7 +319,7 @@ class Sort(Kernel):
         type = f"i{bits}"
 
         def first(i: Value) -> Value:
-            key = ordered(f, isa, d, f.load(convert.memory_type(d), f.at(x, i, size), 1))
+            key = ordered(f, isa, d, f.load(convert.memory_type(d), f.at(x, i, size), 1), self.descending)
             return ~key if self.descending else key
 
         other = y if self._spare == 1 else f.at(room, self.size * size)

@@ -1,7 +1,7 @@
 """Elements as unsigned integers that order as the elements do, and several of them as one number.
 
 NaNs come last, whatever their sign and payload; -0.0 equals 0.0; complex numbers are ordered by real, then imaginary
-part. Sign and magnitude of a float become one unsigned number by turning round all bits of negative ones, and only the
+part. From the largest down the order is IEEE 754's total one instead: NaN, inf, ..., 0.0, -0.0, ..., -inf, -NaN. Sign and magnitude of a float become one unsigned number by turning round all bits of negative ones, and only the
 sign of others (Herf, "Radix tricks", 2001).
 """
 
@@ -45,7 +45,7 @@ class Key:
     def read(self, f: Function, isa: Isa, base: Value, index: Value, descending: bool) -> Value:
         """The key of element ``index`` as an ``i64`` of so many bits."""
         place = f.at(f.at(base, index, self.step), self.offset)
-        key = ordered(f, isa, self.dtype, f.load(convert.memory_type(self.dtype), place, 1))
+        key = ordered(f, isa, self.dtype, f.load(convert.memory_type(self.dtype), place, 1), descending)
         key = ~key if descending else key
         return key.convert("i64", signed=False)
 
@@ -58,13 +58,15 @@ def keys_of(operand: int, dtype: DType) -> tuple[Key, ...]:
     return (Key(operand, dtype, dtype.itemsize),)
 
 
-def ordered(f: Function, isa: Isa, dtype: DType, raw: Value) -> Value:
-    """An unsigned integer as wide as the word ``raw`` of a real element."""
+def ordered(f: Function, isa: Isa, dtype: DType, raw: Value, total: bool = False) -> Value:
+    """An unsigned integer as wide as the word ``raw`` of a real element; ``total``: in the total order."""
     bits = 8 * dtype.itemsize
     sign = 1 << (bits - 1)
     if dtype in dtypes.FLOAT:
-        x = convert.from_memory(f, isa, dtype, raw)
         word = raw.bitcast(with_element(raw.type, f"i{bits}"))
+        if total:
+            return f.select(word.lt(0), ~word, word | sign)
+        x = convert.from_memory(f, isa, dtype, raw)
         word = f.select(x.eq(0.0), 0, word)
         word = f.select(word.lt(0), ~word, word | sign)
         return f.select(x.is_nan(), -1, word)

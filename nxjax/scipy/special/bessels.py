@@ -23,14 +23,20 @@ def _float(name: str, x: Any) -> Array:
 
 @custom_jvp
 def _i0(x: Array) -> Array:
-    half = exp(abs(x) / 2)  # exp(|x|) is infinite before the function is
-    return half * ops.bessel_i0e(x) * half
+    def of(x: Array) -> Array:
+        half = exp(abs(x) / 2)  # exp(|x|) is infinite before the function is
+        return half * ops.bessel_i0e(x) * half
+
+    return widened(of, x)
 
 
 @custom_jvp
 def _i1(x: Array) -> Array:
-    half = exp(abs(x) / 2)
-    return half * ops.bessel_i1e(x) * half
+    def of(x: Array) -> Array:
+        half = exp(abs(x) / 2)
+        return half * ops.bessel_i1e(x) * half
+
+    return widened(of, x)
 
 
 def _i1_slope(t: Array, y: Array, x: Array) -> Array:
