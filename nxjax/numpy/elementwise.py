@@ -223,7 +223,9 @@ nextafter = _inexact2("nextafter", "nextafter", "The next float after x in the d
 
 # --- arithmetic ---
 
-_MULTIPLY = "x * y; a boolean array of the product's shape times floats is where(x, y, 0), so that a mask can be infinite."
+_MULTIPLY = (
+    "x * y; a boolean array of the product's shape times floats is where(x, y, 0), so that a mask can be infinite."
+)
 negative = _plain("negative", "neg", "-x.")
 add = _ufunc(0)(_plain2("add", "add", "x + y.", np.add))
 subtract = _ufunc(None)(_plain2("subtract", "sub", "x - y.", np.subtract))

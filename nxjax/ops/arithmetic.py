@@ -261,6 +261,23 @@ class _Extremum(Differentiable, Binary):
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, _share(self, out, x, y)), lambda t: mul(t, _share(self, out, y, x)))
 
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
+        # XLA has no order of complex numbers of its own.
+        complex_ = out.dtype in dtypes.COMPLEX
+        return b.inline(self._by_parts, (x, y)) if complex_ else b.simple(self.hlo, (x, y), out)
+
+    def _by_parts(self, x: Array, y: Array) -> Array:
+        """By real part, then imaginary part; a NaN wins, the first of two."""
+        from nxjax.ops.bitwise import and_, not_, or_
+        from nxjax.ops.compare import eq, gt, lt
+        from nxjax.ops.complex import imag, real
+        from nxjax.ops.select import select_n
+
+        a, b, c, d = real(x), imag(x), real(y), imag(y)
+        beats = gt if self is max else lt
+        second = or_(beats(c, a), and_(eq(c, a), beats(d, b)))
+        return select_n(and_(or_(second, or_nan(c, d)), not_(or_nan(a, b))), x, y)
+
 
 def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     """1 where ``x`` is the extremum, 1/2 where both are, 0 elsewhere."""

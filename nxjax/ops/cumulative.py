@@ -57,63 +57,81 @@ class Cumulative(Op):
 
             y = self(convert_element_type(x, dtype=dtypes.float32), axis=axis, reverse=reverse)
             return convert_element_type(y, dtype=x.dtype)
-        if x.shape[axis] <= SHORT:
-            return self._doubled(x, axis, reverse)
-        return self._grouped(x, axis, reverse)
+        return self._run([x], axis, reverse)[0]
 
-    def _doubled(self, x: Array, axis: int, reverse: bool) -> Array:
+    def join(self, xs: Sequence[Array], ys: Sequence[Array]) -> list[Array]:
+        """The reduction of a state, which is one array here."""
+        return [self.combine(xs[0], ys[0])]
+
+    def totals(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+        """The states up to every group, from those of the groups."""
+        return [self(xs[0], axis=axis, reverse=reverse)]
+
+    def _run(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+        direct = xs[0].shape[axis] <= SHORT
+        return self._doubled(xs, axis, reverse) if direct else self._grouped(xs, axis, reverse)
+
+    def _doubled(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
         """log2(n) rounds, each combining every element with the one 2^k places before it."""
         from nxjax.ops.slicing import concatenate
 
-        n, step = x.shape[axis], 1
+        n, step = xs[0].shape[axis], 1
         while step < n:
+            low, high = parts(xs, axis, 0, n - step), parts(xs, axis, step, n)
             if reverse:
-                joined = self.combine(part(x, axis, step, n), part(x, axis, 0, n - step))
-                x = concatenate(joined, part(x, axis, n - step, n), dimension=axis)
+                joined, rest = self.join(high, low), parts(xs, axis, n - step, n)
+                xs = [concatenate(a, b, dimension=axis) for a, b in zip(joined, rest, strict=True)]
             else:
-                joined = self.combine(part(x, axis, 0, n - step), part(x, axis, step, n))
-                x = concatenate(part(x, axis, 0, step), joined, dimension=axis)
+                joined, rest = self.join(low, high), parts(xs, axis, 0, step)
+                xs = [concatenate(b, a, dimension=axis) for a, b in zip(joined, rest, strict=True)]
             step *= 2
-        return x
+        return list(xs)
 
-    def _grouped(self, x: Array, axis: int, reverse: bool) -> Array:
+    def _grouped(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
         """One step: totals of the groups from this op itself, then every place of all groups at once."""
         from nxjax.ops.shape import broadcast_in_dim, reshape
         from nxjax.ops.slicing import concatenate
 
-        n = x.shape[axis]
+        shape = xs[0].shape
+        n = shape[axis]
         groups = n // GROUP
         whole = groups * GROUP
         # Left over, at the far end of the direction: fewer than a group.
         start, stop = (n - whole, n) if reverse else (0, whole)
-        columns = [part(x, axis, start + i, stop, GROUP) for i in range(GROUP)]
+        columns = [parts(xs, axis, start + i, stop, GROUP) for i in range(GROUP)]
         if reverse:
             columns.reverse()
         inside = [columns[0]]
         for column in columns[1:]:
-            inside.append(self.combine(inside[-1], column))
-        totals = self(inside[-1], axis=axis, reverse=reverse)
-        places: list[Array] = []
+            inside.append(self.join(inside[-1], column))
+        totals = self.totals(inside[-1], axis, reverse)
+        places: list[list[Array]] = []
         for place in inside[:-1]:
             if reverse:
-                later = self.combine(part(totals, axis, 1, groups), part(place, axis, 0, groups - 1))
-                places.append(concatenate(later, part(place, axis, groups - 1, groups), dimension=axis))
+                later = self.join(parts(totals, axis, 1, groups), parts(place, axis, 0, groups - 1))
+                ends = zip(later, parts(place, axis, groups - 1, groups), strict=True)
             else:
-                later = self.combine(part(totals, axis, 0, groups - 1), part(place, axis, 1, groups))
-                places.append(concatenate(part(place, axis, 0, 1), later, dimension=axis))
+                later = self.join(parts(totals, axis, 0, groups - 1), parts(place, axis, 1, groups))
+                ends = zip(parts(place, axis, 0, 1), later, strict=True)
+            places.append([concatenate(*pair, dimension=axis) for pair in ends])
         places.append(totals)
         if reverse:
             places.reverse()
-        apart = (*x.shape[:axis], groups, 1, *x.shape[axis + 1 :])
-        woven = concatenate(*(reshape(p, shape=apart) for p in places), dimension=axis + 1)
-        y = reshape(woven, shape=(*x.shape[:axis], whole, *x.shape[axis + 1 :]))
+        apart = (*shape[:axis], groups, 1, *shape[axis + 1 :])
+        ys: list[Array] = []
+        for of_all in zip(*places, strict=True):
+            woven = concatenate(*(reshape(p, shape=apart) for p in of_all), dimension=axis + 1)
+            ys.append(reshape(woven, shape=(*shape[:axis], whole, *shape[axis + 1 :])))
         if whole == n:
-            return y
-        rest = self._doubled(part(x, axis, 0, start) if reverse else part(x, axis, whole, n), axis, reverse)
-        end = part(totals, axis, 0, 1) if reverse else part(totals, axis, groups - 1, groups)
-        before = broadcast_in_dim(end, shape=rest.shape, broadcast_dimensions=tuple(range(x.ndim)))
-        rest = self.combine(before, rest)
-        return concatenate(rest, y, dimension=axis) if reverse else concatenate(y, rest, dimension=axis)
+            return ys
+        rest = self._doubled(parts(xs, axis, *((0, start) if reverse else (whole, n))), axis, reverse)
+        ends = parts(totals, axis, *((0, 1) if reverse else (groups - 1, groups)))
+        kept = tuple(range(len(shape)))
+        before = [
+            broadcast_in_dim(e, shape=r.shape, broadcast_dimensions=kept) for e, r in zip(ends, rest, strict=True)
+        ]
+        pairs = zip(self.join(before, rest), ys, strict=True)
+        return [concatenate(r, y, dimension=axis) if reverse else concatenate(y, r, dimension=axis) for r, y in pairs]
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, reverse: bool = False
@@ -176,6 +194,10 @@ def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
         limit_indices=tuple(stop if d == axis else n for d, n in enumerate(x.shape)),
         strides=None if stride == 1 else tuple(stride if d == axis else 1 for d in range(x.ndim)),
     )
+
+
+def parts(xs: Sequence[Array], axis: int, start: int, stop: int, stride: int = 1) -> list[Array]:
+    return [part(x, axis, start, stop, stride) for x in xs]
 
 
 @final
@@ -282,6 +304,51 @@ class Cumlogsumexp(Cumulative):
         # Two times -inf (or inf) has no finite reference point: any will do.
         shift = select_n(eq(sub(top, top), 0), like(top, 0), top)
         return add(log(add(exp(sub(x, shift)), exp(sub(y, shift)))), shift)
+
+    def expand(self, x: Array, /, *, axis: int, reverse: bool = False) -> Array:
+        from nxjax.ops.arithmetic import add
+        from nxjax.ops.elementary import log
+
+        if _is_half(x.dtype) or not x.shape[axis]:
+            return super().expand(x, axis=axis, reverse=reverse)
+        top, total = self._run([x, like(x, 1)], axis, reverse)
+        return add(log(total), top)
+
+    def join(self, xs: Sequence[Array], ys: Sequence[Array]) -> list[Array]:
+        """Of states: the largest element, and sums of what the exponentials of the differences from it weigh.
+
+        Never of rounded logarithms, whose error would grow with every element beside a large one.
+        """
+        from nxjax.ops.arithmetic import add, max, min, mul, neg, sub
+        from nxjax.ops.compare import eq
+        from nxjax.ops.elementary import exp
+        from nxjax.ops.select import select_n
+
+        (x, *own), (y, *others) = xs, ys
+        # Two times -inf (or inf) have no difference.
+        apart = select_n(eq(x, y), sub(x, y), like(x, 0))
+        low = like(x, 0)
+        a, b = exp(min(apart, low)), exp(min(neg(apart), low))
+        return [max(x, y), *(add(mul(v, a), mul(w, b)) for v, w in zip(own, others, strict=True))]
+
+    def totals(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+        return self._run(xs, axis, reverse)
+
+    def jvp(
+        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: int, reverse: bool = False
+    ) -> tuple[Array, Array | None]:
+        from nxjax.ops.arithmetic import div
+        from nxjax.ops.convert import convert_element_type
+
+        (x,), (t,) = primals, tangents
+        y = self(x, axis=axis, reverse=reverse)
+        if t is None or not x.size:
+            return y, t
+        wide = dtypes.float32 if _is_half(x.dtype) else x.dtype
+        x, t = (v if v.dtype == wide else convert_element_type(v, dtype=wide) for v in (x, t))
+        _, total, pushed = self._run([x, like(x, 1), t], axis, reverse)
+        slope = div(pushed, total)
+        return y, slope if wide == y.dtype else convert_element_type(slope, dtype=y.dtype)
 
     def identity(self, dtype: DType) -> Any:
         from nxjax.ops.reduce import lowest

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.ops import arithmetic
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.base import NDArray, all_weak, constant, equal_dtypes, like, move_batch, of_dtype, require, zeros
 from nxjax.ops.convert import convert_element_type
@@ -196,6 +197,10 @@ class Scatter(Op):
         indices = move_batch(args[1], dims[1], size)
         return self(x, indices, updates, dimension_numbers=numbers, **params), 0
 
+    def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
+        """What an element becomes, in StableHLO."""
+        return b.simple(self.hlo, (old, new), out) if self.hlo else new
+
     def stablehlo(
         self,
         b: Any,
@@ -240,7 +245,7 @@ class Scatter(Op):
         element = ArrayType((), out.dtype)
 
         def body(inner: Any, old: Any, new: Any) -> Any:
-            return inner.simple(self.hlo, (old, new), element) if self.hlo else new
+            return self.joined(inner, element, old, new)
 
         return b.op("stablehlo.scatter", (x, indices, updates), out, attrs, [((element, element), body)])
 
@@ -361,6 +366,10 @@ class ScatterMul(Scatter):
 
 class _ScatterExtremum(Scatter):
     allowed = dtypes.NUMERIC  # complex numbers by real part, then imaginary part
+    op: ClassVar[Op]
+
+    def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
+        return b.apply(self.op, out, (old, new), {})
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
         from nxjax.ops.compare import eq
@@ -387,6 +396,7 @@ class ScatterMax(_ScatterExtremum):
 
     name = "scatter_max"
     hlo = "maximum"
+    op = arithmetic.max
 
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         np.maximum.at(y, position, updates)
@@ -398,6 +408,7 @@ class ScatterMin(_ScatterExtremum):
 
     name = "scatter_min"
     hlo = "minimum"
+    op = arithmetic.min
 
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         np.minimum.at(y, position, updates)

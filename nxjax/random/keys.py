@@ -173,7 +173,9 @@ def fold_in(key: Any, data: Any) -> Array:
     typed, raw = as_key("fold_in", key)
     if isinstance(data, (bool, int)):
         if not 0 <= data < 1 << 32:
-            raise OverflowError(f"random.fold_in: Python integer {data} out of bounds for uint32, which data is read as")
+            raise OverflowError(
+                f"random.fold_in: Python integer {data} out of bounds for uint32, which data is read as"
+            )
         number = constant(np.uint32(data), dtypes.uint32)
     else:
         number = as_value(data, "random.fold_in")

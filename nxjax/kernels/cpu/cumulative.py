@@ -5,9 +5,9 @@ run of 64 bytes of the result is a vector: its prefixes are formed in log2(lanes
 (Hillis and Steele, "Data parallel algorithms", 1986), and then combined with what came before. Vectors are as long on
 every instruction set, so that results are equal on all of them.
 
-A running sum is wanted to its last bits however long it is, and may not stand still where it is large: sums and products
-of floats are accumulated in float64 and rounded once per result. Sums of float64 carry what each addition rounded off
-(Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", 1974).
+A running sum is wanted to its last bits however long it is, and may not stand still where it is large: sums and
+products of floats are accumulated in float64 and rounded once per result. Sums of float64 carry what each addition
+rounded off (Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", 1974).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Elements as unsigned integers that order as the elements do, and several of them as one number.
 
 NaNs come last, whatever their sign and payload; -0.0 equals 0.0; complex numbers are ordered by real, then imaginary
-part. From the largest down the order is IEEE 754's total one instead: NaN, inf, ..., 0.0, -0.0, ..., -inf, -NaN. Sign and magnitude of a float become one unsigned number by turning round all bits of negative ones, and only the
+part. From the largest down the order is IEEE 754's total one instead: NaN, inf, ..., 0.0, -0.0, ..., -inf, -NaN.
+Sign and magnitude of a float become one unsigned number by turning round all bits of negative ones, and only the
 sign of others (Herf, "Radix tricks", 2001).
 """
 
