@@ -227,6 +227,14 @@ def test_ravel_pytree():
     assert mixed.dtype == np.float32
     assert back(mixed)[0].dtype == np.int32
     assert ravel_pytree(())[0].shape == (0,)
+    # A Python number keeps its digits beside narrower arrays.
+    for tree in ({"a": np.ones(1, "float16"), "c": 1.001}, {"i": np.int8(3), "j": 300}, {"b": True, "f": 1.5}):
+        vector, back = ravel_pytree(tree)
+        want, _ = jax.flatten_util.ravel_pytree(tree)
+        assert (vector.dtype, vector.tolist()) == (want.dtype, want.tolist())
+        assert [x.dtype for x in tree_util.tree_leaves(back(vector))] == [
+            nx.dtypes.result_type(x) for x in tree_util.tree_leaves(tree)
+        ]
 
 
 def test_every_name_of_jax_is_here():

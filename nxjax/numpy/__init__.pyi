@@ -352,7 +352,7 @@ def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The smaller of x1 and x2; the other one if one is nan. Broadcasts and promotes."""
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The remainder with the sign of x1, as in C. Broadcasts and promotes."""
+    """The remainder with the sign of x1, as in C; of integers by 0, 0. Broadcasts and promotes."""
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """Mantissa in [0.5, 1) and exponent (int32): x = mantissa * 2**exponent; zeros, nan and infinities have exponent 0."""
 def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = None) -> Array:

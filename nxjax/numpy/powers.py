@@ -168,47 +168,7 @@ def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> A
     Array([1000.,  -inf], dtype=float32)
     """
     only_all("logaddexp", out, where)
-    a, b = inexact_operands("logaddexp", x1, x2)
-    if a.dtype in dtypes.COMPLEX:
-        from nxjax.numpy.elementwise import maximum
-
-        m = maximum(a, b)
-        s = ops.sub(ops.add(a, b), ops.add(m, m))
-        return convert(ops.add(m, log1p(exp(s))), m.dtype)
-    from nxjax.transforms.custom_jvp import custom_jvp
-
-    return _logaddexp(custom_jvp)(a, b)
-
-
-_made: dict[str, Any] = {}
-
-
-def _logaddexp(custom_jvp: Any) -> Any:
-    """The function with its own derivative, whose weights are the softmax of (x1, x2), finite at infinities."""
-    if "logaddexp" not in _made:
-
-        def function(a: Array, b: Array) -> Array:
-            m = ops.max(a, b)
-            d = ops.sub(a, b)
-            # a - b is nan where both are the same infinity, or either is nan: then the sum says it.
-            safe = ops.add(m, log1p(exp(ops.neg(ops.abs(d)))))
-            return ops.select_n(ops.ne(d, d), safe, ops.add(a, b))
-
-        rule = custom_jvp(function)
-
-        def push(primals: Any, tangents: Any) -> Any:
-            a, b = primals
-            ta, tb = tangents
-            # Of the difference, never of the result, whose rounding is a factor of the weights beside a large result.
-            apart = ops.sub(a, b)
-            # inf - inf: each operand is the infinite result.
-            level = ops.and_(ops.ne(apart, apart), ops.eq(a, b))
-            weight = lambda x: ops.select_n(level, ops.logistic(x), full_like(x, 1))
-            return rule(a, b), ops.add(ops.mul(ta, weight(apart)), ops.mul(tb, weight(ops.neg(apart))))
-
-        rule.defjvp(push)
-        _made["logaddexp"] = rule
-    return _made["logaddexp"]
+    return _log_of_sum("logaddexp", *inexact_operands("logaddexp", x1, x2))
 
 
 def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
@@ -220,8 +180,56 @@ def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> 
     """
     only_all("logaddexp2", out, where)
     a, b = inexact_operands("logaddexp2", x1, x2)
-    ln2 = full_like(a, np.log(2.0))
-    return convert(ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2), a.dtype)
+    return convert(_log_of_sum("logaddexp2", a, b), a.dtype)
+
+
+_UNITS = {"logaddexp": 1.0, "logaddexp2": float(np.log(2.0))}  # natural logarithms of the bases
+_made: dict[str, Any] = {}
+
+
+def _log_of_sum(name: str, a: Array, b: Array) -> Array:
+    unit = _UNITS[name]
+    if a.dtype in dtypes.COMPLEX:
+        from nxjax.numpy.elementwise import maximum
+
+        m = maximum(a, b)
+        s = ops.sub(ops.add(a, b), ops.add(m, m))
+        return convert(ops.add(m, _by(1 / unit, log1p(exp(_by(unit, s))))), m.dtype)
+    if name not in _made:
+        from nxjax.transforms.custom_jvp import custom_jvp
+
+        _made[name] = _with_weights(custom_jvp, unit)
+    return _made[name](a, b)
+
+
+def _by(factor: float, x: Array) -> Array:
+    return x if factor == 1 else ops.mul(x, full_like(x, factor))
+
+
+def _with_weights(custom_jvp: Any, unit: float) -> Any:
+    """The function with its own derivative, whose weights are the softmax of (x1, x2), finite at infinities."""
+
+    def function(a: Array, b: Array) -> Array:
+        m = ops.max(a, b)
+        d = ops.sub(a, b)
+        # a - b is nan where both are the same infinity, or either is nan: then the sum says it.
+        safe = ops.add(m, _by(1 / unit, log1p(exp(_by(unit, ops.neg(ops.abs(d)))))))
+        return ops.select_n(ops.ne(d, d), safe, ops.add(a, b))
+
+    rule = custom_jvp(function)
+
+    def push(primals: Any, tangents: Any) -> Any:
+        a, b = primals
+        ta, tb = tangents
+        # Of the difference, never of the result, whose rounding is a factor of the weights beside a large result.
+        apart = _by(unit, ops.sub(a, b))
+        # inf - inf: each operand is the infinite result.
+        level = ops.and_(ops.ne(apart, apart), ops.eq(a, b))
+        weight = lambda x: ops.select_n(level, ops.logistic(x), full_like(x, 1))
+        return rule(a, b), ops.add(ops.mul(ta, weight(apart)), ops.mul(tb, weight(ops.neg(apart))))
+
+    rule.defjvp(push)
+    return rule
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:

@@ -67,3 +67,24 @@ def test_algorithms_are_wishes():
         assert float(lax.dot(x, x, precision=precision)) == 2
     with pytest.raises(ValueError):
         lax.Tolerance()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+@pytest.mark.parametrize("out", ["int8", "int16", "int32", "float32", None])
+def test_integers_times_floats(kind, out):
+    """Summed as integers, the floats are cut to integers first, as in JAX."""
+    x, y = np.array([[100, -3], [7, 5]], np.int8), np.array([[1.5, 2.25], [-3.75, 100.5]], kind)
+    numbers = (((1,), (0,)), ((), ()))
+    for a, b in ((x, y), (y, x)):
+        want = jax.lax.dot_general(a, b, numbers, preferred_element_type=out)
+        for wrap in (lambda f: f, nx.jit):
+            got = wrap(lambda a, b: lax.dot_general(a, b, numbers, preferred_element_type=out))(a, b)
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+def test_long_dot_products_keep_their_digits():
+    x = np.random.default_rng(0).random(1_000_003).astype(np.float32)
+    exact = np.dot(x.astype(np.float64), x.astype(np.float64))
+    for f in (nx.numpy.dot, nx.jit(nx.numpy.dot)):
+        assert abs(float(f(nx.numpy.asarray(x), nx.numpy.asarray(x))) - exact) < 1e-6 * exact

@@ -33,3 +33,16 @@ def test_results_laid_out():
     assert nx.random.normal(key, (2,), out_sharding=rows).sharding == rows
     drawn = nx.jit(lambda k: nx.random.exponential(k, (2,), out_sharding=rows))(key)
     np.testing.assert_array_equal(drawn, nx.random.exponential(key, (2,)))
+
+
+def test_extrema_of_complex_numbers():
+    x = np.array([1 + 2j, 1 - 1j, 3, 2j, 3 - 1j], np.complex64)
+    ids, u = np.array([0, 0, 2, 2, 2]), np.array([1 + 1j, 2 - 5j, 3 - 1j, 4, 3], np.complex64)
+    for name in ("max", "min"):
+        want = getattr(jax.ops, f"segment_{name}")(x, ids, 4)
+        for wrap in (lambda f: f, nx.jit):
+            got = wrap(lambda v, name=name: getattr(nx.ops, f"segment_{name}")(v, ids, 4))(x)
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+            into = wrap(lambda v, w, name=name: getattr(nx.numpy.asarray(v).at[ids], name)(w))(x, u)
+            want_into = getattr(jax.numpy.asarray(x).at[ids], name)(u)
+            np.testing.assert_array_equal(np.asarray(into), np.asarray(want_into))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+import nxjax.numpy as jnp
 
 X = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32) * 5
 MASK = X > -3
@@ -114,3 +115,38 @@ def test_empty_axis():
 def test_axis_out_of_range():
     with pytest.raises(nx.errors.AxisError, match="softmax"):
         nx.nn.softmax(X, 3)
+
+
+FAR = {"float32": 1e7, "bfloat16": 100.0, "float16": 1000.0}
+
+
+def softened(x):
+    p = np.exp(x - x.max())
+    return p / p.sum()
+
+
+@pytest.mark.parametrize("dtype", FAR)
+@pytest.mark.parametrize("jitted", [False, True])
+def test_weights_do_not_come_from_the_rounded_result(dtype, jitted):
+    """Beside a large result its rounding is a factor of what is made from it; the weights sum to 1 all the same."""
+    compiled = nx.jit if jitted else lambda f: f
+    x = (FAR[dtype] + np.array([0.0, 0.0, -1.0, 2.0, 1.0])).astype(jnp.dtype(dtype))
+    wide = x.astype(np.float64)
+    p = softened(wide)
+    error = 4 * float(jnp.finfo(dtype).eps)
+    same = lambda got, want: np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=0, atol=error)
+    x = jnp.asarray(x)
+    same(compiled(nx.grad(nx.nn.logsumexp))(x), p)
+    same(compiled(nx.grad(lambda v: nx.nn.logmeanexp(v)))(x), p)
+    same(compiled(nx.grad(lambda v: -nx.nn.log_softmax(v)[2]))(x), p - np.eye(5)[2])
+    same(compiled(lambda v: nx.jvp(nx.nn.logsumexp, (v,), (jnp.ones_like(v),))[1])(x), 1)
+    same(compiled(lambda v: nx.linearize(nx.nn.logsumexp, v)[1](jnp.ones_like(v)))(x), 1)
+    for last in range(5):
+        row = np.zeros(5)
+        row[: last + 1] = softened(wide[: last + 1])
+        same(compiled(nx.grad(lambda v, i=last: nx.lax.cumlogsumexp(v)[i]))(x), row)
+    for f, base in ((jnp.logaddexp, np.e), (jnp.logaddexp2, 2.0)):
+        found = compiled(nx.grad(f, (0, 1)))(x[3], x[4])
+        power = base ** (wide[3] - wide[4])
+        same(found[0], power / (1 + power))
+        same(found[1], 1 / (1 + power))

@@ -1,5 +1,6 @@
 """Elementwise functions against JAX: values, dtypes, weakness, under jit and grad."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -254,3 +255,41 @@ def test_tangents_of_integers_can_be_compared():
     for wrong in (lambda: g < g, lambda: g + 1, lambda: g == jnp.ones(3)):
         with pytest.raises(TypeError):
             wrong()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
+def test_masks_times_floats_are_choices(dtype):
+    """True times x is x and False times x is 0, even of infinity and NaN, as XLA has it."""
+    x = np.array([np.inf, np.inf, -np.inf, np.nan, -1.0, 2.0]).astype(dtype)
+    mask = np.array([False, True, False, False, False, True])
+    forms = {
+        "left": lambda m, b, v: b * v,
+        "right": lambda m, b, v: m.multiply(v, b),
+        "scalar": lambda m, b, v: b * float("-inf"),
+        "equal": lambda m, b, v: (b == 0) * m.asarray(np.float32(np.nan)),
+        "broadcast": lambda m, b, v: b[:, None] * v[:2],
+        "bare": lambda m, b, v: b[0] * v,
+    }
+    for name, f in forms.items():
+        want = f(jax.numpy, jax.numpy.asarray(mask), jax.numpy.asarray(x))
+        for g in (f, lambda m, b, v, f=f: nx.jit(lambda b, v: f(m, b, v))(b, v)):
+            got = g(jnp, jnp.asarray(mask), jnp.asarray(x))
+            assert got.dtype == want.dtype and got.weak_type == want.weak_type, name
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(want), name)
+    if dtype != "complex64":
+        for f in (lambda v: jnp.asarray(mask) * v, nx.jit(lambda v: jnp.asarray(mask) * v)):
+            assert np.asarray(nx.vjp(f, jnp.asarray(x))[1](jnp.asarray(x))[0]).tolist()[2:] == [0, 0, 0, 2]
+
+
+def test_masks_times_bfloat16_are_choices():
+    y = jnp.array([False, True]) * jnp.array([-jnp.inf, -jnp.inf], "bfloat16")
+    assert y.dtype == jnp.bfloat16 and y.tolist() == [0, -np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32"])
+def test_nothing_is_left_of_a_division_by_zero(dtype):
+    x = np.array([77, 0, 100, -50 if dtype[0] == "i" else 207]).astype(dtype)
+    for name in ("fmod", "remainder", "floor_divide"):
+        want = getattr(jax.numpy, name)(x, np.zeros_like(x))
+        for f in (getattr(jnp, name), nx.jit(getattr(jnp, name))):
+            np.testing.assert_array_equal(np.asarray(f(jnp.asarray(x), jnp.zeros_like(x))), np.asarray(want), name)

@@ -1,5 +1,6 @@
 """Sorting, searching, counting and sets, against JAX."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -125,3 +126,31 @@ def test_bins_of_each_axis_may_differ_in_number():
         if bins is not edges:
             np.testing.assert_array_equal(jnp.histogramdd(np.stack([x, y], 1), bins)[0], counts)
     assert jnp.bincount(jnp.array([-1, -2])).tolist() == [2]
+
+
+@pytest.mark.parametrize("size", [2**31, 2**31 + 1])
+def test_indices_into_very_many_elements(size):
+    x = nx.ShapeDtypeStruct((size,), "int8")
+    wanted = "int32" if size <= 2**31 else "int64"
+    functions = (jnp.argmax, jnp.argmin, jnp.argsort, lambda v: jnp.lexsort((v,)), lambda v: jnp.nonzero(v, size=2)[0])
+    assert {nx.eval_shape(f, x).dtype.name for f in functions} == {wanted}
+    assert nx.eval_shape(jnp.count_nonzero, x).dtype == "int64"
+    assert nx.eval_shape(lambda v: jnp.searchsorted(v, 1), x).dtype == "int64"
+    if size > 2**31:
+        for f in (lambda v: nx.lax.argmax(v, 0, np.int32), lambda v: nx.lax.top_k(v, 2)):
+            with pytest.raises(nx.errors.ParameterError, match="hold the last"):
+                nx.eval_shape(f, x)
+    with pytest.raises(nx.errors.ParameterError, match="wider"):
+        nx.lax.argmin(jnp.zeros(300), 0, np.int8)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_top_k_has_the_total_order(dtype):
+    x = np.array([0.0, -0.0, 0.0, np.nan, -np.nan, 1.0, -1.0, -np.inf, -0.0], np.float32)
+    x = jnp.asarray(x).astype(dtype)
+    for k in (2, 5, 9):
+        want = jax.lax.top_k(jax.numpy.asarray(np.asarray(x)), k)
+        for f in (lambda v, k=k: nx.lax.top_k(v, k), nx.jit(lambda v, k=k: nx.lax.top_k(v, k))):
+            values, places = f(x)
+            assert np.asarray(values).tobytes() == np.asarray(want[0]).tobytes()
+            assert places.tolist() == want[1].tolist()

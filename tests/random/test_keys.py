@@ -91,3 +91,9 @@ def test_keys_are_equal_or_not():
     assert (keys == keys[1]).tolist() == nx.jit(lambda a, b: a == b)(keys, keys[1]).tolist() == [False, True, False]
     assert (keys != keys[1]).tolist() == [True, False, True]
     assert nx.numpy.array_equal(keys, keys)
+
+
+@pytest.mark.parametrize("data", [-1, 2**32, -(2**40), 2**64])
+def test_numbers_that_fold_in_cannot_read(data):
+    with pytest.raises(OverflowError, match="uint32"):
+        nx.random.fold_in(nx.random.key(0), data)

@@ -71,3 +71,10 @@ def test_errors() -> None:
             mine(lambda x: x, 2)(X)
     with pytest.raises(GradientError, match="result must be real and float"):
         nx.jacrev(lambda x: x.astype(int))(X)
+
+
+@pytest.mark.parametrize("argnums", [(0, 0), (0, -2), [1, 0, 1]])
+@pytest.mark.parametrize("transform", [nx.grad, nx.value_and_grad, nx.jacfwd, nx.jacrev, nx.hessian])
+def test_an_argument_is_named_once(transform: Any, argnums: Any) -> None:
+    with pytest.raises(ParameterError, match="twice"):
+        transform(lambda x, y: x * y, argnums)(2.0, 3.0)

@@ -91,3 +91,30 @@ def test_cumlogsumexp():
     x = numbers((3, 50), np.float32)
     (y,) = results(cumlogsumexp, x, axis=1)
     np.testing.assert_allclose(y, cumlogsumexp.eval(x, axis=1), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize(("shape", "axis"), [((200_003,), 0), ((50_001, 3), 0), ((2, 70_001), 1)])
+def test_long_sums_keep_their_last_bits(name, dtype, shape, axis):
+    """A sum of as many positive numbers as one likes is rounded once or twice, in any layout and direction."""
+    x = (np.random.default_rng(0).random(shape) / 8 + 0.01).astype(dtype)
+    kind = np.clongdouble if x.dtype.kind == "c" else np.longdouble
+    exact = np.cumsum(x.astype(kind), axis)
+    eps = float(ml_dtypes.finfo(x.real.dtype).eps)
+    for y in (*results(cumsum, x, name=name, axis=axis), cumsum.eval(x, axis=axis)):
+        error = np.abs(y.astype(kind) - exact) / np.abs(exact)
+        assert error.max() <= eps * (8 if dtype == np.float64 else 0.6)
+
+
+def test_a_long_sum_does_not_stand_still():
+    x = np.ones((1 << 25) + 3, np.float32)
+    (y,) = results(cumsum, x, axis=0)
+    assert y[-1] == float(len(x) + 1)  # to nearest even
+
+
+def test_far_sums_of_exponentials():
+    x = (1e7 + np.random.default_rng(0).normal(size=1000)).astype(np.float32)
+    exact = np.logaddexp.accumulate(x.astype(np.float64))
+    for y in (*results(cumlogsumexp, x, axis=0), cumlogsumexp.eval(x, axis=0)):
+        assert np.abs(y - exact).max() <= 0.5
