@@ -99,7 +99,9 @@ def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
     """``ufunc(a)``, of the type of ``a``, where that is the whole meaning."""
     if a.type.dtype not in allowed or current_trace() is not _open:
         return None
-    x = a.numpy()
+    x = a._data
+    if x is None:
+        x = a.numpy()
     if x.size >= LARGE and ufunc in _COMPILED:
         return None
     y = _quiet.run(ufunc, x)

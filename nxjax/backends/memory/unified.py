@@ -97,7 +97,8 @@ class UnifiedBuffer:
 
     def numpy(self) -> NDArray:
         """A read-only NumPy view, which shows what is written later."""
-        return _view(self._open(), self.type, False)
+        view: NDArray = np.asarray(_Shown(self._open(), self.nbytes))
+        return view.view(self.dtype).reshape(self.shape) if self.nbytes else np.zeros(self.shape, self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         view = self.numpy()
@@ -113,7 +114,7 @@ class UnifiedBuffer:
             ImmutableArrayError: arrays of the buffer exist.
         """
         self._check_free()
-        view = _view(self._open(), self.type, True)
+        view = _view(self._open(), self.type)
         try:
             yield view
         finally:
@@ -165,7 +166,7 @@ class UnifiedBuffer:
 
         if runtime not in RUNTIMES:
             raise ParameterError("unified buffer: no such runtime", got=runtime, expected=", ".join(RUNTIMES))
-        made = shared_tensors.MAKERS[runtime](_view(self._open(), self.type, True))
+        made = shared_tensors.MAKERS[runtime](_view(self._open(), self.type))
         self.pool.counters.add(shared=self.nbytes)
         return made
 
@@ -179,16 +180,23 @@ class UnifiedBuffer:
         return f"UnifiedBuffer({self.type}, {self.access}, {shown(self.nbytes)} {place})"
 
 
-def _view(block: Block, t: ArrayType, writeable: bool) -> NDArray:
-    """The memory of a block as NumPy; the view keeps the block."""
+@final
+class _Shown:
+    """Memory for NumPy to read, which no view of it can be made to write to."""
+
+    def __init__(self, block: Block, nbytes: int) -> None:
+        self._block = block
+        self.__array_interface__ = {"data": (block.address, True), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+
+
+def _view(block: Block, t: ArrayType) -> NDArray:
+    """The memory of a block as NumPy, to write to; the view keeps the block."""
     nbytes = t.size * t.dtype.itemsize
     if not nbytes:
         return np.zeros(t.shape, t.dtype)
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(block.address)
     memory.owner = block
-    view = np.frombuffer(memory, np.uint8).view(t.dtype).reshape(t.shape)
-    view.flags.writeable = writeable
-    return view
+    return np.frombuffer(memory, np.uint8).view(t.dtype).reshape(t.shape)
 
 
 def unified_buffer(

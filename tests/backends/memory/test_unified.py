@@ -32,6 +32,13 @@ def test_arrays_and_numpy_have_the_buffers_pointer(access):
     assert float(nx.jit(lambda x: x.sum())(x)) == 496.0
     assert not buffer.numpy().flags.writeable
     assert buffer.pool.statistics.copied == 0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        buffer.numpy().setflags(write=True)
+    copied = nx.asarray(buffer.numpy())
+    del x
+    buffer.write(np.zeros_like(buffer.numpy()))
+    assert float(copied.sum()) == 496.0 and float(buffer.numpy().sum()) == 0
+    buffer.write(copied)
 
 
 def test_the_compiled_code_reads_it_where_it_lies():
