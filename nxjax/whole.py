@@ -29,8 +29,9 @@ def opened(path: str | os.PathLike[str], folder: int | None = None) -> BinaryIO:
         InvalidFileError: it is a pipe, a device or the like.
         OSError: it is not there, a folder, or not to be read.
 
-    >>> opened(__file__).read(3)
-    b'\"\"\"'
+    >>> with opened(__file__) as file:
+    ...     len(file.read(3))
+    3
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), dir_fd=folder)
     try:
