@@ -146,12 +146,15 @@ def _described(x: Any, path: str, tensors: dict[str, NDArray], depth: int = 0) -
         return {kind: [_described(v, here(i), tensors, depth + 1) for i, v in enumerate(x)]}
     if x is None:
         return {"n": 0}
-    if not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float)):
+    masked = isinstance(x, np.ma.MaskedArray)
+    if masked or not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float)):
         raise TreeError(
             f"save: {path or 'the tree'} is of a kind that files do not hold",
             got=type(x).__name__,
             expected="dicts, lists, tuples, arrays and QArrays",
-            fix="save module.parameters() or tree.leaves(...)",
+            fix="x.filled(value), or its data and its mask"
+            if masked
+            else "save module.parameters() or tree.leaves(...)",
         )
     if isinstance(x, Array) and x.dtype == dtypes.key:
         raise _no_type(path, x.dtype)

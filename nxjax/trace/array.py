@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, final
 
 import numpy as np
 
-from nxjax.errors import DtypeError, GradientError
+from nxjax.errors import DtypeError, GradientError, ParameterError
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.sharding import Sharding
@@ -213,6 +213,10 @@ def _instead(x: Any) -> str | None:
 
 def from_numpy(x: Any, where: str = "array") -> DeviceArray:
     """NumPy data in its canonical dtype. Memory that somebody could write to is copied, since arrays are immutable."""
+    if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        raise ParameterError(
+            f"{where}: arrays have no masks", got="a masked array", fix="give x.filled(value), or its data and its mask"
+        )
     data: NDArray = np.asarray(x)
     if data.dtype not in dtypes.NUMERIC and data.dtype not in (dtypes.key, dtypes.float0):
         if data.dtype.newbyteorder("=") not in dtypes.NUMERIC:

@@ -131,6 +131,8 @@ def test_what_files_do_not_hold(tmp_path: Path):
         with pytest.raises(error, match=said):
             save(path, tree)
         assert not list(tmp_path.iterdir())
+    with pytest.raises(TreeError, match="filled"):
+        save(tmp_path / "w", {"w": np.ma.array([1.0, 2.0], mask=[True, False])})
 
 
 def test_a_traced_tree_is_no_file(tmp_path: Path):

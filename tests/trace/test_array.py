@@ -180,3 +180,16 @@ def test_copies_outlive_what_they_are_copies_of():
         y = copied(x)
         x.delete()
         assert y.tolist() == [0, 1, 2, 3]
+
+
+def test_a_masked_array_is_refused():
+    """Its mask would be lost without a word. Machine code that knows plain arrays lets none through either."""
+    x = np.ones(3, np.float32)
+    masked = np.ma.array(x, mask=[False, True, False])
+    known = nx.jit(lambda x: x + 1)
+    for _ in range(4):
+        known(x)
+    added = lambda m: nx.ones(3) + m
+    for f in (jnp.asarray, jnp.array, nx.sin, known, nx.grad(lambda x: x.sum()), nx.device_put, added):
+        with pytest.raises(ValueError, match="arrays have no masks"):
+            f(masked)
