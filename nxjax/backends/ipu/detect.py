@@ -78,7 +78,7 @@ def compiler() -> tuple[str, str]:
     """Path of Graphcore's popc, which has compiled a codelet, and its version; ("", reason) where none has."""
     path = shutil.which("popc")
     if path is None:
-        return "", "Poplar's compiler popc is not on PATH; source the SDK's enable.sh first"
+        return "", "popc is not on PATH; source the SDK's enable.sh first, which sets POPLAR_SDK_ENABLED"
     try:
         status = os.stat(path)
     except OSError as error:
