@@ -187,6 +187,10 @@ class Config:
         if mode is not self.mode:
             self.mode = mode
 
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__ if n not in ("_idle", "mode"))
+        return f"Config({shown})"
+
     def __getattr__(self, name: str) -> Any:
         # Only asked for what is no slot, or is none yet.
         if name.startswith("jax_"):

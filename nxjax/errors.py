@@ -63,6 +63,8 @@ class Source:
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
 
+    __repr__ = __str__
+
 
 _internal: dict[str, bool] = {}
 
@@ -99,6 +101,21 @@ def described(x: object) -> str:
     if isinstance(x, (tuple, list)):
         return f"a {type(x).__name__} of {len(x)}"  # pyright: ignore[reportUnknownArgumentType]
     return type(x).__name__
+
+
+_PLAIN: Final = (str, int, float, complex, os.PathLike, type(None))
+
+
+class Shown:
+    """A base whose repr is the class and those of its public attributes that are plain values."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        slots = [n for c in type(self).__mro__ for n in getattr(c, "__slots__", ())]
+        names = [n for n in dict.fromkeys(("name", *slots, *getattr(self, "__dict__", ()))) if not n.startswith("_")]
+        found = [(n, getattr(self, n, self)) for n in names]
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in found if isinstance(v, _PLAIN))})"
 
 
 class NxError(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from nxjax.errors import ExecutionError
+from nxjax.errors import ExecutionError, Shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,7 +90,7 @@ def trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> Generator[None
         stop_trace()
 
 
-class TraceAnnotation:
+class TraceAnnotation(Shown):
     """``with TraceAnnotation(name, **about):`` a span of the trace that is going on, if one is.
 
     >>> with TraceAnnotation("load", file="a.csv") as span:

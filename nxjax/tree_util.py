@@ -8,7 +8,7 @@ from typing import Any
 import optree
 
 from nxjax import tree as _names
-from nxjax.errors import TreeError
+from nxjax.errors import Shown, TreeError
 from nxjax.trace import tree as _tree
 from nxjax.trace.partial import Partial
 from nxjax.trace.tree import (
@@ -120,7 +120,7 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     return optree.treespec_tuple(treedefs, namespace=_tree.NAMESPACE)
 
 
-class _Registry:
+class _Registry(Shown):
     """The kinds of nodes that trees are made of, with the methods that JAX's registry has."""
 
     def flatten(self, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:

@@ -1,5 +1,6 @@
 """Every public name resolves, however it is imported, and the stubs' modules are those that exist."""
 
+import abc
 import importlib
 import pkgutil
 import subprocess
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.trace.core import Op
 
 
 @pytest.mark.parametrize("name", sorted(nx._HOMES))
@@ -89,3 +91,32 @@ def test_no_file_of_a_package_hides_a_public_name(package):
     lazy = set(getattr(module, "_HOMES", ()))
     assert not files & lazy
     assert all(getattr(module, name) is getattr(module, name) for name in lazy)
+
+
+def _public_classes():
+    """Classes of nxjax that have a public name, by it."""
+    found = {}
+    for home in ("", *sorted(nx._MODULES)):
+        module = getattr(nx, home) if home else nx
+        for name in getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]:
+            thing = getattr(module, name, None)
+            if type(thing) in (type, abc.ABCMeta) and thing.__module__.startswith("nxjax"):
+                found[f"{home}.{name}".lstrip(".")] = thing
+    return found
+
+
+def test_objects_say_what_they_are():
+    own = [c for c in _public_classes().values() if not issubclass(c, Op) and not getattr(c, "_is_protocol", False)]
+    assert len(own) > 100
+    # Names of types that are never made, for `isinstance` and annotations.
+    names = ("nxjax.core.ClosedJaxpr", "nxjax.core.Jaxpr", "nxjax.core.ShapedArray")
+    mute = {f"{c.__module__}.{c.__name__}" for c in own if c.__repr__ is object.__repr__}
+    assert mute <= set(names)
+    for thing in (nx.config, nx.numpy.mgrid, nx.numpy.c_, nx.checkpoint_policies, nx.tree_util.default_registry):
+        assert " object at 0x" not in repr(thing)
+    equation = nx.make_jaxpr(lambda x: nx.numpy.sum(x * 2, axis=1))(nx.ones((2, 3))).equations[-1]
+    assert repr(equation).startswith("f32[2] = reduce_sum[axes=(1,)] f32[2,3]  # test_public.py:")
+    assert repr(nx.quant.Percentile(99.0)) == "Percentile(percent=99.0)"
+    lowered = nx.jit(lambda x: x + 1).lower(nx.ones(3))
+    assert repr(lowered) == "<lowered <lambda>: f32[3] -> f32[3]>"
+    assert repr(nx.custom_jvp(abs)) == "<custom_jvp of abs>"

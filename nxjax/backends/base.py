@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Literal, final
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.core import Op
 from nxjax.trace.mesh import Mesh
@@ -100,7 +100,7 @@ class Device:
 
 
 @final
-class Placement:
+class Placement(Shown):
     """Where a program runs: its devices in order, and how each argument and result is laid out over them.
 
     Attributes:
@@ -140,7 +140,7 @@ class Placement:
         return self._hash
 
 
-class Executable(ABC):
+class Executable(Shown, ABC):
     """A compiled program: takes and gives arrays, flat."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Executable(ABC):
     output_shardings: tuple[Sharding, ...] = ()
 
 
-class Backend(ABC):
+class Backend(Shown, ABC):
     """A way to run programs.
 
     Attributes:
@@ -279,5 +279,5 @@ class Backend(ABC):
         """See `Device.memory_stats`."""
         return None
 
-    def clear(self) -> None:  # noqa: B027 - nothing to give back is the usual case
+    def clear(self) -> None:
         """Give back memory that is kept for later calls, as far as nothing holds it."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 
 from nxjax.backends.base import Label
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import UNKNOWN, Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
@@ -88,7 +88,7 @@ class Analysis(Protocol):
         ...
 
 
-class Target(ABC, Generic[Subject]):
+class Target(Shown, ABC, Generic[Subject]):
     """One thing that can be compiled for: from a graph (`NpuTarget`) or from a program (`ProgramTarget`).
 
     Attributes:

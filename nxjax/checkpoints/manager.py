@@ -12,12 +12,12 @@ from typing import Any, Self, final
 from nxjax.checkpoints import processes, steps
 from nxjax.checkpoints.restoring import metadata, restore
 from nxjax.checkpoints.saving import checked, snapshot, write
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.trace.boundary import boundary
 
 
 @final
-class CheckpointManager:
+class CheckpointManager(Shown):
     """Saves steps of a training run and keeps the last ones.
 
     Args:

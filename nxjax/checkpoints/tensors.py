@@ -18,7 +18,7 @@ import numpy as np
 
 from nxjax import whole
 from nxjax.checkpoints.disk import disk
-from nxjax.errors import DtypeError, InvalidFileError
+from nxjax.errors import DtypeError, InvalidFileError, Shown
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -160,7 +160,7 @@ def write(
 
 
 @final
-class TensorFile:
+class TensorFile(Shown):
     """A file of tensors, mapped into memory. Its arrays keep it alive; none is read before it is used.
 
     Args:

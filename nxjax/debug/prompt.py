@@ -11,19 +11,19 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.errors import is_internal
+from nxjax.errors import Shown, is_internal
 from nxjax.trace import tree
 from nxjax.trace.core import Array
 from nxjax.transforms.callback import debug_callback
 
 
 @final
-class DebugEffect:
+class DebugEffect(Shown):
     """JAX's name for the effect of `debug.print` and `debug.callback`; here a flag of their ops."""
 
 
 @final
-class OrderedDebugEffect:
+class OrderedDebugEffect(Shown):
     """As `DebugEffect`, of callbacks that keep their order."""
 
 

@@ -42,6 +42,17 @@ class Report:
     analysis: Analysis | None = None
     rules: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.cost.why and "latency" not in self.cost:
+            self.cost.why = self._untimed()
+
+    def _untimed(self) -> str:
+        """Why nobody says how long a run takes."""
+        if "npu latency" in self.cost:
+            hosts = sum(r.device == "host" for r in self.rows)
+            return f"{hosts} of {len(self.rows)} ops run on the host, whose time nobody knows; see 'npu latency'"
+        return f"no tool here says how long {self.title} takes, and nxjax has no cost model of it: measure on the chip"
+
     @property
     def on_npu(self) -> int:
         """Ops that the vendor's tool or a table puts on the NPU."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import nxjax.numpy as jnp
-from nxjax.errors import ParameterError, TreeError
+from nxjax.errors import ParameterError, Shown, TreeError
 from nxjax.trace import tree
 
 Schedule = Callable[[Any], Any]
@@ -29,7 +29,7 @@ class Optimizer(NamedTuple):
     params_fn: Callable[..., Any]
 
 
-class OptimizerState:
+class OptimizerState(Shown):
     """For each array of the parameters the arrays that its optimizer keeps, flat, and the structures of both.
 
     >>> state = momentum(0.1, 0.9).init_fn({"w": jnp.ones(2)})
@@ -394,7 +394,7 @@ def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
 # --- states as files ---
 
 
-class JoinPoint:
+class JoinPoint(Shown):
     """A leaf of the parameters' tree that holds what an optimizer keeps of it.
 
     >>> JoinPoint([1]).subtree

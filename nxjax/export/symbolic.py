@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, final
 
-from nxjax.errors import LoweringError
+from nxjax.errors import LoweringError, Shown
 
 
 def _refused(what: str, got: object) -> NoReturn:
@@ -61,7 +61,7 @@ def is_symbolic_dim(p: Any) -> bool:
 
 
 @final
-class SymbolicScope:
+class SymbolicScope(Shown):
     """Of symbolic sizes, which nxjax does not export: making one is an error that says what to do.
 
     Raises:

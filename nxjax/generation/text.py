@@ -9,11 +9,11 @@ import codecs
 from collections.abc import Callable, Sequence
 from typing import final
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 
 
 @final
-class TextStream:
+class TextStream(Shown):
     """Takes the tokens of one text, one at a time, and gives what is certain of its text.
 
     A character whose bytes are in several tokens comes with the last of them. What may be the beginning of a stop

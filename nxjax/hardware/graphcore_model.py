@@ -17,7 +17,7 @@ from nxjax.backends.ipu.pipeline import Pipeline
 from nxjax.backends.ipu.poplar import PoplarProject
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import compile as compiled
-from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
+from nxjax.errors import ExecutionError, ParameterError, Shown, TileMemoryError
 from nxjax.kernels.ipu.chip import System
 from nxjax.lower.ipu.builder import Options
 from nxjax.lower.pipeline.schedule import Kind
@@ -157,7 +157,7 @@ class CompiledModel:
 
 
 @final
-class Signature:
+class Signature(Shown):
     """Trees and types of a model's inputs and results.
 
     Args:
@@ -396,7 +396,7 @@ def _of_pipeline(signature: Signature, setting: Setting, execution: Execution, p
 
 
 @final
-class PipelinedTraining:
+class PipelinedTraining(Shown):
     """Losses and gradients of a function over several IPUs in stages.
 
     Args:

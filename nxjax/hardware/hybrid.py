@@ -18,7 +18,7 @@ from nxjax.backends.hybrid.plan import Plan
 from nxjax.backends.hybrid.spec import Hybrid
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.hardware.thermal import ThermalMonitor
 from nxjax.trace.types import ShapeDtypeStruct
 from nxjax.transforms.jit import Jitted, jit
@@ -42,7 +42,7 @@ def _function(operation: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 @final
-class NPUResourceManager:
+class NPUResourceManager(Shown):
     """Runs operations on the NPU, the GPU and the CPU, in that order of preference, and goes on where one fails.
 
     Args:
@@ -82,7 +82,7 @@ class NPUResourceManager:
 
 
 @final
-class IntelligentHybridScheduler:
+class IntelligentHybridScheduler(Shown):
     """Places operations by measured times and by heat.
 
     Args:
@@ -145,7 +145,7 @@ class IntelligentHybridScheduler:
 
 
 @final
-class UnifiedMemoryManager:
+class UnifiedMemoryManager(Shown):
     """Pools of memory with limits, and buffers that several units see without a copy.
 
     Args:
@@ -176,7 +176,7 @@ class UnifiedMemoryManager:
 
 
 @final
-class VulkanNPUBridge:
+class VulkanNPUBridge(Shown):
     """Matrix products on whichever of the NPU, a Vulkan device and the CPU is the quickest.
 
     >>> bridge = VulkanNPUBridge()
@@ -203,7 +203,7 @@ class VulkanNPUBridge:
 
 
 @final
-class RyzenAIHybridEngine:
+class RyzenAIHybridEngine(Shown):
     """ONNX models over AMD's NPU and the CPU through ONNX Runtime.
 
     Args:
@@ -222,7 +222,7 @@ class RyzenAIHybridEngine:
 
 
 @final
-class OGANPUIntegration:
+class OGANPUIntegration(Shown):
     """Text from a model folder of ONNX Runtime's generator.
 
     Args:

@@ -18,7 +18,7 @@ from nxjax import nn
 from nxjax import numpy as jnp
 from nxjax.backends.base import Label
 from nxjax.deploy.trace import Bound
-from nxjax.errors import ParameterError, UnsupportedOpsError
+from nxjax.errors import ParameterError, Shown, UnsupportedOpsError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret, interpret_all
 from nxjax.lower.npu.lower import UNROLL, lower
@@ -201,7 +201,7 @@ def policy_of(where: str, precision: str) -> str | None:
     return PRECISIONS[precision]
 
 
-class TensorOperations(ABC):
+class TensorOperations(Shown, ABC):
     """The operations that a backend offers on tensors; each gives an array and notes where it ran. Abstract."""
 
     @abstractmethod

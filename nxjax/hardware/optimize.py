@@ -18,7 +18,7 @@ from nxjax.backends import target_registry as registry
 from nxjax.backends.base import Label
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Bound
-from nxjax.errors import NxError, ParameterError, UnsupportedOpsError
+from nxjax.errors import NxError, ParameterError, Shown, UnsupportedOpsError
 from nxjax.hardware.npu_ops import on_integers, policy_of
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.lower import UNROLL
@@ -48,7 +48,7 @@ COMMON: Final = (32, 224, 28, 64, 96, 128, 160, 192, 256, 299, 320, 384, 416, 51
 
 
 @final
-class Arena:
+class Arena(Shown):
     """Plans what a function's activations take for the shapes of a call, and holds that against the limit of now.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Final
 
 from nxjax.backends.npu import xrt_power
 from nxjax.backends.sensors.reading import Roots
-from nxjax.errors import NxError, ParameterError
+from nxjax.errors import NxError, ParameterError, Shown
 
 MODES: Final = xrt_power.MODES
 # What programs call a profile -> the mode that it is.
@@ -98,7 +98,7 @@ def lower(device: str = "", *, roots: Roots = _HERE) -> str:
     return steps.get(mode, mode)
 
 
-class AdvancedNPUOptimizer:
+class AdvancedNPUOptimizer(Shown):
     """The power settings of an NPU as an object.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from nxjax.backends.sensors import Reading, Sampler
 from nxjax.backends.sensors.thermal import STRATEGIES, Action, State, Thresholds, policy
-from nxjax.errors import NxError, ParameterError
+from nxjax.errors import NxError, ParameterError, Shown
 from nxjax.hardware import power
 
 Read = Callable[[], Reading]
@@ -22,7 +22,7 @@ _LIMITS: Final = ("warning", "npu_max", "cpu_max", "gpu_max", "back")
 
 
 @final
-class ThermalMonitor:
+class ThermalMonitor(Shown):
     """The chips' temperatures now.
 
     >>> state = ThermalMonitor().get_state()
@@ -39,7 +39,7 @@ class ThermalMonitor:
 
 
 @final
-class ThermalAwareOptimizer:
+class ThermalAwareOptimizer(Shown):
     """Keeps chips within their temperatures: less power, other chips first, none at all.
 
     Args:

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any, Final, final
 
-from nxjax.errors import NxError
+from nxjax.errors import NxError, Shown
 
 # Modules below `jax._src` that public libraries import at their top, and need only for what they rarely do. They are
 # there, and whatever else is asked of them is refused.
@@ -40,7 +40,7 @@ _PUBLIC: Final = {"jax._src.flatten_util": "nxjax.flatten_util"}
 
 
 @final
-class Alias:
+class Alias(Shown):
     """`jax` means nxjax; as a context manager, until the block ends."""
 
     def __enter__(self) -> ModuleType:

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy
 
 from nxjax import numpy as np
-from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError
+from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError, Shown
 from nxjax.lax.algebra import dot_general
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
@@ -40,7 +40,7 @@ class AccuracyMode(enum.Enum):
 
 
 @final
-class Tolerance:
+class Tolerance(Shown):
     """The errors that an elementary function may have: ``atol`` and ``rtol``, or ``atol`` and ``ulps``.
 
     Raises:
@@ -134,7 +134,7 @@ class DotAlgorithmPreset(enum.Enum):
 _NAMED = {"F16": dtypes.float16, "BF16": dtypes.bfloat16, "F64": dtypes.float64}
 
 
-class RaggedDotDimensionNumbers:
+class RaggedDotDimensionNumbers(Shown):
     """What the dimensions of a ragged product mean.
 
     Args:

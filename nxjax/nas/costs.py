@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.backends import target_registry
 from nxjax.deploy.compile import compile
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.lower.npu.placement import Basis
 from nxjax.quant.function import quantize
 from nxjax.runtime import disable_jit
@@ -24,7 +24,7 @@ Deployed = tuple[Callable[..., Any], Any, tuple[Any, ...]]
 
 
 @final
-class Costs:
+class Costs(Shown):
     """``costs(model)`` gives a target's figures for a model, by name, with ``_`` in the place of blanks.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax import nn, random
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.example_libraries.optimizers import Optimizer, adam
 from nxjax.example_libraries.stax import Layer
 from nxjax.nas.space import Candidate, Genes, Space
@@ -50,7 +50,7 @@ class Site:
 
 
 @final
-class Supernet:
+class Supernet(Shown):
     """All architectures of a space in one network.
 
     Decisions by ``choose.layer`` become mixtures; the others are taken as ``genes`` say, else the first option.

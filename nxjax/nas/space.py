@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 
 T = TypeVar("T")
 # What a space was told: the number of the option taken at each decision, in the order in which they were asked.
@@ -38,7 +38,7 @@ class Answer(Protocol):
 
 
 @final
-class Choose:
+class Choose(Shown):
     """What a space's function is given: call it to take a decision.
 
     ``choose(name, options)`` gives one of ``options``. A name within ``choose.scope("block1")`` is ``block1.name``. The

@@ -12,13 +12,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.errors import MissingExtraError, ParameterError
+from nxjax.errors import MissingExtraError, ParameterError, Shown
 from nxjax.nas.space import Candidate, Genes, Space
 
 NAMES: Final = ("random", "evolution", "bayesian", "exhaustive")
 
 
-class Strategy(ABC):
+class Strategy(Shown, ABC):
     """Proposes architectures of a space. Abstract; implementations are final.
 
     >>> isinstance(Random(Space(lambda choose: choose("x", (1, 2))), np.random.default_rng(0)), Strategy)

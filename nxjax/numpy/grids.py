@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ParameterError, ShapeError, Shown
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axes, as_shape, broadcast_to_shape, concrete, convert, full_like, static_int, value
 from nxjax.trace import dtypes
@@ -357,7 +357,7 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     return stack([broadcast_to_shape(x, sizes) for x in open_]) if open_ else zeros((0,), wanted)
 
 
-class _Grid:
+class _Grid(Shown):
     """Grids from slices: ``mgrid[0:3, 0:1:5j]``; an imaginary step is a number of points.
 
     >>> import nxjax.numpy as jnp
@@ -404,7 +404,7 @@ mgrid = _Grid(True)
 ogrid = _Grid(False)
 
 
-class _Joiner:
+class _Joiner(Shown):
     """Concatenation by indexing: ``r_[0:3, 5, [7, 8]]`` along the first axis, ``c_`` along the last.
 
     A leading string gives ``axis``, ``axis,ndmin`` or ``axis,ndmin,place`` as in NumPy, or ``r`` or ``c`` for a row or

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -36,7 +36,7 @@ def _of_kind(kind: Any) -> tuple[DType, ...]:
     raise ParameterError("dtypes: unknown kind", got=repr(kind), expected=", ".join((*_KINDS, *_UNIONS)))
 
 
-class ArrayNamespaceInfo:
+class ArrayNamespaceInfo(Shown):
     """What arrays of this namespace can do, as the Array API standard asks.
 
     >>> import nxjax.numpy as jnp

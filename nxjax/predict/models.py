@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 
-from nxjax.errors import MissingExtraError
+from nxjax.errors import MissingExtraError, Shown
 
 NDArray = np.ndarray[Any, Any]
 _TREES: Final = {"n_estimators": 150, "max_depth": 3, "learning_rate": 0.08, "subsample": 0.8, "min_samples_leaf": 3}
 _LEAST: Final = 1e-12  # seconds
 
 
-class Model(ABC):
+class Model(Shown, ABC):
     """``model(x)``: seconds [n] of features [n, d], of which the last is what our own model says, or 0."""
 
     name: ClassVar[str]

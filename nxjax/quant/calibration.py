@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.progress import bars
 from nxjax.quant.observers import Observer, Range, as_observer
 from nxjax.transforms.jit import jit
@@ -48,7 +48,7 @@ def calibrate(
 
 
 @final
-class Calibrated:
+class Calibrated(Shown):
     """Ranges by site, and how many batches they come from."""
 
     def __init__(self, ranges: dict[str, Range], batches: int) -> None:

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 
 NDArray = np.ndarray[Any, Any]
 Range = tuple[float, float]
 
 
-class Observer(ABC):
+class Observer(Shown, ABC):
     """Chooses the range of one value. Abstract; implementations are final.
 
     Attributes:

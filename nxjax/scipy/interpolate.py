@@ -10,14 +10,14 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax import tree_util
-from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.errors import DtypeError, ParameterError, ShapeError, Shown
 from nxjax.numpy.promotion import promote_inexact, value
 from nxjax.trace.core import Array
 
 __all__ = ["RegularGridInterpolator"]
 
 
-class RegularGridInterpolator:
+class RegularGridInterpolator(Shown):
     """Interpolates values given on a grid; a pytree of the grid, the values and the fill value.
 
     Args:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Self
 
 import numpy as np
 
-from nxjax.errors import NxError, UnexpectedTracerError
+from nxjax.errors import NxError, Shown, UnexpectedTracerError
 from nxjax.trace.types import ArrayType, Shape
 
 if TYPE_CHECKING:
@@ -273,8 +273,11 @@ class Linear:
     def ndim(self) -> int:
         return len(self.type.shape)
 
+    def __repr__(self) -> str:
+        return f"Linear({self.type})"
 
-class Trace(ABC):
+
+class Trace(Shown, ABC):
     """Interprets ops. ``parent`` is the trace that was current when this one was made; None for the outermost."""
 
     __slots__ = ("parent",)
@@ -391,7 +394,7 @@ current_trace = _current.get
 
 
 @final
-class use:
+class use(Shown):
     """``with use(trace):`` makes ``trace`` the current one."""
 
     __slots__ = ("token", "trace")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from nxjax.errors import ShardingError
+from nxjax.errors import ShardingError, Shown
 from nxjax.trace.params import param_class
 
 
@@ -64,7 +64,7 @@ def _axis_names(names: Any, ndim: int, where: str) -> tuple[Any, ...]:
     return found
 
 
-class BaseMesh(ABC):
+class BaseMesh(Shown, ABC):
     """What a mesh of devices and a mesh without devices have in common: named axes with sizes."""
 
     axis_names: tuple[Any, ...]
@@ -326,7 +326,7 @@ current_mesh = _current.get
 
 
 @final
-class set_mesh:
+class set_mesh(Shown):
     """Make ``mesh`` the current one: at once and for good, or for a ``with`` block.
 
     Bare `PartitionSpec`s in `nx.jit`, `nx.device_put` and `nx.lax.with_sharding_constraint` refer to it, and

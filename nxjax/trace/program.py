@@ -41,6 +41,9 @@ class Var:
     def aval(self) -> ArrayType:
         return self.type
 
+    def __repr__(self) -> str:
+        return f"Var({self.type})"
+
 
 @final
 class Literal:
@@ -65,6 +68,11 @@ class Literal:
     @property
     def val(self) -> Array:
         return self.value
+
+    def __repr__(self) -> str:
+        from nxjax.trace.text import literal_text
+
+        return literal_text(self)
 
 
 Atom = Var | Literal
@@ -175,6 +183,14 @@ class Equation:
         """True when it must run even if nothing uses its results."""
         op = self.op
         return op.effect or (op.nested and any(p.effect for p in held_programs(self.params)))
+
+    def __repr__(self) -> str:
+        from nxjax.trace.text import params_text
+
+        params = "" if next(self.programs(), None) else params_text(self.params)
+        inputs = " ".join(str(a.type) if isinstance(a, Var) else repr(a) for a in self.inputs)
+        text = f"{' '.join(str(v.type) for v in self.outputs)} = {self.op.name}{params} {inputs}"
+        return text if self.source is None else f"{text}  # {self.source}"
 
     def replaced(
         self, inputs: tuple[Atom, ...], outputs: tuple[Var, ...], params: dict[str, Any] | None = None

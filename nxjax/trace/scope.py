@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from typing import Any, Final, final
 
-from nxjax.errors import Source, user_source
+from nxjax.errors import Shown, Source, user_source
 
 _scope: ContextVar[str] = ContextVar("nxjax_scope", default="")
 # While a program is replayed, its equations keep the line they were first written on.
@@ -17,7 +17,7 @@ current_scope = _scope.get
 
 
 @final
-class named_scope:
+class named_scope(Shown):
     """``with nx.named_scope("attention"):`` names the equations traced inside; also a decorator.
 
     >>> with named_scope("encoder"), named_scope("mlp"):

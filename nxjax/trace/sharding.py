@@ -13,7 +13,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from nxjax.errors import ShardingError
+from nxjax.errors import ShardingError, Shown
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, Mesh, current_mesh, process_index
 from nxjax.trace.params import param_class
 from nxjax.trace.partition import UNCONSTRAINED, P, PartitionSpec
@@ -28,7 +28,7 @@ Index = tuple[slice, ...]
 NDArray = np.ndarray[Any, Any]
 
 
-class Sharding(ABC):
+class Sharding(Shown, ABC):
     """How an array is laid out over devices: cut into equal blocks, each on one device or on several. Immutable.
 
     >>> import nxjax as nx

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.ops.base import LinearOp, NDArray
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -483,7 +483,7 @@ class SaveFromBoth:
 
 
 @final
-class CheckpointPolicies:
+class CheckpointPolicies(Shown):
     """Ready-made policies for `checkpoint`."""
 
     everything_saveable = staticmethod(everything_saveable)

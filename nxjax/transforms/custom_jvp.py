@@ -294,6 +294,9 @@ class CustomFunction(Generic[P, R]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else python_types.MethodType(self, instance)
 
+    def __repr__(self) -> str:
+        return f"<{self.transform} of {self.__name__}>"
+
     def has_rule(self) -> bool:
         raise NotImplementedError
 

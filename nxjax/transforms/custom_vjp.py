@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, final
 
-from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError, described
+from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.base import NDArray, like, move_batch
 from nxjax.ops.convert import convert_element_type
@@ -232,7 +232,7 @@ class _BatchedPull:
 
 
 @final
-class CustomVJPPrimal:
+class CustomVJPPrimal(Shown):
     """What ``fwd`` gets per leaf with ``symbolic_zeros=True``: the value, and whether it may be perturbed.
 
     >>> primal = CustomVJPPrimal(2.0, perturbed=False)

@@ -159,6 +159,9 @@ class Compiled:
             values[i].delete()  # pyright: ignore[reportAttributeAccessIssue]
         return self._traced.out_tree.unflatten(out)
 
+    def __repr__(self) -> str:
+        return self._traced.described("compiled")
+
     @property
     def args_info(self) -> Any:
         """As `Lowered.args_info`."""
@@ -217,6 +220,9 @@ class Lowered:
         self._donate = donate
         self._placement = placement  # None: the default device
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
+
+    def __repr__(self) -> str:
+        return self._traced.described("lowered")
 
     @property
     def args_info(self) -> Any:
@@ -296,6 +302,14 @@ class Traced:
         self._jitted = jitted
         self.donate = donate
         self.given: tuple[Sharding | None, ...] = ()
+
+    def described(self, how: str) -> str:
+        """``<how f: types -> types>``."""
+        types = [", ".join(map(str, ts)) for ts in (self.program.in_types, self.program.out_types)]
+        return f"<{how} {self.program.name or 'function'}: {types[0]} -> {types[1]}>"
+
+    def __repr__(self) -> str:
+        return self.described("traced")
 
     @property
     def device(self) -> Any:

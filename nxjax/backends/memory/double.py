@@ -10,11 +10,11 @@ from typing import Any, final
 
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer, unified_buffer
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 
 
 @final
-class DoubleBuffer:
+class DoubleBuffer(Shown):
     """Two unified buffers of one kind: ``front`` is read while ``back`` is filled, then they `swap`.
 
     Args:

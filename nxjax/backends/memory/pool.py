@@ -13,7 +13,7 @@ from typing import Any, Final, final
 from nxjax.backends.cpu.memory import Block
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.memory.statistics import Counters, MemoryStatistics, parse_size, shown
-from nxjax.errors import MemoryLimitError, ParameterError
+from nxjax.errors import MemoryLimitError, ParameterError, Shown
 
 # Names that programs use for a kind of device.
 ALIASES: Final = {"system": "cpu", "host": "cpu", "igpu": "gpu", "vulkan": "gpu", "cuda": "gpu", "rocm": "gpu"}
@@ -39,7 +39,7 @@ def kind_of(name: str) -> str:
 
 
 @final
-class Reservation:
+class Reservation(Shown):
     """Bytes of a pool, held until `release` or the end of the object."""
 
     __slots__ = ("__weakref__", "_pool", "_release", "name", "nbytes")

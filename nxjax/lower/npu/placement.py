@@ -5,7 +5,7 @@ Knows graphs, no vendor. A target's constraint table gives verdicts; a vendor's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, final
 
@@ -80,22 +80,37 @@ class Figure:
 
 @final
 @dataclass
-class Cost:
-    """What running once takes: named figures such as latency (s), peak memory (bytes), weights (bytes), cycles."""
+class Cost(Mapping[str, Figure]):
+    """What running once takes: named figures such as latency (s), peak memory (bytes), weights (bytes), cycles.
+
+    ``why`` says why a latency is not among them.
+
+    Raises:
+        FigureError: a figure that nobody has said; the message says which are known.
+    """
 
     figures: dict[str, Figure] = field(default_factory=dict[str, Figure])
+    why: str = ""
 
     def add(self, name: str, value: float, unit: str, basis: Basis) -> None:
         self.figures[name] = Figure(float(value), unit, basis)
 
     def __getitem__(self, name: str) -> Figure:
-        if name not in self.figures:
-            known = ", ".join(self.figures) or "no figures at all"
-            raise FigureError(f"cost: {name} is not known here", got=repr(name), expected=known)
-        return self.figures[name]
+        found = self.figures.get(name)
+        if found is None:
+            raise FigureError(
+                f"cost: no figure {name!r}",
+                got=self.why if name == "latency" and self.why else None,
+                expected=", ".join(self.figures) or "nothing: no figure is known",
+                fix=f"{name!r} in cost tells beforehand",
+            )
+        return found
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.figures
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.figures)
+
+    def __len__(self) -> int:
+        return len(self.figures)
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {f.value:.6g} {f.unit} ({f.basis})" for name, f in self.figures.items())

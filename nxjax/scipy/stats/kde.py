@@ -7,7 +7,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax import random
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ParameterError, ShapeError, Shown
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.scipy import linalg
 from nxjax.scipy.special.errs import ndtr
@@ -18,7 +18,7 @@ from nxjax.trace.tree import register_pytree_node_class
 
 
 @register_pytree_node_class
-class gaussian_kde:
+class gaussian_kde(Shown):
     """A density estimate: the mean of normal densities around the data.
 
     Args:

@@ -15,18 +15,21 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, sub
 from nxjax.ops.base import constant, like
-from nxjax.ops.compare import lt
+from nxjax.ops.bitwise import or_
+from nxjax.ops.compare import eq, lt
+from nxjax.ops.convert import convert_element_type
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.indexing import GatherScatterMode
 from nxjax.ops.quant_traced import cast, clipped
-from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
+from nxjax.ops.reduce import reduce_max, reduce_min, reduce_or, reduce_sum
+from nxjax.ops.rounding import is_finite
 from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.program import Program
+from nxjax.trace.program import Equation, Program
 from nxjax.trace.stage import stage
 from nxjax.transforms.quantize.groups import Group
 from nxjax.transforms.quantize.inner import CUSTOM
@@ -45,10 +48,12 @@ class Recorder(ABC):
     size: int
 
     @abstractmethod
-    def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
+    def record(
+        self, site: str, x: Array, margin: float | None = None, always: bool = False, kept: Array | None = None
+    ) -> Stat:
         """Statistics of one value; with ``margin``, values far below the greatest are masks, and none of the range.
 
-        ``always`` leaves room for masks where there are none now.
+        ``always`` leaves room for masks where there are none now; of the elements, those in ``kept`` count.
         """
 
     @abstractmethod
@@ -69,9 +74,16 @@ class Ranges(Recorder):
 
     size = 2
 
-    def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
+    def record(
+        self, site: str, x: Array, margin: float | None = None, always: bool = False, kept: Array | None = None
+    ) -> Stat:
         x = stop_gradient(x)
         axes = tuple(range(x.ndim))
+        if kept is not None:
+            # Next to those that count, others lie within reach of a step of x: they have room, but no more than these.
+            (low, high), (least, most) = _ends(x, kept), _ends(x, is_finite(x))
+            room = sub(high, low)
+            return max(least, sub(low, room)), min(most, add(high, room))
         low, high = reduce_min(x, axes=axes), reduce_max(x, axes=axes)
         if margin is not None:
             top = broadcast_in_dim(high, shape=x.shape, broadcast_dimensions=())
@@ -91,6 +103,12 @@ class Ranges(Recorder):
         return reduce_min(stacked[0], axes=(0,)), reduce_max(stacked[1], axes=(0,))
 
 
+def _ends(x: Array, kept: Array) -> tuple[Array, Array]:
+    axes = tuple(range(x.ndim))
+    low, high = select_n(kept, like(x, np.inf), x), select_n(kept, like(x, -np.inf), x)
+    return reduce_min(low, axes=axes), reduce_max(high, axes=axes)
+
+
 @final
 class Histograms(Recorder):
     """How many values lie in each of `BINS` equal bins of |x|, from 0 to the largest magnitude of the range."""
@@ -100,20 +118,26 @@ class Histograms(Recorder):
     def __init__(self, ranges: Mapping[str, Range]) -> None:
         self.ranges = ranges
 
-    def record(self, site: str, x: Array, margin: float | None = None, always: bool = False) -> Stat:
+    def record(
+        self, site: str, x: Array, margin: float | None = None, always: bool = False, kept: Array | None = None
+    ) -> Stat:
         if always:
             # The whole range is kept, whatever lies in it now.
             return (wrap(np.eye(1, BINS, BINS - 1, np.float32)[0]),)
         low, high = self.ranges[site]
         top = np.float32(np.maximum(np.abs(low), np.abs(high))) or np.float32(1)
         flat = reshape(stop_gradient(x), shape=(x.size,))
+        each = like(flat, 1)
+        if kept is not None:
+            kept = reshape(kept, shape=(x.size,))
+            flat, each = select_n(kept, like(flat, 0), flat), convert_element_type(kept, dtype=dtypes.float32)
         flat = abs(flat if margin is None else max(flat, like(flat, low)))
         # Divided first: bins over a subnormal number would be infinitely many.
         index = clipped(mul(div(flat, like(flat, top)), like(flat, BINS)), 0, BINS - 1)
         counts = scatter_add(
             constant(0, dtypes.float32, (BINS,)),
             reshape(cast(index, dtypes.int32), shape=(x.size, 1)),
-            like(flat, 1),
+            each,
             dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
             mode=GatherScatterMode.CLIP,
         )
@@ -138,11 +162,33 @@ class Observer(Walker):
         self.recorder = recorder
         self.stats: dict[str, Stat] = {}
 
+    def run(self, args: Sequence[Array]) -> list[Array]:
+        y = super().run(args)
+        for v, choices in self.plan.partly.items():
+            site = self.plan.sites.get(v)
+            if site is not None:
+                self.stats[site] = self.recorder.record(site, self.env[v], kept=self._chosen(self.env[v], choices))
+        return y
+
+    def _chosen(self, x: Array, choices: Sequence[tuple[Equation, int]]) -> Array:
+        """Which elements of ``x`` any of the choices takes; where they take none, those that are finite."""
+        taken: Array = constant(False, dtypes.bool_, x.shape)
+        for e, case in choices:
+            which = self.value(e.inputs[0])
+            this = eq(which, like(which, case))
+            taken = or_(
+                taken, this if this.shape == x.shape else broadcast_in_dim(this, shape=x.shape, broadcast_dimensions=())
+            )
+        some = reduce_or(taken, axes=tuple(range(x.ndim)))
+        return select_n(some, is_finite(x), taken)
+
     def define(self, v: Any, x: Array) -> None:
         self.env[v] = x
         site = self.plan.sites.get(v)
         if site is not None:
             plan, recorder = self.plan, self.recorder
+            if v in plan.partly:
+                return
             self.stats[site] = recorder.record(site, x, plan.masked.get(v), v in plan.masking or v in plan.least)
             if v in plan.least:
                 ends = wrap(np.asarray(plan.least[v], np.float32))

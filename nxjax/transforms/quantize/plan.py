@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from nxjax.errors import ParameterError
+from nxjax.ops.base import Elementwise
 from nxjax.ops.compare import le
 from nxjax.ops.composite_activation import hard_swish, silu
 from nxjax.ops.composite_attention import dot_product_attention
@@ -75,6 +76,8 @@ class Plan:
             range, which instead reaches as far below the others as given here.
         masking: those of them that a mask can make very low, whether or not it did so in the calibration data.
         least: what the range of a value has to include at least: factors of masks, such as ``1 - here``.
+        partly: values of which a `where` later takes some elements only, with these choices and which of their cases
+            it is. The others have no part in the range: in ``where(x > 0, sqrt(x), 0)`` they are NaN.
         left: equations of float values that stay float, each with the reason.
     """
 
@@ -85,6 +88,7 @@ class Plan:
     masked: dict[Var, float] = field(default_factory=dict[Var, float])
     masking: set[Var] = field(default_factory=set[Var])
     least: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
+    partly: dict[Var, list[tuple[Equation, int]]] = field(default_factory=dict[Var, list[tuple[Equation, int]]])
     left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
 
     def layer(self, group: Group) -> str:
@@ -316,6 +320,24 @@ class _Sites:
                 self._masked(step.activations[0], MARGINS[step.dtype], made)
         for e in self.plan.program.equations:
             self._masking(e)
+        for e in reversed(self.plan.program.equations):
+            for v in e.outputs:
+                self._partly(v)
+
+    def _partly(self, v: Var) -> None:
+        """Mark ``v`` if all who read it choose among its elements, or go on one by one to someone who does."""
+        partly = self.plan.partly
+        found: list[tuple[Equation, int]] = []
+        for e in self.view.users.get(v, ()):
+            y = e.outputs[0]
+            if e.op.name == "select_n" and e.inputs[0] is not v:
+                found += [(e, i) for i, a in enumerate(e.inputs[1:]) if a is v]
+            elif isinstance(e.op, Elementwise) and y in partly and y.type.shape == v.type.shape:
+                found += partly[y]
+            else:
+                return
+        if found and self.view.is_float(v) and v not in self.view.results and v not in self.plan.masked:
+            partly[v] = found
 
     def _masking(self, e: Equation) -> None:
         """Mark what a mask makes very low, and what is made of it; the calibration data may have nothing to mask."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Shown
 from nxjax.ops.quant_grid import ROUNDINGS, Rounding
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -141,7 +141,7 @@ def _takes_three(policy: Callable[..., Any]) -> bool:
 
 
 @final
-class Layered:
+class Layered(Shown):
     """A policy with exceptions: the named layers get other answers than the rest.
 
     Attributes:

@@ -133,3 +133,46 @@ def test_statistics_of_a_recorder_join():
     joined = r.joined(tuple(a), tuple(b))
     assert [float(v) for v in joined] == [-3, 2]
     assert [float(v) for v in r.joined(joined, r.neutral())] == [-3, 2]
+
+
+SPREAD = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: jnp.where(x > 0, jnp.sqrt(x), 0),
+        lambda x: jnp.where(x > 0, jnp.sqrt(x) * 2 + 1, 0),
+        lambda x: jnp.where(x > 0, 0, jnp.sqrt(-x)),
+        lambda x: jnp.where(x > 0.1, jnp.log(x), 0),
+        lambda x: jnp.where(jnp.abs(x) > 0.5, 1 / x, 0),
+        lambda x: jnp.where(x > 0.5, 1 / jnp.maximum(x, 0), 0),
+        lambda x: (lambda r: jnp.where(x > 0, r, 0) + jnp.where(x > 1, r, 1))(jnp.sqrt(x)),
+    ],
+)
+@pytest.mark.parametrize("policy", ["int8", "int16x8"])
+def test_elements_that_a_where_leaves_out_have_no_part_in_the_range(f, policy):
+    q = nx.quantize(f, policy, calibrate=[(SPREAD,)])
+    y, wanted = np.asarray(q(SPREAD)), np.asarray(f(SPREAD))
+    assert np.isfinite(y).all()
+    assert np.abs(y - wanted).max() < (0.06 if policy == "int8" else 0.002) * np.ptp(wanted)
+
+
+@pytest.mark.parametrize("observer", ["percentile", "entropy", "mse"])
+def test_histograms_leave_them_out_too(observer):
+    f = lambda x: jnp.where(x > 0, jnp.sqrt(x), 0)
+    assert np.isfinite(np.asarray(nx.quantize(f, "int8", calibrate=[(SPREAD,)], observer=observer)(SPREAD))).all()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: jnp.where(x > -1, jnp.sqrt(x), 0),  # some NaN are taken
+        lambda x: jnp.where(x > 0, jnp.sqrt(x), 0) + jnp.sqrt(x),  # or read by somebody else
+        lambda x: jnp.where(x[:, 0] > 0, jnp.sqrt(x).sum(1), 0),  # or part of what is taken
+        lambda x: (lambda r: (jnp.where(x > 0, r, 0), r))(jnp.sqrt(x)),
+    ],
+)
+def test_a_nan_that_counts_is_an_error(f):
+    with pytest.raises(ParameterError, match="is not finite"):
+        nx.quantize(f, "int8", calibrate=[(SPREAD,)])(SPREAD)
