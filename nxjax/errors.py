@@ -66,15 +66,20 @@ class Source:
     __repr__ = __str__
 
 
-_internal: dict[str, bool] = {}
+# What calls these is the script that a command is installed as, and nobody's program.
+_COMMANDS: Final = (os.path.join(_PACKAGE, "__main__.py"), os.path.join(_PACKAGE, "demo", "__main__.py"))
+_COMMAND: Final = 2  # in place of True
+_internal: dict[str, int] = {}
 
 
-def is_internal(filename: str) -> bool:
+def is_internal(filename: str) -> int:
     """True for nxjax's own files and for helpers that only pass calls through."""
     known = _internal.get(filename)
     if known is None:
-        inside = os.path.abspath(filename).startswith(_PACKAGE) and not filename.startswith(_TRANSPARENT)
-        known = _internal[filename] = inside or any(part in filename for part in _FOREIGN)
+        path = os.path.abspath(filename)
+        inside = path.startswith(_PACKAGE) and not filename.startswith(_TRANSPARENT)
+        known = inside or any(part in filename for part in _FOREIGN)
+        known = _internal[filename] = _COMMAND if path in _COMMANDS else known
     return known
 
 
@@ -89,6 +94,8 @@ def user_source() -> Source | None:
         # What `dataclass` writes has no file, and is nobody's line.
         if not internal and not code.co_qualname.startswith("__create_fn__"):
             return Source(code, frame.f_lasti)
+        if internal == _COMMAND:
+            return None
         frame = frame.f_back
     return None
 
@@ -249,6 +256,12 @@ class TransformDisabledError(NxError, RuntimeError):
 
 class TreeError(NxError, ValueError, TypeError):
     """Two pytrees that should have the same structure do not."""
+
+
+def needs_function(where: str, fun: object, instead: str) -> None:
+    """Refuse what cannot be called; ``instead`` is a call as it should be."""
+    if not callable(fun):
+        raise ParameterError(f"{where}: needs a function", got=described(fun), expected=instead)
 
 
 class GradientError(NxError, TypeError, ValueError):

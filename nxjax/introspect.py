@@ -10,6 +10,7 @@ from nxjax import info, runtime
 from nxjax.errors import DtypeError
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, type_of
+from nxjax.trace.boundary import entry
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.grad import vjp
 from nxjax.transforms.jit import jit
@@ -30,6 +31,7 @@ def typeof(x: Any) -> ArrayType:
     return type_of(x, "typeof")
 
 
+@entry
 def live_arrays(platform: str | None = None) -> list[DeviceArray]:
     """The arrays that the process holds, found by the garbage collector's lists; of ``platform``, or of all.
 
@@ -94,6 +96,7 @@ def host_ids(backend: str | None = None) -> list[int]:
     return runtime.process_indices(backend)
 
 
+@entry
 def print_environment_info(return_string: bool = False) -> str | None:
     """What is installed and what can run here, as ``nxjax info`` says it; printed, or returned.
 

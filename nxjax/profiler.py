@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from nxjax.errors import ExecutionError, Shown
+from nxjax.trace.boundary import entry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +26,7 @@ _events: list[dict[str, Any]] | None = None
 _folder = ""
 
 
+@entry
 def start_trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> None:
     """Collect annotations from now on, in all threads; `stop_trace` writes them below ``log_dir``.
 
@@ -122,6 +124,7 @@ class StepTraceAnnotation(TraceAnnotation):
     """
 
 
+@entry
 def annotate_function(func: F, name: str | None = None, **about: Any) -> F:
     """``func``, each call of which is a `TraceAnnotation`.
 

@@ -15,12 +15,14 @@ from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, another, as_value, shown, wrap
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.mesh import process_index as _process_index
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, as_sharding
 from nxjax.trace.stage import computing_at_once
 
 
+@entry
 def devices(backend: str | None = None) -> list[Device]:
     """Devices that can execute now, the default one first.
 
@@ -44,6 +46,7 @@ def devices(backend: str | None = None) -> list[Device]:
     return found
 
 
+@entry
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Device]:
@@ -60,6 +63,7 @@ def local_devices(
     return [d for d in devices(backend) if d.process_index == wanted]
 
 
+@entry
 def device_count(backend: str | None = None) -> int:
     """How many devices of the default platform, or of ``backend``, there are in all processes.
 
@@ -69,6 +73,7 @@ def device_count(backend: str | None = None) -> int:
     return len(devices(backend or default_backend()))
 
 
+@entry
 def local_device_count(backend: str | None = None) -> int:
     """As `device_count`, in this process.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShardingError
+from nxjax.trace.boundary import entry
 from nxjax.trace.mesh import (
     AbstractMesh,
     AxisType,
@@ -29,6 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@entry
 def make_mesh(
     axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = None, *, devices: Sequence[Any] | None = None
 ) -> Mesh:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nxjax.errors import ShardingError
 from nxjax.trace.array import as_value
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.sharding import Sharding
 
@@ -38,6 +39,7 @@ def sharding_text(shape: Sequence[int], sharding: Sharding) -> str:
     return "\n".join([rule("┌", "┬", "┐"), between.join(body), rule("└", "┴", "┘")])
 
 
+@entry
 def visualize_sharding(
     shape: Sequence[int],
     sharding: Sharding,

@@ -1,5 +1,10 @@
 """Bad input: the right class, the user's own line, the likely fix; and nothing left half done."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +12,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import errors
+from nxjax.errors import ParameterError
 from nxjax.trace.core import EVAL, current_trace
 
 X = jnp.ones((2, 3))
@@ -310,3 +316,60 @@ def test_keys_and_donated_arrays_are_python_errors():
     f(x)
     with pytest.raises(RuntimeError, match=r"shape=f32\[3\].*donate_argnums"):
         _ = x + 1
+
+
+WRONG = {
+    "profile(f, x)": (lambda: nx.profile(lambda x: x, nx.ones(3)), "profile.*cannot take"),
+    "progress_bar": (lambda: nx.debug.progress_bar(range(3)), "progress_bar(.|\n)*got: *range"),
+    "log": (lambda: nx.debug.log(3), "log(.|\n)*got: *int"),
+    "linearize": (lambda: nx.linearize(3.0, 1.0), "linearize: needs a function"),
+    "vjp": (lambda: nx.vjp(nx.ones(3), 1.0), "vjp: needs a function"),
+    "linear_transpose": (lambda: nx.linear_transpose(None, 1.0), "linear_transpose: needs a function"),
+    "closure_convert": (lambda: nx.closure_convert("f", 1.0), "closure_convert: needs a function"),
+    "make_jaxpr(f, x)": (lambda: nx.make_jaxpr(lambda x: x, nx.ones((2, 3))), "make_jaxpr: cannot take"),
+    "custom_jvp(f, x)": (lambda: nx.custom_jvp(lambda x: x, nx.ones(3)), "nondiff_argnums"),
+    "PartitionSpec": (lambda: nx.P({"a": 1}), "PartitionSpec: cannot take"),
+    "make_mesh": (lambda: nx.make_mesh(len, "x"), "make_mesh: cannot take"),
+    "devices": (lambda: nx.devices({}), "devices: cannot take"),
+    "prefetch": (lambda: nx.prefetch(3), "prefetch: cannot take"),
+    "unified_buffer": (lambda: nx.unified_buffer(None), "unified_buffer: cannot take"),
+    "HeatLimits": (lambda: nx.hybrid.HeatLimits("hot"), "HeatLimits: cannot take"),
+    "Plugin": (lambda: nx.hybrid.Plugin(3), "Plugin: cannot take"),
+    "nas.key_of": (lambda: nx.nas.key_of(nx.ones((2, 3))), "key_of: cannot take"),
+    "generation.forward": (lambda: nx.generation.forward({}, [1], None), "forward: cannot take"),
+    "generation.Tokenizer": (lambda: nx.generation.Tokenizer(len), "Tokenizer: cannot take"),
+    "checkpoints.save": (lambda: nx.checkpoints.save(3, 0, {}), "save: cannot take"),
+    "checkpoints.latest_step": (lambda: nx.checkpoints.latest_step(nx.ones(3)), "latest_step: cannot take"),
+    "hardware.sensors": (lambda: nx.hardware.sensors("cpu"), "sensors: cannot take"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_names_the_function_and_the_users_line(name):
+    call, text = WRONG[name]
+    with pytest.raises(ParameterError, match=text) as caught:
+        call()
+    assert "test_errors.py" in str(caught.value.source)
+
+
+def test_what_a_users_function_raises_passes_as_it_is():
+    def wrong(x):
+        return {}["missing"]
+
+    with pytest.raises(KeyError, match="missing"):
+        nx.make_jaxpr(wrong)(1.0)
+    with pytest.raises(KeyError, match="missing"):
+        nx.profile(wrong)(nx.ones(3))
+
+
+def test_a_command_has_no_line_of_the_user(tmp_path):
+    script = tmp_path / "nxjax"
+    script.write_text("import sys\nfrom nxjax.__main__ import main\nsys.exit(main())\n")
+    here = {**os.environ, "PYTHONPATH": str(Path(nx.__file__).parents[1])}
+    for arguments in (["generate", str(tmp_path / "none"), "hi"], ["power", "nonsense"]):
+        run = subprocess.run(
+            [sys.executable, script, *arguments], capture_output=True, text=True, check=False, env=here
+        )
+        assert run.returncode
+        assert "docs/errors.md" in run.stderr + run.stdout
+        assert "at:" not in run.stderr + run.stdout

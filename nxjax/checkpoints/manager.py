@@ -13,7 +13,7 @@ from nxjax.checkpoints import processes, steps
 from nxjax.checkpoints.restoring import metadata, restore
 from nxjax.checkpoints.saving import checked, snapshot, write
 from nxjax.errors import ParameterError, Shown
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import boundary, entry
 
 
 @final
@@ -39,6 +39,7 @@ class CheckpointManager(Shown):
     ([2, 3], 3.0)
     """
 
+    @entry
     def __init__(
         self,
         directory: str | os.PathLike[str],

@@ -24,7 +24,7 @@ from nxjax.errors import InvalidFileError, ShapeError, TreeError
 from nxjax.trace import dtypes
 from nxjax.trace import tree as trees
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import boundary, entry
 
 NDArray = np.ndarray[Any, Any]
 _MANY: Final = 12
@@ -32,6 +32,7 @@ _MANY: Final = 12
 _TRIES: Final = 100
 
 
+@entry
 @boundary
 def restore(
     directory: str | os.PathLike[str],
@@ -76,6 +77,7 @@ def restore(
     )
 
 
+@entry
 def metadata(directory: str | os.PathLike[str], step: int | None = None) -> Any:
     """The ``metadata`` that a step was saved with.
 

@@ -27,7 +27,7 @@ from nxjax.checkpoints.structure import described, name_of
 from nxjax.errors import ExecutionError, ParameterError, TreeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import from_numpy
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import boundary, entry
 from nxjax.trace.core import Array, Tracer
 
 NDArray = np.ndarray[Any, Any]
@@ -117,6 +117,7 @@ def _sharding(x: Any) -> Any:
     return indexes.described_sharding(getattr(x, "sharding", None))
 
 
+@entry
 @boundary
 def save(
     directory: str | os.PathLike[str],

@@ -18,6 +18,7 @@ from typing import Final
 from nxjax.checkpoints import processes
 from nxjax.checkpoints.disk import disk
 from nxjax.errors import ParameterError
+from nxjax.trace.boundary import entry
 
 INDEX: Final = "index.json"
 _STEP: Final = re.compile(r"[0-9]{1,18}")
@@ -53,6 +54,7 @@ def note_name(folder: str, turn: str, process: int) -> str:
     return f"{folder}-failed-{turn}-{process}"
 
 
+@entry
 def all_steps(directory: str | os.PathLike[str]) -> list[int]:
     """The steps that can be restored, in ascending order. A folder that is not there has none.
 
@@ -62,6 +64,7 @@ def all_steps(directory: str | os.PathLike[str]) -> list[int]:
     return sorted(_found(Path(directory)))
 
 
+@entry
 def latest_step(directory: str | os.PathLike[str]) -> int | None:
     """The last step that can be restored, or None.
 

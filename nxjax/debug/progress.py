@@ -9,6 +9,7 @@ from typing import Any, Final, ParamSpec, TypeVar, final
 import numpy as np
 
 from nxjax.errors import MissingExtraError, ParameterError
+from nxjax.trace.boundary import entry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +54,7 @@ def _tqdm(**options: Any) -> Any:
     return tqdm(**options)
 
 
+@entry
 def progress_bar(
     length: int,
     *,

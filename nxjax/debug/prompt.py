@@ -13,6 +13,7 @@ import numpy as np
 
 from nxjax.errors import Shown, is_internal
 from nxjax.trace import tree
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.transforms.callback import debug_callback
 
@@ -197,6 +198,7 @@ def breakpoint(
     debug_callback(stop, traced, ordered=ordered)
 
 
+@entry
 def log(
     fmt: str, *args: Any, ordered: bool = False, level: int = _logging.INFO, logger: Any = None, **kwargs: Any
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,13 +18,23 @@ BAR = 0.97
 POINTS = 0.005
 
 
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("a whole number, 1 or more")
+    return value
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m nxjax.demo", description=__doc__)
-    parser.add_argument("--epochs", type=int, default=12, help="passes over the training images (default 12)")
+    parser.add_argument("--epochs", type=_positive, default=12, help="passes over the training images (default 12)")
     parser.add_argument("--seed", type=int, default=0, help="of initialization and shuffling (default 0)")
     parser.add_argument("--output", type=Path, default=Path("digits.png"), help="the picture (default digits.png)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     options = parser.parse_args(arguments)
+    folder = options.output.absolute().parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        parser.error(f"--output: nothing can be written to {folder}")
 
     training, test = data.load()
     print(f"digits: {len(training.images)} training and {len(test.images)} test images of 8x8 pixels")

@@ -14,6 +14,7 @@ from nxjax.errors import ParameterError
 from nxjax.generation.cache import Cache, chosen
 from nxjax.generation.generator import PROMPTS, SHORTEST, Generator, bucket
 from nxjax.generation.model import extend
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
 
@@ -39,6 +40,7 @@ class Beam:
     ended: bool
 
 
+@entry
 def beam_search(
     generator: Generator, prompt: Any, beams: int = 4, *, max_tokens: int = 64, length_penalty: float = 1.0
 ) -> list[Beam]:

@@ -11,6 +11,7 @@ from nxjax import lax, tree
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.generation.config import DecoderConfig
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
 
@@ -68,6 +69,7 @@ class Cache(NamedTuple):
         return Cache(key, value, self.length, key_scales, value_scales)
 
 
+@entry
 def init_cache(config: DecoderConfig, batch: int = 1, room: int | None = None, dtype: Any = "float32") -> Cache:
     """An empty cache.
 

@@ -20,6 +20,7 @@ from nxjax.generation.model import Params, check, rotations
 from nxjax.generation.result import Generated, Row, listed
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.trace.boundary import entry
 
 # Of `Sampler`, and of the runtime.
 GREEDY: Final = Sampler()
@@ -150,6 +151,7 @@ class GenaiModel:
     'host'
     """
 
+    @entry
     def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
         from nxjax.backends.npu.genai import Session
 
@@ -268,6 +270,7 @@ def _tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
         return None
 
 
+@entry
 def load_genai(path: str | os.PathLike[str], provider: str | None = None) -> GenaiModel:
     """A model folder, of `export_genai` or another's, ready to run in onnxruntime-genai.
 

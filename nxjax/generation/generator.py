@@ -23,6 +23,7 @@ from nxjax.generation.model import Params, check, extend
 from nxjax.generation.result import Generated, Row, listed
 from nxjax.generation.sampling import Sampler, marked, sample
 from nxjax.lax.control import while_loop
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
 from nxjax.transforms.vmap import vmap
@@ -79,6 +80,7 @@ class Generator:
     True
     """
 
+    @entry
     def __init__(
         self,
         params: Params,

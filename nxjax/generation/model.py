@@ -19,6 +19,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
 from nxjax.trace import dtypes
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
 from nxjax.transforms.quantize.qarray import QArray
@@ -28,6 +29,7 @@ Params = dict[str, Any]
 FEW: Final = 4
 
 
+@entry
 def init(key: Any, config: DecoderConfig) -> Params:
     """Random parameters in float32, normal with deviation 1/sqrt(inputs); the two products that end a layer are
     divided by sqrt(2 layers), so that the sum over layers keeps its size (Radford et al., GPT-2, 2019).
@@ -198,6 +200,7 @@ def _mlp(x: Array, p: Params, config: DecoderConfig) -> Array:
         return x + linear(nn.silu(gate) * up, p["down"])
 
 
+@entry
 def forward(params: Params, tokens: Any, config: DecoderConfig) -> Array:
     """Logits of the next token at every position; each sees the tokens up to its own.
 
@@ -295,6 +298,7 @@ def extend(
     return y, cache._replace(length=start + real)
 
 
+@entry
 def loss(params: Params, tokens: Any, config: DecoderConfig) -> Array:
     """Mean cross-entropy (nats) of each next token in ``tokens`` [batch, t + 1]; a scalar to differentiate.
 

@@ -13,6 +13,7 @@ from typing import Any, final
 from nxjax import lax, nn, random
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 
 
@@ -70,6 +71,7 @@ def penalized(logits: Array, seen: Array, penalty: float) -> Array:
     return jnp.where(seen, jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
+@entry
 def adjusted(logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     """Logits whose softmax is the distribution that is drawn from; what is left out has -inf.
 
@@ -105,6 +107,7 @@ def adjusted(logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     return x
 
 
+@entry
 def sample(keys: Any, logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     """The next token of each sequence, int32 [batch].
 

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 
 from nxjax import whole
 from nxjax.errors import InvalidFileError, MissingExtraError, ParameterError
+from nxjax.trace.boundary import entry
 
 END: Final = "<|end|>"
 FILE: Final = "tokenizer.json"
@@ -52,6 +53,7 @@ class Tokenizer:
     (True, 'the hat')
     """
 
+    @entry
     def __init__(self, backend: Any, end: int | None = None) -> None:
         self.backend = backend
         self.end = end

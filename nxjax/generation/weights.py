@@ -14,6 +14,7 @@ from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, check, forward
 from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.trace.boundary import entry
 from nxjax.transforms.quantize.qarray import QArray, is_quantized
 
 WEIGHTS: Final = "weights.safetensors"
@@ -22,6 +23,7 @@ CONFIG: Final = "decoder.json"
 POLICIES: Final = ("int8-weights", "int4-weights")
 
 
+@entry
 def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-weights") -> Params:
     """Parameters with every product's weights, and the embeddings, as `QArray`s; norms stay float.
 
@@ -50,6 +52,7 @@ def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-
     return quantize(lambda p, t: forward(p, t, config), policy).quantize_params(params, few)
 
 
+@entry
 def nbytes(params: Any) -> int:
     """Bytes of weights as files hold them: int4 two to a byte, scales included.
 
@@ -61,6 +64,7 @@ def nbytes(params: Any) -> int:
     return sum(x.nbytes if isinstance(x, QArray) else x.size * x.dtype.itemsize for x in leaves)
 
 
+@entry
 def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, tokenizer: Any = None) -> None:
     """Write a folder that `load` reads: ``weights.safetensors``, ``decoder.json``, and the tokenizer's files.
 
@@ -89,6 +93,7 @@ def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, 
     whole.write(place / CONFIG, json.dumps(config.to_dict(), indent=2).encode())
 
 
+@entry
 def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokenizer | None]:
     """What `save` wrote: parameters, sizes, and the tokenizer if there is one.
 

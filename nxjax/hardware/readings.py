@@ -9,6 +9,7 @@ from typing import Final, final
 from nxjax.backends.sensors import KINDS, Reading, Roots, read
 from nxjax.backends.sensors.reading import FIGURES, Rates
 from nxjax.display import page
+from nxjax.trace.boundary import entry
 
 _HERE: Final = Roots()
 _HEAD: Final = ("chip", *FIGURES.values(), "source", "missing because")
@@ -48,6 +49,7 @@ class Sensors:
         return page.page(*parts)
 
 
+@entry
 def sensors(over: float = 0.0, *, roots: Roots = _HERE) -> Sensors:
     """Temperature, power, load and clock of the NPU, the CPU and the GPU of this machine.
 

@@ -20,6 +20,7 @@ from nxjax.example_libraries.optimizers import Optimizer, adam
 from nxjax.example_libraries.stax import Layer
 from nxjax.nas.space import Candidate, Genes, Space
 from nxjax.progress import bars
+from nxjax.trace.boundary import entry
 from nxjax.transforms.grad import value_and_grad
 from nxjax.transforms.jit import jit
 
@@ -71,6 +72,7 @@ class Supernet(Shown):
     ([[-1.0, 2.0]], {'act': 0})
     """
 
+    @entry
     def __init__(self, space: Space[Layer] | Callable[..., Layer], genes: Mapping[str, int] | None = None) -> None:
         self.space = space if isinstance(space, Space) else Space(space)
         self.sites: dict[str, Site] = {}

@@ -20,6 +20,7 @@ from nxjax.nas.result import Result, Trial
 from nxjax.nas.space import Candidate, Space
 from nxjax.nas.strategies import Strategy, strategy
 from nxjax.progress import bars
+from nxjax.trace.boundary import entry
 
 T = TypeVar("T")
 Figures = Mapping[str, float]
@@ -261,6 +262,7 @@ class _Search:
         return trial
 
 
+@entry
 def reward(accuracy: float, cost: float, target: float, weight: float = -0.07) -> float:
     """Accuracy with a soft price: ``accuracy * (cost / target) ** weight`` (MnasNet, Tan et al. 2019, section 3.1).
 

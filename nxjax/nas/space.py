@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, final
 import numpy as np
 
 from nxjax.errors import ParameterError, Shown
+from nxjax.trace.boundary import entry
 
 T = TypeVar("T")
 # What a space was told: the number of the option taken at each decision, in the order in which they were asked.
@@ -22,6 +23,7 @@ Genes = dict[str, int]
 MANY: Final = 1_000_000
 
 
+@entry
 def key_of(genes: Mapping[str, int]) -> str:
     """Genes as one line of text, equal for equal genes whatever their order.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from nxjax.errors import MissingExtraError, ParameterError, Shown
 from nxjax.nas.space import Candidate, Genes, Space
+from nxjax.trace.boundary import entry
 
 NAMES: Final = ("random", "evolution", "bayesian", "exhaustive")
 
@@ -44,6 +45,7 @@ class Random(Strategy):
     True
     """
 
+    @entry
     def __init__(self, space: Space[Any], rng: np.random.Generator) -> None:
         self.space = space
         self.rng = rng
@@ -64,6 +66,7 @@ class Exhaustive(Strategy):
     (8, 16, None)
     """
 
+    @entry
     def __init__(self, space: Space[Any], rng: np.random.Generator) -> None:
         self.left = space.all()
 

@@ -21,6 +21,7 @@ from nxjax.predict.models import MODELS, Model
 from nxjax.predict.programs import Program, programs
 from nxjax.predict.samples import Sample, gather
 from nxjax.predict.scores import Scores, score
+from nxjax.trace.boundary import entry
 
 NDArray = np.ndarray[Any, Any]
 _FORMAT: Final = "nxjax.predict 1"
@@ -157,6 +158,7 @@ class Predictor:
             raise
 
 
+@entry
 def fit(
     target: str,
     given: Iterable[Program] | Sequence[Sample] | None = None,
@@ -234,6 +236,7 @@ def _held_out(kind: type[Model], x: NDArray, t: NDArray) -> NDArray:
     return y
 
 
+@entry
 def load(path: str | os.PathLike[str]) -> Predictor:
     """A predictor that `Predictor.save` kept.
 

@@ -14,6 +14,7 @@ from nxjax.predict.features import deployed, features, is_host
 from nxjax.predict.programs import Program
 from nxjax.progress import bars
 from nxjax.runtime import block_until_ready
+from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import jit
 
 _ROUNDS: Final = 40
@@ -43,6 +44,7 @@ class Sample:
     basis: Basis
 
 
+@entry
 def gather(target: str, programs: Iterable[Program], *, progress: bool | None = None) -> list[Sample]:
     """The times of programs on a target.
 

@@ -19,9 +19,11 @@ from nxjax.profiling.peaks import peaks
 from nxjax.profiling.rows import Profile, Row, Span
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
+from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import Jitted, Traced, jit
 
 
+@entry
 def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profile]:
     """A function that runs ``fun`` as `jit` compiles it for the CPU, and gives the time of every kernel.
 

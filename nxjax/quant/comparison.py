@@ -14,6 +14,7 @@ from nxjax.errors import MissingExtraError, ParameterError, Source
 from nxjax.quant.calibration import arguments
 from nxjax.quant.function import Quantized
 from nxjax.trace import dtypes
+from nxjax.trace.boundary import entry
 from nxjax.trace.program import Var
 from nxjax.transforms.jit import jit
 from nxjax.transforms.quantize.function import Call
@@ -81,6 +82,7 @@ class Comparison:
     (2, 'tanh', True)
     """
 
+    @entry
     def __init__(self, layers: Sequence[Layer], batches: int) -> None:
         self.layers = list(layers)
         self.batches = batches

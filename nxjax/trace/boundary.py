@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
+
+import numpy as np
+import optree
 
 from nxjax.config import config
-from nxjax.errors import NxError, is_internal
+from nxjax.errors import NxError, ParameterError, described, is_internal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,6 +35,57 @@ def boundary(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return bounded
+
+
+# What wrong arguments come to, when nobody has looked at them before.
+_RAW: Final = (TypeError, ValueError, AttributeError, LookupError, AssertionError)
+# Whose lines nobody's own function is in.
+_LIBRARIES: Final = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (os, np, optree))
+
+
+def entry(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of public functions: arguments that they cannot take are a `ParameterError` with the user's line.
+
+    For what is not called often. What a user's own function raises passes as it is.
+    """
+    signature = inspect.signature(function)
+    shown = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    method = bool(shown) and shown[0].name == "self"
+    title = function.__qualname__.removesuffix(".__init__").removesuffix(".__post_init__")
+    wanted = f"{title}{signature.replace(parameters=shown[method:], return_annotation=signature.empty)}"
+    curried = str(signature.return_annotation).startswith("Callable")
+
+    @functools.wraps(function)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except NxError:
+            raise
+        except _RAW as error:
+            if not _without_user(error.__traceback__):
+                raise
+            given = [described(x) for x in args[method:]]
+            given += [f"{k}={described(x)}" for k, x in kwargs.items()]
+            raise ParameterError(
+                f"{title}: cannot take these arguments",
+                got=", ".join(given) or "none",
+                expected=wanted,
+                fix=f"it gives a function, which takes the arguments: {title}(...)(x)" if curried else None,
+                more=[("because", f"{type(error).__name__}: {str(error)[:200]}")],
+            ) from error
+
+    return asked
+
+
+def _without_user(traceback: TracebackType | None) -> bool:
+    """Whether all frames are nxjax's, or those of libraries that it calls."""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        library = file.startswith(_LIBRARIES) and "site-packages" not in file.removeprefix(_LIBRARIES[0])
+        if not (is_internal(file) or library or file.startswith(_LIBRARIES[1:])):
+            return False
+        traceback = traceback.tb_next
+    return True
 
 
 def _outside(traceback: TracebackType | None) -> TracebackType | None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from nxjax.errors import ShardingError, Shown
+from nxjax.trace.boundary import entry
 from nxjax.trace.params import param_class
 
 
@@ -248,6 +249,7 @@ class AbstractMesh(BaseMesh):
     8
     """
 
+    @entry
     def __init__(
         self, axis_sizes: Sequence[int], axis_names: Any, axis_types: Any = None, *, abstract_device: Any = None
     ) -> None:

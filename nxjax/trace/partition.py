@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, final
 
 from nxjax.errors import ShardingError
+from nxjax.trace.boundary import entry
 from nxjax.trace.params import param_class
 
 
@@ -77,6 +78,7 @@ class PartitionSpec:
     UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
     param_name: ClassVar[str] = "PartitionSpec"
 
+    @entry
     def __init__(
         self, *entries: Partition, unreduced: Iterable[Any] = (), reduced: Iterable[Any] = (), partitions: Any = None
     ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
-from nxjax.errors import ParameterError, Shown
+from nxjax.errors import ParameterError, Shown, needs_function
 from nxjax.ops.base import LinearOp, NDArray
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -390,6 +390,7 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     >>> saved_residuals(lambda x: nx.sin(x), nx.ones(3))
     [f32[3]]
     """
+    needs_function("saved_residuals", fun, "saved_residuals(f, x)")
     leaves, treedef = tree.flatten((args, kwargs))
     values = [as_value(x, "saved_residuals") for x in leaves]
     found: list[ArrayType] = []

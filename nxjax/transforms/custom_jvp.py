@@ -251,6 +251,13 @@ def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 def nondiff_positions(fun: Callable[..., Any], nums: Sequence[int], names: Sequence[str]) -> tuple[int, ...]:
     """Positions of the arguments that are not differentiated, in order."""
+    if not isinstance(nums, (tuple, list, range)) or not all(isinstance(n, int) for n in nums):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParameterError(
+            "nondiff_argnums",
+            got=described(nums),
+            expected="a tuple of ints",
+            fix="call what this gives: custom_jvp(f)(x)",
+        )
     found = [*nums]
     if names:
         parameters = list(inspect.signature(fun).parameters)

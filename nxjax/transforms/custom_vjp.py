@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, final
 
-from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described
+from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described, needs_function
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.base import NDArray, like, move_batch
 from nxjax.ops.convert import convert_element_type
@@ -518,6 +518,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     >>> float(converted(2.0, *consts)), len(consts)
     (3.0, 0)
     """
+    needs_function("closure_convert", fun, "closure_convert(f, x)")
     closure = _closure(fun, example_args, getattr(fun, "__name__", "function"))
     in_def = tree.structure(example_args)
     traced = [isinstance(c, Tracer) and dtypes.is_differentiable(c.dtype) for c in closure.consts]

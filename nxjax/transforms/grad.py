@@ -9,7 +9,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from nxjax.errors import GradientError, ParameterError, described
+from nxjax.errors import GradientError, ParameterError, described, needs_function
 from nxjax.ops.base import constant, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
@@ -256,6 +256,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     >>> float(pull(1.0)[0])
     1.0
     """
+    needs_function("vjp", fun, "vjp(f, x), not vjp(f(x))")
     leaves, treedef = tree.flatten(primals)
     xs = [as_value(x, "vjp") for x in leaves]
     varying = [dtypes.is_differentiable(x.dtype) for x in xs]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from nxjax.config import config
+from nxjax.errors import needs_function
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, current_trace, use
@@ -140,6 +141,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     >>> float(y), float(f_jvp(1.0))
     (9.0, 6.0)
     """
+    needs_function("linearize", fun, "linearize(f, x), not linearize(f(x))")
     from nxjax.trace import dtypes
     from nxjax.transforms.jvp import checked_tangent
 

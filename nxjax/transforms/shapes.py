@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 from nxjax.errors import DtypeError, ParameterError
 from nxjax.trace import tree
+from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program
 from nxjax.trace.types import ShapeDtypeStruct
 from nxjax.transforms.jit import jit
@@ -75,6 +76,7 @@ def make_jaxpr(
     return_shape: Literal[True],
     abstracted_axes: Any = None,
 ) -> Callable[..., tuple[Program, Any]]: ...
+@entry
 def make_jaxpr(
     fun: Callable[..., Any],
     static_argnums: int | Sequence[int] = (),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.config import config
-from nxjax.errors import DtypeError, GradientError
+from nxjax.errors import DtypeError, GradientError, needs_function
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
 from nxjax.ops.collectives import varying, with_vma
@@ -142,6 +142,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     >>> float(f_t(nx.float32(2.0))[0])
     6.0
     """
+    needs_function("linear_transpose", fun, "linear_transpose(f, x)")
     leaves, treedef = tree.flatten(primals)
     types = [type_of(x, "linear_transpose") for x in leaves]
     for t in types:

@@ -189,3 +189,29 @@ def test_debug_print_checks_its_format() -> None:
         nx.debug.print(3)
     with pytest.raises(ParameterError, match="needs a function"):
         nx.debug.callback(3)
+
+
+@pytest.mark.parametrize("policy", [None, nx.checkpoint_policies.everything_saveable])
+def test_a_callback_under_checkpoint_runs_once(policy):
+    # JAX calls it again where the function is computed again.
+    seen: list[float] = []
+
+    def f(x):
+        y = nx.sin(x)
+        nx.debug.callback(lambda v: seen.append(float(v)), y)
+        return nx.sin(y)
+
+    g = nx.checkpoint(f, policy=policy)
+    runs = (
+        nx.grad(g),
+        nx.jit(nx.grad(g)),
+        g,
+        nx.jit(g),
+        lambda x: nx.vjp(g, x)[1](1.0),
+        lambda x: nx.linearize(g, x)[1](1.0),
+    )
+    for run in runs:
+        seen.clear()
+        run(2.0)
+        nx.effects_barrier()
+        assert len(seen) == 1

@@ -17,6 +17,7 @@ from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program
 from nxjax.trace.text import parse_program
 
@@ -44,6 +45,7 @@ class Plugin(Unit):
     ('chip', False)
     """
 
+    @entry
     def __init__(
         self,
         plugin: str | Sequence[str],
@@ -161,6 +163,7 @@ class _PluginStep(Step):
         self._step.close()
 
 
+@entry
 def read_program(payload: bytes) -> Program:
     """For plug-ins in Python: the program that a region was sent as, in the form "nxjax".
 

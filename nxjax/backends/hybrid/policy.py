@@ -8,6 +8,7 @@ from typing import Final, Protocol, final
 
 from nxjax.backends.hybrid.jobs import Value
 from nxjax.errors import ParameterError
+from nxjax.trace.boundary import entry
 
 
 class Temperature(Protocol):
@@ -37,6 +38,7 @@ class HeatLimits:
     maximum: float = 85.0
     hysteresis: float = 5.0
 
+    @entry
     def __post_init__(self) -> None:
         if not (self.warning <= self.maximum and self.hysteresis >= 0):
             raise ParameterError(

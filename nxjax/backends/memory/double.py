@@ -11,6 +11,7 @@ from typing import Any, final
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer, unified_buffer
 from nxjax.errors import ParameterError, Shown
+from nxjax.trace.boundary import entry
 
 
 @final
@@ -27,6 +28,7 @@ class DoubleBuffer(Shown):
     [1.0, 1.0]
     """
 
+    @entry
     def __init__(
         self,
         shape: Any,
@@ -51,6 +53,7 @@ class DoubleBuffer(Shown):
         self.back.close()
 
 
+@entry
 def prefetch(
     items: Iterable[Any],
     device: Any = None,

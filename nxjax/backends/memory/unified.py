@@ -20,6 +20,7 @@ from nxjax.backends.memory.statistics import shown
 from nxjax.errors import ExecutionError, ImmutableArrayError, ParameterError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
+from nxjax.trace.boundary import entry
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
@@ -199,6 +200,7 @@ def _view(block: Block, t: ArrayType) -> NDArray:
     return np.frombuffer(memory, np.uint8).view(t.dtype).reshape(t.shape)
 
 
+@entry
 def unified_buffer(
     shape: Any,
     dtype: Any = "float32",

@@ -99,7 +99,7 @@ class Cost(Mapping[str, Figure]):
         found = self.figures.get(name)
         if found is None:
             raise FigureError(
-                f"cost: no figure {name!r}",
+                f"cost: {name} is not known here",
                 got=self.why if name == "latency" and self.why else None,
                 expected=", ".join(self.figures) or "nothing: no figure is known",
                 fix=f"{name!r} in cost tells beforehand",
