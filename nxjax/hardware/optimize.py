@@ -20,9 +20,11 @@ from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Bound
 from nxjax.errors import NxError, ParameterError, Shown, UnsupportedOpsError
 from nxjax.hardware.npu_ops import on_integers, policy_of
+from nxjax.lower.npu.chips import Chip
+from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.lower import UNROLL
-from nxjax.lower.npu.memory import MemoryPlan, check_limit, plan, reorder
+from nxjax.lower.npu.memory import MemoryLimitError, MemoryPlan, check_limit, plan, reorder
 from nxjax.lower.npu.placement import place
 from nxjax.nn.modules.base import Module
 from nxjax.nn.modules.containers import Residual, Sequential
@@ -45,6 +47,11 @@ KEPT: Final = 16
 DRAWS: Final = 16
 # Image sizes that are tried first where a model does not say which it takes.
 COMMON: Final = (32, 224, 28, 64, 96, 128, 160, 192, 256, 299, 320, 384, 416, 512)
+
+
+# Batches that are tried, and what twice as many may cost, in times as much, to be worth it.
+BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
+WORTH: Final = 1.9
 
 
 @final
@@ -155,6 +162,39 @@ class OptimizedModel:
         if math.isfinite(self.snr):
             lines.append(f"  signal to noise: {self.snr:.1f} dB")
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
+
+
+def best_batch(
+    made: OptimizedModel, sample: Sequence[int], on: Chip, limit: Callable[[], int | None], saving: bool
+) -> tuple[int, str] | None:
+    """How many samples at once a chip's cost model advises, and why; None where it cannot say.
+
+    Twice as many are better while they take less than `WORTH` times as long, and fit the limit.
+    """
+    arena = Arena(made.function, saving, limit)
+    best: tuple[int, float] | None = None
+    for batch in BATCHES:
+        try:
+            graph = Bound(made.function, (np.zeros((batch, *sample), np.float32),), {}, None).graph("integer", UNROLL)
+            arena.laid_out(graph)
+            seconds = estimate(graph, on)["latency"].value
+        except MemoryLimitError:
+            if best is None:
+                raise
+            return best[0], f"{best[0]} at once, {_each(best)} a sample: {batch} do not fit {limit():,} bytes"
+        except NxError:
+            return None
+        if best is not None and seconds > WORTH * best[1]:
+            return best[
+                0
+            ], f"{best[0]} at once, {_each(best)} a sample: {batch} take {seconds / best[1]:.2f} times as long"
+        best = batch, seconds
+    assert best is not None
+    return best[0], f"{best[0]} at once, {_each(best)} a sample; more were not tried"
+
+
+def _each(best: tuple[int, float]) -> str:
+    return f"{1e6 * best[1] / best[0]:.3g} us"
 
 
 @final

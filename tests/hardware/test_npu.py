@@ -372,6 +372,25 @@ def test_batch_sizes():
     npu._simulation.target = None
 
 
+def test_batch_sizes_follow_the_chips_cost():
+    model, sample = network(), (1, 1, 8, 8)
+    found = {}
+    for target in ("ethos-u55", "edgetpu"):
+        npu = backend()
+        npu._simulation.target = target
+        found[target] = npu.advise_batch_size(model, input_shape=sample)
+        assert "a sample" in found[target].reason
+        found[target, "large"] = npu.advise_batch_size(network(32, 32), input_shape=(1, 1, 32, 32))
+        peak = npu.optimize_model(model, input_shape=sample).memory.peak
+        npu.set_memory_limit(peak * 3)
+        assert npu.advise_batch_size(model, input_shape=sample) == 2
+        assert "do not fit" in npu.advise_batch_size(model, input_shape=sample).reason
+        npu._simulation.target = None
+    # What a launch costs is what a batch saves: nothing, where one sample takes long.
+    assert found["edgetpu", "large"] > found["ethos-u55", "large"]
+    assert found["ethos-u55"] > found["ethos-u55", "large"]
+
+
 def test_batches_shrink_until_they_fit(monkeypatch):
     npu, model = backend(), network()
     peak = npu.optimize_model(model, input_shape=(1, 1, 8, 8)).memory.peak

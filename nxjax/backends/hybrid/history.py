@@ -18,6 +18,7 @@ from typing import Final, final
 
 from nxjax.backends import cache
 from nxjax.config import config
+from nxjax.errors import Shown
 from nxjax.trace.program import Program
 
 # Times that are kept per region and unit; the oldest go.
@@ -43,7 +44,7 @@ def form(program: Program) -> str:
 
 
 @final
-class History:
+class History(Shown):
     """Measured times by region and unit. The median counts, so that one slow run changes little.
 
     Args:

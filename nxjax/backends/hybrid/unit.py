@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from nxjax.backends.base import Label
+from nxjax.errors import Shown
 from nxjax.lower.npu.placement import Basis, Verdict
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program
@@ -86,7 +87,7 @@ class RegionRefused(Exception):
         self.numbers = tuple(numbers)
 
 
-class Step(ABC):
+class Step(Shown, ABC):
     """A region made ready on a unit.
 
     Attributes:
@@ -116,7 +117,7 @@ class Step(ABC):
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         """The region's results, in order. May be called from several threads at once."""
 
-    def close(self) -> None:  # noqa: B027 - nothing to give back is the usual case
+    def close(self) -> None:
         """Give back what it holds: sessions, processes, memory on a device."""
 
 
