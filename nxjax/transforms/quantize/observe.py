@@ -87,8 +87,8 @@ class Ranges(Recorder):
         low, high = reduce_min(x, axes=axes), reduce_max(x, axes=axes)
         if margin is not None:
             top = broadcast_in_dim(high, shape=x.shape, broadcast_dimensions=())
-            kept = select_n(lt(x, sub(top, like(x, MASKED))), x, top)
-            least = reduce_min(kept, axes=axes)
+            above = select_n(lt(x, sub(top, like(x, MASKED))), x, top)
+            least = reduce_min(above, axes=axes)
             room = sub(least, like(least, margin))
             low = room if always else select_n(lt(low, least), low, room)
         return low, high
@@ -129,8 +129,8 @@ class Histograms(Recorder):
         flat = reshape(stop_gradient(x), shape=(x.size,))
         each = like(flat, 1)
         if kept is not None:
-            kept = reshape(kept, shape=(x.size,))
-            flat, each = select_n(kept, like(flat, 0), flat), convert_element_type(kept, dtype=dtypes.float32)
+            taken = reshape(kept, shape=(x.size,))
+            flat, each = select_n(taken, like(flat, 0), flat), convert_element_type(taken, dtype=dtypes.float32)
         flat = abs(flat if margin is None else max(flat, like(flat, low)))
         # Divided first: bins over a subnormal number would be infinitely many.
         index = clipped(mul(div(flat, like(flat, top)), like(flat, BINS)), 0, BINS - 1)
