@@ -14,7 +14,6 @@ import numpy as np
 
 from nxjax.errors import MissingExtraError, ParameterError, Shown
 from nxjax.nas.space import Candidate, Genes, Space
-from nxjax.trace.boundary import entry
 
 NAMES: Final = ("random", "evolution", "bayesian", "exhaustive")
 
@@ -45,7 +44,6 @@ class Random(Strategy):
     True
     """
 
-    @entry
     def __init__(self, space: Space[Any], rng: np.random.Generator) -> None:
         self.space = space
         self.rng = rng
@@ -66,7 +64,6 @@ class Exhaustive(Strategy):
     (8, 16, None)
     """
 
-    @entry
     def __init__(self, space: Space[Any], rng: np.random.Generator) -> None:
         self.left = space.all()
 
