@@ -523,10 +523,19 @@ def _choose_branch(
         ]
         for b in branches
     ]
-    sources = [column[0] if all(x is column[0] for x in column) else None for column in zip(*handed, strict=True)]
+    sources = [column[0] if all(_equal(x, column[0]) for x in column) else None for column in zip(*handed, strict=True)]
     branches = tuple(narrowed(b, b.inputs, [x is None for x in sources]) for b in branches)
     out = iter(cond_op(index, *every, branches=branches))
     return tree.unflatten(out_defs[0], [next(out) if x is None else x for x in sources])
+
+
+def _equal(x: Array | None, y: Array | None) -> bool:
+    """Whether two operands are one value: the same one, or scalars with the same bits."""
+    if x is y:
+        return True
+    if not (isinstance(x, DeviceArray) and isinstance(y, DeviceArray)) or x.shape or x.type != y.type:
+        return False
+    return x.dtype in dtypes.NUMERIC and x.numpy().tobytes() == y.numpy().tobytes()
 
 
 def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[ArrayType]) -> ArrayType:
