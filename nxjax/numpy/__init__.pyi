@@ -478,7 +478,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int, endpoint: builtins.boo
 @overload
 def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, *, retstep: Literal[True], dtype: DTypeLike | None = None, axis: int = 0, device: Any = None) -> tuple[Array, Array]:
     """``num`` values from ``start`` to ``stop``, evenly spaced along a new ``axis``; with ``retstep``, the step too."""
-def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) -> Any:
     """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width."""
 def log(x: ArrayLike, /) -> Array:
     """Natural logarithm. Integers and booleans become float."""
