@@ -139,7 +139,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     from nxjax.numpy.shapes import moveaxis
 
     if x is None:
-        v, step = promote_inexact("trapezoid", y, dx)
+        (v,), step = promote_inexact("trapezoid", y), value(dx, "trapezoid")
         v = moveaxis(v, axis, -1)
     else:
         v, c = promote_inexact("trapezoid", y, x)

@@ -259,7 +259,7 @@ def square(x: Any, /) -> Array:
     (Array([144, 144], dtype=uint8), Array(1, dtype=int32))
     """
     v = value(x, "square")
-    return ops.square(convert(v, dtypes.as_dtype(int)) if v.dtype == dtypes.bool_ else v)
+    return ops.square(convert(v, dtypes.int32) if v.dtype == dtypes.bool_ else v)
 
 
 def sign(x: Any, /) -> Array:

@@ -298,6 +298,9 @@ def angle(z: Any, deg: bool = False) -> Array:
     Array([ 90., 180.], dtype=float32)
     """
     (v,) = promote_inexact("angle", z)
+    given = value(z, "angle").dtype
+    if given in dtypes.BITS or (given in dtypes.FLOAT and not v.ndim):
+        v = convert(v, dtypes.as_dtype(float))  # of these the default float: a choice that JAX made
     out = ops.atan2(imag(v), real(v))
     if v.dtype not in dtypes.COMPLEX:
         out = convert(out, out.dtype)

@@ -180,7 +180,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     x, i = _along("argpartition", a, axis)
     n = x.shape[i]
     kth = as_axis("argpartition", kth, n)
-    order = argsort(x, i)
+    order = argsort(x, i, dtype=dtypes.int32 if n <= 2**31 else dtypes.int64)  # as JAX's, 32 bits where they do
     return ops.concatenate(_part(order, i, 0, kth + 1), sort(_part(order, i, kth + 1, n), i), dimension=i)
 
 

@@ -68,3 +68,41 @@ def test_names():
         dtypes.as_dtype("U5")
     with pytest.raises(DtypeError, match="not understood"):
         dtypes.as_dtype("floot")
+
+
+KINDS = ("bool", "int8", "uint16", "int32", "uint32", "int64", "uint64", "bfloat16", "float32", "float64")
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_floats_made_of_integers(x64):
+    """float32, of 64-bit integers float64, as in JAX, where 64 bits are the default, too."""
+    functions = {
+        "divide": lambda m, x: x / 2,
+        "divide itself": lambda m, x: x / x,
+        "mean": lambda m, x: m.mean(x),
+        "std": lambda m, x: m.std(x),
+        "var": lambda m, x: m.var(x, 0),
+        "sin": lambda m, x: m.sin(x),
+        "hypot": lambda m, x: m.hypot(x, x),
+        "linspace": lambda m, x: m.linspace(x[0], x[1], 3),
+        "trapezoid": lambda m, x: m.trapezoid(x),
+        "median": lambda m, x: m.median(x),
+        "norm": lambda m, x: m.linalg.norm(x),
+        "angle": lambda m, x: m.angle(x),
+        "logaddexp": lambda m, x: m.logaddexp(x, 1),
+        "square": lambda m, x: m.square(x),
+        "searchsorted": lambda m, x: m.searchsorted(x, x),
+        "digitize": lambda m, x: m.digitize(x, x),
+        "argsort": lambda m, x: m.argsort(x),
+        "argpartition": lambda m, x: m.argpartition(x, 1),
+        "power": lambda m, x: m.power(x, x),
+    }
+    with nx.enable_x64(x64), jax.enable_x64(x64):
+        for kind in KINDS if x64 else [k for k in KINDS if not k.endswith("64")]:
+            x = np.arange(3).astype(jax.numpy.dtype(kind))
+            for name, f in functions.items():
+                if kind == "bool" and name in ("trapezoid", "digitize"):
+                    continue  # which subtract
+                want = jax.eval_shape(lambda v, f=f: f(jax.numpy, v), x)
+                got = nx.eval_shape(lambda v, f=f: f(nx.numpy, v), x)
+                assert (got.dtype, got.weak_type) == (want.dtype, want.weak_type), (name, kind)

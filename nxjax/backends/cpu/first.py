@@ -2,8 +2,8 @@
 
 Many functions are called once. NumPy answers such a call in microseconds where making machine code takes milliseconds,
 and for ops whose result is rounded once, or not at all, the answer is the same to the bit; for others it is that of
-the code that programs share (`functions`). Machine code of the program itself is made for the second run, or as soon as
-somebody asks about it.
+the code that programs share (`functions`). Machine code of the program itself is made for the second run, as soon as
+somebody asks about it, or where a result is NaN.
 """
 
 from __future__ import annotations
@@ -94,6 +94,11 @@ def _by_ops(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
     return evaluate(program, args, {e: made[k] for e, k in shared.items()})
 
 
+def _has_nan(y: NDArray) -> bool:
+    """Whether a result has a NaN, whose sign hangs on the order of instructions: only the program's own code has it."""
+    return y.dtype in dtypes.FLOAT and bool(np.isnan(y).any())
+
+
 @final
 class FirstByMeaning(Executable):
     """A program with a form that `is_simple`: that is run op by op, then the program compiled by ``make``."""
@@ -126,9 +131,10 @@ class FirstByMeaning(Executable):
             self._has_run = True
             with quiet():
                 ys = _by_ops(dead_code_eliminated(self._form), [x.numpy() for x in args])
-            # Dense, and no view of a larger argument.
-            ys = [np.array(y, order="C") for y in ys]
-            return [DeviceArray(y, t) for y, t in zip(ys, self._out_types, strict=True)]
+            if not any(_has_nan(y) for y in ys):
+                # Dense, and no view of a larger argument.
+                ys = [np.array(y, order="C") for y in ys]
+                return [DeviceArray(y, t) for y, t in zip(ys, self._out_types, strict=True)]
         return self.compiled(args)
 
     def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:

@@ -167,3 +167,16 @@ def test_a_function_is_made_once() -> None:
     for k in range(3):
         nx.jit(lambda x, k=k: nx.sin(x * k) * 2)(x[k:])
     assert engine(isa.current(), 0).compilations == before
+
+
+def test_the_sign_of_a_first_runs_nan_is_that_of_later_ones() -> None:
+    odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1.0, -2.0], np.float32)
+    x, y = (v.ravel().copy() for v in np.meshgrid(odd, odd))
+    for fun in (
+        lambda x, y: nx.numpy.power(nx.lax.rsqrt(x), y),
+        lambda x, y: (x + y) + (y * x),
+        lambda x, y: nx.log(x) + nx.numpy.minimum(y, x),
+        lambda x, y: -(nx.numpy.arctan2(x, -np.inf) + x) * y,
+    ):
+        f = nx.jit(fun)
+        assert f(x, y).numpy().tobytes() == f(x, y).numpy().tobytes() == f(x, y).numpy().tobytes()
