@@ -17,6 +17,7 @@ from nxjax.errors import Source
 from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Atom, Equation, Program, Var
+from nxjax.transforms.nested import branch_of
 
 NDArray = np.ndarray[Any, Any]
 Test = Callable[[NDArray], NDArray]
@@ -181,7 +182,7 @@ def _cond(e: Equation, xs: Sequence[NDArray], place: int, test: Test) -> Made | 
     p = e.params
     index, operands = xs[0], xs[1:]
     for i in sorted(set(index.ravel().tolist())):
-        found = locate(p["branches"][i], operands, test, [place])
+        found = locate(branch_of(p["branches"], i), operands, test, [place])
         if isinstance(found, Made):
             return found.inside(f"cond, branch {i} of {len(p['branches'])}", e.source)
         if found is not None:

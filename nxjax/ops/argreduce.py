@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import NDArray, Nondifferentiable, check_axes, of_dtype, require
+from nxjax.ops.base import NDArray, Nondifferentiable, of_dtype, own_axes, require
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -24,7 +24,7 @@ class _ArgExtremum(Nondifferentiable, Op):
         of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
         require(self, len(axes) == 1, "takes one axis", axes)
         require(self, index_dtype in dtypes.INTEGER, "index_dtype is an integer dtype", index_dtype)
-        (axis,) = check_axes(self, axes, x.ndim)
+        (axis,) = own_axes(self, axes, x.ndim)
         if x.shape[axis] == 0:
             raise ShapeError(f"{self}: there is no extremum of nothing", got=f"{x} along axis {axis}")
         require(

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError
+from nxjax.errors import AxisError, DtypeError, ParameterError, ProgramError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import EVAL, Array, Linear, Op, current_trace, use
 from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
 
@@ -87,6 +88,53 @@ def check_axes(op: Op | str, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise AxisError(f"{op}: an axis is named twice", got=tuple(axes))
     return found
+
+
+def own_axis(op: Op | str, axis: int, ndim: int) -> int:
+    """``axis``, which an op takes counted from the front: code is made from it as it stands."""
+    if not 0 <= axis < ndim:
+        raise AxisError(
+            f"{op}: axis is out of range",
+            got=axis,
+            expected=f"0 <= axis < {ndim}" if ndim else "no axis, as the array is a scalar",
+            fix="the functions of nx.lax and nx.numpy count negative axes from the end" if -ndim <= axis < 0 else None,
+        )
+    return axis
+
+
+def own_axes(op: Op | str, axes: Sequence[int], ndim: int) -> Sequence[int]:
+    """Distinct axes, each counted from the front."""
+    for axis in axes:
+        own_axis(op, axis, ndim)
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"{op}: an axis is named twice", got=tuple(axes))
+    return axes
+
+
+def own_shape(op: Op | str, shape: Sequence[int], what: str = "shape") -> None:
+    """Sizes, none of them negative."""
+    if shape and min(shape) < 0:
+        raise ShapeError(f"{op}: a size is negative", got=f"{what}={tuple(shape)}", expected="0 or more")
+
+
+def fits(op: Op | str, types: Sequence[ArrayType], program: Program, what: str = "program") -> None:
+    """Operands that a program held by an op takes."""
+    wanted = program.in_types
+    if len(types) != len(wanted) or not all(a.same(b) for a, b in zip(types, wanted, strict=True)):
+        raise ProgramError(f"{op}: operands do not fit the {what}", got=tuple(types), expected=wanted)
+
+
+def carried(op: Op | str, before: Sequence[ArrayType], after: Sequence[ArrayType]) -> None:
+    """What a turn of a loop gives is what the next one takes."""
+    if len(before) != len(after) or not all(a.same(b) for a, b in zip(before, after, strict=True)):
+        raise ProgramError(f"{op}: the carry changes its types", got=tuple(after), expected=tuple(before))
+
+
+def counted(op: Op | str, what: str, count: int, most: int) -> int:
+    """How many of ``most`` operands or results are of a kind."""
+    if not 0 <= count <= most:
+        raise ParameterError(f"{op}: {what}", got=count, expected=f"0 to {most}")
+    return count
 
 
 def require(

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, mul, rsqrt, square, sub
-from nxjax.ops.base import Composite, check_axes, check_axis, equal_dtypes, like, move_batch, of_dtype
+from nxjax.ops.base import Composite, equal_dtypes, like, move_batch, of_dtype, own_axes, own_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim, reshape
@@ -41,7 +41,7 @@ def _narrow(x: Array, like_x: Array) -> Array:
 def _check_parameters(op: Op, x: ArrayType, axis: Axes, parameters: Sequence[ArrayType]) -> None:
     of_dtype(op, dtypes.FLOAT, x, *parameters)
     equal_dtypes(op, x, *parameters)
-    check_axes(op, axis, x.ndim)
+    own_axes(op, axis, x.ndim)
     shape = tuple(x.shape[a] for a in axis)
     for p in parameters:
         if p.shape != shape:
@@ -170,7 +170,7 @@ class BatchNormInference(Composite):
         axis: int,
         epsilon: float,
     ) -> ArrayType:
-        check_axis(self, axis, x.ndim)
+        own_axis(self, axis, x.ndim)
         _check_parameters(self, x, (axis,), (scale, offset, mean, variance))
         return x
 

@@ -13,11 +13,11 @@ from nxjax.ops.base import (
     Differentiable,
     NDArray,
     Tangent,
-    check_axes,
-    check_axis,
     eval_by_expand,
     like,
     of_dtype,
+    own_axes,
+    own_axis,
 )
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import reduce_max, reduce_sum
@@ -40,7 +40,7 @@ class AlongAxis(Differentiable, Composite):
 
     def infer(self, x: ArrayType, /, *, axis: int) -> ArrayType:
         of_dtype(self, dtypes.FLOAT, x)
-        check_axis(self, axis, x.ndim)
+        own_axis(self, axis, x.ndim)
         return x
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int) -> tuple[Any, Any]:
@@ -103,7 +103,7 @@ class LogSumExp(Differentiable, Composite):
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
         of_dtype(self, dtypes.FLOAT, x)
-        check_axes(self, axes, x.ndim)
+        own_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
 
     def _back(self, y: Array, x: Array, axes: tuple[int, ...]) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.ops.base import LinearOp, NDArray, check_axis, like, of_dtype
+from nxjax.ops.base import LinearOp, NDArray, like, of_dtype, own_axis
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
@@ -32,7 +32,7 @@ class Cumulative(Op):
 
     def infer(self, x: ArrayType, /, *, axis: int, reverse: bool = False) -> ArrayType:
         of_dtype(self, self.allowed, x)
-        check_axis(self, axis, x.ndim)
+        own_axis(self, axis, x.ndim)
         return x
 
     @abstractmethod

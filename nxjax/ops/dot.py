@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.ops.base import Differentiable, NDArray, Tangent, all_weak, check_axes, equal_dtypes, of_dtype
+from nxjax.ops.base import Differentiable, NDArray, Tangent, all_weak, equal_dtypes, of_dtype, own_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
@@ -341,9 +341,7 @@ def _infer(x: ArrayType, y: ArrayType, dimension_numbers: DotDimensionNumbers, p
                 f"dot_general: {what} dimensions differ in number", got=f"{a} and {b}", expected="pairs"
             )
     for axes, t in (((*xc, *xb), x), ((*yc, *yb), y)):
-        check_axes(dot_general, axes, t.ndim)
-        if any(a < 0 for a in axes):
-            raise ParameterError("dot_general: dimension numbers count from the front", got=dimension_numbers)
+        own_axes(dot_general, axes, t.ndim)
     for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
         sizes, wanted = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
         if sizes != wanted:

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import LinearOp, check_axis, like, move_batch, of_dtype, zeros
+from nxjax.ops.base import LinearOp, like, move_batch, of_dtype, own_axis, zeros
 from nxjax.ops.collectives import Collective, Groups, Names, by_groups
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.slicing import concatenate
@@ -28,7 +28,7 @@ class AllGather(LinearOp, Collective):
     def infer(
         self, x: ArrayType, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int, groups: Groups = None
     ) -> ArrayType:
-        check_axis(self, all_gather_dimension, x.ndim + 1)
+        own_axis(self, all_gather_dimension, x.ndim + 1)
         at = all_gather_dimension
         return x.strong().with_shape((*x.shape[:at], axis_size, *x.shape[at:]))
 
@@ -87,7 +87,7 @@ class ReduceScatter(LinearOp, Collective):
         self, x: ArrayType, /, *, axis_names: Names, axis_size: int, scatter_dimension: int, groups: Groups = None
     ) -> ArrayType:
         of_dtype(self, dtypes.NUMBER, x)
-        at = check_axis(self, scatter_dimension, x.ndim)
+        at = own_axis(self, scatter_dimension, x.ndim)
         if x.shape[at] != axis_size:
             raise ShapeError(
                 "reduce_scatter: the scattered dimension is not the axis size", got=x, expected=f"size {axis_size}"
@@ -156,8 +156,8 @@ class AllToAll(LinearOp, Collective):
         concat_axis: int,
         groups: Groups = None,
     ) -> ArrayType:
-        at = check_axis(self, split_axis, x.ndim)
-        check_axis(self, concat_axis, x.ndim)
+        at = own_axis(self, split_axis, x.ndim)
+        own_axis(self, concat_axis, x.ndim)
         if x.shape[at] != axis_size:
             raise ShapeError("all_to_all: the split axis is not the axis size", got=x, expected=f"size {axis_size}")
         rest = x.shape[:at] + x.shape[at + 1 :]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from nxjax.ops.base import NDArray, of_dtype, require
 from nxjax.ops.quant_grid import ROUNDINGS, Grid
@@ -18,6 +18,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.types import ArrayType
 
+# What values are stored as between ops; weights have dtypes of their own.
+STORED: Final = (dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16)
 FLOAT32 = frozenset((dtypes.float32,))
 
 
@@ -44,7 +46,11 @@ class Quantized(Op):
         of_dtype(self, FLOAT32, *types)
         for name in (*self.operands, self.result):
             grid = params[name]
-            require(self, isinstance(grid, Grid) and grid.axis is None, name, grid, "a per-tensor Grid")
+            fine = isinstance(grid, Grid) and grid.axis is None and grid.dtype in STORED
+            require(self, fine, name, grid, f"a per-tensor Grid of {', '.join(map(dtypes.short_name, STORED))}")
+        low, high = params[self.result].limits
+        lo, hi = self.limits(**params)
+        require(self, low <= lo <= hi <= high, "lo and hi", (lo, hi), f"{low} <= lo <= hi <= {high}")
         rounding = params.get("rounding", "double")
         require(self, rounding in ROUNDINGS, "rounding", rounding, " or ".join(ROUNDINGS))
 

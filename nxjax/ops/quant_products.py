@@ -20,7 +20,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops import quant_integer
 from nxjax.ops.arithmetic import add, div, mul, sub
-from nxjax.ops.base import NDArray, constant, like, move_batch
+from nxjax.ops.base import NDArray, constant, like, move_batch, require
 from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fold, unfold
 from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
 from nxjax.ops.fixed.point import wrap32
@@ -143,7 +143,10 @@ class _Weighted(Quantized):
         """The dimensions of the result in which the bias lies."""
 
 
-def _check_weights(op: Op, w: ArrayType, w_scale: ArrayType, b: ArrayType, summed: Axes, channels: Shape) -> None:
+def _check_weights(
+    op: Op, w: ArrayType, w_scale: ArrayType, b: ArrayType, summed: Axes, channels: Shape, w_dtype: DType
+) -> None:
+    require(op, w_dtype in (dtypes.int4, dtypes.int8), "w_dtype", dtypes.short_name(w_dtype), "i4 or i8")
     check_blocks(op, w, w_scale)
     if any(w_scale.shape[a] != 1 for a in summed):
         raise ShapeError(
@@ -181,7 +184,7 @@ class QDot(_Weighted):
         out = dot_general.infer(x, w, dimension_numbers=dimension_numbers)
         (_, wc), (_, wb) = dimension_numbers
         channels = tuple(w.shape[i] for i in (*wb, *free(w.ndim, wc, wb)))
-        _check_weights(self, w, w_scale, b, wc, channels)
+        _check_weights(self, w, w_scale, b, wc, channels, w_dtype)
         return out.strong()
 
     def exact(
@@ -342,7 +345,7 @@ class QConv(_Weighted):
             dimension_numbers=dimension_numbers,
         )
         o, *summed = dimension_numbers.rhs_spec
-        _check_weights(self, w, w_scale, b, tuple(summed), (w.shape[o],))
+        _check_weights(self, w, w_scale, b, tuple(summed), (w.shape[o],), w_dtype)
         return out.strong()
 
     def exact(

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import abs, add, div, mul, sub
-from nxjax.ops.base import NDArray, check_axes, constant, like, move_batch
+from nxjax.ops.base import NDArray, constant, like, move_batch, own_axes
 from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
 from nxjax.ops.fixed import reduce as fixed
@@ -34,7 +34,7 @@ class _Total(Quantized):
 
     def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
         self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
-        gone = check_axes(self, axes, x.ndim)
+        gone = own_axes(self, axes, x.ndim)
         return ArrayType(tuple(n for i, n in enumerate(x.shape) if i not in gone), x.dtype)
 
     def factor(self, count: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> tuple[int, int]:

@@ -76,7 +76,7 @@ class Requantize(Quantized, Elementwise):
     name = "requantize"
 
     def infer(self, x: ArrayType, /, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding) -> ArrayType:
-        self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
+        self.check(x, x_grid=x_grid, y_grid=y_grid, lo=lo, hi=hi, rounding=rounding)
         return x.strong()
 
     def exact(self, q: NDArray, /, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding) -> NDArray:

@@ -9,14 +9,14 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, max, min, mul, sub
-from nxjax.ops.base import NDArray, check_axis, like
+from nxjax.ops.base import NDArray, like, own_axis, require
 from nxjax.ops.bitwise import and_, clz, shift_left, shift_right_arithmetic
 from nxjax.ops.compare import ge, gt, lt
 from nxjax.ops.composite_softmax import softmax as float_softmax
 from nxjax.ops.fixed.functions import lookup
 from nxjax.ops.fixed.point import divide_by_power, quantize_multiplier, rescale
 from nxjax.ops.fixed.series import raw
-from nxjax.ops.fixed.softmax import SUM_BITS, exps_of, softmax, tables16
+from nxjax.ops.fixed.softmax import SUM_BITS, exps_of, needs, softmax, softmax_grid, tables16
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import cast, clipped, taken
@@ -98,7 +98,9 @@ class QSoftmax(Quantized):
 
     def infer(self, x: ArrayType, /, *, axis: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
         self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
-        check_axis(self, axis, x.ndim)
+        own_axis(self, axis, x.ndim)
+        require(self, x_grid.dtype == y_grid.dtype, "grids differ in dtype", (x_grid, y_grid), "equal dtypes")
+        needs(self.name, y_grid, softmax_grid(y_grid.dtype))
         return x.strong()
 
     def exact(self, q: NDArray, /, *, axis: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import DtypeError, KeyTypeError, ShapeError
-from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, equal_shapes, move_batch, require
+from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, equal_shapes, move_batch, own_shape, require
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -284,6 +284,7 @@ class RandomBits(OnKeys):
     def infer(self, keys: ArrayType, /, *, bit_width: int, shape: Shape) -> ArrayType:
         _need_keys(self, keys)
         require(self, bit_width in _UINT, "bit_width", bit_width, "8, 16, 32 or 64")
+        own_shape(self, shape)
         return ArrayType((*keys.shape, *shape), _UINT[bit_width])
 
     def eval(self, keys: NDArray, /, *, bit_width: int, shape: Shape) -> NDArray:
@@ -312,6 +313,7 @@ class RandomSplit(OnKeys):
 
     def infer(self, keys: ArrayType, /, *, shape: Shape) -> ArrayType:
         _need_keys(self, keys)
+        own_shape(self, shape)
         return ArrayType((*keys.shape, *shape), dtypes.key)
 
     def eval(self, keys: NDArray, /, *, shape: Shape) -> NDArray:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_axes, of_dtype
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, of_dtype, own_axes
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
@@ -26,7 +26,7 @@ class Reduce(Op):
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
         of_dtype(self, self.allowed, x)
-        check_axes(self, axes, x.ndim)
+        own_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
 
     @abstractmethod

@@ -86,13 +86,14 @@ class ReducePrecision(LinearOp, Unary):
     allowed = dtypes.FLOAT
 
     def infer(self, x: ArrayType, /, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:
-        require(
-            self, exponent_bits >= 1 and mantissa_bits >= 0, "bits", (exponent_bits, mantissa_bits), ">= 1 and >= 0"
-        )
+        fine = 1 <= exponent_bits < 1 << 31 and 0 <= mantissa_bits < 1 << 31
+        require(self, fine, "bits", (exponent_bits, mantissa_bits), ">= 1 and >= 0, below 2**31")
         return super().infer(x)
 
     def eval(self, x: NDArray, /, *, exponent_bits: int, mantissa_bits: int) -> NDArray:
         wide = x.astype(np.float64)
+        # More bits than float64 has change nothing.
+        exponent_bits, mantissa_bits = min(exponent_bits, 11), min(mantissa_bits, 52)
         mantissa, exponent = np.frexp(wide)
         # Nearest even at the last kept bit: the implicit leading one makes mantissa_bits + 1 significant bits.
         kept = np.rint(np.ldexp(mantissa, mantissa_bits + 1))

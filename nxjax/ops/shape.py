@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import LinearOp, NDArray, check_axes, move_batch, require
+from nxjax.ops.base import LinearOp, NDArray, move_batch, own_axes, own_shape, require
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.types import ArrayType, Shape
 
@@ -24,7 +24,8 @@ class BroadcastInDim(LinearOp):
         require(
             self, len(broadcast_dimensions) == x.ndim, "one dimension per operand dimension", broadcast_dimensions, x
         )
-        check_axes(self, broadcast_dimensions, len(shape))
+        own_axes(self, broadcast_dimensions, len(shape))
+        own_shape(self, shape)
         for n, d in zip(x.shape, broadcast_dimensions, strict=True):
             if n not in (1, shape[d]):
                 raise ShapeError(
@@ -85,6 +86,7 @@ class Reshape(LinearOp):
     aliases = {"new_sizes": "shape"}
 
     def infer(self, x: ArrayType, /, *, shape: Shape) -> ArrayType:
+        own_shape(self, shape)
         if math.prod(shape) != x.size:
             raise ShapeError(
                 f"{self}: sizes differ", got=f"{x} ({x.size} elements) to {shape} ({math.prod(shape)} elements)"
@@ -141,7 +143,7 @@ class Rev(LinearOp):
     name = "rev"
 
     def infer(self, x: ArrayType, /, *, dimensions: tuple[int, ...]) -> ArrayType:
-        check_axes(self, dimensions, x.ndim)
+        own_axes(self, dimensions, x.ndim)
         return x
 
     def eval(self, x: NDArray, /, *, dimensions: tuple[int, ...]) -> NDArray:

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.ops.base import LinearOp, NDArray, all_weak, check_axis, equal_dtypes, move_batch, require, zeros
+from nxjax.ops.base import LinearOp, NDArray, all_weak, equal_dtypes, move_batch, own_axis, require, zeros
 from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -196,7 +196,7 @@ class Concatenate(LinearOp):
     def infer(self, first: ArrayType, /, *others: ArrayType, dimension: int) -> ArrayType:
         types = (first, *others)
         equal_dtypes(self, *types)
-        check_axis(self, dimension, first.ndim)
+        own_axis(self, dimension, first.ndim)
         rest = first.shape[:dimension] + first.shape[dimension + 1 :]
         if any(t.ndim != first.ndim or t.shape[:dimension] + t.shape[dimension + 1 :] != rest for t in types):
             raise ShapeError(
@@ -239,7 +239,7 @@ class Split(LinearOp):
     multi = True
 
     def infer(self, x: ArrayType, /, *, sizes: Shape, axis: int) -> tuple[ArrayType, ...]:
-        check_axis(self, axis, x.ndim)
+        own_axis(self, axis, x.ndim)
         if any(n < 0 for n in sizes) or sum(sizes) != x.shape[axis]:
             raise ShapeError(
                 "split: the sizes do not add up", got=sizes, expected=f"a sum of {x.shape[axis]}, axis {axis} of {x}"

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import NDArray, check_axis, equal_shapes, move_batch, of_dtype, require
+from nxjax.ops.base import NDArray, equal_shapes, move_batch, of_dtype, own_axis, require
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -49,7 +49,7 @@ class Sort(Op):
     ) -> tuple[ArrayType, ...]:
         types = (first, *others)
         equal_shapes(self, *types)
-        check_axis(self, dimension, first.ndim)
+        own_axis(self, dimension, first.ndim)
         require(self, 1 <= num_keys <= len(types), "num_keys", num_keys, f"1 to {len(types)}")
         of_dtype(self, dtypes.NUMERIC, *types[:num_keys])
         return types
@@ -250,7 +250,7 @@ class TopK(Op):
 
     def infer(self, x: ArrayType, /, *, k: int, axis: int) -> tuple[ArrayType, ArrayType]:
         of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
-        check_axis(self, axis, x.ndim)
+        own_axis(self, axis, x.ndim)
         if not 0 <= k <= x.shape[axis]:
             raise ShapeError("top_k: k is larger than the axis", got=f"k={k} of {x} along axis {axis}")
         require(self, x.shape[axis] <= 2**31, "indices are int32, which does not hold the last one", x)

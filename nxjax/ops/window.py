@@ -301,11 +301,33 @@ class SelectAndGatherAdd(_Selecting):
 
     name = "select_and_gather_add"
 
-    def infer(self, t: ArrayType, x: ArrayType, /, *, select_prim: str, **params: Any) -> ArrayType:
+    def infer(
+        self,
+        t: ArrayType,
+        x: ArrayType,
+        /,
+        *,
+        select_prim: str,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+        base_dilation: Shape,
+        window_dilation: Shape,
+    ) -> ArrayType:
         self._check(select_prim, t, x)
         if t.shape != x.shape:
             raise ShapeError("select_and_gather_add: operands differ in shape", got=f"{t} and {x}")
-        return t.with_shape(window_shape(self, x, **params))
+        return t.with_shape(
+            window_shape(
+                self,
+                x,
+                window_dimensions=window_dimensions,
+                window_strides=window_strides,
+                padding=padding,
+                base_dilation=base_dilation,
+                window_dilation=window_dilation,
+            )
+        )
 
     def eval(
         self, t: NDArray, x: NDArray, /, *, select_prim: str, padding: Pairs, base_dilation: Shape, **params: Any

@@ -119,6 +119,8 @@ class Op(ABC):
     host_only: ClassVar[bool] = False
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
     infers_vma: ClassVar[bool] = False
+    # Takes parameters that its rules do not spell out.
+    any_params: ClassVar[bool] = False
     # JAX's name of a parameter -> ours, or "" for one that has no counterpart.
     aliases: ClassVar[dict[str, str]] = {}
 

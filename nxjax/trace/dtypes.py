@@ -59,6 +59,7 @@ _SHORT: Final[dict[DType, str]] = {
     key: "key<fry>",
     float0: "float0",
 }
+NAMED: Final = frozenset(_SHORT)
 _FROM_SHORT: Final = {short: d for d, short in _SHORT.items()}
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ProgramError, Source
 from nxjax.trace.core import Array, Op, current_trace
+from nxjax.trace.kinds import check_params
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 
@@ -437,6 +438,7 @@ def check(program: Program) -> None:
         used(equation.inputs, name, equation.source)
         for inner in equation.programs():
             check(inner)
+        check_params(equation.op, equation.params)
         inferred = equation.op.infer(*(v.type for v in equation.inputs), **equation.params)
         types = tuple(inferred) if equation.op.multi else (inferred,)
         got = tuple(v.type for v in equation.outputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from nxjax.ops.base import NDArray
+from nxjax.ops.base import NDArray, fits
 from nxjax.trace.core import Array, Linear, Op, current_trace, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
@@ -28,6 +28,7 @@ class JitCall(Nested):
     aliases = {"jaxpr": "program"}
 
     def infer(self, *types: ArrayType, program: Program, name: str) -> tuple[ArrayType, ...]:
+        fits(self, types, program)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, name: str) -> tuple[NDArray, ...]:

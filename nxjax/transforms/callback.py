@@ -73,6 +73,7 @@ class Callback(Op):
     """Runs ``callback`` on the host; ``result_types`` says what it gives."""
 
     multi = True
+    any_params = True
 
     def infer(
         self, *types: ArrayType, result_types: tuple[ArrayType, ...], threaded: bool = False, **_: Any

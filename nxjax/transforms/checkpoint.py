@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from nxjax.errors import ParameterError, Shown, needs_function
-from nxjax.ops.base import LinearOp, NDArray
+from nxjax.ops.base import LinearOp, NDArray, fits
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Linear, Op, current_trace
@@ -46,6 +46,7 @@ class Checkpoint(Nested):
     def infer(
         self, *types: ArrayType, program: Program, prevent_cse: bool, policy: Policy | None, differentiated: bool
     ) -> tuple[ArrayType, ...]:
+        fits(self, types, program)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, final
 
 from nxjax.errors import ParameterError
-from nxjax.ops.base import NDArray
+from nxjax.ops.base import NDArray, fits
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -23,9 +23,11 @@ class Composite(Nested):
     """Call of ``program``; ``name``, ``version`` and ``attributes`` say what it stands for."""
 
     name = "composite"
+    any_params = True
     aliases = {"jaxpr": "program"}
 
     def infer(self, *types: ArrayType, program: Program, **_: Any) -> tuple[ArrayType, ...]:
+        fits(self, types, program)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, o
 
 from nxjax.errors import DtypeError, GradientError, MissingRuleError, ParameterError, TreeError, described
 from nxjax.ops.arithmetic import add
-from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.base import NDArray, counted, fits, move_batch
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_op
@@ -42,7 +42,9 @@ Rule = Callable[[Sequence[Array], Sequence[Array]], tuple[list[Array], list[Arra
 class CustomCall(Nested):
     """Call of ``program`` with a derivative rule of its own; the first ``num_consts`` operands have none."""
 
-    def infer(self, *types: ArrayType, program: Program, num_consts: int, rule: Any) -> tuple[ArrayType, ...]:
+    def infer(self, *types: ArrayType, program: Program, num_consts: int, rule: Rule) -> tuple[ArrayType, ...]:
+        fits(self, types, program)
+        counted(self, "num_consts", num_consts, len(types))
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, num_consts: int, rule: Any) -> tuple[NDArray, ...]:

@@ -127,6 +127,7 @@ class CustomOp(Op):
     """
 
     elementwise: ClassVar[bool] = False
+    any_params = True
 
     def __init__(
         self,

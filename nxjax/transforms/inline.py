@@ -17,6 +17,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.nested import branch_of
 
 CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call", "call_exported"))
 
@@ -86,7 +87,7 @@ class _Inliner:
             index = inputs[0]
             assert isinstance(index, Literal)
             branches: Sequence[Program] = e.params["branches"]
-            return self._call(branches[int(index.value.numpy())], inputs[1:], scope)  # pyright: ignore
+            return self._call(branch_of(branches, int(index.value.numpy())), inputs[1:], scope)  # pyright: ignore
         # An op may make the program that it runs from what it holds; None: it cannot, and stays as it is.
         made = getattr(e.op, "called", None)
         program: Program | None = e.params["program"] if made is None else made(**e.params)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from nxjax.errors import GradientError, TreeError
-from nxjax.ops.base import NDArray, move_batch, zeros
+from nxjax.ops.base import NDArray, counted, fits, move_batch, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -28,7 +28,12 @@ class LinearCall(Nested):
     name = "linear_call"
     aliases = {"callee": "program", "num_callee_consts": "num_consts"}
 
-    def infer(self, *types: ArrayType, program: Program, **_: Any) -> tuple[ArrayType, ...]:
+    def infer(
+        self, *types: ArrayType, program: Program, num_consts: int, num_res: int, back: Back
+    ) -> tuple[ArrayType, ...]:
+        fits(self, types, program)
+        counted(self, "num_consts", num_consts, len(types))
+        counted(self, "num_res", num_res, len(types) - num_consts)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:

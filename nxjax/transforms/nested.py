@@ -38,6 +38,11 @@ class Nested(Op):
         return {**params, "program": thread(params["program"])}, 0, 0
 
 
+def branch_of(branches: Sequence[Program], index: int) -> Program:
+    """The branch that runs: the last one for an index out of range, as StableHLO has it."""
+    return branches[index if 0 <= index < len(branches) else -1]
+
+
 def picked(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     """The entries of ``values`` that ``mask`` marks."""
     return [x for x, m in zip(values, mask, strict=True) if m]

@@ -169,6 +169,7 @@ class Primitive(Op, metaclass=_Kind):
     # Of each instance here, not of the class.
     name: str = ""
     multi: bool = False
+    any_params = True
     rules = frozenset({"infer", "eval", "expand", "jvp", "transpose", "batch", "stablehlo"})
 
     def __init__(self, name: str) -> None:

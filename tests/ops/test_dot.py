@@ -141,7 +141,7 @@ BAD = [
     ((2, 3), (3, 3), (((1,), (0,)), ((0,), (1,))), {}, ShapeError, "batch dimensions differ in size"),
     ((3, 4), (4, 5), (((1, 0), (0,)), ((), ())), {}, ParameterError, "differ in number"),
     ((3, 4), (4, 5), (((2,), (0,)), ((), ())), {}, AxisError, "out of range"),
-    ((3, 4), (4, 5), (((-1,), (0,)), ((), ())), {}, ParameterError, "count from the front"),
+    ((3, 4), (4, 5), (((-1,), (0,)), ((), ())), {}, AxisError, "out of range"),
     ((3, 3), (3, 3), (((1,), (0,)), ((1,), (1,))), {}, AxisError, "named twice"),
     ((3, 4), (4, 5), MATMUL, {"preferred_element_type": np.dtype(np.int32)}, DtypeError, "another kind"),
 ]

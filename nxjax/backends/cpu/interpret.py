@@ -125,6 +125,6 @@ class Interpreter:
                     self._run(step.condition)
             case Branch():
                 index = ctypes.c_int32.from_address(self._address(step.index)).value
-                self._run(step.branches[min(max(index, 0), len(step.branches) - 1)])
+                self._run(step.branches[index if 0 <= index < len(step.branches) else -1])
             case _:
                 raise AssertionError(step)

@@ -7,9 +7,7 @@ from typing import Any
 
 from nxjax.interop.stablehlo.loops import counted
 from nxjax.interop.stablehlo.walk import TOKEN, Operation, Scope, refused, rule
-from nxjax.ops.base import constant, like
-from nxjax.ops.bitwise import or_
-from nxjax.ops.compare import ge, lt
+from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -67,9 +65,7 @@ def _case(scope: Scope, op: Operation, index: Array) -> Any:
         return tuple(scope.function(op.regions[0])())
     if index.dtype != dtypes.int32:
         index = convert_element_type(index, dtype=dtypes.int32)
-    # Anything out of range is the last branch.
-    outside = or_(lt(index, like(index, 0)), ge(index, like(index, last)))
-    return branched(scope, op, select_n(outside, index, like(index, last)))
+    return branched(scope, op, index)
 
 
 @rule("stablehlo.while")

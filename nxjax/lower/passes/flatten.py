@@ -19,6 +19,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.cond import choose
 from nxjax.transforms.inline import CALLS
+from nxjax.transforms.nested import branch_of
 
 # What gives its operand back; on one device a layout is one of them.
 IDENTITIES: Final = frozenset(("copy", "name", "stop_gradient", "sharding_constraint"))
@@ -113,7 +114,7 @@ class _Flattener:
             if isinstance(index, Literal):
                 branches: Sequence[Program] = params["branches"]
                 at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-                return self._call(branches[min(max(at, 0), len(branches) - 1)], inputs[1:], scope)
+                return self._call(branch_of(branches, at), inputs[1:], scope)
             return None
         if name == "scan" and params["length"] == 1:
             return self._one_turn(e, inputs, scope, source)

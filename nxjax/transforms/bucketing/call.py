@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from nxjax.errors import LoweringError
-from nxjax.ops.base import NDArray
+from nxjax.ops.base import NDArray, fits, require
 from nxjax.trace import dtypes
 from nxjax.trace.core import EVAL, Array, Linear, current_trace
 from nxjax.trace.evaluate import evaluate
@@ -137,6 +137,9 @@ def _in_step(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> boo
     return True
 
 
+_LENGTH: Final = ArrayType((), dtypes.int32)
+
+
 def _has_rules(program: Program) -> bool:
     """True when a derivative rule of the user's takes part, at any depth."""
     return any(
@@ -169,7 +172,20 @@ class BucketedCall(Nested):
     def infer(
         self, *types: ArrayType, programs: Programs, domain: Domain, known: tuple[Size, ...]
     ) -> tuple[ArrayType, ...]:
-        return programs[0].out_types
+        names = domain.names
+        require(self, len(set(names)) == len(names), "two dimensions of one name", names)
+        wanted = len(domain.members())
+        require(self, len(programs) == wanted, "programs", len(programs), f"{wanted}, one per length to trace at")
+        first = programs[0]
+        lengths, rest = types[: len(names)], types[len(names) :]
+        fits(self, rest, first)
+        scalars = len(lengths) == len(names) and all(map(_LENGTH.same, lengths))
+        require(self, scalars, "lengths", lengths, f"{_LENGTH} for each dimension")
+        for other in programs[1:]:
+            for a, b in ((first.in_types, other.in_types), (first.out_types, other.out_types)):
+                alike = [(t.ndim, t.dtype) for t in a] == [(t.ndim, t.dtype) for t in b]
+                require(self, alike, "programs differ in more than sizes", b, a)
+        return first.out_types
 
     def expand(self, *xs: Array, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> tuple[Array, ...]:
         return tuple(run(masked(programs, domain, known).program, xs))

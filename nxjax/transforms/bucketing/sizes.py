@@ -15,6 +15,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.errors import ParameterError
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
@@ -145,6 +146,12 @@ class Range:
     high: int
     step: int = 1
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.low <= self.high < 1 << 31 and self.step >= 1):
+            raise ParameterError(
+                "bucketed: a range of lengths", got=self, expected="0 <= low <= high < 2**31, and a positive step"
+            )
+
     def lengths(self) -> range:
         return range(self.low, self.high + 1, self.step)
 
@@ -192,10 +199,9 @@ class Domain:
         share = max(2, int(POINTS ** (1 / max(1, len(self.ranges)))))
         axes: list[NDArray] = []
         for r in self.ranges:
-            lengths = np.asarray(r.lengths(), np.int64)
-            if len(lengths) > share:
-                lengths = lengths[np.unique(np.linspace(0, len(lengths) - 1, share).astype(int))]
-            axes.append(lengths)
+            lengths = r.lengths()
+            some = np.unique(np.linspace(0, len(lengths) - 1, min(share, len(lengths))).astype(int))
+            axes.append(np.asarray([lengths[i] for i in some.tolist()], np.int64))
         grid = np.meshgrid(*axes, indexing="ij") if axes else []
         return {r.name: g.ravel() for r, g in zip(self.ranges, grid, strict=True)}
 

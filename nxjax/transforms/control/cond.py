@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
-from nxjax.ops.base import NDArray, move_batch, zeros
+from nxjax.ops.base import NDArray, fits, move_batch, require, zeros
 from nxjax.ops.collectives import varying
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
@@ -34,6 +34,7 @@ from nxjax.transforms.nested import (
     Mask,
     Nested,
     Thread,
+    branch_of,
     either,
     handed_on,
     narrowed,
@@ -53,7 +54,7 @@ _NOTHING: Any = object()
 
 @final
 class Cond(Nested):
-    """``branches[index]`` of the other operands. ``index`` is int32 and in range.
+    """``branches[index]`` of the other operands. ``index`` is int32; out of range it means the last branch.
 
     An index with a shape has the leading axes of every result: the choice is made for each of its elements.
     """
@@ -63,11 +64,9 @@ class Cond(Nested):
     def infer(self, index: ArrayType, /, *types: ArrayType, branches: Branches) -> tuple[ArrayType, ...]:
         if index.dtype != dtypes.int32:
             raise DtypeError("cond: the index must be int32", got=index)
+        require(self, bool(branches), "no branches", branches, "at least one")
         for branch in branches:
-            if len(types) != len(branch.inputs) or not all(
-                a.same(b) for a, b in zip(types, branch.in_types, strict=True)
-            ):
-                raise ProgramError("cond: operands do not fit a branch", got=types, expected=branch.in_types)
+            fits(self, types, branch, "branch")
         first, *rest = (b.out_types for b in branches)
         if any(len(o) != len(first) or not all(a.same(b) for a, b in zip(o, first, strict=True)) for o in rest):
             raise ProgramError("cond: branches give different types", got=rest, expected=first)
@@ -81,7 +80,7 @@ class Cond(Nested):
 
     def eval(self, index: NDArray, /, *xs: NDArray, branches: Branches) -> tuple[NDArray, ...]:
         if not index.ndim:
-            return tuple(evaluate(branches[int(index)], xs))
+            return tuple(evaluate(branch_of(branches, int(index)), xs))
         results = [evaluate(b, xs) for b in branches]
         return tuple(_pick(index, columns) for columns in zip(*results, strict=True))
 
@@ -178,20 +177,20 @@ class Cond(Nested):
 
 
 def _pick(index: NDArray, columns: Sequence[NDArray]) -> NDArray:
-    chosen = columns[0]
-    for i, column in enumerate(columns[1:], 1):
+    *others, chosen = columns
+    for i, column in enumerate(others):
         where = (index == i).reshape(index.shape + (1,) * (column.ndim - index.ndim))
         chosen = np.where(where, column, chosen)
     return chosen
 
 
 def choose(index: Array, columns: Sequence[Array]) -> Array:
-    """Element by element the entry of ``columns`` that ``index`` names; ``index`` has their leading axes."""
+    """Element by element the entry of ``columns`` that ``index`` names, or the last; it has their leading axes."""
     from nxjax.ops.compare import eq
     from nxjax.ops.select import select_n
 
-    chosen = columns[0]
-    for i, column in enumerate(columns[1:], 1):
+    *others, chosen = columns
+    for i, column in enumerate(others):
         where = eq(index, i)
         if where.shape != column.shape:
             where = broadcast_in_dim(where, shape=column.shape, broadcast_dimensions=tuple(range(index.ndim)))

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from nxjax.errors import ParameterError, TreeError
 from nxjax.ops.arithmetic import neg, sub
-from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.base import NDArray, carried, counted, fits, move_batch, require
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -38,6 +38,17 @@ class LinearSolve(Nested):
     def infer(
         self, *types: ArrayType, programs: tuple[Program, ...], counts: tuple[int, ...], transposable: bool
     ) -> tuple[ArrayType, ...]:
+        require(self, len(programs) == len(counts) == 4, "programs", (len(programs), len(counts)), "4, and 4 counts")
+        for n in counts:
+            counted(self, "counts", n, len(types))
+        require(self, sum(counts) <= len(types), "counts", counts, f"at most {len(types)} in all")
+        groups = Groups(types)
+        consts = [groups.take(n) for n in counts]
+        b = groups.rest()
+        for given, program in zip(consts, programs, strict=True):
+            fits(self, [*given, *b], program)
+        for program in programs:
+            carried(self, b, program.out_types[: len(b)])
         return programs[2].out_types
 
     def eval(
@@ -227,8 +238,21 @@ class Root(Nested):
     name = "custom_root"
 
     def infer(
-        self, *types: ArrayType, function: Program, solve: Program, counts: tuple[int, ...], tangent_solve: Any
+        self,
+        *types: ArrayType,
+        function: Program,
+        solve: Program,
+        counts: tuple[int, ...],
+        tangent_solve: Callable[..., Any],
     ) -> tuple[ArrayType, ...]:
+        require(self, len(counts) == 2, "counts", counts, "2")
+        counted(self, "counts", counts[0], len(types))
+        counted(self, "counts", counts[1], len(types) - counts[0])
+        guess = types[sum(counts) :]
+        fits(self, [*types[: counts[0]], *guess], function, "function")
+        fits(self, types[counts[0] :], solve, "solver")
+        carried(self, guess, function.out_types)
+        carried(self, guess, solve.out_types[: len(guess)])
         return solve.out_types
 
     def eval(

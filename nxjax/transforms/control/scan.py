@@ -12,8 +12,8 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.config import config
-from nxjax.errors import CarryTypeError, ParameterError, ProgramError, ShapeError, TreeError, described
-from nxjax.ops.base import NDArray, move_batch, zeros
+from nxjax.errors import CarryTypeError, ParameterError, ShapeError, TreeError, described
+from nxjax.ops.base import NDArray, carried, counted, fits, move_batch, require, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import boundary
@@ -61,12 +61,15 @@ class Scan(Nested):
         reverse: bool,
         unroll: int,
     ) -> tuple[ArrayType, ...]:
+        counted(self, "num_consts", num_consts, len(types))
+        counted(self, "num_carry", num_carry, len(types) - num_consts)
+        require(self, length >= 0, "length", length, "0 or more")
+        require(self, unroll >= 1, "unroll", unroll, "1 or more")
         whole = num_consts + num_carry
-        slices = [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])]
-        if len(slices) != len(body.inputs) or not all(a.same(b) for a, b in zip(slices, body.in_types, strict=True)):
-            raise ProgramError("scan: operands do not fit the body", got=types, expected=body.in_types)
-        if any(t.shape[0] != length for t in types[whole:]):
+        if any(t.shape[:1] != (length,) for t in types[whole:]):
             raise ShapeError("scan: xs differ from the length", got=types[whole:], expected=f"leading size {length}")
+        fits(self, [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])], body, "body")
+        carried(self, types[num_consts:whole], body.out_types[:num_carry])
         ys = (t.with_shape((length, *t.shape)) for t in body.out_types[num_carry:])
         return (*body.out_types[:num_carry], *ys)
 

@@ -8,13 +8,13 @@ is why `fori_loop` with constant bounds is a `scan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError
-from nxjax.ops.base import NDArray, move_batch
+from nxjax.ops.base import NDArray, carried, counted, fits, move_batch
 from nxjax.ops.collectives import varying
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes, tree
@@ -45,6 +45,8 @@ from nxjax.transforms.nested import (
 )
 from nxjax.transforms.vmap import batched
 
+_TRUTH: Final = ArrayType((), dtypes.bool_)
+
 
 @final
 class While(Nested):
@@ -56,14 +58,14 @@ class While(Nested):
     def infer(
         self, *types: ArrayType, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
     ) -> tuple[ArrayType, ...]:
+        counted(self, "cond_nconsts", cond_nconsts, len(types))
+        counted(self, "body_nconsts", body_nconsts, len(types) - cond_nconsts)
         carry = types[cond_nconsts + body_nconsts :]
-        cond_types = (*types[:cond_nconsts], *carry)
-        body_types = types[cond_nconsts:]
-        for program, given in ((cond, cond_types), (body, body_types)):
-            if len(given) != len(program.inputs) or not all(
-                a.same(b) for a, b in zip(given, program.in_types, strict=True)
-            ):
-                raise ProgramError("while: operands do not fit its programs", got=given, expected=program.in_types)
+        fits(self, (*types[:cond_nconsts], *carry), cond, "condition")
+        fits(self, types[cond_nconsts:], body, "body")
+        carried(self, carry, body.out_types)
+        if len(cond.outputs) != 1 or not cond.out_types[0].same(_TRUTH):
+            raise ProgramError("while: the condition gives one bool", got=cond.out_types, expected=_TRUTH)
         return body.out_types
 
     def eval(

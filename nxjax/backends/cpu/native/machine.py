@@ -15,7 +15,7 @@ An instruction is `INSTRUCTION` bytes: what it is, then what it needs::
     AGAIN     count, counter, start, moves, n          advance what moves; from the start if there are turns left
     TEST      words (flag), end                        go to the end if the flag is 0
     JUMP      to
-    SELECT    words (index), n, table                  go to the case, the index being moved into range
+    SELECT    words (index), n, table                  go to the case, the index out of range: to the last
     END
 
 Instructions that take long, and each turn of a loop (what is light in it, together), have a weight, their time in
@@ -282,7 +282,7 @@ def _steps(module: Module) -> None:
     f.label("select")
     index = f.load("i32", word(f, words(), 0, "ptr"), 4)
     most = count() - 1
-    case = f.intrinsic("smax", "i64", f.intrinsic("smin", "i64", index.convert("i64"), most), f.constant("i64", 0))
+    case = f.intrinsic("umin", "i64", index.convert("i64"), most)
     goto(f.load("ptr", f.at(kernel(), case, 8), 8))
 
     f.label("end")

@@ -15,10 +15,13 @@ from nxjax.lower.ipu.rules.table import Rule
 from nxjax.lower.ipu.rules.take import put, table_pieces, take
 from nxjax.lower.turns import turns
 from nxjax.ops.arithmetic import add
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.select import clamp
+from nxjax.ops.base import like
+from nxjax.ops.bitwise import or_
+from nxjax.ops.compare import gt, lt
+from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program
 
 
@@ -73,9 +76,7 @@ def cond(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:
         return tuple(b.program(branches[0], xs))
     if index.shape:
         return _chosen(b, e, index, *xs)
-    low, high = wrap(np.int32(0)), wrap(np.int32(len(branches) - 1))
-    which = b.inline(lambda i: clamp(low, convert_element_type(i, dtype=dtypes.int32), high), [index])
-    which = b.materialize(which)
+    which = b.materialize(b.inline(lambda i: _in_range(i, len(branches) - 1), [index]))
     results: list[Variable] = []
     bodies: list[tuple[Step, ...]] = []
     for number, branch in enumerate(branches):
@@ -87,6 +88,11 @@ def cond(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:
         bodies.append(tuple(steps))
     b.steps.append(Switch(which.variable, tuple(bodies), b.source))
     return tuple(r.view() for r in results)
+
+
+def _in_range(index: Array, last: int) -> Array:
+    """The number of a branch; the last one's if there is none of that number."""
+    return select_n(or_(lt(index, like(index, 0)), gt(index, like(index, last))), index, like(index, last))
 
 
 def _chosen(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:

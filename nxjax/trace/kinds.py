@@ -1,0 +1,150 @@
+"""What each parameter of an op may be, read off the annotations of its rules: for programs that nxjax did not write.
+
+The kinds are those of Python: an integer is no bool, a tuple holds what it says, a dataclass has fields of their kinds.
+Which integers an op takes, its `infer` says. Knows no op.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.trace import dtypes
+from nxjax.trace.core import Op
+
+# How an error calls a value of a kind, and whether a value is of it.
+Kind = tuple[str, Callable[[Any], bool]]
+# What a parameter of no particular kind may be.
+_PLAIN: Final = (bool, int, float, complex, str, np.generic, np.dtype, enum.Enum)
+_BITS: Final = 63
+# Where parameters are spelled out: `infer` as a rule, and the others where it hands on what it does not look at.
+_RULES: Final = ("infer", "eval", "expand", "exact", "traced", "host", "tangents", "jvp", "linearize", "batch")
+
+
+def check_params(op: Op, params: Mapping[str, Any]) -> None:
+    """Refuse parameters that ``op`` does not have, that it lacks, and that are of another kind than it says.
+
+    Raises:
+        ParameterError: the message names the op and the parameter.
+    """
+    known, needed = _parameters(type(op))
+    for name in params:
+        if name not in known and not op.any_params:
+            raise ParameterError(f"{op.name}: has no parameter {name!r}", got=params[name], expected=_names(known))
+    for name in needed:
+        if name not in params:
+            raise ParameterError(f"{op.name}: lacks the parameter {name!r}", got=_names(params), expected=_names(known))
+    for name, value in params.items():
+        kind = known.get(name)
+        if kind is not None and not kind[1](value):
+            raise ParameterError(f"{op.name}: {name} is of another kind", got=value, expected=kind[0])
+
+
+def _names(params: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(params)) or "none"
+
+
+@lru_cache(None)
+def _parameters(cls: type[Op]) -> tuple[dict[str, Kind], tuple[str, ...]]:
+    """The kind of each parameter that ops of a class take, and the names of those that have no default."""
+    known: dict[str, Kind] = {}
+    needed: dict[str, bool] = {}
+    for rule in _RULES:
+        function: Any = getattr(cls, rule, None)
+        if not inspect.isfunction(function):
+            continue
+        spelled = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        hints = typing.get_type_hints(function) if spelled else {}
+        for p in spelled:
+            if p.name not in known:
+                known[p.name] = kind_of(hints[p.name])
+            needed[p.name] = needed.get(p.name, True) and p.default is p.empty
+    return known, tuple(name for name, always in needed.items() if always)
+
+
+@lru_cache(None)
+def kind_of(hint: Any) -> Kind:
+    """The kind of values that an annotation means."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return "a number, a text or a tuple of them", _is_plain
+    if hint is None or hint is type(None):
+        return "None", lambda v: v is None
+    if origin is typing.Literal:
+        return " or ".join(map(repr, arguments)), lambda v: isinstance(v, str) and v in arguments
+    if origin in (typing.Union, types.UnionType):
+        several = [kind_of(a) for a in arguments]
+        return " or ".join(called for called, _ in several), lambda v: any(fits(v) for _, fits in several)
+    if origin is tuple:
+        if arguments[-1:] == (...,):
+            called, one = kind_of(arguments[0])
+            return f"a tuple, each {called}", lambda v: isinstance(v, tuple) and all(map(one, _items(v)))
+        several = [kind_of(a) for a in arguments]
+        return (
+            f"({', '.join(called for called, _ in several)})",
+            lambda v: (
+                isinstance(v, tuple)
+                and len(_items(v)) == len(several)
+                and all(fits(x) for (_, fits), x in zip(several, _items(v), strict=True))
+            ),
+        )
+    if origin is not None:
+        return _instance(origin)
+    if hint in _NUMBERS:
+        return _NUMBERS[hint]
+    return _instance(hint)
+
+
+def _items(v: Any) -> tuple[Any, ...]:
+    return v
+
+
+def _is_plain(v: Any) -> bool:
+    if isinstance(v, tuple):
+        return all(map(_is_plain, _items(v)))
+    return v is None or isinstance(v, _PLAIN) or dataclasses.is_dataclass(v)
+
+
+def _is_int(v: Any) -> bool:
+    return isinstance(v, (int, np.integer)) and not isinstance(v, bool) and -(1 << _BITS) <= int(v) < 1 << _BITS
+
+
+def _is_float(v: Any) -> bool:
+    return isinstance(v, (float, np.floating)) or _is_int(v)
+
+
+_NUMBERS: Final[dict[Any, Kind]] = {
+    int: ("an integer of 64 bits", _is_int),
+    float: ("a number", _is_float),
+    bool: ("True or False", lambda v: isinstance(v, (bool, np.bool_))),
+    np.dtype: ("a dtype", lambda v: isinstance(v, np.dtype) and v in dtypes.NAMED),
+    # A program can be called too, and is none.
+    Callable: ("a function", lambda v: callable(v) and not hasattr(v, "in_types")),
+}
+
+
+def _instance(cls: Any) -> Kind:
+    """Values of a class; a dataclass's fields are of their kinds."""
+    if cls in _NUMBERS or cls is typing.get_origin(Callable[[], Any]):
+        return _NUMBERS.get(cls, _NUMBERS[Callable])
+    name = f"a value of {cls.__name__}"
+    if not dataclasses.is_dataclass(cls):
+        return name, lambda v: isinstance(v, cls)
+    made: Any = cls
+    # Found out later: a dataclass may hold values of its own class.
+    return name, lambda v: isinstance(v, made) and all(fits(getattr(v, n)) for n, fits in _fields(cls))
+
+
+@lru_cache(None)
+def _fields(cls: Any) -> list[tuple[str, Callable[[Any], bool]]]:
+    hints = typing.get_type_hints(cls)
+    return [(f.name, kind_of(hints[f.name])[1]) for f in dataclasses.fields(cls)]
