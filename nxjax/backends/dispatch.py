@@ -19,7 +19,7 @@ from nxjax.backends.reference.quiet import quiet
 from nxjax.config import config
 from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped
-from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.program import Equation, Program, Var, check_sizes
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 
 
@@ -83,6 +83,7 @@ class Dispatcher:
         )
 
     def _by_fingerprint(self, program: Program, backend: Any, donate: tuple[int, ...]) -> Executable:
+        check_sizes(program)
         key = (backend.name, config.cpu_isa, program.fingerprint, donate)
         return self._known(key, lambda: backend.compile(program, donate))
 
@@ -152,6 +153,8 @@ class Dispatcher:
         return program.derive(("placed", placement, donate), lambda: self._placed(program, placement, donate))
 
     def _placed(self, program: Program, placement: Placement, donate: tuple[int, ...]) -> Executable:
+        check_sizes(program)
+
         def make() -> Executable:
             made = placement.devices[0].backend.compile_placed(program, donate, placement)
             return placing.at_place(made, placement)

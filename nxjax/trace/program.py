@@ -7,20 +7,23 @@ Text form in `text`, making one in `stage`.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError, ProgramError, Source
+from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
 from nxjax.trace.core import Array, Op, current_trace
 from nxjax.trace.kinds import check_params
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 
 T = TypeVar("T")
+# Bytes: what addresses of today's processors reach.
+_MOST: Final = 1 << 47
 
 
 @final
@@ -410,6 +413,27 @@ def run(program: Program, args: Sequence[Array]) -> list[Array]:
     return [env[v] if isinstance(v, Var) else v.value for v in program.outputs]
 
 
+def check_sizes(program: Program) -> None:
+    """Refuse values that no memory holds, at any depth: offsets into them do not fit the words of a processor."""
+    for v in (*program.inputs, *program.constvars):
+        _check_size(v.type, "argument")
+    for equation in program.equations:
+        for v in equation.outputs:
+            _check_size(v.type, equation.op.name, equation.source)
+        if equation.op.nested:
+            for inner in equation.programs():
+                check_sizes(inner)
+
+
+def _check_size(type: ArrayType, where: str, source: Source | None = None) -> None:
+    # Sizes of nothing are counted as 1: NumPy counts so too.
+    size = type.size or math.prod(filter(None, type.shape))
+    if size * type.dtype.itemsize >= _MOST:
+        raise MemoryLimitError(
+            f"{where}: an array that no memory holds", got=type, expected=f"less than {_MOST:,} bytes", source=source
+        )
+
+
 def check(program: Program) -> None:
     """Every variable made once and before use, every type as the op infers it, every const of its value's type."""
     if len(program.constvars) != len(program.values):
@@ -421,6 +445,7 @@ def check(program: Program) -> None:
 
     def define(vs: Sequence[Var], where: str) -> None:
         for v in vs:
+            _check_size(v.type, where)
             if v in known:
                 raise ProgramError(f"program: {where} defines a variable twice", got=v.type)
             known.add(v)

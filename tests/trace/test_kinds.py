@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.errors import AxisError, NxError, ParameterError, ProgramError
+from nxjax.errors import AxisError, MemoryLimitError, NxError, ParameterError, ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import OPS, has_op
@@ -167,3 +167,30 @@ def test_programs_of_another_type_than_their_operands_are_refused():
     outer = "{ lambda ; a:f32[3]. let b:f32[3] = jit[name='g' program={ lambda ; a:f32[4]. let in (a,) }] a in (b,) }"
     with pytest.raises(ProgramError, match="jit: operands do not fit"):
         parse_program(outer)
+
+
+@pytest.mark.parametrize("size", [2**45, 2**62, 2**63, 2**70])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{ lambda ; . let b:f32[N] = iota[dimension=0 dtype=f32 shape=(N,)] in (b,) }",
+        "{ lambda ; a:f32[]. let b:f32[N,8] = broadcast_in_dim[broadcast_dimensions=() shape=(N, 8)] a in (b,) }",
+        "{ lambda ; a:f32[0,N]. let b:f32[N,0] = transpose[permutation=(1, 0)] a in (b,) }",
+        "{ lambda ; . let b:f32[N] = scan[body={ lambda ; . let in (1.0:f32[],) } length=N num_carry=0 num_consts=0"
+        " reverse=False unroll=1] in (b,) }",
+    ],
+)
+def test_arrays_that_no_memory_holds_are_refused(text, size):
+    with pytest.raises(NxError):
+        parse_program(text.replace("N", str(size)))
+
+
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+def test_sizes_are_checked_before_anything_is_compiled(executor):
+    with nx.config.using(executor=executor, check=False), pytest.raises(MemoryLimitError, match="no memory holds"):
+        nx.jit(lambda x: nx.lax.broadcast(x, (2**40, 2**30)).sum())(1.0)
+
+
+def test_numpy_without_memory_is_an_error_of_nxjax():
+    with nx.config.using(executor="reference"), pytest.raises(MemoryLimitError, match="out of memory"):
+        nx.jit(lambda: nx.lax.iota("float32", 2**44))()

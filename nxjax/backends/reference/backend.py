@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.reference.quiet import quiet
+from nxjax.errors import MemoryLimitError, NxError
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.evaluate import evaluate
@@ -23,8 +24,13 @@ class ReferenceExecutable(Executable):
         self.program = dead_code_eliminated(program)
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
-        with quiet():
-            ys = evaluate(self.program, [x.numpy() for x in args])
+        try:
+            with quiet():
+                ys = evaluate(self.program, [x.numpy() for x in args])
+        except MemoryError as error:
+            if isinstance(error, NxError):
+                raise
+            raise MemoryLimitError("reference: out of memory", got=error, fix="use smaller arrays") from None
         return [DeviceArray(y, t) for y, t in zip(ys, self.program.out_types, strict=True)]
 
     @property

@@ -66,7 +66,7 @@ def read(data: bytes | str, trusted: bool = False) -> Module:
         if not trusted:
             data = _checked(data)
         return Reader().module(read_module(data))
-    except (ir.MLIRError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ir.MLIRError, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         if isinstance(error, (InvalidFileError, DtypeError, ShapeError, LoweringError)):
             raise
         raise InvalidFileError(

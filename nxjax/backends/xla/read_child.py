@@ -13,6 +13,8 @@ from typing import Any
 
 BYTECODE = b"ML\xefR"
 PORTABLE = b"StableHLO_v"
+# To begin with, and per byte: a dimension number of 2^31 is a table of so many entries to MLIR's reader.
+BYTES = (4 * 2**30, 100)
 
 
 def context() -> Any:
@@ -46,12 +48,26 @@ def read_module(data: bytes) -> Any:
     return module
 
 
+def bounded(size: int) -> None:
+    """Have a reader that asks for more memory than a module of ``size`` bytes can need run out of it at once."""
+    try:
+        import resource
+    except ImportError:  # a system without such limits
+        return
+    most = BYTES[0] + BYTES[1] * size
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
 def main() -> int:
     # Messages of the parser go nowhere but into the one line that is reported.
     report = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
-        module = read_module(sys.stdin.buffer.read())
+        data = sys.stdin.buffer.read()
+        bounded(len(data))
+        module = read_module(data)
         written = io.BytesIO()
         module.operation.write_bytecode(written)
     except Exception as error:

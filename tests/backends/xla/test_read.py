@@ -1,5 +1,7 @@
 """Modules as plain trees: values, attributes, names, places, and what cannot be held."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -52,4 +54,18 @@ def test_what_does_not_verify_is_refused():
     with pytest.raises(InvalidFileError, match=r"stablehlo\.add"):
         read(text, trusted=True)
     with pytest.raises(InvalidFileError, match=r"stablehlo\.add"):
+        read(text)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system bounds no process's data")
+def test_a_reader_that_asks_for_too_much_memory_gets_none():
+    # A dimension number of 2^31 is a table of so many entries to MLIR.
+    text = """
+    func.func @main(%x: tensor<1x4x5x6xf32>, %w: tensor<2x4x2x3xf32>) -> tensor<1x2x4x4xf32> {
+      %0 = "stablehlo.convolution"(%x, %w) {batch_group_count = 1 : i64, feature_group_count = 1 : i64,
+        dimension_numbers = #stablehlo.conv<[b, f, 0, 2147483648]x[o, i, 0, 1]->[b, f, 0, 1]>}
+        : (tensor<1x4x5x6xf32>, tensor<2x4x2x3xf32>) -> tensor<1x2x4x4xf32>
+      return %0 : tensor<1x2x4x4xf32>
+    }"""
+    with pytest.raises(InvalidFileError, match="not a module"):
         read(text)
