@@ -24,7 +24,8 @@ PROGRAMS = {
 }
 # What programs of text cannot hold: Python functions, or parameters that a user's function has.
 FUNCTIONS = frozenset((
-    "call_exported", "check", "composite", "custom_jvp_call", "custom_lin", "custom_root", "custom_vjp_call", "custom_vmap_call",
+    "call_exported", "check", "composite", "custom_jvp_call", "custom_lin", "custom_root", "custom_vjp_call",
+    "custom_vmap_call",
     "debug_callback", "io_callback", "linear_call", "pure_callback",
 ))  # fmt: skip
 # Literals of parameters: numbers that are no sizes in a type and no operands, and what stands for True and False.
