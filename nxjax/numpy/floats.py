@@ -542,7 +542,8 @@ def sinc(x: Any, /) -> Array:
     zero = ops.eq(v, full_like(v, 0))
     safe = ops.mul(ops.select_n(zero, v, full_like(v, 1)), full_like(v, np.pi))
     # Near 0 the series 1 - (pi x)^2 / 6 carries the derivatives that the constant 1 would lose.
-    t = ops.mul(v, full_like(v, np.pi))
+    # It sees no large x, whose infinite derivative would be multiplied by 0.
+    t = ops.mul(ops.select_n(zero, full_like(v, 0), v), full_like(v, np.pi))
     t2 = ops.mul(t, t)
     series = ops.add(
         ops.sub(full_like(v, 1), ops.mul(t2, full_like(v, 1 / 6))), ops.mul(ops.mul(t2, t2), full_like(v, 1 / 120))

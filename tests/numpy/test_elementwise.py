@@ -293,3 +293,10 @@ def test_nothing_is_left_of_a_division_by_zero(dtype):
         want = getattr(jax.numpy, name)(x, np.zeros_like(x))
         for f in (getattr(jnp, name), nx.jit(getattr(jnp, name))):
             np.testing.assert_array_equal(np.asarray(f(jnp.asarray(x), jnp.zeros_like(x))), np.asarray(want), name)
+
+
+@pytest.mark.parametrize(("dtype", "far"), [("float16", 500.5), ("bfloat16", 1e20), ("float32", 1e20)])
+def test_sinc_has_a_slope_far_from_zero(dtype, far):
+    slopes = nx.vmap(nx.grad(jnp.sinc))(jnp.array([0.0, far, -far], dtype))
+    assert np.isfinite(np.asarray(slopes, np.float32)).all() and slopes[0] == 0
+    assert nx.grad(nx.grad(jnp.sinc))(0.0) == pytest.approx(-(np.pi**2) / 3, rel=1e-6)
