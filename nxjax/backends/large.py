@@ -33,7 +33,8 @@ _SAME: Final = frozenset((
 # floats, which it computes one by one.
 _QUICK: Final = frozenset((
     "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2",
-    "lgamma", "logistic", "reduce_max", "reduce_min", "reduce_prod", "reduce_sum", "rsqrt",
+    "lgamma", "log_softmax", "logistic", "logsumexp", "reduce_max", "reduce_min", "reduce_prod", "reduce_sum", "rsqrt",
+    "softmax",
 ))  # fmt: skip
 _OTHERS: Final = frozenset((
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "expm1", "log", "log1p", "pow",
