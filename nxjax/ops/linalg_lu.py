@@ -209,7 +209,7 @@ class LuPivotsToPermutation(Nondifferentiable, MatrixOp):
         y = np.tile(np.arange(permutation_size, dtype=np.int32), (len(flat), 1))
         every = np.arange(len(flat))
         for k in range(flat.shape[1]):
-            p = flat[:, k]
+            p = np.clip(flat[:, k], 0, permutation_size - 1)
             y[every, k], y[every, p] = y[every, p], y[every, k]
         return y.reshape(*pivots.shape[:-1], permutation_size)
 

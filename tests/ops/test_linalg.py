@@ -11,7 +11,7 @@ from nxjax.errors import DtypeError, GradientError, LoweringError, ParameterErro
 from nxjax.lax import linalg
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.ops.linalg_qr import geqrf, householder_product
-from nxjax.testing import check_op, sample
+from nxjax.testing import check_op, executors, sample
 
 SHAPES = [(4, 4), (6, 3), (3, 6), (1, 1), (2, 3, 3), (2, 5, 2), (2, 1, 2, 4)]
 SQUARE = [(1, 1), (4, 4), (7, 7), (2, 3, 3), (2, 1, 4, 4)]
@@ -508,3 +508,10 @@ def test_laws():
     check_op(linalg_svd.svd, [sample(tall, full_matrices=False, compute_uv=False)], rtol=1e-3)
     pivots = np.array([2, 2, 2], np.int32)
     check_op(linalg_lu.lu_pivots_to_permutation, [sample(pivots, permutation_size=4)])
+
+
+def test_pivots_out_of_range_are_moved_into_it():
+    pivots = nx.array(np.int32([[2, -7, 10**6], [1, 1, 2]]))
+    for name in executors():
+        permutation = nx.jit(lambda p: linalg.lu_pivots_to_permutation(p, 4), device=name)(pivots)
+        assert np.asarray(permutation).tolist() == [[1, 2, 3, 0], [1, 0, 2, 3]], name
