@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import add, mul, sub
-from nxjax.ops.base import NDArray, Nondifferentiable, like, require, zeros
+from nxjax.ops.base import NDArray, Nondifferentiable, constant, like, require, zeros
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
@@ -224,10 +224,12 @@ class LuPivotsToPermutation(Nondifferentiable, MatrixOp):
 def _swap(k: Array, y: Array, pivots: Array) -> Sequence[Array]:
     from nxjax.ops.compare import eq
     from nxjax.ops.reduce import reduce_sum
+    from nxjax.ops.select import clamp
 
     last = (y.ndim - 1,)
     spread = lambda v: broadcast_in_dim(v, shape=y.shape, broadcast_dimensions=tuple(range(v.ndim)))
     p = reduce_sum(where(at(k, pivots.shape, -1), pivots, zeros(pivots.type)), axes=last)
+    p = clamp(constant(0, p.dtype), p, constant(y.shape[-1] - 1, p.dtype))
     at_k, at_p = at(k, y.shape, -1), eq(index(y.shape, -1), spread(p))
     one, two = (spread(reduce_sum(where(mask, y, zeros(y.type)), axes=last)) for mask in (at_k, at_p))
     return where(at_k, two, where(at_p, one, y)), pivots
