@@ -112,7 +112,8 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     """``ufunc.reduce`` of a float array, of its strong dtype."""
     if type(a) is not DeviceArray or a.type.dtype not in WIDE or a.type.weak or current_trace() is not _open:
         return None
-    if axis is not None and type(axis) is not int:
+    # NumPy takes axis 0 of a number.
+    if axis is not None and (type(axis) is not int or not a.type.shape):
         return None
     x = a.numpy()
     if x.size >= LARGE:

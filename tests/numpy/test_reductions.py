@@ -149,6 +149,16 @@ def test_extrema_of_complex_numbers_under_masks():
     assert jnp.nanmin(x.at[0, 1].set(jnp.nan)) == -4
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "ptp", "nansum"])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_number_has_no_axis(name, axis):
+    """NumPy takes axis 0 of one."""
+    f = lambda x: getattr(jnp, name)(x, axis=axis)
+    for g in (f, nx.jit(f)):
+        with pytest.raises(ValueError, match="axis"):
+            g(jnp.float32(1.0))
+
+
 def test_spreads_of_too_few_elements_are_nan_without_a_slope():
     x, mask = jnp.array([[1.0, 2.0], [3.0, 5.0]]), jnp.array([[True], [False]])
     for f in (jnp.var, jnp.nanvar):

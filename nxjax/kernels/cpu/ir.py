@@ -324,6 +324,11 @@ class Function:
         """``x`` where ``condition`` (``i1`` in as many lanes), else ``y``."""
         type = x.type if isinstance(x, Value) else y.type if isinstance(y, Value) else ""
         x, y = self.value(x, type), self.value(y, type)
+        if type in ("float", "double") and not (x.name.startswith("%") or y.name.startswith("%")):
+            # LLVM 22 makes a load from a table of this, which it may then mistake for one of a vector, and ends the
+            # process: choose between the bits.
+            word = f"i{bits_of(type)}"
+            return self.select(condition, x.bitcast(word), y.bitcast(word)).bitcast(type)
         return self.emit(type, f"select {condition.type} {condition.name}, {type} {x.name}, {type} {y.name}")
 
     def cast(self, op: str, x: Value, type: str) -> Value:
@@ -336,9 +341,14 @@ class Function:
         if is_float(a) and is_float(b):
             if bits_of(a) == bits_of(b):  # half and bfloat: by way of float
                 return self.convert(self.convert(x, with_element(x.type, "float")), type)
+            if (a, b) == ("float", "half") and not lanes_of(x.type):
+                # A float that was a double before LLVM rounds once, by a function that no process has.
+                x = self.hidden(x.bitcast("i32")).bitcast("float")
             return self.cast("fpext" if bits_of(a) < bits_of(b) else "fptrunc", x, type)
         if is_float(a):
             return self.cast("fptosi" if signed else "fptoui", x, type)
+        if x.type == "i1" and b in ("float", "double"):
+            return self.select(x, self.value(1.0, b), self.value(0.0, b))
         if is_float(b):
             return self.cast("sitofp" if signed and a != "i1" else "uitofp", x, type)
         if bits_of(a) < bits_of(b):
@@ -460,6 +470,10 @@ class Function:
         how = [self.constant("i32", n) for n in (int(write), 3, 1)]
         self.intrinsic("prefetch", "void", pointer, *how)
 
+    def hidden(self, x: Value) -> Value:
+        """An integer that LLVM does not know anything of."""
+        return self.emit(x.type, f'call {x.type} asm "", "=r,0"({x.type} {x.name})')
+
     def lanes_below(self, count: Value | int, lanes: int, type: str = "i64") -> Value:
         """A mask of the first ``count`` (an ``i64``) of ``lanes`` lanes, compared as numbers of ``type``.
 
@@ -467,7 +481,7 @@ class Function:
         of what is computed from masked loads for zeros, though ``0 / 0`` is NaN, and leaves out the selection.
         """
         if isinstance(count, int):
-            count = self.emit("i64", f'call i64 asm "", "=r,0"(i64 {count})')
+            count = self.hidden(Value(self, "i64", str(count)))
         return self.constants(type, range(lanes)).ult(self.splat(count.convert(type), lanes))
 
     # --- control ---

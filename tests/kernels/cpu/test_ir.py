@@ -62,6 +62,16 @@ def test_loops_carry_values(isa, count):
     np.testing.assert_array_equal(run(kernel, x, name=isa)[0], [x.sum(), x.prod()])
 
 
+def test_llvm_gets_no_table_of_two_floats():
+    """From a scalar choice between two floats LLVM makes a load, and ends the process beside other constants."""
+    f = Function("some", ["i1"], "float")
+    (c,) = f.arguments
+    f.ret(f.select(c, f.constant("float", 2.0), -1.0) + c.convert("float"))
+    assert "select i1 %a0, i32" in f.text
+    assert "select i1 %a0, float" not in f.text
+    assert "itofp" not in f.text
+
+
 def test_branches_join_in_a_phi():
     x = np.array([-3, 4, 0, -1], np.int64)
 

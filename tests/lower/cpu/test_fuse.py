@@ -192,6 +192,31 @@ def test_compiled_programs_give_what_numpy_gives(f, way, shape):
         np.testing.assert_allclose(np.asarray(got), y, rtol=1e-9, atol=1e-9 * max(1.0, np.abs(y).max()))
 
 
+# --- what LLVM makes of single elements ---
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (17,)], ids=str)
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: jnp.tanh(a**1.7),
+        lambda a: jnp.arctan(nx.lax.lgamma(a)),
+        lambda a: jnp.tanh(jnp.cbrt(a.astype(np.float64)).astype(a.dtype)),
+    ],
+    ids=["power", "lgamma", "float64"],
+)
+def test_halves_that_were_doubles(isa_name, f, shape):
+    a = jnp.full(shape, 1.5, np.float16)
+    np.testing.assert_allclose(np.asarray(nx.jit(f)(a), np.float32), np.asarray(f(a), np.float32), rtol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(4, 17), (3,), (16, 16)], ids=str)
+def test_conditions_as_numbers_beside_constants(isa_name, shape):
+    x = jnp.ones(shape)
+    f = lambda x, y: (x < y).all(-1, keepdims=True) // y + jnp.min(x == y, axis=-1, keepdims=True) * y
+    np.testing.assert_array_equal(nx.jit(f)(x, x), f(x, x))
+
+
 # --- random programs ---
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.errors import MemoryLimitError
+from nxjax.errors import LoweringError, MemoryLimitError
 
 PAGE: Final = mmap.PAGESIZE
 _SLAB: Final = 1 << 20  # bytes; what is larger has one of its own
@@ -34,6 +34,7 @@ _X86_64: Final = 62
 _NOBITS, _RELA, _SYMTAB = 8, 4, 2
 _WRITABLE, _ALLOCATED, _THREADS = 1, 2, 0x400
 _UNDEFINED, _ABSOLUTE = 0, 0xFFF1
+_OFFSETS: Final = "_GLOBAL_OFFSET_TABLE_"  # a linker makes it
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELOCATION: Final = struct.Struct("<QQq")
@@ -284,7 +285,7 @@ class _Linked:
             image += bytes(-len(image) % max(align, 1))
             self._places[i] = which, len(image)
             image += bytes(size) if kind == _NOBITS else _part(data, start, size)
-        values: list[tuple[int | None, int] | None] = []
+        values: list[tuple[int | None, int] | str | None] = []
         for _, kind, _, _, start, size, link, _, _, _ in sections:
             if kind == _SYMTAB:
                 strings = _part(data, sections[link][4], sections[link][5])
@@ -296,14 +297,20 @@ class _Linked:
             which, begin = self._places[target]
             for offset, info, added in _RELOCATION.iter_unpack(_part(data, start, size)):
                 known, number = values[info >> 32], info & 0xFFFFFFFF
+                if isinstance(known, str):
+                    raise LoweringError(
+                        "cpu: machine code calls a function that this process does not have",
+                        got=known,
+                        fix="report it, with the program; NXJAX_EXECUTOR=reference runs it without machine code",
+                    )
                 if known is None or number not in _KINDS or offset + _KINDS[number][0] > sections[target][5]:
                     raise Unlinkable(f"a relocation of kind {number}")
                 self._relocations.append(((which, begin + offset), number, added, *known))
 
     def _symbol(
         self, row: Sequence[int], strings: bytes, outside: Callable[[str], int | None]
-    ) -> tuple[int | None, int] | None:
-        """Its image (None: it is outside) and where it is; None for one that nothing can refer to."""
+    ) -> tuple[int | None, int] | str | None:
+        """Its image (None: it is outside) and where it is; its name where nothing has it; None for what is no place."""
         name, _, _, section, value, _ = row
         text = strings[name : strings.index(b"\0", name)].decode()
         if section in self._places:
@@ -313,8 +320,13 @@ class _Linked:
             return image, offset + value
         if section == _ABSOLUTE:
             return None, value
-        found = outside(text) if section == _UNDEFINED and text else None
-        return None if found is None else (None, found)
+        if section != _UNDEFINED or not text or text == _OFFSETS:
+            return None
+        found = outside(text)
+        if found:
+            return None, found
+        # LLVM's own loader knows those of the process; of others it makes calls of address 0.
+        return None if hasattr(ctypes.pythonapi, text) or hasattr(ctypes.CDLL(None), text) else text
 
     def at(self, address: int) -> tuple[bytes, dict[str, int], Any]:
         """The bytes for this address, where symbols are then, and memory that is written to, which has its place."""

@@ -16,7 +16,7 @@ from nxjax.backends.cpu.engine import Engine
 from nxjax.backends.cpu.native import loading
 from nxjax.backends.cpu.native.loading import PAGE, Room, Unlinkable, _Slab, room
 from nxjax.config import config
-from nxjax.errors import MemoryLimitError
+from nxjax.errors import LoweringError, MemoryLimitError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
 
@@ -192,6 +192,14 @@ def test_damaged_objects_are_refused(monkeypatch):
 
 
 @packed
+@packed
+def test_a_function_that_the_process_does_not_have_is_an_error():
+    """LLVM's loader takes it for one at address 0."""
+    text = "declare void @no_such_function()\ndefine void @k() {\n  call void @no_such_function()\n  ret void\n}"
+    with pytest.raises(LoweringError, match="no_such_function"):
+        Engine(isa.current()).module(text, ["k"])
+
+
 def test_runs_of_pages_are_joined_again():
     rng = np.random.default_rng(1)
     slab, taken = _Slab(64), []
