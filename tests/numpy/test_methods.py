@@ -65,7 +65,9 @@ def test_eager_result_is_that_of_the_op():
     big = jnp.array([3e38, 1.0], "float32")
     assert np.isinf((big + big).numpy()[0])
     assert np.isnan((jnp.zeros(1) / jnp.zeros(1)).numpy()[0])
-    assert (jnp.arange(3, dtype="int32") + 2**31 - 0).dtype == np.int32
+    assert (jnp.arange(3, dtype="int32") + (2**31 - 1)).dtype == np.int32
+    with pytest.raises(OverflowError):  # as in JAX
+        jnp.arange(3, dtype="int32") + 2**31
     assert (X + 1).dtype == np.float32
     assert (jnp.asarray(1.0) + 1).weak_type
     assert not (jnp.asarray(1.0) + X).weak_type
