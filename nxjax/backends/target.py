@@ -24,6 +24,7 @@ from nxjax.transforms.inline import inlined
 Run = Callable[[Sequence[NDArray]], list[NDArray]]
 # Where an op runs if it is not the host.
 OnChip = Literal["npu", "tpu", "ipu"]
+Site = Literal["", "edge", "data center"]
 # What a target's files are written from.
 Subject = TypeVar("Subject", NpuGraph, Program)
 
@@ -102,11 +103,14 @@ class Target(Shown, ABC, Generic[Subject]):
         forms: where it comes in several forms, such as sizes of a machine: the usual ones, the smallest first. Each is
             a target of its own, called ``name:form``.
         device: what the places where its ops run are called in reports: "npu", "tpu", "ipu".
+        site: where its chips serve: "edge" (phones, laptops, sensors), one request at a time, or "data center", many at
+            once; empty of a target that is no chip in particular.
         binds: whether arguments that are trees are constants of an artifact unless the user says otherwise.
         rules: what placement rests on where no tool of the vendor's is asked: which table, and what it checks; empty
             where there is none, so that where an op runs is unknown.
         exact: whether the vendor specifies its integers as TFLite's reference kernels compute them, so that the exact
             reference gives the chip's own bits.
+        simulated: whether these bits, computed here, simulate a chip.
     """
 
     name: ClassVar[str]
@@ -118,9 +122,14 @@ class Target(Shown, ABC, Generic[Subject]):
     aliases: ClassVar[tuple[str, ...]] = ()
     forms: ClassVar[tuple[str, ...]] = ()
     device: ClassVar[OnChip] = "npu"
+    site: ClassVar[Site] = ""
     binds: ClassVar[bool] = True
     rules: ClassVar[str] = "the target's own rules"
     exact: ClassVar[bool] = False
+
+    @property
+    def simulated(self) -> bool:
+        return self.exact and not self.host
 
     @classmethod
     def of(cls, form: str) -> Target[Subject]:

@@ -15,7 +15,7 @@ from nxjax.deploy.spread import input_names, output_names, spread
 from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject
 from nxjax.errors import ExecutionError, LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
-from nxjax.lower.npu.placement import Placement
+from nxjax.lower.npu.placement import Cost, Placement
 from nxjax.progress import Phases
 from nxjax.quant.function import Quantized
 
@@ -215,7 +215,8 @@ def _refused(target: Target[Any], bound: Bound, unroll: int) -> Report:
 
 def _unwritten(target: Target[Any], rows: list[Placement], notes: list[str]) -> Report:
     """The report of a program of which no file was made: all that is left is the host."""
-    return Report(target.name, target.title, "host", rows, notes=notes, rules=target.rules)
+    cost = Cost(why="nothing was compiled; the notes say why")
+    return Report(target.name, target.title, "host", rows, cost, notes, rules=target.rules)
 
 
 def reference(artifact: Artifact, *args: Any) -> Any:

@@ -47,11 +47,18 @@ class Report:
             self.cost.why = self._untimed()
 
     def _untimed(self) -> str:
-        """Why nobody says how long a run takes."""
+        """Why nobody says how long a run takes, from what the report holds; targets that know more say it."""
+        if "least latency" in self.cost:
+            return "what a run takes besides products and bytes is not published; see 'least latency'"
+        left = [r for r in self.rows if not r.on_chip]
         if "npu latency" in self.cost:
-            hosts = sum(r.device == "host" for r in self.rows)
-            return f"{hosts} of {len(self.rows)} ops run on the host, whose time nobody knows; see 'npu latency'"
-        return f"no tool here says how long {self.title} takes, and nxjax has no cost model of it: measure on the chip"
+            where = "run on the host" if all(r.device == "host" for r in left) else "may not run on the chip"
+            return f"{len(left)} of {len(self.rows)} ops {where}, whose time nobody knows; see 'npu latency'"
+        if self.unknown:
+            return f"nothing here says where {self.unknown} of {len(self.rows)} ops run: measure on the chip"
+        if len(left) == len(self.rows):
+            return "no op runs on the chip, and nothing here says how long the host takes"
+        return f"nothing that was asked here says how long {self.title} takes: measure on the chip"
 
     @property
     def on_npu(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.backends import target_registry as registry
 from nxjax.backends.base import Label
+from nxjax.backends.target import Site
 from nxjax.errors import (
     ExecutionError,
     NxError,
@@ -23,7 +24,7 @@ from nxjax.errors import (
 )
 from nxjax.hardware import chips
 from nxjax.hardware.npu_ops import Chip, Engine, Run, Simulator, TensorOperations, policy_of
-from nxjax.hardware.optimize import AIMS, OptimizedModel, Wish, best_batch, input_shape, optimize
+from nxjax.hardware.optimize import AIMS, OptimizedModel, Wish, best_batch, input_shape, most, optimize
 from nxjax.hardware.simulate import simulated
 from nxjax.lower.npu.chips import CHIPS
 from nxjax.lower.npu.chips import Chip as Figures
@@ -33,8 +34,12 @@ from nxjax.trace.core import Array, Tracer
 
 # What a device computes first.
 _PROBE: Final = (np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16),) * 2
-# Targets whose chips serve many requests at once; all others answer one at a time.
-DATA_CENTER: Final = ("gaudi", "groq", "ipu", "qaic")
+# How many samples at once, by where a target's chips serve, and what these are.
+_ADVICE: Final[dict[Site, tuple[int, str]]] = {
+    "": (1, "no chip in particular"),
+    "edge": (1, "a mobile or edge chip"),
+    "data center": (16, "a data-center chip"),
+}
 
 
 def is_npu_available() -> bool:
@@ -111,7 +116,7 @@ class NPUBackend(TensorOperations):
         if self._simulation is None:
             return "host" if self._engine is None else "hardware"
         name = self._simulation.target
-        return "simulator" if name is None or registry.get(name).exact else "host"
+        return "simulator" if name is None or registry.get(name).simulated else "host"
 
     @property
     def target(self) -> str | None:
@@ -273,33 +278,38 @@ class NPUBackend(TensorOperations):
 
         With a model, and a chip that nxjax has a cost model of: the batch from which on twice as many take nearly twice
         as long. Else a rule of thumb: chips of phones and of the edge answer one sample at a time best, as their
-        arithmetic is busy with one; chips of data centres take 16. With a memory limit, as many of these as fit.
+        arithmetic is busy with one; chips of data centers take 16 (`Target.site` says which a target's are). With a
+        memory limit, as many of these as fit.
 
         Raises:
             MemoryLimitError: not even one sample fits.
         """
-        server = any(word in (self.target or "") for word in DATA_CENTER)
-        advised, why = (16, "a data-center chip") if server else (1, "a mobile or edge chip")
+        advised, why = _ADVICE[registry.get(self.target).site if self.target else ""]
+        thumb, on = f"{why}: {advised} at once, a rule of thumb", self._chip()
         if model is None:
-            return BatchSize(advised, f"{why}: {advised} at once, a rule of thumb; with a model its cost is asked")
+            return BatchSize(advised, f"{thumb}; with a model its cost is asked" if on is not None else thumb)
         shape = tuple(input_shape) if input_shape is not None else _shape_of(model)
-        on = self._chip()
         if on is not None:
             made = self.optimize_model(model, input_shape=(1, *shape[1:]))
             found = best_batch(made, shape[1:], on, lambda: self._limit, self._saving)
             if found is not None:
                 return BatchSize(found[0], f"{on.title}: {found[1]}")
         if self._limit is None:
-            return BatchSize(advised, f"{why}: {advised} at once, a rule of thumb: no cost model of it here")
-        while True:
+            return BatchSize(advised, thumb)
+        peaks: dict[int, int] = {}
+
+        def fits(batch: int) -> bool:
             try:
-                made = self.optimize_model(model, input_shape=(advised, *shape[1:]))
+                peaks[batch] = self.optimize_model(model, input_shape=(batch, *shape[1:])).memory.peak
             except MemoryLimitError:
-                if advised == 1:
+                if batch == 1:
                     raise
-                advised //= 2
-                continue
-            return BatchSize(advised, f"{why}; {made.memory.peak:,} of {self._limit:,} bytes with {advised} at once")
+                return False
+            return True
+
+        # Not even one is an error.
+        found = advised if fits(advised) or not fits(1) else most(fits, advised)
+        return BatchSize(found, f"{why}; {peaks[found]:,} of {self._limit:,} bytes with {found} at once")
 
     def _chip(self) -> Figures | None:
         """The cost model's figures of the chip, where it has them."""

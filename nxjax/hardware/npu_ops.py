@@ -38,18 +38,25 @@ PRECISIONS: Final[dict[str, str | None]] = {
     "float32": None, "fp32": None,
     "int8": "int8", "int16": "int16x8", "int16x8": "int16x8", "dynamic-int8": "dynamic-int8",
 }  # fmt: skip
-# Nodes that only bring values onto a grid or off it: the edge of the chip, not its work.
-EDGES: Final = frozenset(("quantize", "dequantize"))
 # Nodes whose integer results may be beyond their operands' types.
 GROWING: Final = frozenset(
     ("add", "sub", "mul", "squared_difference", "sum", "neg", "abs", "square", "reduce_prod", "cumsum")
 )
 
 
+def _floats(node: Node) -> list[Tensor]:
+    return [t for t in (*node.operands, *node.outputs) if t.grid is None and t.dtype in dtypes.FLOAT]
+
+
+def _on_edge(node: Node) -> bool:
+    """Whether a node only brings floats onto a grid or off it: the edge of the chip. From grid to grid is its work."""
+    return node.op in ("quantize", "dequantize") and bool(_floats(node))
+
+
 def on_integers(node: Node) -> Verdict:
     """What an NPU of no particular make takes: every instruction of a graph whose tensors are whole numbers."""
-    floats = [t for t in (*node.operands, *node.outputs) if t.grid is None and t.dtype in dtypes.FLOAT]
-    if not floats or node.op in EDGES:
+    floats = _floats(node)
+    if not floats or _on_edge(node):
         return YES
     why = f"{floats[0].dtype} is not what an NPU computes in"
     return Verdict(False, why, "quantize it: precision='int8', or 'int16'")
@@ -120,10 +127,14 @@ class Simulator(Engine):
         if not whole and policy is None and (self.target is None or "float32" not in self.target.precision):
             kind = next((t.dtype for t in graph.inputs), "float32")
             return f"{kind} is not what this NPU computes in; give precision='int8'"
-        if self.target is not None and not self.target.exact:
+        if self.target is not None and self.target.host:
+            return f"{self.target.name} is computed on the host"
+        if self.target is not None and not self.target.simulated:
             return f"what {self.target.name} computes is not specified bit for bit, so that nothing here simulates it"
+        if all(map(_on_edge, graph.nodes)):
+            return "nothing of it is left for an NPU to compute"
         rows: list[Placement] = place(graph, on_integers) if self.target is None else self.target.placed(graph)
-        refused = [p for p in rows if not p.on_chip and (whole or p.op not in EDGES)]
+        refused = [p for n, p in zip(graph.nodes, rows, strict=True) if not p.on_chip and not _on_edge(n)]
         return f"{refused[0].op}: {refused[0].reason}" if refused else ""
 
     def _bounded(self, name: str, f: Callable[..., Any], args: Sequence[Array]) -> None:

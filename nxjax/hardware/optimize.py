@@ -169,19 +169,34 @@ def best_batch(
 ) -> tuple[int, str] | None:
     """How many samples at once a chip's cost model advises, and why; None where it cannot say.
 
-    Twice as many are better while they take less than `WORTH` times as long, and fit the limit.
+    Twice as many are better while they take less than `WORTH` times as long. Where these do not fit the limit, it is as
+    many as do.
     """
     arena = Arena(made.function, saving, limit)
     best: tuple[int, float] | None = None
+
+    def graph_of(batch: int) -> NpuGraph:
+        graph = Bound(made.function, (np.zeros((batch, *sample), np.float32),), {}, None).graph("integer", UNROLL)
+        arena.laid_out(graph)
+        return graph
+
+    def fits(batch: int) -> bool:
+        try:
+            graph_of(batch)
+        except MemoryLimitError:
+            return False
+        return True
+
     for batch in BATCHES:
         try:
-            graph = Bound(made.function, (np.zeros((batch, *sample), np.float32),), {}, None).graph("integer", UNROLL)
-            arena.laid_out(graph)
-            seconds = estimate(graph, on)["latency"].value
+            seconds = estimate(graph_of(batch), on)["latency"].value
         except MemoryLimitError:
             if best is None:
                 raise
-            return best[0], f"{best[0]} at once, {_each(best)} a sample: {batch} do not fit {limit():,} bytes"
+            count = most(fits, batch, best[0])
+            fitting = count, estimate(graph_of(count), on)["latency"].value
+            best = min(fitting, best, key=lambda found: found[1] / found[0])
+            return best[0], f"{best[0]} at once, {_each(best)} a sample: {count + 1} do not fit {limit():,} bytes"
         except NxError:
             return None
         if best is not None and seconds > WORTH * best[1]:
@@ -191,6 +206,18 @@ def best_batch(
         best = batch, seconds
     assert best is not None
     return best[0], f"{best[0]} at once, {_each(best)} a sample; more were not tried"
+
+
+def most(fits: Callable[[int], bool], over: int, low: int = 1) -> int:
+    """The most that fits, by halves: ``low`` does, ``over`` does not.
+
+    >>> most(lambda n: n <= 10, 16)
+    10
+    """
+    while over - low > 1:
+        middle = (low + over) // 2
+        low, over = (middle, over) if fits(middle) else (low, middle)
+    return low
 
 
 def _each(best: tuple[int, float]) -> str:
@@ -245,13 +272,13 @@ def optimize(
     artifact, report, graph = _placed(function, example, target, wish.strict)
     # Ranges of each call's own values are found in float: what an NPU takes of that is nothing that counts. Nor are the
     # integers here those of a chip whose vendor does not specify them.
-    exact = target is None or registry.npu(target, "optimize_model").exact
+    exact = target is None or registry.npu(target, "optimize_model").simulated
     whole = exact and policy not in (None, "dynamic-int8") and any(r.on_chip for r in report.rows)
     label: Label = "simulator" if whole else "host"
     if chip:
         label = artifact.label
     elif not exact:
-        notes.append(f"{target}: its results are not specified bit for bit; called here, the reference computes")
+        notes.append(f"{target}: nothing simulates it bit for bit; called here, the reference computes")
     arena = Arena(function, save, limit)
     memory = arena.laid_out(graph)
     notes += report.notes

@@ -2,12 +2,14 @@
 
 import inspect
 import json
+import re
 
 import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.deploy import Report
+from nxjax.errors import FigureError
 from nxjax.lower.npu.placement import Cost, Placement
 from tests.deploy.nets import IMAGE, PARAMS
 
@@ -151,3 +153,43 @@ def test_scopes_are_a_column_where_there_are_any():
     assert "scope" in str(with_scope).splitlines()[2] and "head/act" in str(with_scope)
     assert ">scope<" in with_scope._repr_html_() and "head/act" in with_scope._repr_html_()
     assert "scope" not in str(without).splitlines()[2] and ">scope<" not in without._repr_html_()
+
+
+def row(device: str) -> Placement:
+    return Placement("add", "add", device)
+
+
+@pytest.mark.parametrize(
+    ("figure", "devices", "why"),
+    [
+        ("least latency", ["npu"], "is not published; see 'least latency'"),
+        ("npu latency", ["npu", "host"], "1 of 2 ops run on the host, whose time nobody knows"),
+        ("npu latency", ["npu", "unknown"], "1 of 2 ops may not run on the chip"),
+        ("file", ["host", "host"], "no op runs on the chip"),
+        ("file", [], "no op runs on the chip"),
+        ("file", ["unknown"], "where 1 of 1 ops run"),
+        ("file", ["npu"], "nothing that was asked here says how long The chip takes"),
+    ],
+)
+def test_why_there_is_no_latency(figure, devices, why):
+    cost = Cost()
+    cost.add(figure, 1.0, "s", "model")
+    report = Report("t", "The chip", "emitted", [row(d) for d in devices], cost)
+    with pytest.raises(FigureError, match=re.escape(why)):
+        report.cost["latency"]
+
+
+def test_targets_say_why_there_is_no_latency():
+    """No reason denies what is there: a cost model, an option that measures, a compiler that answered."""
+    x, w = jnp.ones((2, 8)), jnp.ones((8, 4))
+    wide = nx.quantize(lambda x: x @ w, "int16x8", calibrate=[(x,)], params=())
+    for f, target, why in (
+        (lambda x: x @ w, "edgetpu", "no op runs on the chip"),
+        (lambda x: x @ w, "tflite", "measure=True"),
+        (lambda x: x @ w, "openvino-cpu", "measure=True"),
+        (wide, "amd-xdna", "does not compute in int16"),
+        (jnp.sort, "ethos-u55", "nothing was compiled"),
+    ):
+        with pytest.raises(FigureError, match=why):
+            nx.explain(f, target=target)(x).cost["latency"]
+    assert nx.compile(lambda x: x @ w, target="tflite", measure=True)(x).cost["latency"].basis == "measured"

@@ -210,6 +210,33 @@ def test_chips_without_specified_bits_are_not_simulated():
         assert npu.last_run.label == "host" and "not specified bit for bit" in npu.last_run.reason
 
 
+@pytest.mark.parametrize("target", ["tflite", "openvino-cpu"])
+def test_this_machines_processor_is_no_simulated_chip(target):
+    with nx.simulate("npu", target=target):
+        npu = NPUBackend(precision="int8")
+    npu.initialize()
+    npu.relu(X)
+    assert npu.last_run.label == "host" and "computed on the host" in npu.last_run.reason
+    assert npu.label == npu.get_device_info()["label"] == "host"
+    assert npu.optimize_model(network(), input_shape=(1, 1, 8, 8)).label == "host"
+
+
+@pytest.mark.parametrize("target", [None, "ethos-u55"])
+def test_what_leaves_nothing_to_compute_was_not_simulated(target):
+    """A rule that all nodes keep is kept by none, too."""
+    one = nx.numpy.float32(1.5)
+    with nx.simulate("npu", target=target):
+        npu, whole = NPUBackend(precision="int8"), NPUBackend()
+    assert npu.initialize() and whole.initialize()
+    assert abs(float(npu.relu(one)) - 1.5) < 0.02
+    assert npu.last_run.label == "host" and "nothing of it is left" in npu.last_run.reason
+    # From one grid to another is work, which a target may refuse.
+    assert float(npu.relu(-one)) == 0
+    assert npu.last_run.label == ("simulator" if target is None else "host")
+    for y in (whole.reshape(nx.Tensor([1, 2]), (2,)), whole.concatenate([nx.Tensor([1, 2])])):
+        assert y.tolist() == [1, 2] and whole.last_run.label == "host"
+
+
 def test_what_the_simulator_gives_is_what_the_graph_means(monkeypatch):
     """Not the function on the host: the graph, node by node."""
     from nxjax.hardware import npu_ops
@@ -364,12 +391,26 @@ def test_a_limit_is_checked_before_a_long_calibration():
 def test_batch_sizes():
     npu, model = backend(), network(16, 32)
     assert npu.advise_batch_size() == 1
-    assert "edge" in npu.advise_batch_size().reason
+    assert "no chip in particular" in npu.advise_batch_size().reason
     npu.set_memory_limit(1 << 20)
     assert npu.advise_batch_size(model) == 1
-    npu._simulation.target = "groq"  # a chip that serves many requests at once
-    assert npu.advise_batch_size() == 16
-    npu._simulation.target = None
+
+
+def test_batch_sizes_are_asked_of_the_target_and_not_of_its_name():
+    npu = backend()
+    large = [name for name in registry.names() if registry.get(name).site == "data center"]
+    small = [name for name in registry.names() if registry.get(name).site == "edge"]
+    for names, batch, words in ((large, 16, "data-center"), (small, 1, "edge")):
+        for name in names:
+            npu._simulation.target = name
+            assert npu.advise_batch_size() == batch, name
+            assert words in npu.advise_batch_size().reason
+            # A model's cost is asked only of chips that the cost model has.
+            assert ("its cost" in npu.advise_batch_size().reason) == (npu._chip() is not None), name
+    assert {"graphcore-popart", "groq", "habana-gaudi-stablehlo", "tpu-v4", "ipu-gc200", "poplar"} <= set(large)
+    # All others are file formats, or no chip of one kind.
+    rest = set(registry.names()) - {*large, *small}
+    assert rest == {"tflite", "openvino-cpu", "openvino-gpu", "onnx", "stablehlo"}
 
 
 def test_batch_sizes_follow_the_chips_cost():
@@ -383,22 +424,23 @@ def test_batch_sizes_follow_the_chips_cost():
         found[target, "large"] = npu.advise_batch_size(network(32, 32), input_shape=(1, 1, 32, 32))
         peak = npu.optimize_model(model, input_shape=sample).memory.peak
         npu.set_memory_limit(peak * 3)
-        assert npu.advise_batch_size(model, input_shape=sample) == 2
-        assert "do not fit" in npu.advise_batch_size(model, input_shape=sample).reason
+        assert npu.advise_batch_size(model, input_shape=sample) == 3
+        assert "4 do not fit" in npu.advise_batch_size(model, input_shape=sample).reason
         npu._simulation.target = None
     # What a launch costs is what a batch saves: nothing, where one sample takes long.
     assert found["edgetpu", "large"] > found["ethos-u55", "large"]
     assert found["ethos-u55"] > found["ethos-u55", "large"]
 
 
-def test_batches_shrink_until_they_fit(monkeypatch):
+@pytest.mark.parametrize("count", [1, 5, 10, 40])
+def test_as_many_samples_as_fit(count):
     npu, model = backend(), network()
+    npu._simulation.target = "groq"
     peak = npu.optimize_model(model, input_shape=(1, 1, 8, 8)).memory.peak
-    monkeypatch.setattr("nxjax.hardware.npu.DATA_CENTER", ("",))
-    npu.set_memory_limit(peak * 5)
+    npu.set_memory_limit(peak * count)
     advised = npu.advise_batch_size(model, input_shape=(1, 1, 8, 8))
-    assert advised == 4
-    assert "4 at once" in advised.reason
+    assert advised == min(count, 16)
+    assert f"{advised} at once" in advised.reason
     npu.set_memory_limit(peak // 2)
     with pytest.raises(MemoryLimitError):
         npu.advise_batch_size(model, input_shape=(1, 1, 8, 8))

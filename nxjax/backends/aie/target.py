@@ -17,7 +17,7 @@ from nxjax.backends.aie.execute import Runner
 from nxjax.backends.aie.launch import KERNEL, launcher, missing
 from nxjax.backends.aie.picture import filled, svg
 from nxjax.backends.base import Label
-from nxjax.backends.target import Build, NpuTarget, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.kernels.aie.chip import LIMITS, NPU1, NPU2, Array
 from nxjax.lower.aie.design import Design
@@ -44,6 +44,7 @@ class Aie(NpuTarget):
 
     array: ClassVar[Array]
     format: ClassVar[str] = "aie-mlir"
+    site: ClassVar[Site] = "edge"
     precision: ClassVar[tuple[str, ...]] = ("int8", "bfloat16")
     rules: ClassVar[str] = "what nxjax has designs for"
 

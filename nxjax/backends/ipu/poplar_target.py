@@ -18,7 +18,7 @@ from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.model import Model
 from nxjax.backends.ipu.poplar import LABELS, On, PoplarProject, sdk
 from nxjax.backends.ipu.target import OPTIONS, Settings, rows
-from nxjax.backends.target import Build, OnChip, ProgramTarget, Target, file_name, only
+from nxjax.backends.target import Build, OnChip, ProgramTarget, Site, Target, file_name, only
 from nxjax.errors import NxError, ParameterError
 from nxjax.kernels.ipu.chip import system
 from nxjax.kernels.ipu.host_compiler import compiler
@@ -39,6 +39,7 @@ class Poplar(ProgramTarget):
     name: ClassVar[str] = "poplar"
     title: ClassVar[str] = "Graphcore Poplar C++ project"
     format: ClassVar[str] = "poplar"
+    site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16", "int8")
     device: ClassVar[OnChip] = "ipu"
     binds: ClassVar[bool] = False

@@ -20,7 +20,7 @@ from nxjax.backends.ipu.engine import Engine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.fit import fitted
 from nxjax.backends.ipu.model import Model
-from nxjax.backends.target import Build, OnChip, ProgramTarget, Run, Target, file_name, only
+from nxjax.backends.target import Build, OnChip, ProgramTarget, Run, Site, Target, file_name, only
 from nxjax.errors import ParameterError, UnsupportedOpsError
 from nxjax.kernels.ipu.chip import SYSTEMS, System
 from nxjax.kernels.ipu.host import available, runner
@@ -55,6 +55,7 @@ class IpuTarget(ProgramTarget):
 
     system: ClassVar[System]
     format: ClassVar[str] = "ipu"
+    site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16", "int8")
     device: ClassVar[OnChip] = "ipu"
     binds: ClassVar[bool] = False

@@ -19,7 +19,7 @@ import numpy as np
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, only
+from nxjax.backends.target import Build, NpuTarget, Site, only
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.constraints import apple as table
 from nxjax.lower.npu.formats.coreml_net import clean, node_names, port_names
@@ -140,6 +140,7 @@ class AppleNeuralEngine(NpuTarget):
 
     name: ClassVar[str] = "apple-ane"
     title: ClassVar[str] = "Apple Neural Engine"
+    site: ClassVar[Site] = "edge"
     format: ClassVar[str] = "coreml"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")

@@ -20,7 +20,7 @@ from nxjax.backends.base import Label
 from nxjax.backends.npu.edgetpu_rewrite import rows_as_pixels, same_bits
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
-from nxjax.backends.target import Build, NpuTarget, Run, only
+from nxjax.backends.target import Build, NpuTarget, Run, Site, only
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints.edge_tpu import TABLE
 from nxjax.lower.npu.constraints.tflite_table import Adapt
@@ -99,6 +99,7 @@ class EdgeTpu(NpuTarget):
 
     name: ClassVar[str] = "edgetpu"
     title: ClassVar[str] = "Google Edge TPU (Coral)"
+    site: ClassVar[Site] = "edge"
     format: ClassVar[str] = "tflite"
     extra: ClassVar[str] = "litert"
     precision: ClassVar[tuple[str, ...]] = ("int8",)
@@ -229,7 +230,9 @@ def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, Log]:
         source.write_bytes(data)
         command = [compiler, "-s", "-o", folder, *flags, str(source)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            )
         except subprocess.TimeoutExpired:
             raise _failed(f"no answer in {_SECONDS} s") from None
         except OSError as error:

@@ -17,7 +17,7 @@ from nxjax.backends.npu.ethosu_rewrite import same_bits
 from nxjax.backends.npu.ethosu_vela import Compiled, Settings
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.tflite_compiled import host_reference, operator_names, recognized
-from nxjax.backends.target import Build, NpuTarget, only
+from nxjax.backends.target import Build, NpuTarget, Site, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.constraints import ethos_n, ethos_u
 from nxjax.lower.npu.constraints.tflite_table import Table
@@ -41,6 +41,7 @@ class EthosU(NpuTarget):
     name: ClassVar[str]
     title: ClassVar[str]
     format: ClassVar[str] = "tflite"
+    site: ClassVar[Site] = "edge"
     extra: ClassVar[str] = ethosu_vela.EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8")
     rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
@@ -180,6 +181,7 @@ class EthosN(NpuTarget):
 
     name: ClassVar[str] = "ethos-n"
     title: ClassVar[str] = "Arm Ethos-N78 (TFLite file for Arm NN)"
+    site: ClassVar[Site] = "edge"
     format: ClassVar[str] = "tflite"
     extra: ClassVar[str] = "litert"
     precision: ClassVar[tuple[str, ...]] = ("int8",)

@@ -150,7 +150,11 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
         (place / "model.tflite").write_bytes(model)
         (place / "request.json").write_text(json.dumps(request))
         done = subprocess.run(
-            [sys.executable, "-I", ethosu_child.__file__, site, folder], capture_output=True, text=True, check=False
+            [sys.executable, "-I", ethosu_child.__file__, site, folder],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         if (place / "refused.txt").exists():
             raise _refused((place / "refused.txt").read_text())
@@ -200,7 +204,7 @@ def by_command(model: bytes, settings: Settings) -> Compiled:
         command += ["--optimise", settings.optimise]
         if settings.arena_cache_size is not None:
             command += ["--arena-cache-size", str(settings.arena_cache_size)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         said = (done.stdout + done.stderr)[-2000:]
         if done.returncode and _SAYS.search(said):
             raise _refused(said)

@@ -15,7 +15,7 @@ from nxjax.backends.npu import intel_compiler, intel_power
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.intel_compiler import Answer
 from nxjax.backends.npu.openvino_run import CPU, EXTRA, Session, core, has_vnni, open_session, openvino, version
-from nxjax.backends.target import Build, NpuTarget, only
+from nxjax.backends.target import Build, NpuTarget, Site, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.constraints import intel as table
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
@@ -152,8 +152,7 @@ class OpenVinoCpu(OpenVinoTarget):
         model, made = self.written(graph)
         session = self.on_host(graph, model, made, config)
         made.placements = [row(n, False, "OpenVINO's CPU plugin computes on the host") for n in graph.nodes]
-        if measure:
-            made.cost.add("latency", session.measure(), "s", "measured")
+        made.cost.timed(measure, session.measure)
         return made
 
 
@@ -186,8 +185,7 @@ class OpenVinoGpu(OpenVinoTarget):
         made.label, made.before, made.run, made.ran_file = "hardware", "vendor-compiled", session, ran_file(made)
         made.runs_on = f"{session.title} through OpenVINO {version()}"
         made.placements = [row(n, True) for n in graph.nodes]
-        if measure:
-            made.cost.add("latency", session.measure(), "s", "measured")
+        made.cost.timed(measure, session.measure)
         return made
 
 
@@ -196,6 +194,7 @@ class IntelNpu(OpenVinoTarget):
 
     name: ClassVar[str] = "intel-npu"
     title: ClassVar[str] = "Intel NPU (AI Boost)"
+    site: ClassVar[Site] = "edge"
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
     rules: ClassVar[str] = "a table of types and ranks that the compiler of OpenVINO 2026.4 was seen to refuse"
     platform: ClassVar[str] = ""
@@ -263,8 +262,7 @@ class IntelNpu(OpenVinoTarget):
             session = Session(core().import_model(answer.blob, "NPU", config | asked), "NPU")
             made.label, made.before, made.run = "hardware", "vendor-compiled", session
             made.runs_on, made.ran_file = f"{session.title} through OpenVINO {version()}", next(iter(made.files))
-            if measure:
-                made.cost.add("latency", session.measure(), "s", "measured")
+            made.cost.timed(measure, session.measure)
         else:
             self.instead(graph, model, made)
         return made

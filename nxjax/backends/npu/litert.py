@@ -251,8 +251,7 @@ class LiteRt(NpuTarget):
             return Build(files, "emitted", self.placed(graph), cost, notes=[self.available()[1]])
         session = Session(data, operations, kernels, threads)
         cost.add("arena", session.arena(), "bytes", "measured")
-        if options.get("measure"):
-            cost.add("latency", session.measure(), "s", "measured")
+        cost.timed(options.get("measure"), session.measure)
         notes = list(session.notes)
         if graph.rounding == "single":
             notes.append(

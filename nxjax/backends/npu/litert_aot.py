@@ -23,7 +23,7 @@ from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import version
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
-from nxjax.backends.target import Build, NpuTarget, only
+from nxjax.backends.target import Build, NpuTarget, Site, only
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints import litert_plugins
 from nxjax.lower.npu.constraints.tflite_table import Table
@@ -98,6 +98,7 @@ class AotTarget(NpuTarget):
     """
 
     format: ClassVar[str] = "tflite"
+    site: ClassVar[Site] = "edge"
     extra: ClassVar[str] = "litert"
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
     rules: ClassVar[str] = "the plugin's list of operator names, which says nothing of types and sizes"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Run, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Run, Site, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import Options
@@ -78,6 +78,7 @@ def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
     try:
         build.cost.figures |= estimate(graph, chip, build.placements).figures
     except LoweringError as e:
+        build.cost.why = e.what
         build.notes.append(e.what)
 
 
@@ -137,6 +138,7 @@ class HabanaGaudi(OnnxTarget):
 
     name: ClassVar[str] = "habana-gaudi"
     title: ClassVar[str] = "Intel Habana Gaudi"
+    site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
 
 
@@ -146,6 +148,7 @@ class Groq(OnnxTarget):
 
     name: ClassVar[str] = "groq"
     title: ClassVar[str] = "Groq LPU"
+    site: ClassVar[Site] = "data center"
 
 
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (Onnx, HabanaGaudi, Groq)

@@ -23,7 +23,7 @@ import numpy as np
 from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.onnx_emit import OnnxTarget, run_on_host
-from nxjax.backends.target import Build, NpuTarget, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options, package
 from nxjax.lower.npu.formats.onnx_writer import Written, emit
@@ -88,7 +88,7 @@ session.weightsFromHost()
 results = session.initAnchorArrays()
 given, made = sys.argv[1:3]
 with np.load(given) as inputs:
-    session.run(popart.PyStepIO({k: np.ascontiguousarray(inputs[k]) for k in inputs.files}, results))
+    session.run(popart.PyStepIO({k: np.asarray(inputs[k], order="C") for k in inputs.files}, results))
 np.savez(made, **results)
 '''
 
@@ -106,6 +106,7 @@ class GraphcorePopart(OnnxTarget):
 
     name: ClassVar[str] = "graphcore-popart"
     title: ClassVar[str] = "Graphcore IPU (PopART)"
+    site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
     options: ClassVar[Options] = Options(10, "float")
 
@@ -238,7 +239,9 @@ def _imports(path: str, changed: int, where: str) -> bool:
     """Whether an interpreter imports PopART and shows its class; asked again when its file or its folders change."""
     try:
         code = "import popart; print(popart.DeviceManager.__name__)"
-        done = subprocess.run([path, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [path, "-c", code], capture_output=True, text=True, errors="replace", timeout=120, check=False
+        )
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and done.stdout.split()[-1:] == ["DeviceManager"]

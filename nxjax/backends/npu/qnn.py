@@ -18,7 +18,7 @@ from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
 from nxjax.backends.npu.qnn_rank import merged
 from nxjax.backends.npu.qnn_worker import PROVIDER, Session, on_snapdragon
-from nxjax.backends.target import Build, NpuTarget, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_writer import emit
@@ -80,6 +80,7 @@ class QualcommHtp(NpuTarget):
     """
 
     title: ClassVar[str] = "Qualcomm Hexagon NPU (HTP)"
+    site: ClassVar[Site] = "edge"
     format: ClassVar[str] = "onnx"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float16")

@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.onnx_emit import NO_COMPILER
-from nxjax.backends.target import Build, ProgramTarget, Run, Target, file_name, only
+from nxjax.backends.target import Build, ProgramTarget, Run, Site, Target, file_name, only
 from nxjax.backends.xla import client
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Verdict
@@ -115,6 +115,7 @@ class HabanaGaudiStablehlo(StablehloTarget):
 
     name: ClassVar[str] = "habana-gaudi-stablehlo"
     title: ClassVar[str] = "Intel Habana Gaudi (StableHLO)"
+    site: ClassVar[Site] = "data center"
 
 
 @final
@@ -123,6 +124,7 @@ class GroqStablehlo(StablehloTarget):
 
     name: ClassVar[str] = "groq-stablehlo"
     title: ClassVar[str] = "Groq LPU (StableHLO)"
+    site: ClassVar[Site] = "data center"
 
 
 TARGETS: Final[tuple[type[Target[Any]], ...]] = (Stablehlo, HabanaGaudiStablehlo, GroqStablehlo)

@@ -20,7 +20,7 @@ from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.onnx_emit import modelled, run_on_host
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.vitisai_ops import verdict
-from nxjax.backends.target import Build, NpuTarget, Run, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Run, Site, file_name, only
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.formats.onnx_build import Options
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
@@ -55,6 +55,7 @@ class AmdXdna(NpuTarget):
 
     name: ClassVar[str] = "amd-xdna"
     title: ClassVar[str] = "AMD XDNA NPU (Ryzen AI)"
+    site: ClassVar[Site] = "edge"
     format: ClassVar[str] = "onnx"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.base import Label
-from nxjax.backends.target import Build, OnChip, ProgramTarget, Target, file_name, only
+from nxjax.backends.target import Build, OnChip, ProgramTarget, Site, Target, file_name, only
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.analysis import TpuAnalysis
 from nxjax.backends.tpu.build import built
@@ -34,6 +34,7 @@ class TpuTarget(ProgramTarget):
 
     generation: ClassVar[Generation]
     format: ClassVar[str] = "tpu"
+    site: ClassVar[Site] = "data center"
     extra: ClassVar[str] = "tpu"
     precision: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "int8", "float64")
     device: ClassVar[OnChip] = "tpu"
@@ -90,7 +91,7 @@ class TpuTarget(ProgramTarget):
                 + ", ".join(analysis.compiled.switched_off)
             )
         if analysis.optimal_seconds is None:
-            found.append("the compiler has no estimate for some of its own kernels here, and so none for the whole")
+            found.append(_untimed(analysis))
         found += analysis.counted()
         if "f32" in analysis.products:
             found.append("float32 products are made of bfloat16 pieces, one unless precision='highest' asks for more")
@@ -134,12 +135,21 @@ def _by_vendor(row: Any) -> Any:
     return replace(row, decided_by="vendor")
 
 
+def _untimed(a: TpuAnalysis) -> str:
+    """Why there is no estimate of a run's time."""
+    if a.counts.get(SECONDS, 0.0) < 0:
+        return "the compiler has no estimate for some of its own kernels here, and so none for the whole"
+    return "the compiler gives no estimate of how long this program takes"
+
+
 def _cost(a: TpuAnalysis) -> Cost:
     cost, m = Cost(), a.memory
     # The vendor counts a loop's body once: the turns are ours.
     basis = lambda key: "vendor-estimate" if a.counts.get(key) == a.compiled.cost.get(key) else "model"
     if a.optimal_seconds is not None:
         cost.add("latency", a.optimal_seconds, "s", basis(SECONDS))
+    else:
+        cost.why = _untimed(a)
     cost.add("flops", max(a.counts.get(FLOPS, 0.0), 0.0), "FLOP", basis(FLOPS))
     cost.add("bytes accessed", max(a.counts.get(BYTES, 0.0), 0.0), "bytes", basis(BYTES))
     for name, size in (

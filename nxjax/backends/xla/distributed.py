@@ -424,6 +424,7 @@ def _start(address: str, numbers: Sequence[int], timeout: int, secret: str) -> s
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         start_new_session=True,
         # Arguments are seen by all users of the machine, variables are not.
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", SECRET: secret},

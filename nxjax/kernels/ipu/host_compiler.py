@@ -51,7 +51,9 @@ def _found(wanted: str) -> tuple[str, str]:
             tried.append(f"{name}: not found")
             continue
         try:
-            run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+            run = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             tried.append(f"{name}: {error}")
             continue
@@ -143,7 +145,11 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
         source.write_text(text)
         options = [*FLAGS, *(f"-D{d}" for d in defines), f"-I{SHIM / 'host'}", f"-I{SHIM}"]
         run = subprocess.run(
-            [path, *options, str(source), "-o", str(built)], capture_output=True, text=True, check=False
+            [path, *options, str(source), "-o", str(built)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         if run.returncode == 0 and not built.is_file():
             raise KernelError(

@@ -73,7 +73,7 @@ def transposed_constant(t: Tensor, perm: Sequence[int]) -> Tensor:
     grid = t.grid
     if grid is not None and grid.axis is not None:
         grid = Grid(grid.dtype, grid.scale, 0, list(perm).index(grid.axis))
-    data = np.ascontiguousarray(t.data.transpose(perm))
+    data = np.asarray(t.data.transpose(perm), order="C")
     return Tensor(t.name, data.shape, t.dtype, grid, data)
 
 

@@ -95,6 +95,13 @@ class Cost(Mapping[str, Figure]):
     def add(self, name: str, value: float, unit: str, basis: Basis) -> None:
         self.figures[name] = Figure(float(value), unit, basis)
 
+    def timed(self, wanted: object, seconds: Callable[[], float]) -> None:
+        """Measure the latency, where that is wanted."""
+        if wanted:
+            self.add("latency", seconds(), "s", "measured")
+        else:
+            self.why = "no run was timed; the option measure=True does that"
+
     def __getitem__(self, name: str) -> Figure:
         found = self.figures.get(name)
         if found is None:

@@ -416,6 +416,15 @@ def test_a_failing_compiler_leaves_the_emitted_file(fake_compiler):
     assert any("Internal compiler error" in note for note in build.notes)
 
 
+def test_a_compiler_that_writes_no_text_is_no_error_of_ours(tmp_path, monkeypatch):
+    script = tmp_path / "edgetpu_compiler"
+    script.write_text("#!/bin/sh\nprintf '\\377\\376'\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    build = EdgeTpu().build(cnn().graph(), {})
+    assert build.label == "emitted" and any("made no file" in note for note in build.notes)
+
+
 def test_without_a_device_the_run_is_the_hosts(fake_compiler, monkeypatch):
     """The runtime's library is found, but loading it fails as it does where no stick is plugged in."""
     fake_compiler()

@@ -4,6 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
+import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.backends.npu.onnx_emit import TARGETS, Onnx, host
 from nxjax.backends.npu.popart import GraphcorePopart
 from nxjax.backends.npu.vitisai import AmdXdna
@@ -71,3 +73,30 @@ def test_failures_of_a_run_are_errors_of_nxjax():
     assert build.run([np.float32([1, 2, 3, 4]), np.int32([2])])[0].tolist() == [3]
     with pytest.raises(ExecutionError, match="out of data bounds"):
         build.run([np.float32([1, 2, 3, 4]), np.int32([9])])
+
+
+NUMBERS = {
+    "arithmetic": lambda x: x * 2 + 1,
+    "relu": nx.nn.relu,
+    "sigmoid": nx.nn.sigmoid,
+    "gelu": nx.nn.gelu,
+    "choice": lambda x: jnp.where(x > 0, x, -1.0),
+    "cast": lambda x: x.astype("int32"),
+    "two": lambda x: (jnp.maximum(x, 2.0), x),
+    "spread": lambda x: jnp.broadcast_to(x, (2, 3)) * x,
+}
+
+
+@pytest.mark.parametrize("target", ["onnx", "graphcore-popart", "amd-xdna"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_without_dimensions_stay_so(name, target):
+    """Inputs, constants and results of no dimensions, in float and on grids."""
+    f, x = NUMBERS[name], jnp.float32(1.5)
+    functions = [f]
+    if target != "graphcore-popart" and name in ("arithmetic", "sigmoid", "relu"):
+        functions.append(nx.quantize(f, "int8", calibrate=[(x,), (-x,)], params=()))
+    for g in functions:
+        artifact = nx.compile(g, target=target)(x)
+        for got, want in zip(nx.tree.leaves(artifact.run(x)), nx.tree.leaves(f(x)), strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0.03)

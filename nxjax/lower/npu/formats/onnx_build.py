@@ -79,7 +79,7 @@ class Port:
 
     def encode(self, x: NDArray) -> NDArray:
         """The tensor's stored form as the file's."""
-        x = np.ascontiguousarray(x)
+        x = np.asarray(x, order="C")  # ascontiguousarray gives numbers a dimension
         if x.dtype == self.dtype:
             return x
         grid = self._dropped
@@ -288,7 +288,7 @@ class Builder:
             name = self.names[t] if plain else self._unique(f"{self.names[t]}_c", self._names)
             self._claimed.add(name)
             self.initializers[name] = self.onnx.numpy_helper.from_array(
-                np.ascontiguousarray(data.transpose(layout)), name
+                np.asarray(data.transpose(layout), order="C"), name
             )
             self._constants[key] = name
         return self._constants[key], grid, layout
