@@ -277,5 +277,8 @@ def _placement(
     if not reports:
         return {}
     data = model if isinstance(model, bytes) else Path(model).read_bytes()
-    where = read_report(cast("dict[str, Any]", json.loads(reports[0].read_text())), data)
+    try:
+        where = read_report(cast("dict[str, Any]", json.loads(reports[0].read_text())), data)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}  # a report that cannot be read says nothing
     return {name: (CPU if device == "CPU" else device, kind) for name, (device, kind) in where.items()}

@@ -156,6 +156,19 @@ def test_an_older_runtime_is_known_by_the_providers_report(tmp_path):
     assert (tmp_path / "cache/k" / REPORT).exists()
 
 
+@pytest.mark.parametrize("report", [b"\xff\xfe", b"{", b"[1]", b'{"nodeStat": 3}'])
+def test_a_report_that_cannot_be_read_says_nothing(report, tmp_path):
+    class Broken(Older):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            (self.folder / REPORT).write_bytes(report)
+
+    options = {"cache_dir": str(tmp_path), "cache_key": "k"}
+    with pytest.raises(PlacementError, match="runs no node") as caught:
+        hybrid_session(model(), [(PROVIDER, options), CPU], module=amds(Broken))
+    assert caught.value.got == "nobody says where the nodes run"
+
+
 INVENTED = {
     "hybrid_mode": "order of providers",
     "cpu_fallback": CPU,
