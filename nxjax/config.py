@@ -18,6 +18,19 @@ def _flag(name: str, default: bool) -> bool:
     return os.environ.get(name, "1" if default else "0").lower() not in ("0", "false", "no", "")
 
 
+def _number(name: str, default: int, least: int = 0) -> int:
+    given = os.environ.get(name) or str(default)
+    try:
+        number = int(given)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ParameterError(
+            f"config: the environment variable {name}", got=repr(given), expected=f"a whole number from {least}"
+        )
+    return number
+
+
 # JAX's settings that mean something here: the value at rest, and the values there are (None: True and False).
 _JAX: Final[dict[str, tuple[Any, tuple[Any, ...] | None]]] = {
     "debug_nans": (False, None),
@@ -157,17 +170,17 @@ class Config:
         self.enable_x64 = _flag("NXJAX_ENABLE_X64", False)
         self.executor = os.environ.get("NXJAX_EXECUTOR", "")
         self.cache_dir = os.environ.get("NXJAX_CACHE_DIR", _default_cache())
-        self.cache_bytes = int(os.environ.get("NXJAX_CACHE_BYTES") or 512 * 2**20)
+        self.cache_bytes = _number("NXJAX_CACHE_BYTES", 512 * 2**20, least=-1)
         self.check = _flag("NXJAX_CHECK", False)
         self.default_device: Any = None
         self.disable_jit = _flag("NXJAX_DISABLE_JIT", False)
-        self.num_cpu_devices = int(os.environ.get("NXJAX_NUM_CPU_DEVICES") or 0)
+        self.num_cpu_devices = _number("NXJAX_NUM_CPU_DEVICES", 0)
         self.platforms = os.environ.get("NXJAX_PLATFORMS", "")
         self.ipu_model = os.environ.get("NXJAX_IPU_MODEL", "")
         self.compile_first = _flag("NXJAX_COMPILE_FIRST", False)
         self.cpu_isa = os.environ.get("NXJAX_CPU_ISA", "")
-        self.num_threads = int(os.environ.get("NXJAX_NUM_THREADS") or 0)
-        self.cpu_pool_bytes = int(os.environ.get("NXJAX_CPU_POOL_BYTES") or 2**30)
+        self.num_threads = _number("NXJAX_NUM_THREADS", 0)
+        self.cpu_pool_bytes = _number("NXJAX_CPU_POOL_BYTES", 2**30)
         self.progress = _flag("NXJAX_PROGRESS", True)
         self.traceback_filtering = _flag("NXJAX_TRACEBACK_FILTERING", True)
         for name in _JAX:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.backends import placing
 from nxjax.errors import ExecutionError, ShardingError
-from nxjax.trace.array import DeviceArray, PlacedArray, as_value, from_numpy, frozen, wrap
+from nxjax.trace.array import DeviceArray, PlacedArray, as_numpy, as_value, from_numpy, frozen, wrap
 from nxjax.trace.mesh import process_index
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 from nxjax.trace.types import ArrayType, Shape
@@ -115,17 +115,17 @@ def make_array_from_callback(
         key = str(index)
         if key not in made:
             part = data_callback(tuple(slice(*s.indices(n)) for s, n in zip(index, whole, strict=True)))
-            made[key] = _part(part, dtype)
+            made[key] = _part(part, dtype, "make_array_from_callback")
         blocks.append(made[key])
     return _assembled(blocks, whole, layout, dtype, "make_array_from_callback")
 
 
-def _part(x: Any, dtype: Any) -> np.ndarray[Any, Any]:
+def _part(x: Any, dtype: Any, where: str) -> np.ndarray[Any, Any]:
     if isinstance(x, DeviceArray) or dtype is None:
-        data: np.ndarray[Any, Any] = x.numpy() if isinstance(x, DeviceArray) else from_numpy(np.asarray(x)).numpy()
+        data: np.ndarray[Any, Any] = x.numpy() if isinstance(x, DeviceArray) else from_numpy(as_numpy(x, where)).numpy()
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
     # Not through the canonical dtype: 64-bit parts of a 64-bit array keep all of their bits.
-    data = np.asarray(x)
+    data = as_numpy(x, where)
     return frozen(data) if data.dtype == dtype else data.astype(dtype)
 
 
@@ -150,7 +150,7 @@ def make_array_from_process_local_data(
     [0.0, 1.0, 2.0, 3.0]
     """
     layout = as_sharding(sharding, "make_array_from_process_local_data")
-    data = _part(local_data, None)
+    data = _part(local_data, None, "make_array_from_process_local_data")
     ndim = data.ndim
     blocks = layout.blocks(ndim)
     here = process_index()

@@ -76,12 +76,6 @@ def load(name: str) -> bytes | None:
     return None
 
 
-def checked(name: str) -> Path | None:
-    """Where ``name`` is kept whole, for what is read by others than us, such as the system's linker; or None."""
-    folder = _folder()
-    return None if folder is None or load(name) is None else folder / name
-
-
 def store(name: str, payload: bytes) -> Path | None:
     """Keep ``payload`` under ``name``; where it lies, or None: a folder that cannot be written to is no error."""
     nbytes = len(payload) + _DIGEST

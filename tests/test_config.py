@@ -66,3 +66,13 @@ def test_promotion_can_be_strict():
                 f()
     with nx.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match="numpy_rank_promotion"):
         _ = x + nx.ones((2, 2))
+
+
+@pytest.mark.parametrize("name", ["CACHE_BYTES", "CPU_POOL_BYTES", "NUM_CPU_DEVICES", "NUM_THREADS"])
+@pytest.mark.parametrize("given", ["abc", "1e9", "-5"])
+def test_environment_variables_that_are_no_numbers_are_named(name, given, monkeypatch):
+    monkeypatch.setenv(f"NXJAX_{name}", given)
+    with pytest.raises(ParameterError, match=f"NXJAX_{name}"):
+        type(config)()
+    monkeypatch.setenv(f"NXJAX_{name}", "12")
+    assert getattr(type(config)(), name.lower()) == 12

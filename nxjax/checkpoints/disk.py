@@ -56,7 +56,11 @@ class Disk:
         os.rename(old, new)
 
     def remove_folder(self, path: Path) -> None:
-        shutil.rmtree(path)
+        """Of a link to a folder elsewhere, the link alone."""
+        if path.is_symlink():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
 
 
 @final

@@ -78,38 +78,44 @@ def snapshot(tree: Any, copy: bool) -> Snapshot:
 
 
 def _array(x: Any, path: Any) -> Any:
+    where = f"checkpoint: {name_of(path)}"
     if isinstance(x, Tracer):
-        raise TreeError(
-            f"checkpoint: {name_of(path)} is a traced value", got=x.type, fix="save outside jitted functions"
-        )
+        raise TreeError(f"{where} is a traced value", got=x.type, fix="save outside jitted functions")
     if isinstance(x, Array):
         return x
     if isinstance(x, np.ma.MaskedArray):
         raise TreeError(
-            f"checkpoint: {name_of(path)} is a masked array, whose mask files do not hold",
-            got=f"{x.dtype}{list(x.shape)}, {np.ma.count_masked(x)} of its elements masked",
+            f"{where} is a masked array, whose mask files do not hold",
+            got=f"a masked array of {x.dtype}{list(x.shape)}",
             fix="save its data and its mask as two arrays, or x.filled(value)",
         )
     if isinstance(x, (np.ndarray, np.generic)):
         # As it is: no 64-bit array is cut to the default of 32. Only the order of bytes is this machine's.
         native = x.dtype.newbyteorder("=")
-        return np.asarray(x, native) if native in dtypes.NUMERIC or native == dtypes.key else from_numpy(x)
+        return np.asarray(x, native) if native in dtypes.NUMERIC or native == dtypes.key else from_numpy(x, where)
     if hasattr(x, "addressable_shards") and hasattr(x, "dtype"):
         key_data = getattr(x.dtype, "_rules", None)
-        return from_numpy(_words(x)) if key_data is not None else x
+        return from_numpy(_words(x, where)) if key_data is not None else x
     if hasattr(x, "__array__") and not isinstance(x, type):
-        return from_numpy(np.asarray(x))
+        return from_numpy(np.asanyarray(x), where)
     raise TreeError(
-        f"checkpoint: {name_of(path)} is of a kind that files do not hold",
+        f"{where} is of a kind that files do not hold",
         got=f"{type(x).__name__}: {str(x)[:60]}",
         expected="arrays, numbers and strings in dicts, lists, tuples and registered nodes",
         fix="leave it out, put it in metadata=, or register its type with nx.tree_util",
     )
 
 
-def _words(x: Any) -> NDArray:
+def _words(x: Any, where: str) -> NDArray:
     """A JAX key array as ours."""
     words = np.ascontiguousarray(np.asarray(x._base_array))
+    if words.shape[-1] * words.itemsize != dtypes.key.itemsize:
+        raise TreeError(
+            f"{where} is a random key of a kind that files do not hold",
+            got=f"{x.dtype}, {words.shape[-1]} words per key",
+            expected="keys of threefry2x32",
+            fix="save jax.random.key_data(key), and the kind's name",
+        )
     return words.view(dtypes.key).reshape(x.shape)
 
 
@@ -311,13 +317,13 @@ def _commit(directory: Path, folder: Path, step: int, index: Index, overwrite: b
         raise
     disk().sync_folder(directory)
     for aside in replaced:
-        if aside.exists():
+        if os.path.lexists(aside):
             disk().remove_folder(aside)
 
 
 def _named_so(folder: Path, place: Path) -> bool:
     """Give a folder its name; False where there is something of that name."""
-    if place.exists():
+    if os.path.lexists(place):
         return False
     try:
         disk().rename(folder, place)
@@ -337,8 +343,8 @@ def _there_already(place: Path) -> ParameterError:
 def _check_way(place: Path) -> None:
     """Raise if there is something at ``place`` that is no step; twice the same thing, as steps come and go."""
     try:
-        before = os.stat(place)
-        foreign = not steps.is_step(place) and os.path.samestat(before, os.stat(place))
+        before = os.lstat(place)  # a link to nothing is in the way, too
+        foreign = not steps.is_step(place) and os.path.samestat(before, os.lstat(place))
     except OSError:
         return
     if foreign:

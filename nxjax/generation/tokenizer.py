@@ -6,21 +6,26 @@ from tokens as they come. Knows no model.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax import whole
-from nxjax.errors import InvalidFileError, MissingExtraError, ParameterError
+from nxjax.errors import InvalidFileError, MissingExtraError, NxError, ParameterError
 from nxjax.trace.boundary import entry
 
 END: Final = "<|end|>"
 FILE: Final = "tokenizer.json"
 # The least vocabulary: one token for every byte.
 BYTES: Final = 256
+# Steps on texts that may write more than they read; how many there may be, and the characters that one may write.
+_GROWING: Final = ("ByteLevel", "Metaspace", "Prepend", "Replace")
+_STEPS: Final = 4
+_WRITTEN: Final = 4
 
 
 def _library() -> Any:
@@ -30,6 +35,52 @@ def _library() -> Any:
         raise MissingExtraError(
             "byte-pair tokens need a package that is not installed", got=error, fix="pip install 'nxjax[genai]'"
         ) from None
+
+
+@contextlib.contextmanager
+def _calm(error: type[NxError], what: str) -> Generator[None]:
+    """Errors of the library as ours: a fault in its own code is one that ``except Exception`` does not catch."""
+    try:
+        yield
+    except BaseException as raised:
+        if not isinstance(raised, Exception) and type(raised).__name__ != "PanicException":
+            raise
+        raise error(what, got=str(raised)[:300]) from None
+
+
+def _are_numbers(numbers: Collection[Any]) -> bool:
+    """Whether tokens have the numbers 0, 1, 2, ..., each one of its own."""
+    return all(type(i) is int for i in numbers) and sorted(numbers) == list(range(len(numbers)))
+
+
+def _check(said: Any, name: str) -> None:
+    """Raise for a description that makes the library take much more memory than the file has, or a text has.
+
+    It makes room up to the largest number; and steps that write more than they read multiply one another.
+    """
+    try:
+        vocab = said["model"]["vocab"]
+        numbers = dict(vocab) if isinstance(vocab, dict) else {i: i for i in range(len(vocab))}
+        for added in said.get("added_tokens") or ():
+            numbers.setdefault(added["content"], added["id"])
+        if not _are_numbers(numbers.values()):
+            raise ValueError(f"{len(numbers)} tokens, whose numbers are not 0 to {len(numbers) - 1}")
+        growing = [step for part in ("normalizer", "pre_tokenizer") for step in _growing(said.get(part))]
+        written = [step["content"] if "content" in step else step.get("prepend", "") for step in growing]
+        if len(growing) > _STEPS or any(len(text) > _WRITTEN for text in written):
+            raise ValueError("a normalizer or pre_tokenizer that makes texts many times longer")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidFileError(f"{name}: not a tokenizer", got=f"{type(error).__name__}: {error}"[:300]) from None
+
+
+def _growing(x: Any) -> Iterator[dict[str, Any]]:
+    """The steps that may write more than they read."""
+    if isinstance(x, dict):
+        if x.get("type") in _GROWING:
+            yield x
+        x = list(x.values())
+    for item in x if isinstance(x, list) else ():
+        yield from _growing(item)
 
 
 def _alphabet() -> dict[str, int]:
@@ -44,7 +95,7 @@ class Tokenizer:
     """Text to tokens and back (Sennrich et al., "Neural machine translation of rare words with subword units", 2016).
 
     Attributes:
-        backend: the library's own tokenizer.
+        backend: the library's own tokenizer, which neither pads nor cuts off texts any more.
         end: the number of the token that ends a text, None if there is none.
 
     >>> tokenizer = Tokenizer.train(["the cat and the hat"] * 3, vocabulary=262)
@@ -55,6 +106,8 @@ class Tokenizer:
 
     @entry
     def __init__(self, backend: Any, end: int | None = None) -> None:
+        backend.no_padding()
+        backend.no_truncation()
         self.backend = backend
         self.end = end
         kind = json.loads(backend.to_str()).get("decoder") or {}
@@ -64,8 +117,15 @@ class Tokenizer:
             )
         self._special = {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
         alphabet = _alphabet()
-        self._bytes: list[bytes] = [b""] * len(self)
-        for text, i in backend.get_vocab(with_added_tokens=True).items():
+        numbers = backend.get_vocab(with_added_tokens=True)
+        if not _are_numbers(numbers.values()):
+            raise ParameterError(
+                "Tokenizer: the numbers of tokens have gaps",
+                got=f"{len(numbers)} tokens, the last of number {max(numbers.values())}",
+                expected=f"0 to {len(numbers) - 1}",
+            )
+        self._bytes: list[bytes] = [b""] * len(numbers)
+        for text, i in numbers.items():
             if i not in self._special:
                 known = all(c in alphabet for c in text)
                 self._bytes[i] = bytes(alphabet[c] for c in text) if known else text.encode()
@@ -124,7 +184,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text. Special tokens are where their texts stand in it."""
-        return self.backend.encode(text, add_special_tokens=False).ids
+        with _calm(ParameterError, "Tokenizer.encode: the library fails at this text"):
+            return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; bytes that are no UTF-8 become U+FFFD.
@@ -185,13 +246,11 @@ class Tokenizer:
         """
         file = Path(path)
         file = file / FILE if file.is_dir() else file
-        data = whole.read(file, whole.TEXT)
+        said = whole.described(file)
         library = _library()
-        try:
-            backend = library.Tokenizer.from_str(data.decode())
-        except Exception as error:
-            # The library raises nothing more exact.
-            raise InvalidFileError(f"{file.name}: not a tokenizer", got=str(error)) from None
+        _check(said, file.name)
+        with _calm(InvalidFileError, f"{file.name}: not a tokenizer"):
+            backend = library.Tokenizer.from_str(json.dumps(said))
         beside = file.with_name("tokenizer_config.json")
         try:
             named = whole.described(beside).get("eos_token") if beside.exists() else None

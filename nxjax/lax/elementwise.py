@@ -521,7 +521,9 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     >>> lax.bitcast_convert_type(jnp.array([258]), jnp.uint8)
     Array([[2, 1, 0, 0]], dtype=uint8)
     """
-    return convert.bitcast_convert_type(as_value(operand, "bitcast_convert_type"), dtype=dtypes.as_dtype(new_dtype))
+    return convert.bitcast_convert_type(
+        as_value(operand, "bitcast_convert_type"), dtype=dtypes.as_bits(new_dtype, "bitcast_convert_type")
+    )
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:

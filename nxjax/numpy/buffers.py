@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,36 +9,35 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.numpy.creation import from_data, placed
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import check_unmasked, wrap
 from nxjax.trace.core import Array
 
 
-def _numpy_source(name: str, example: str) -> Callable[..., Array]:
-    def function(*args: Any, dtype: Any = float, **kwargs: Any) -> Array:
-        return from_data(getattr(np, name)(*args, dtype=dtypes.as_dtype(dtype), **kwargs), dtypes.as_dtype(dtype))
+def fromfile(
+    file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None
+) -> Array:
+    """The numbers of a file, which are bare bytes, or text with ``sep`` between. The bytes are read as ``dtype``.
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"As `numpy.{name}`, giving an array; float32 unless another dtype is given.\n\n{example}"
-    return function
+    >>> import os, tempfile
+    >>> import nxjax.numpy as jnp
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.bin")
+    >>> np.arange(3, dtype=">i2").tofile(path)
+    >>> jnp.fromfile(path, dtype=">i2")
+    Array([0, 1, 2], dtype=int16)
+    """
+    data = np.fromfile(file, dtypes.as_stored(dtype), count, sep, offset)
+    return from_data(data, dtypes.as_dtype(dtype))
 
 
-fromfile = _numpy_source(
-    "fromfile",
-    """>>> import os, tempfile
->>> import nxjax.numpy as jnp
->>> path = os.path.join(tempfile.mkdtemp(), "x.bin")
->>> np.arange(3, dtype=np.int16).tofile(path)
->>> jnp.fromfile(path, dtype=jnp.int16)
-Array([0, 1, 2], dtype=int16)
-""",
-)
-fromiter = _numpy_source(
-    "fromiter",
-    """>>> import nxjax.numpy as jnp
->>> jnp.fromiter((n * n for n in range(4)), dtype=int)
-Array([0, 1, 4, 9], dtype=int32)
-""",
-)
+def fromiter(iter: Any, dtype: Any = float, count: int = -1, *, like: Any = None) -> Array:
+    """The numbers that an iterator gives; float32 unless another dtype is given.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.fromiter((n * n for n in range(4)), dtype=int)
+    Array([0, 1, 4, 9], dtype=int32)
+    """
+    wanted = dtypes.as_dtype(dtype)
+    return from_data(np.fromiter(iter, wanted, count), wanted)
 
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
@@ -70,9 +68,8 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     >>> jnp.frombuffer(b"abc", dtype=jnp.uint8)
     Array([97, 98, 99], dtype=uint8)
     """
-    wanted = dtypes.as_dtype(dtype)
-    stored = np.dtype(dtype) if dtype in (float, int, complex) else wanted  # Python's own are eight bytes, or sixteen
-    return from_data(np.frombuffer(buffer, dtype=stored, count=count, offset=offset), wanted)
+    data = np.frombuffer(buffer, dtype=dtypes.as_stored(dtype), count=count, offset=offset)
+    return from_data(data, dtypes.as_dtype(dtype))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -88,6 +85,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     if isinstance(x, Array):
         return placed(x, device)
+    check_unmasked(x, "from_dlpack")
     data = np.from_dlpack(x)
     if copy is not False:
         return placed(wrap(np.array(data, order="C")), device)

@@ -15,7 +15,7 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, as_shape, concrete, convert, promote_inexact, static_int, value
 from nxjax.trace import dtypes
-from nxjax.trace.array import PlacedArray, another, as_value, from_numpy, frozen, scalar, wrap
+from nxjax.trace.array import PlacedArray, another, as_numpy, as_value, check_items, from_numpy, frozen, scalar, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
@@ -95,7 +95,7 @@ def _from_object(x: Any, wanted: DType | None) -> Array:
     if x is None:
         raise ParameterError("array: None is not a valid value for array creation")
     if hasattr(x, "__array__") and not isinstance(x, type):
-        return from_data(np.asarray(x), wanted)
+        return from_data(x, wanted)
     try:
         data = np.asarray(memoryview(x))
     except TypeError:
@@ -107,12 +107,12 @@ def _from_object(x: Any, wanted: DType | None) -> Array:
 
 def from_data(x: Any, wanted: DType | None) -> Array:
     """NumPy's data as an array of the dtype that is wanted, or the default one."""
-    data = np.asarray(x)
+    data = as_numpy(x, "array")
     if wanted is not None and data.dtype != wanted and data.dtype in dtypes.NUMERIC:
         return wrap(_numpy_as(data, wanted))
     if wanted is not None and data.dtype == wanted:
         return wrap(data.copy())
-    return from_numpy(x, "array")
+    return from_numpy(data, "array")
 
 
 def _numpy_as(x: Any, dtype: DType) -> np.ndarray[Any, Any]:
@@ -143,6 +143,7 @@ def _from_sequence(x: Sequence[Any], wanted: DType | None) -> Array:
                 raise OverflowError(f"Python integer {leaf} out of bounds for {wanted.name}")
     if any(isinstance(leaf, Array) or hasattr(leaf, "__jax_array__") for leaf in leaves):
         return _stacked(x, wanted or _common([as_value(leaf, "array").type for leaf in leaves]))
+    check_items(leaves, "array")
     try:
         data = np.asarray(x)
     except ValueError:

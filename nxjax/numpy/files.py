@@ -20,6 +20,7 @@ from numpy.lib.npyio import NpzFile
 
 from nxjax import whole
 from nxjax.errors import InvalidFileError, MemoryLimitError, NxError
+from nxjax.trace.array import as_numpy
 
 # All that NumPy, and what it reads with, say of damaged files. An OSError, such as of a missing one, stays what it is.
 _DAMAGED: Final = (
@@ -102,13 +103,14 @@ class Archive(NpzFile):
     """A ``.npz`` file: NumPy's, whose members are read when they are asked for."""
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self.files and key not in self._files:
-            raise KeyError(f"{key} is not a file in the archive: it has {', '.join(self.files[:20])}")
-        return _checked(lambda: self._member(key), f"{key} in an archive")
-
-    def _member(self, key: str) -> Any:
         archive: Any = self.zip
         name = key if key in archive.NameToInfo else f"{key}.npy"
+        if name not in archive.NameToInfo:
+            raise KeyError(f"{key} is not a file in the archive: it has {', '.join(self.files[:20])}")
+        return _checked(lambda: self._member(key, name), f"{key} in an archive")
+
+    def _member(self, key: str, name: str) -> Any:
+        archive: Any = self.zip
         with archive.open(name) as file:
             if file.read(len(_MAGIC)) == _MAGIC:
                 file.seek(0)
@@ -166,7 +168,7 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     >>> jnp.load(file).shape
     (2, 2)
     """
-    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+    np.save(file, as_numpy(arr, "save"), allow_pickle=allow_pickle)
 
 
 def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
@@ -182,7 +184,7 @@ def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None
     >>> jnp.load(file).files
     ['w', 'arr_0']
     """
-    unnamed, named = [np.asarray(a) for a in args], {k: np.asarray(v) for k, v in kwds.items()}
+    unnamed, named = [as_numpy(a, "savez") for a in args], {k: as_numpy(v, "savez") for k, v in kwds.items()}
     if not allow_pickle and any(a.dtype.hasobject for a in (*unnamed, *named.values())):
         raise ValueError("Object arrays cannot be saved when allow_pickle=False")
     np.savez(file, *unnamed, **named)

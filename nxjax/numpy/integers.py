@@ -217,7 +217,7 @@ def view(x: Array, dtype: Any) -> Array:
     """The same bits as ``dtype``; the last axis grows or shrinks with the width."""
     if dtype is None:
         return x
-    new = dtypes.as_dtype(dtype)
+    new = dtypes.as_bits(dtype, "view")
     if new == x.dtype:
         return x
     if x.dtype == dtypes.bool_:

@@ -12,6 +12,7 @@ from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import concrete, convert, value
 from nxjax.numpy.shapes import broadcast_to, part
 from nxjax.trace import dtypes
+from nxjax.trace.array import as_numpy
 from nxjax.trace.core import Array
 
 Pairs = list[tuple[Any, Any]]
@@ -33,7 +34,7 @@ _OPTIONS: dict[str, set[str]] = {
 def _pairs(spec: Any, ndim: int, what: str) -> Pairs:
     """(before, after) per axis, from one number, one pair, or one pair per axis."""
     if isinstance(spec, (Array, np.ndarray)):
-        spec = np.asarray(spec).tolist() if not _traced(spec) else spec
+        spec = as_numpy(spec, "pad").tolist() if not _traced(spec) else spec
     if not isinstance(spec, (list, tuple)):
         return [(spec, spec)] * ndim
     rows = list(spec)

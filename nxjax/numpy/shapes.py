@@ -22,7 +22,7 @@ from nxjax.numpy.promotion import (
     value,
 )
 from nxjax.trace import dtypes
-from nxjax.trace.array import another, wrap
+from nxjax.trace.array import another, as_numpy, wrap
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.types import Shape
 
@@ -586,7 +586,7 @@ def repeat(
     i = as_axis("repeat", axis, x.ndim)
     n = x.shape[i]
     if not isinstance(repeats, Tracer):
-        counts = np.asarray(repeats.numpy() if isinstance(repeats, Array) else repeats)  # type: ignore[attr-defined]
+        counts = repeats.numpy() if isinstance(repeats, Array) else as_numpy(repeats, "repeat")  # type: ignore[attr-defined]
         if counts.ndim > 1:
             raise ShapeError("repeat: repeats is a number or a vector", got=counts.shape)
         if counts.size == 1 and total_repeat_length is None:

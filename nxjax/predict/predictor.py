@@ -267,7 +267,7 @@ def load(path: str | os.PathLike[str]) -> Predictor:
         if found.chosen not in found._models or found._most.shape != (len(found._names),):
             raise ValueError("parts that do not fit")
         found.of({}, 1.0)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise InvalidFileError(
             "predict.load: not a predictor's file", got=f"{path}: {error}"[:300], expected="JSON of Predictor.save"
         ) from None

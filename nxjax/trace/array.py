@@ -175,7 +175,7 @@ def as_value(x: Any, where: str = "array") -> Array:
     if convert is not None:
         return as_value(convert(), where)
     if hasattr(x, "__array__") and not isinstance(x, type):
-        return from_numpy(np.asarray(x), where)
+        return from_numpy(np.asanyarray(x), where)
     if isinstance(x, Linear):
         raise GradientError(
             f"{where}: both operands depend on a linear argument, so the function is not linear",
@@ -211,13 +211,35 @@ def _instead(x: Any) -> str | None:
     return None
 
 
-def from_numpy(x: Any, where: str = "array") -> DeviceArray:
-    """NumPy data in its canonical dtype. Memory that somebody could write to is copied, since arrays are immutable."""
+def check_unmasked(x: Any, where: str) -> None:
+    """Raise for a masked array: taken as it lies, its masked elements would be numbers like others."""
     if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
         raise ParameterError(
             f"{where}: arrays have no masks", got="a masked array", fix="give x.filled(value), or its data and its mask"
         )
-    data: NDArray = np.asarray(x)
+
+
+def check_items(items: list[Any], where: str) -> None:
+    """The same for each of many items: NumPy makes a plain array of a list of masked ones."""
+    plain = (np.generic, Array)
+    arrays = {k for k in set(map(type, items)) if hasattr(k, "__array__") and not issubclass(k, plain)} - {np.ndarray}
+    for item in items if arrays else ():
+        if type(item) in arrays:
+            check_unmasked(np.asanyarray(item), where)
+
+
+def as_numpy(x: Any, where: str) -> NDArray:
+    """What NumPy makes of ``x``, which is no masked array, and whose ``__array__`` gives none."""
+    if type(x) is np.ndarray:
+        return x
+    data = np.asanyarray(x)
+    check_unmasked(data, where)
+    return np.asarray(data)
+
+
+def from_numpy(x: Any, where: str = "array") -> DeviceArray:
+    """NumPy data in its canonical dtype. Memory that somebody could write to is copied, since arrays are immutable."""
+    data = as_numpy(x, where)
     if data.dtype not in dtypes.NUMERIC and data.dtype not in (dtypes.key, dtypes.float0):
         if data.dtype.newbyteorder("=") not in dtypes.NUMERIC:
             raise DtypeError(f"{where}: arrays cannot hold this", got=f"NumPy array of dtype {data.dtype}")

@@ -125,6 +125,37 @@ def as_dtype(spec: Any) -> DType:
     )
 
 
+def as_stored(spec: Any) -> DType:
+    """How elements lie in memory that ``spec`` describes: in any order of bytes; Python's own types have NumPy's width.
+
+    >>> as_stored(">i4").isnative, as_stored(float).name, as_stored("bfloat16").name
+    (False, 'float64', 'bfloat16')
+    """
+    wanted = as_dtype(spec)
+    python = _PYTHON.get(spec) if isinstance(spec, type) else None
+    if python is not None:
+        return python
+    own = getattr(spec, "dtype", None)
+    try:
+        stored = np.dtype(own if isinstance(own, np.dtype) else spec)
+    except TypeError:  # a name that NumPy does not know
+        return wanted
+    return wanted if stored.isnative else stored
+
+
+def as_bits(spec: Any, where: str) -> DType:
+    """The dtype that bits of an array are read as, which can only be of this machine's order of bytes."""
+    wanted = as_dtype(spec)
+    if not as_stored(spec).isnative:
+        raise DtypeError(
+            f"{where}: arrays have this machine's order of bytes",
+            got=repr(spec),
+            expected=repr(wanted.name),
+            fix="read bytes of another order with frombuffer(data, dtype)",
+        )
+    return wanted
+
+
 # The lattice. Strings are weak nodes: what a Python int, float or complex is before it meets an array.
 _WEAK: Final = {"int": int64, "float": float64, "complex": complex128}
 _ABOVE: Final[dict[Any, tuple[Any, ...]]] = {

@@ -19,7 +19,7 @@ from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace import tree
-from nxjax.trace.array import as_value, frozen, wrap
+from nxjax.trace.array import as_numpy, as_value, frozen, wrap
 from nxjax.trace.core import EVAL, Array, Op, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -105,7 +105,7 @@ class Callback(Op):
         return tuple(self._checked(y, t, callback) for y, t in zip(leaves, result_types, strict=True))
 
     def _checked(self, y: Any, type: ArrayType, callback: Host) -> NDArray:
-        data = y.numpy() if isinstance(y, Array) else np.asarray(y)
+        data = y.numpy() if isinstance(y, Array) else as_numpy(y, self.name)
         if data.shape != type.shape:
             raise ShapeError(
                 f"{self.name}: {callback.__qualname__} gives another shape than it said",

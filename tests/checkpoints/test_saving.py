@@ -476,3 +476,38 @@ def test_an_index_that_asks_for_many_copies_of_a_part(tmp_path, copies):
     place.write_text(json.dumps(whole))
     with pytest.raises(InvalidFileError, match="in files of"):
         checkpoints.restore(tmp_path)
+
+
+def test_links_in_a_steps_place(tmp_path):
+    """Steps that were moved to another disk, and linked back."""
+    elsewhere, here = tmp_path / "elsewhere", tmp_path / "here"
+    for step in (1, 2):
+        checkpoints.save(elsewhere, {"x": np.float32(step)}, step=step)
+        here.mkdir(exist_ok=True)
+        (here / str(step)).symlink_to(elsewhere / str(step))
+    assert checkpoints.all_steps(here) == [1, 2] and checkpoints.restore(here)["x"] == 2
+    with pytest.raises(ParameterError, match="there already"):
+        checkpoints.save(here, {"x": np.float32(7)}, step=1)
+    checkpoints.save(here, {"x": np.float32(7)}, step=1, overwrite=True)
+    assert checkpoints.restore(here, step=1)["x"] == 7 and checkpoints.restore(elsewhere, step=1)["x"] == 1
+    checkpoints.steps.remove(here, 2)
+    assert os.listdir(here) == ["1"] and checkpoints.all_steps(elsewhere) == [1, 2]
+
+
+@pytest.mark.parametrize("target", ["/no/such/folder", "3", "."])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_links_to_no_step_are_in_the_way(target, overwrite, tmp_path):
+    (tmp_path / "3").symlink_to(target)
+    with pytest.raises(ParameterError, match="in the way"):
+        checkpoints.save(tmp_path, {"x": 1}, step=3, overwrite=overwrite)
+    assert os.listdir(tmp_path) == ["3"]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [jax.random.key(1, impl="rbg"), np.ma.zeros(2, [("a", "i4")]), np.zeros(2, [("a", "i4")]), np.array(["a"])],
+    ids=["rbg", "masked", "fields", "text"],
+)
+def test_the_leaf_that_files_do_not_hold_is_named(x, tmp_path):
+    with pytest.raises((DtypeError, TreeError), match=r"layers\.0"):
+        checkpoints.save(tmp_path, {"layers": [x]})

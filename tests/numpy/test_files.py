@@ -145,3 +145,14 @@ def test_what_numpy_writes_is_read(tmp_path):
     assert jnp.load(str(tmp_path / "x.npy")).tolist() == [0, 1, 2, 3]
     with open(tmp_path / "x.npy", "rb") as opened:
         assert jnp.load(opened).tolist() == [0, 1, 2, 3]
+
+
+def test_members_are_found_without_a_search():
+    """Each look at one took as long as there are members."""
+    file = io.BytesIO()
+    np.savez(file, **{"a": np.ones(1), "b.npy": np.zeros(1)})
+    file.seek(0)
+    found = jnp.load(file)
+    found.files = None  # the list
+    for name, value in (("a", 1), ("a.npy", 1), ("b.npy", 0), ("b.npy.npy", 0)):
+        assert found[name].tolist() == [value]

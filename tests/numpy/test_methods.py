@@ -298,3 +298,31 @@ def test_numbers_made_of_others():
     assert (x8 ** np.int64(3)).dtype == np.int8
     with pytest.raises(OverflowError, match="300 out of bounds for uint8"):
         jnp.array([1, 300], "uint8")
+
+
+@pytest.mark.parametrize("kind", ["i2", "u2", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("order", "<>=")
+def test_bytes_are_read_in_the_order_of_their_dtype(kind, order, tmp_path):
+    x = np.array([1, 258, 77], order + kind)
+    (tmp_path / "x").write_bytes(x.tobytes())
+    for spec in (order + kind, x.dtype):
+        for y in (jnp.frombuffer(x.tobytes(), spec), jnp.fromfile(tmp_path / "x", spec), jnp.asarray(memoryview(x))):
+            assert y.tolist() == x.tolist() and y.dtype.isnative
+    assert jnp.fromfile(tmp_path / "x", order + kind, 1, offset=x.itemsize).tolist() == [258]
+
+
+def test_pythons_types_have_numpys_width_in_files(tmp_path):
+    for kind in (int, float, complex):
+        np.arange(3).astype(kind).tofile(tmp_path / "x")
+        assert jnp.fromfile(tmp_path / "x", dtype=kind).tolist() == [0, 1, 2]
+    (tmp_path / "x").write_text("1.5, 2")
+    assert jnp.fromfile(tmp_path / "x", sep=",").tolist() == [1.5, 2]
+
+
+def test_bits_of_arrays_have_one_order():
+    """The bytes that another order would need are no array of ours: silence would give other numbers."""
+    x = jnp.asarray([1, 258])
+    for read in (x.view, lambda dtype: nx.lax.bitcast_convert_type(x, dtype)):
+        assert read(np.dtype("i4").newbyteorder("=")).tolist() == [1, 258]
+        with pytest.raises(TypeError, match="order of bytes"):
+            read(np.dtype("i4").newbyteorder("S"))

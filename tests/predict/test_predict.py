@@ -156,7 +156,9 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
     whole = json.loads(path.read_text())
     endless = json.loads(path.read_text())
     endless["models"]["boosted"]["trees"][0]["left"][0] = 0
-    for broken in ({}, [], {**whole, "format": "x"}, {**whole, "names": ["a"]}, {**whole, "chosen": "x"}, endless):
+    large = {**whole, "most": [10**400, *whole["most"][1:]]}
+    others = [{**whole, "format": "x"}, {**whole, "names": ["a"]}, {**whole, "chosen": "x"}]
+    for broken in ({}, [], *others, endless, large):
         path.write_text(json.dumps(broken))
         with pytest.raises(InvalidFileError, match=r"predict\.load"):
             predict.load(path)

@@ -193,3 +193,31 @@ def test_a_masked_array_is_refused():
     for f in (jnp.asarray, jnp.array, nx.sin, known, nx.grad(lambda x: x.sum()), nx.device_put, added):
         with pytest.raises(ValueError, match="arrays have no masks"):
             f(masked)
+
+
+class Masked:
+    """What gives a masked array when it is asked for one."""
+
+    def __array__(self, *args, **kwargs):
+        return np.ma.array([1.0, 2.0], mask=[False, True])
+
+
+@pytest.mark.parametrize("x", [np.ma.array([1.0, 2.0], mask=[False, True]), np.ma.masked, Masked()], ids=repr)
+def test_a_masked_array_is_refused_by_every_entrance(x, tmp_path):
+    ones, plain = jnp.ones(2), np.ones(2, np.float32)
+    data = np.asanyarray(x)
+    entrances = [
+        lambda: jnp.asarray(x, dtype="float32"), lambda: jnp.array(x, dtype=int), lambda: jnp.float32(x),
+        lambda: jnp.array([x, x], dtype="float32"), lambda: jnp.array([[x, x]]), lambda: jnp.array([ones, x]),
+        lambda: jnp.full((2,), x, dtype="float32"), lambda: jnp.full_like(ones, x), lambda: nx.sin(x),
+        lambda: nx.make_array_from_callback(data.shape, ones.sharding, lambda _: x),
+        lambda: nx.make_array_from_callback(data.shape, ones.sharding, lambda _: x, dtype=np.float32),
+        lambda: nx.pure_callback(lambda _: x, nx.ShapeDtypeStruct(data.shape, "float32"), ones),
+        lambda: jnp.save(tmp_path / "x", x), lambda: jnp.savez(tmp_path / "x", x),
+        lambda: jnp.savez(tmp_path / "x", a=x),
+        lambda: jnp.from_dlpack(data), lambda: jnp.repeat(plain, x), lambda: jnp.pad(plain, 1, constant_values=x),
+    ]  # fmt: skip
+    for entrance in entrances:
+        with pytest.raises(ValueError, match="arrays have no masks"):
+            entrance()
+    assert not any(tmp_path.iterdir())

@@ -8,6 +8,7 @@ and it was not asked for lately: who runs code holds its address until it has re
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, final
 from weakref import WeakValueDictionary
@@ -22,11 +23,16 @@ from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 
+# The emitters, and the packages whose tables and rules they take over: constants of polynomials, dtypes, rounding.
+WRITERS: Final = ("kernels/cpu", "ops", "trace")
 
+
+@lru_cache(1)
 def _emitters() -> str:
-    """Which emitters wrote the code: a kernel's key names all that its code depends on but they."""
-    folder = Path(kernels.__file__).parent
-    return cache.key_of(*(part for p in sorted(folder.glob("*.py")) for part in (p.name, p.read_bytes())))
+    """Which sources wrote the code: a kernel's key names all that its code depends on but they."""
+    root = Path(kernels.__file__).parents[2]
+    found = sorted(p for name in WRITERS for p in (root / name).rglob("*.py"))
+    return cache.key_of(*(part for p in found for part in (p.relative_to(root).as_posix(), p.read_bytes())))
 
 
 def _is_object(data: bytes) -> bool:

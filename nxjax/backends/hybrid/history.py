@@ -113,5 +113,5 @@ def _loaded(region: str, unit: str) -> list[float]:
         found = json.loads(data) if data is not None else {}
         times = found["times"] if found.get("format") == _FORMAT and found.get("unit") == unit else []
         return [float(t) for t in times if 0 <= float(t) < math.inf]
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
         return []

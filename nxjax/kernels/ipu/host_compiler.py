@@ -89,8 +89,14 @@ def _shim_digest() -> bytes:
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
-def _load(path: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+def _load(data: bytes, name: str) -> ctypes.CDLL:
+    """The library of these bytes, from a folder that only this process knows: a place that all of the user's processes
+    know may hold another file when the linker opens it. It outlives its file.
+    """
+    with tempfile.TemporaryDirectory(prefix="nxjax-codelets-") as folder:
+        path = Path(folder) / name
+        path.write_bytes(data)
+        return ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
 
 
 def libraries(texts: Sequence[str], defines: Sequence[str] = ()) -> list[ctypes.CDLL]:
@@ -119,14 +125,15 @@ def _key(text: str, defines: Sequence[str]) -> str:
 def _from_cache(key: str) -> bool:
     if key in _loaded:
         return True
-    path = kept.checked(f"{key}.so")
-    if path is None:
+    name = f"{key}.so"
+    data = kept.load(name)
+    if data is None:
         return False
     try:
-        _loaded[key] = _load(path)
+        _loaded[key] = _load(data, name)
     except OSError:
         # Of another machine that shares the folder.
-        kept.discard(path.name)
+        kept.discard(name)
         return False
     return True
 
@@ -164,5 +171,13 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
                 expected=f"text that {version} compiles",
                 fix="mend the codelet's source; it is compiled as C++17",
             )
-        # A loaded library outlives its file, also one that is kept nowhere.
-        _loaded[key] = _load(kept.store(built.name, built.read_bytes()) or built)
+        data = built.read_bytes()
+    kept.store(built.name, data)
+    try:
+        _loaded[key] = _load(data, built.name)
+    except OSError as error:
+        raise ExecutionError(
+            "ipu: the system does not load the library of a codelet",
+            got=error,
+            fix="set TMPDIR to a folder of a file system from which programs may run",
+        ) from None

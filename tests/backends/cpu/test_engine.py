@@ -1,12 +1,16 @@
 """Machine code is made once, per process and per machine."""
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nxjax
+from nxjax.backends.cpu import engine as engines
 from nxjax.backends.cpu.engine import Engine, engine
 from nxjax.config import config
 from nxjax.errors import LoweringError
@@ -108,3 +112,50 @@ def test_instructions_that_the_processor_has_not_are_refused():
 
     with pytest.raises(LoweringError, match="avx512vnni"):
         Engine(isa.named("portable")).addresses([Written(body, lambda x: [x])])
+
+
+def imported(path, root):
+    """The modules of nxjax that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [f"{node.module}.{a.name}" for a in node.names] if isinstance(node, ast.ImportFrom) else []
+        names += [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            for module in (name, name.rpartition(".")[0]):
+                place = root.parent / module.replace(".", "/")
+                found |= {p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()}
+    return found
+
+
+def test_the_key_of_code_names_all_sources_that_may_write_it():
+    root = Path(nxjax.__file__).parent
+    known = {p for name in engines.WRITERS for p in (root / name).rglob("*.py")}
+    # The settings that code depends on are in kernels' keys, and these classes and texts are in no code.
+    harmless = {root / "config.py", root / "errors.py", root / "__init__.py", *(root / "display").glob("*.py")}
+    todo, seen = list((root / "kernels/cpu").glob("*.py")), set()
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen.add(path)
+            todo += imported(path, root) - harmless
+    assert root / "ops/special.py" in seen and not seen - known
+
+
+@pytest.mark.parametrize("changed", ["kernels/cpu/exp.py", "ops/special.py", "ops/fixed/point.py", "trace/dtypes.py"])
+def test_another_source_is_another_key(changed, tmp_path, monkeypatch):
+    for name in (
+        "kernels/cpu/__init__.py",
+        "kernels/cpu/exp.py",
+        "ops/special.py",
+        "ops/fixed/point.py",
+        "trace/dtypes.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("X = 1.5\n")
+    monkeypatch.setattr(engines.kernels, "__file__", str(tmp_path / "kernels/cpu/__init__.py"))
+    key = engines._emitters.__wrapped__
+    before = key()
+    (tmp_path / changed).write_text("X = 2.5\n")
+    assert key() != before
+    (tmp_path / changed).write_text("X = 1.5\n")
+    assert key() == before

@@ -139,6 +139,26 @@ def test_libraries_are_kept_by_content(folder, monkeypatch):
     assert y.tolist() == [1.0, 2.5]
 
 
+def test_what_was_checked_is_what_is_loaded(folder, monkeypatch):
+    """Not what lies at its place by then: where a group of users shares a folder on the way, another may swap it."""
+    c, _ = cast()
+    Library([c])
+    monkeypatch.setattr(host_compiler, "_loaded", {})
+    monkeypatch.setattr(host_compiler, "_compile", lambda *a: pytest.fail("compiled again"))
+    load = host_compiler.kept.load
+
+    def swapped(name):
+        data = load(name)
+        (folder / name).unlink()
+        (folder / name).write_bytes(b"another's")
+        return data
+
+    monkeypatch.setattr(host_compiler.kept, "load", swapped)
+    launch, y = halves(Library([c]), np.array([6.0], np.float32))
+    launch()
+    assert y.tolist() == [6.0]
+
+
 def test_damaged_libraries_are_built_again(folder, monkeypatch):
     c, _ = cast()
     Library([c])
