@@ -8,19 +8,26 @@ no design.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from nxjax.backends.npu.xrt_artifact import refused_instructions, refused_xclbin
 from nxjax.errors import ExecutionError
 
 NAMES: Final = ("aiecc", "aiecc.py")
 # Seconds for one design; a design of all cores takes minutes.
 TIMEOUT: Final = 1800
+# An object file: how it begins, bytes of the header of its 32-bit kind, and the number of its type.
+_ELF: Final = b"\x7fELF"
+_ELF_HEADER: Final = 52
+_RELOCATABLE: Final = 1
+_HEXADECIMAL: Final = re.compile(rb"(?:[0-9A-Fa-f]{8}\s+)*[0-9A-Fa-f]{8}\s*")
 # Lines of a tool's own words in an error.
 _LINES: Final = 12
 
@@ -45,7 +52,9 @@ def found() -> Tools | None:
     beside = str(Path(peano) / "bin" / "clang++") if peano else None
     clang = beside if beside and os.access(beside, os.X_OK) else shutil.which("clang++")
     home = os.environ.get("MLIR_AIE_DIR") or str(Path(aiecc).resolve().parents[1])
-    return Tools(aiecc, clang, peano, str(Path(home) / "include"))
+    # They run in a folder of their own, where a path from here would be another.
+    clang = None if clang is None else os.path.abspath(clang)
+    return Tools(os.path.abspath(aiecc), clang, peano and os.path.abspath(peano), os.path.abspath(f"{home}/include"))
 
 
 def kernel_command(clang: str, triple: str, include: str, stem: str) -> list[str]:
@@ -73,7 +82,7 @@ def compile_design(tools: Tools, stem: str, files: Mapping[str, bytes], triple: 
     """``stem.xclbin`` and ``stem.insts.bin`` of ``stem.mlir`` and ``stem.cc``.
 
     Raises:
-        ExecutionError: a tool that fails, takes too long or leaves no file, with what it said.
+        ExecutionError: a tool that fails or takes too long, with what it said, or leaves no file of the right kind.
     """
     if tools.clang is None:
         raise ExecutionError(
@@ -83,14 +92,31 @@ def compile_design(tools: Tools, stem: str, files: Mapping[str, bytes], triple: 
         for name in (f"{stem}.mlir", f"{stem}.cc"):
             Path(folder, name).write_bytes(files[name])
         _run(kernel_command(tools.clang, triple, tools.include, stem), folder)
+        _left(tools.clang, folder, f"{stem}.o", _refused_object)
         _run(design_command(tools.aiecc, tools.peano, stem), folder)
-        made: dict[str, bytes] = {}
-        for name in (f"{stem}.xclbin", f"{stem}.insts.bin"):
-            path = Path(folder, name)
-            if not path.is_file() or not path.stat().st_size:
-                raise ExecutionError("aiecc: it ended without an error and left no file", got=name)
-            made[name] = path.read_bytes()
-        return made
+        checks = {f"{stem}.xclbin": refused_xclbin, f"{stem}.insts.bin": refused_instructions}
+        return {name: _left(tools.aiecc, folder, name, check) for name, check in checks.items()}
+
+
+def _left(tool: str, folder: str, name: str, refused: Callable[[bytes], str]) -> bytes:
+    """The file that a tool was asked for, if it is of its kind."""
+    path, who = Path(folder, name), Path(tool).name
+    data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+    if not data:
+        raise ExecutionError(f"{who}: it ended without an error and left no file", got=name)
+    if name.endswith(".insts.bin") and _HEXADECIMAL.fullmatch(data):
+        # Older releases write words in hexadecimal digits, one on a line.
+        data = b"".join(int(word, 16).to_bytes(4, "little") for word in data.split())
+    if why := refused(data):
+        raise ExecutionError(f"{who}: it ended without an error, and {name} is not what it should be", got=why)
+    return data
+
+
+def _refused_object(data: bytes) -> str:
+    """Why bytes are no object file, which is a relocatable ELF file; empty if they are."""
+    if data[:4] != _ELF or len(data) < _ELF_HEADER:
+        return f"it begins with {data[:4]!r}, an object file with {_ELF!r}"
+    return "" if int.from_bytes(data[16:18], "little") == _RELOCATABLE else "an ELF file, but no relocatable one"
 
 
 def _run(command: Sequence[str], folder: str) -> None:

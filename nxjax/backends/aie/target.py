@@ -25,6 +25,7 @@ from nxjax.lower.aie.lower import Dispatch, Settings, dispatch, verdict
 from nxjax.lower.aie.parse import parse
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
+from nxjax.lower.npu.chips import chip
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Placement, Verdict, place
@@ -43,6 +44,7 @@ class Aie(NpuTarget):
     """
 
     array: ClassVar[Array]
+    chip: ClassVar[str]
     format: ClassVar[str] = "aie-mlir"
     site: ClassVar[Site] = "edge"
     precision: ClassVar[tuple[str, ...]] = ("int8", "bfloat16")
@@ -90,12 +92,13 @@ class Aie(NpuTarget):
         build.files[f"{base}.json"] = json.dumps(self._manifest(graph, designs), indent=1).encode()
         if made:
             build.files["build.sh"] = aiecc.script(list(designs.texts), self.array.triple)
-        _costs(build, made, self.array)
+        _costs(build, made, self.array, chip(self.chip).launch or 0.0)
         build.notes += self._notes(graph, made)
         if made and _flag(self.name, options, "aiecc", True):
             self._compile(build, designs)
         build.run = Runner(graph, made, designs.parsed)
-        build.runs_on = f"nxjax array model of {self.array.name}"
+        model = f"nxjax array model of {self.array.name}"
+        build.runs_on = model if made else "nxjax's NumPy kernels on the host"
         if build.label == "vendor-compiled":
             self._launch(build, build.run, designs)
         build.analysis = Placed(designs, self.array)
@@ -115,9 +118,13 @@ class Aie(NpuTarget):
         return Settings(columns, (sizes[0], sizes[1], sizes[2]))
 
     def _notes(self, graph: NpuGraph, made: dict[Node, Dispatch]) -> list[str]:
-        found = [
-            "cycles and times are those of a model, not measured; launches and the host's own work are not in them"
-        ]
+        found: list[str] = []
+        if made:
+            found.append(
+                "cycles and times are those of a model, not measured: 'array time' is the array's own, a latency has "
+                f"{(chip(self.chip).launch or 0.0) * 1e6:.1f} us for each launch besides; the host's own work is not "
+                "in them"
+            )
         if any(n.output.grid is None for n in made):
             found.append("floats are computed in bfloat16, rounded after each tile of what is summed over")
         if len(made) > 1:
@@ -272,13 +279,15 @@ def _flag(target: str, options: dict[str, object], name: str, default: bool) -> 
     return value
 
 
-def _costs(build: Build, made: dict[Node, Dispatch], array: Array) -> None:
+def _costs(build: Build, made: dict[Node, Dispatch], array: Array, launch: float) -> None:
     if not made:
         return
     cycles = [d.cycles for d in made.values()]
     seconds, total = sum(c.seconds for c in cycles), sum(c.total for c in cycles)
     work = sum(macs(n) for n in made)
-    build.cost.add("latency", seconds, "s", "model")
+    whole = all(row.device == "npu" for row in build.placements)
+    build.cost.add("latency" if whole else "npu latency", seconds + launch * len(made), "s", "model")
+    build.cost.add("array time", seconds, "s", "model")
     build.cost.add("cycles", total, "cycles", "model")
     build.cost.add("launches", len(made), "", "model")
     if work:
@@ -295,6 +304,7 @@ class AieNpu1(Aie):
     title: ClassVar[str] = "AMD XDNA array (Phoenix, Hawk Point), AIE MLIR"
     aliases: ClassVar[tuple[str, ...]] = ("aie-phoenix", "xdna1")
     array: ClassVar[Array] = NPU1
+    chip: ClassVar[str] = "xdna1"
 
 
 @final
@@ -305,6 +315,7 @@ class AieNpu2(Aie):
     title: ClassVar[str] = "AMD XDNA 2 array (Strix, Strix Halo, Krackan), AIE MLIR"
     aliases: ClassVar[tuple[str, ...]] = ("aie-npu4", "aie-strix", "xdna2")
     array: ClassVar[Array] = NPU2
+    chip: ClassVar[str] = "xdna2"
 
 
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (AieNpu1, AieNpu2)

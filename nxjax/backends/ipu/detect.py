@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
@@ -25,6 +25,8 @@ public:
   }
 };
 """
+# What no compiler takes.
+_BROKEN: Final = "#error a compiler refuses this\n"
 _LIBRARIES: Final = ("/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64")
 
 
@@ -70,7 +72,7 @@ def hardware() -> Hardware:
         missing.append(f"no Poplar SDK ({reason})")
     if not _library("libgcda.so"):
         missing.append("no library libgcda")
-    count = max(len({n.split("_")[0] for n in nodes}), _listed(info) if info else 0)
+    count = max(len({n.split("_")[0] for n in nodes}), _listed(os.path.abspath(info)) if info else 0)
     return Hardware(count, os.path.dirname(popc), tuple(missing))
 
 
@@ -79,41 +81,73 @@ def compiler() -> tuple[str, str]:
     path = shutil.which("popc")
     if path is None:
         return "", "popc is not on PATH; source the SDK's enable.sh first, which sets POPLAR_SDK_ENABLED"
+    path = os.path.abspath(path)
     try:
         status = os.stat(path)
     except OSError as error:
         return "", f"popc at {path}: {error}"
-    return _tried(path, status.st_mtime_ns, status.st_size)
+    made, said = _tried(path, status.st_mtime_ns, status.st_size)
+    return (path, said) if made else ("", said)
 
 
 @lru_cache(8)
-def _tried(path: str, changed: int, size: int) -> tuple[str, str]:
-    """What a compiler makes of the smallest codelet; asked again when its file changes."""
-    with tempfile.TemporaryDirectory(prefix="nxjax-popc-") as folder:
-        with open(os.path.join(folder, "codelet_0.cpp"), "w") as file:
-            file.write(_SMALLEST)
-        found, said = codelets_compiled(path, "ipu2", ["codelet_0.cpp"], folder, 60)
-    if not found:
-        return "", f"popc at {path} does not work: {said}"
-    version = _output([path, "--version"], ".", 60)
+def _tried(path: str, changed: int, size: int) -> tuple[bytes, str]:
+    """What a compiler makes of the smallest codelet, and its version, or why it is none; asked again when it changes.
+
+    The format of what it writes is not published. That it compiles shows in what it refuses, and in that it does not
+    write the same of different sources.
+    """
+    made, said = _compiled(path, "ipu2", {"codelet_0.cpp": _SMALLEST}, 60)
+    if not made:
+        return b"", f"popc at {path} does not work: {said}"
+    if _compiled(path, "ipu2", {"codelet_0.cpp": _BROKEN}, 60)[0]:
+        return b"", f"popc at {path} does not work: it compiles a source that is an error"
+    version = _output([path, "--version"], 60)
     lines = version.stdout.split("\n") if version is not None and not version.returncode else []
-    return path, next((line.strip() for line in lines if line.strip()), "popc of a version that it does not say")
+    return made, next((line.strip() for line in lines if line.strip()), "popc of a version that it does not say")
 
 
-def codelets_compiled(popc: str, chip: str, sources: Sequence[str], folder: str, timeout: float) -> tuple[bool, str]:
-    """Run popc on sources in a folder: whether it made `CODELETS` of them; how many bytes, or what is wrong."""
-    done = _output([popc, f"--target={chip}", "-O3", *sources, "-o", CODELETS], folder, timeout)
-    if done is None:
-        return False, f"it cannot be run, or did not end in {timeout:.0f} s"
-    if done.returncode:
-        why = (done.stderr or done.stdout).strip()[-500:] or "it says nothing"
-        return False, f"it ended with {done.returncode}: {why}"
-    made = os.path.join(folder, CODELETS)
-    size = os.path.getsize(made) if os.path.isfile(made) and not os.path.islink(made) else 0
-    return (True, f"{size:,} bytes") if size else (False, f"it ended with 0 and wrote no {CODELETS}")
+def codelets_compiled(popc: str, chip: str, sources: Mapping[str, str], timeout: float) -> tuple[bool, str]:
+    """Whether popc, which `compiler` found, makes codelets of sources; how many bytes, or what is wrong."""
+    status = os.stat(popc)
+    made, said = _compiled(popc, chip, sources, timeout)
+    if made and made == _tried(popc, status.st_mtime_ns, status.st_size)[0]:
+        return False, f"it ended with 0 and wrote the same {CODELETS} as for another source"
+    return bool(made), said
 
 
-def _output(command: Sequence[str], folder: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
+def _compiled(popc: str, chip: str, sources: Mapping[str, str], timeout: float) -> tuple[bytes, str]:
+    """Run popc on sources in a folder of its own: what it made of them, and how many bytes; or nothing, and why."""
+    with tempfile.TemporaryDirectory(prefix="nxjax-popc-") as folder:
+        for name, text in sources.items():
+            with open(os.path.join(folder, name), "w") as file:
+                file.write(text)
+        command = [popc, f"--target={chip}", "-O3", *sorted(sources), "-o", CODELETS]
+        done = _run(command, folder, timeout)
+        if done is None:
+            return b"", f"it cannot be run, or did not end in {timeout:.0f} s"
+        if done.returncode:
+            why = (done.stderr or done.stdout).strip()[-500:] or "it says nothing"
+            return b"", f"it ended with {done.returncode}: {why}"
+        path = os.path.join(folder, CODELETS)
+        made = b""
+        if os.path.isfile(path) and not os.path.islink(path):
+            with open(path, "rb") as file:
+                made = file.read()
+    if not made:
+        return b"", f"it ended with 0 and wrote no {CODELETS}"
+    if any(text.encode() in made for text in sources.values()):
+        return b"", f"it ended with 0, and {CODELETS} holds the source itself"
+    return made, f"{len(made):,} bytes"
+
+
+def _output(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str] | None:
+    """A command that has ended, run in an empty folder, in which a tool may leave what it likes."""
+    with tempfile.TemporaryDirectory(prefix="nxjax-popc-") as folder:
+        return _run(command, folder, timeout)
+
+
+def _run(command: Sequence[str], folder: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
     """A command that has ended; None where it cannot be run or does not end."""
     try:
         return subprocess.run(
@@ -125,7 +159,7 @@ def _output(command: Sequence[str], folder: str, timeout: float) -> subprocess.C
 
 def _listed(tool: str) -> int:
     """IPUs that Graphcore's tool lists; 0 where it fails."""
-    done = _output([tool, "--list-devices"], ".", 20)
+    done = _output([tool, "--list-devices"], 20)
     if done is None or done.returncode:
         return 0
     # One line per device, "-+- Id: [0], target: [PCIe], ..."; groups of several repeat them with a larger number.

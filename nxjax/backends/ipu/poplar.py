@@ -102,10 +102,8 @@ class PoplarProject:
         popc, said = popc_here()
         if not popc:
             return False, said
-        with tempfile.TemporaryDirectory(prefix="nxjax-poplar-") as name:
-            folder = self.save(name)
-            sources = sorted(n for n in self.files if n.startswith("codelet_") and n.endswith(".cpp"))
-            made, size = codelets_compiled(popc, self.program.system.chip.version, sources, str(folder), timeout)
+        sources = {n: d.decode() for n, d in self.files.items() if n.startswith("codelet_") and n.endswith(".cpp")}
+        made, size = codelets_compiled(popc, self.program.system.chip.version, sources, timeout)
         if not made:
             return False, f"popc at {popc} refused the codelets: {size}"
         return True, f"{said}, at {popc}, compiled {len(sources)} codelets to {size}; the graph was not compiled"

@@ -7,6 +7,7 @@ published table and the rule of one cut, and labelled as emitted; where it is, t
 from __future__ import annotations
 
 import ctypes.util
+import os
 import re
 import shutil
 import subprocess
@@ -228,10 +229,10 @@ def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, Log]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "model.tflite"
         source.write_bytes(data)
-        command = [compiler, "-s", "-o", folder, *flags, str(source)]
+        command = [os.path.abspath(compiler), "-s", "-o", folder, *flags, str(source)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+                command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
             raise _failed(f"no answer in {_SECONDS} s") from None

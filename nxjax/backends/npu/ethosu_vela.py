@@ -200,11 +200,12 @@ def by_command(model: bytes, settings: Settings) -> Compiled:
         (place / "model.tflite").write_bytes(model)
         command = [sys.executable, "-m", "ethosu.vela", str(place / "model.tflite"), "--output-dir", folder]
         command += ["--accelerator-config", settings.accelerator, "--memory-mode", settings.memory_mode]
-        command += ["--system-config", settings.system_config, "--config", settings.config or _config_file()]
+        config = os.path.abspath(settings.config or _config_file())
+        command += ["--system-config", settings.system_config, "--config", config]
         command += ["--optimise", settings.optimise]
         if settings.arena_cache_size is not None:
             command += ["--arena-cache-size", str(settings.arena_cache_size)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
         said = (done.stdout + done.stderr)[-2000:]
         if done.returncode and _SAYS.search(said):
             raise _refused(said)

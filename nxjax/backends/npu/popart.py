@@ -7,6 +7,7 @@ ONNX Runtime's host kernels run it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -45,6 +46,8 @@ _OPTIONS: Final = (
 LABELS: Final[dict[str, Label]] = {"ipu": "hardware", "model": "simulator", "cpu": "host", "offline": "vendor-compiled"}
 DEVICES: Final = tuple(LABELS)
 COMPILED: Final = "model.popef"
+# Bytes that are no model.
+_DAMAGED: Final = b"\xff" * 64
 
 _SCRIPT: Final = '''"""Runs the model: python run_popart.py [inputs.npz results.npz], with a Python that has PopART."""
 import json
@@ -229,8 +232,9 @@ def popart_python(given: str) -> tuple[str, str]:
     tried = [given] if given else [p for p in (named, "python3") if p]
     for python in tried:
         path = shutil.which(python)
+        path = None if path is None else os.path.abspath(path)
         if path is not None and _imports(path, os.stat(path).st_mtime_ns, os.environ.get("PYTHONPATH", "")):
-            return python, ""
+            return path, ""
     return "", f"PopART is not here: {' and '.join(tried)} cannot import it"
 
 
@@ -239,9 +243,12 @@ def _imports(path: str, changed: int, where: str) -> bool:
     """Whether an interpreter imports PopART and shows its class; asked again when its file or its folders change."""
     try:
         code = "import popart; print(popart.DeviceManager.__name__)"
-        done = subprocess.run(
-            [path, "-c", code], capture_output=True, text=True, errors="replace", timeout=120, check=False
-        )
+        # In an empty folder: a file popart.py in the user's own would be imported.
+        with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as folder:
+            command = [path, "-c", code]
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120, check=False
+            )
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and done.stdout.split()[-1:] == ["DeviceManager"]
@@ -267,19 +274,35 @@ def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str)
 
 
 def _compiled(python: str, files: dict[str, bytes]) -> bytes:
-    """What PopART compiles of the model."""
+    """What PopART compiles of the model.
+
+    How PopEF's headers are written is not published. That what wrote it compiles shows in what it refuses.
+    """
+    data, refused = _made(python, files), ""
+    if not data:
+        refused = f"an end without an error and without {COMPILED}"
+    elif data in files.values():
+        refused = f"{COMPILED} is a file that was given"
+    else:
+        model = json.loads(files["popart.json"])["model"]
+        with contextlib.suppress(ExecutionError):
+            if _made(python, {**files, model: _DAMAGED}):
+                refused = f"{COMPILED} of a file that is no model too"
+    if refused:
+        raise ExecutionError(
+            "graphcore-popart: PopART compiled nothing",
+            got=refused,
+            fix="look at the SDK's installation, or leave device='offline' out to have the files written only",
+        )
+    return data
+
+
+def _made(python: str, files: dict[str, bytes]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
         folder = Path(name)
         _script(python, folder, files)
         made = folder / COMPILED
-        data = made.read_bytes() if made.is_file() and not made.is_symlink() else b""
-    if not data:
-        raise ExecutionError(
-            "graphcore-popart: PopART compiled nothing",
-            got=f"an end without an error and without {COMPILED}",
-            fix="look at the SDK's installation, or leave device='offline' out to have the files written only",
-        )
-    return data
+        return made.read_bytes() if made.is_file() and not made.is_symlink() else b""
 
 
 def _run(python: str, files: dict[str, bytes], written: Written, args: Sequence[NDArray]) -> list[NDArray]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,13 @@ INSTS: Final = "insts.bin"
 _FORMAT: Final = "nxjax-xrt-1"
 _LARGEST: Final = 2**30  # bytes of a program
 _MAGIC: Final = b"xclbin2\0"
+# Where XRT's ``xclbin.h`` has the file's length and the number of its sections, and the headers of those behind it.
+_LENGTH: Final = 304
+_SECTIONS: Final = 448
+_HEADERS: Final = 456
+_SECTION: Final = struct.Struct("<I16s4xQQ")
+# Sections that hold the array's configuration: PDI and AIE_PARTITION.
+_CONFIGURATIONS: Final = (18, 32)
 # What the kernel's own interface has before the buffers: the operation code, the instructions, their length.
 LEADING: Final = 3
 # Run a sequence of instructions (ERT_START_NPU's transaction operation code of mlir-aie's designs).
@@ -194,3 +202,30 @@ def filled(buffer: Buffer, x: object) -> NDArray:
             expected=f"{buffer.dtype}{list(buffer.shape)}",
         )
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def refused_xclbin(data: bytes) -> str:
+    """Why bytes are no xclbin with an array's configuration, by its magic, lengths and sections; empty if they are."""
+    if not data.startswith(_MAGIC) or len(data) < _HEADERS:
+        return f"it begins with {data[:8]!r}, an xclbin with {_MAGIC!r}" if data[:8] != _MAGIC else "its header is cut"
+    (length,), (count,) = struct.unpack_from("<Q", data, _LENGTH), struct.unpack_from("<I", data, _SECTIONS)
+    if not _HEADERS <= length <= len(data):
+        return f"its header says {length:,} bytes, it has {len(data):,}"
+    if not 0 < count <= (len(data) - _HEADERS) // _SECTION.size:
+        return f"its header says {count:,} sections"
+    sections = [_SECTION.unpack_from(data, _HEADERS + i * _SECTION.size) for i in range(count)]
+    if any(offset + size > len(data) for _, _, offset, size in sections):
+        return "a section ends behind it"
+    if not any(kind in _CONFIGURATIONS and size for kind, _, _, size in sections):
+        return "it has no section with an array's configuration"
+    return ""
+
+
+def refused_instructions(data: bytes) -> str:
+    """Why bytes are no instructions of an NPU's controller, by their header; empty if they are."""
+    words = struct.unpack_from("<4I", data) if len(data) > 16 and not len(data) % 4 else ()
+    if not words:
+        return f"{len(data):,} bytes are no header and instructions"
+    if not words[2] or words[3] != len(data):
+        return f"its header says {words[2]:,} instructions of {words[3]:,} bytes, it has {len(data):,} bytes"
+    return ""

@@ -44,9 +44,15 @@ _TRANSCENDENTAL: Final = frozenset(
 )  # fmt: skip
 _ARITHMETIC: Final = frozenset(
     ("add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "abs", "negate", "sign", "compare",
-     "select", "and", "or", "xor", "not", "clamp", "floor", "ceil", "round-nearest-even", "round-nearest-afz")
+     "select", "and", "or", "xor", "not", "clamp", "floor", "ceil", "round-nearest-even", "round-nearest-afz",
+     "convert", "is-finite", "shift-left", "shift-right-arithmetic", "shift-right-logical", "popcnt",
+     "count-leading-zeros", "reduce-precision")
 )  # fmt: skip
 _SLICES: Final = ("dynamic-slice", "slice", "gather")
+# A copy beside other work: the compilers count both of its ends.
+_COPIES: Final = ("copy-start", "copy-done")
+# The compiler's own kernel that gives memory without writing to it.
+_NOTHING: Final = "AllocateBuffer"
 # What the compilers call their totals.
 FLOPS: Final = "flops"
 BYTES: Final = "bytes accessed"
@@ -265,7 +271,9 @@ class Loops:
 
     def traffic(self, i: Instruction, name: str) -> int:
         """Bytes that an instruction reads and writes: of what it takes a slice of, or writes one into, the slice."""
-        if i.opcode in FREE:
+        if i.opcode in _COPIES and i.results:
+            return 2 * i.results[0].padded
+        if i.opcode in FREE or i.target == _NOTHING:
             return 0
         body = self._bodies[name]
         sizes = [body[o].bytes if o in body else 0 for o in i.operands]

@@ -51,9 +51,12 @@ def _found(wanted: str) -> tuple[str, str]:
             tried.append(f"{name}: not found")
             continue
         try:
-            run = subprocess.run(
-                [path, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
-            )
+            path = os.path.abspath(path)
+            with tempfile.TemporaryDirectory(prefix="nxjax-ipu-") as folder:
+                run = subprocess.run(
+                    [path, "--version"], cwd=folder, capture_output=True, text=True, errors="replace", timeout=30,
+                    check=False,
+                )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             tried.append(f"{name}: {error}")
             continue
@@ -153,6 +156,7 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
         options = [*FLAGS, *(f"-D{d}" for d in defines), f"-I{SHIM / 'host'}", f"-I{SHIM}"]
         run = subprocess.run(
             [path, *options, str(source), "-o", str(built)],
+            cwd=work,
             capture_output=True,
             text=True,
             errors="replace",

@@ -201,6 +201,8 @@ def _kind(node: Node) -> Verdict | None:
             return None if same == [True] else Verdict(False, "an operation on known numbers only")
         if any(t.shape != out.shape for t in given):
             return Verdict(False, "operands of different shapes", "broadcast the smaller one before")
+        if not integer and any(map(scalar, given)):
+            return Verdict(False, "bfloat16 kernels here take two arrays, and this is one known number")
         if not integer and node.attrs.get("activation") is not None:
             return Verdict(False, "bfloat16 sums and products with a fused activation")
         return None

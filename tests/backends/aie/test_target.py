@@ -39,7 +39,9 @@ def test_a_quantized_network_has_the_bits_of_its_integer_graph(quantized, target
     assert all(r.device == "npu" for r in artifact.report.rows)
     other = RNG.normal(size=X.shape).astype(np.float32) * 3
     np.testing.assert_array_equal(artifact.run(other), artifact.reference(other))
+    # Each launch is counted with what the chip's figures say that one takes.
     assert artifact.cost["latency"].basis == "model" and artifact.cost["launches"].value == 6
+    assert artifact.cost["latency"].value == pytest.approx(artifact.cost["array time"].value + 6 * 84.2e-6)
 
 
 def test_the_files_are_designs_kernels_weights_and_what_a_runtime_needs(quantized):
@@ -132,7 +134,27 @@ def test_views_are_no_work_and_strict_takes_them():
 def test_a_graph_without_any_op_of_the_array_is_the_hosts():
     artifact = nx.compile(lambda x: nx.nn.softmax(x), target="aie-npu1")(X)
     assert artifact.label == "host" and "takes no op" in " ".join(artifact.notes)
+    assert artifact.runs_on.endswith("on the host") and "model" not in str(artifact.deviation)
+    assert "cycles" not in artifact.cost and not any("model" in n for n in artifact.notes)
     np.testing.assert_allclose(np.asarray(artifact.run(X)), np.asarray(nx.nn.softmax(X)), rtol=1e-5)
+
+
+def test_half_a_program_has_no_latency():
+    f = lambda params, x: nx.nn.softmax(x @ params["w2"])
+    x = RNG.normal(size=(4, 70)).astype(np.float32)
+    artifact = nx.compile(nx.quantize(f, calibrate=[(PARAMS, x)]), target="aie-npu1")(PARAMS, x)
+    assert 0 < artifact.report.share < 1 and "latency" not in artifact.cost
+    assert artifact.cost["npu latency"].value > 84.2e-6
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("f", [lambda x: x * 2 + 1, lambda x: x * 2.5, lambda x: nx.nn.relu(x) - 1, lambda x: x + x])
+def test_one_number_and_a_known_one_are_computed(f, shape):
+    x = np.full(shape, 3.0, np.float32)
+    artifact = nx.compile(f, target="aie-npu1")(x)
+    np.testing.assert_array_equal(np.asarray(artifact.run(x)), np.asarray(f(x)))
+    q = nx.compile(nx.quantize(f, calibrate=[(x,)]), target="aie-npu1")(x)
+    assert q.deviation.exact and np.asarray(q.run(x)).shape == shape
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,7 @@ def test_without_the_sdk():
 def test_the_sdks_commands(tmp_path, monkeypatch):
     """Stand-ins for popc and for the compiler with the SDK's libraries, which use the shim: the road of the SDK."""
     real = compiler()[0]
-    script(
-        tmp_path / "popc", 'case "$*" in *--target=ipu2*codelet_0.cpp*) echo made > codelets.gp;; *) exit 3;; esac\n'
-    )
+    script(tmp_path / "popc", f'case "$*" in *--target=ipu2*codelet_0.cpp*) {REFUSES}{SUMS};; *) exit 3;; esac\n')
     cxx = f"""[ "$1" = --version ] && exec {real} --version
     for i in codelet_*.cpp; do n=${{i#codelet_}}; n=${{n%.cpp}}
     {real} -std=c++17 -w -I{SHIM}/host -I{SHIM} -I. -c register_$n.cpp -o register_$n.o || exit 1; done
@@ -151,9 +149,11 @@ def test_the_target():
 
 
 # Stand-ins for popc: what they do, and whether the codelets are compiled then.
+REFUSES = "grep -qs '#error' codelet_*.cpp && exit 1; "
+SUMS = "touch left; cksum codelet_*.cpp > codelets.gp 2> said; exit 0"
 POPC = {
     "fails": ("exit 1", False),
-    "fails on the project": ("grep -q Smallest codelet_0.cpp || exit 2; echo made > codelets.gp", False),
+    "fails on the project": ("grep -q 'Smallest\\|#error' codelet_0.cpp || exit 2; " + REFUSES + SUMS, False),
     "killed": ("kill -9 $$", False),
     "does nothing": ("exit 0", False),
     "writes nothing": (": > codelets.gp", False),
@@ -162,10 +162,14 @@ POPC = {
     "writes, and fails": ("echo made > codelets.gp; exit 1", False),
     "talks only": ("echo POPLAR version 3.3.0", False),
     "no program": ("\0\1", False),
-    "compiles": ("echo POPLAR version 3.3.0; echo made > codelets.gp", True),
+    "garbage": ("echo garbage > codelets.gp", False),
+    "garbage of all but errors": (REFUSES + "echo garbage > codelets.gp", False),
+    "other garbage each time": ("date +%N > codelets.gp; echo $$ >> codelets.gp", False),
+    "copies": (REFUSES + "cat codelet_*.cpp > codelets.gp", False),
+    "compiles": ("echo POPLAR version 3.3.0; " + REFUSES + SUMS, True),
 }
 # An SDK, IPUs and a tool that lists 64 of them, all of it only said.
-LISTED = 'for i in $(seq 64); do echo "-+- Id: [$i], target: [PCIe]"; done\n'
+LISTED = 'touch left; for i in $(seq 64); do echo "-+- Id: [$i], target: [PCIe]"; done\n'
 
 
 def machine(folder, monkeypatch, popc, cxx="exit 1"):
@@ -182,8 +186,12 @@ def test_the_label_follows_from_what_popc_did(how, tmp_path, monkeypatch):
     """And never from its being there, from a variable of the environment, or from a list of IPUs."""
     text, compiles = POPC[how]
     machine(tmp_path, monkeypatch, text)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
     target = next(t for t in nx.targets() if t.name == "poplar")
-    assert target.label == ("vendor-compiled" if compiles or how == "fails on the project" else "emitted")
+    small = compiles or how in ("fails on the project", "garbage of all but errors")
+    assert target.label == ("vendor-compiled" if small else "emitted")
     made = nx.compile(lambda x: nx.tanh(x), target="poplar", compile_only=True)(X)
     assert made.label == made.report.label == ("vendor-compiled" if compiles else "emitted")
     (note,) = made.notes
@@ -193,6 +201,7 @@ def test_the_label_follows_from_what_popc_did(how, tmp_path, monkeypatch):
     assert ran.label == made.label and "IPUs" not in ran.runs_on
     if compiles:
         assert any("the SDK runs nothing of it here" in n for n in ran.notes)
+    assert not os.listdir(here), "tools leave nothing where the user is"
 
 
 PROGRAMS = {

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import stat
 import sys
 
@@ -159,6 +160,8 @@ LYING = {
     "other results": "case $1 in -c) echo DeviceManager;; *) cp inputs.npz results.npz; mkdir model.popef;; esac",
     "fails": "case $1 in -c) echo DeviceManager;; *) echo no licence >&2; exit 7;; esac",
     "fails at once": "exit 1",
+    "garbage": "case $1 in -c) echo DeviceManager;; *) echo garbage > model.popef;; esac",
+    "copies": "case $1 in -c) echo DeviceManager;; *) cp *.onnx model.popef;; esac",
 }
 
 
@@ -178,7 +181,7 @@ def test_tools_that_fail_or_lie_make_no_label(tmp_path, how, device):
     assert made.label == "emitted"
 
 
-def test_offline_compiles_and_runs_nothing(tmp_path):
+def test_offline_compiles_and_runs_nothing(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     compiles = (
         FAKE
@@ -191,6 +194,13 @@ def test_offline_compiles_and_runs_nothing(tmp_path):
     compiles = compiles.replace(
         "        self.names, self.options =", "        self.device = deviceInfo\n        self.names, self.options ="
     )
+    # A module of the same name where the user is says nothing, and is not run.
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "popart.py").write_text("open('ran', 'w')\nclass DeviceManager: pass\n")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("POPART_PYTHON", sys.executable)
+    assert make().label == "emitted" and os.listdir(here) == ["popart.py"]
     made = make(python=interpreter(tmp_path, compiles), device="offline", num_ipus=2)
     assert made.label == "vendor-compiled" and made.files["model.popef"] == b"compiled"
     with pytest.raises(ExecutionError, match="nothing on this machine can run"):

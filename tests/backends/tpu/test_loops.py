@@ -152,3 +152,46 @@ def test_the_compilers_counts_of_a_loop_are_those_of_its_turns_written_out():
     unknown = nx.compile(grown, target="tpu-v4")(x)
     assert any("unknown length are counted once: while" in n for n in unknown.notes)
     assert unknown.cost["flops"].basis == "vendor-estimate"
+
+
+def test_memory_that_is_only_given_is_not_moved():
+    """A stacked array outside of a loop would outweigh what the loop does."""
+    big = '  %big = f32[1000,64,64]{2,1,0} custom-call(), custom_call_target="AllocateBuffer"\n'
+    copies = """  %there = (f32[64,64]{1,0}, f32[64,64]{1,0}, u32[]) copy-start(%a)
+  %back = f32[64,64]{1,0} copy-done(%there)
+"""
+    text = TEXT.replace("LIMIT", "0")
+    module = Module(text.replace("  %first", f"{big}{copies}  %first"))
+    loops, named = Loops(module), {i.name: i for i in module.main()}
+    assert [loops.traffic(named[n], "main") for n in ("big", "there", "back")] == [0, 2 * 16384, 2 * 16384]
+    more = Loops(Module(text.replace("  %first", f"{big}  %first")))
+    assert more.totals(SAID, 1e12, 1e12) == Loops(Module(text)).totals(SAID, 1e12, 1e12)
+
+
+def _layers(x, w):
+    return lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, w)[0].sum()
+
+
+def _with_row(a, i, x):
+    return lax.dynamic_update_index_in_dim(a, jnp.tanh(a[i] @ x), i, 0)
+
+
+STACKED = {
+    "read and written": (lambda x, w: lax.map(lambda r: jnp.tanh(x @ r[0]), w), 0.98),
+    "read back in the slope": (nx.grad(_layers, argnums=1), 0.9),
+    "updated": (lambda x, w: lax.fori_loop(0, len(w), lambda i, a: _with_row(a, i, x), w), 0.9),
+}
+
+
+@pytest.mark.usefixtures("libtpu")
+@pytest.mark.parametrize("how", STACKED)
+def test_slices_of_stacked_arrays_in_a_loop_count_for_every_turn(how):
+    f, inside = STACKED[how]
+    x, w = np.ones((128, 128), np.float32), np.random.default_rng(0).normal(size=(200, 128, 128)).astype(np.float32)
+    long, short = (nx.compile(f, target="tpu-v4", verify=False)(x, w[:n]) for n in (200, 20))
+    for figure in ("flops", "bytes accessed", "latency"):
+        assert 9 * inside < long.cost[figure].value / short.cost[figure].value < 11.5, figure
+    # All that the compiler counts is found again, once through the loop.
+    turns, module = long.analysis.turns, long.analysis.module
+    once = sum(turns.traffic(i, c) for c, body in module.computations.items() if c not in module.inside for i in body)
+    assert once == pytest.approx(long.analysis.compiled.cost["bytes accessed"], rel=0.05)
