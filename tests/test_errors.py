@@ -12,7 +12,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import errors
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, StaticArgumentError
 from nxjax.trace.core import EVAL, current_trace
 
 X = jnp.ones((2, 3))
@@ -340,6 +340,13 @@ WRONG = {
     "generation.Tokenizer": (lambda: nx.generation.Tokenizer(len), "Tokenizer: cannot take"),
     "checkpoints.save": (lambda: nx.checkpoints.save(3, 0, {}), "save: cannot take"),
     "checkpoints.latest_step": (lambda: nx.checkpoints.latest_step(nx.ones(3)), "latest_step: cannot take"),
+    "cost(f, x)": (lambda: nx.cost(lambda x: x, nx.ones(3)), "cost: cannot take"),
+    "explain(f)": (lambda: nx.explain(lambda x: x), "explain: cannot take"),
+    "compile(f)": (lambda: nx.compile(lambda x: x), "compile: cannot take"),
+    "bucketed(f)": (lambda: nx.bucketed(lambda x: x), "bucketed: cannot take"),
+    "pairs of padding": (lambda: nx.lax.pad(nx.ones((2, 2)), 0.0, ((1, 1), (0, 2))), "pad: padding_config"),
+    "no pairs of padding": (lambda: nx.lax.pad(nx.ones((2, 2)), 0.0, 2), "pad: padding_config"),
+    "attention": (lambda: nx.nn.dot_product_attention(*[nx.ones((2, 1, 4))] * 3, scale="x"), "attention: cannot take"),
     "hardware.sensors": (lambda: nx.hardware.sensors("cpu"), "sensors: cannot take"),
 }
 
@@ -350,6 +357,15 @@ def test_a_wrong_call_names_the_function_and_the_users_line(name):
     with pytest.raises(ParameterError, match=text) as caught:
         call()
     assert "test_errors.py" in str(caught.value.source)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"static_argnums": "x"}, {"donate_argnums": 1.5}, {"static_argnames": 3}, {"donate_argnames": (0,)}]
+)
+def test_parameters_are_named_by_integers_and_strings(wrong):
+    with pytest.raises(StaticArgumentError, match="are of other types"):
+        nx.jit(lambda x: x, **wrong)
+    assert nx.jit(lambda n: n + 1, static_argnums=np.int64(0))(2) == 3
 
 
 def test_what_a_users_function_raises_passes_as_it_is():

@@ -18,11 +18,13 @@ from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Cost, Placement
 from nxjax.progress import Phases
 from nxjax.quant.function import Quantized
+from nxjax.trace.boundary import entry
 
 # What `compile` does, in this order; building is writing the file and running the vendor's compiler.
 PHASES: Final = ("tracing", "lowering", "building", "verifying")
 
 
+@entry
 def compile(
     fun: Callable[..., Any],
     *,
@@ -153,6 +155,7 @@ def _check_strict(target: Target[Any], rows: Sequence[Placement]) -> None:
     raise error
 
 
+@entry
 def explain(
     fun: Callable[..., Any],
     *,

@@ -22,7 +22,7 @@ _ORDERED, _TRUTHS = "booleans, integers or floats", " (giving booleans)"
 # What a function takes; what stands between the parentheses of its example, and what the call prints.
 _EXAMPLES: dict[str, tuple[str, str, str]] = {
     "neg": (_NUMBERS, "jnp.array([1, 0], jnp.uint8)", "Array([255,   0], dtype=uint8)"),
-    "sign": (_NUMBERS, "jnp.array([-2.5, -0.0, jnp.nan])", "Array([-1.,  0., nan], dtype=float32)"),
+    "sign": (_NUMBERS, "jnp.array([-2.5, -0.0, jnp.nan])", "Array([-1., -0., nan], dtype=float32)"),
     "abs": (
         "integers, floats or complex numbers (of which it gives floats)",
         "jnp.array([-128, 3], jnp.int8)",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import NxError, ParameterError, ShapeError
 from nxjax.lax._operands import axes_of, index, ints, sizes_of
 from nxjax.ops import create, slicing
 from nxjax.ops import shape as ops
@@ -354,8 +354,20 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     value = as_value(padding_value, "pad")
     if value.dtype != x.dtype and value.type.weak:
         value = convert_element_type(value, dtype=x.dtype)
-    config = tuple((index(l, "pad"), index(h, "pad"), index(i, "pad")) for l, h, i in padding_config)
+    config = _triples(padding_config)
     return slicing.pad(x, value, padding_config=config)
+
+
+def _triples(config: Any) -> tuple[tuple[int, int, int], ...]:
+    try:
+        return tuple((index(l, "pad"), index(h, "pad"), index(i, "pad")) for l, h, i in config)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, NxError):
+            raise
+        raise ParameterError(
+            "pad: padding_config", got=repr(config), expected="(low, high, interior) per dimension",
+            fix="write 0 where nothing comes between the elements",
+        ) from error  # fmt: skip
 
 
 def aligned_dtypes(name: str, *xs: Any) -> list[Array]:

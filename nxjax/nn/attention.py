@@ -11,9 +11,11 @@ from nxjax.numpy.creation import asarray
 from nxjax.ops.composite_attention import dot_product_attention as op
 from nxjax.scipy.special.reductions import logsumexp
 from nxjax.trace import dtypes
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 
 
+@entry
 def dot_product_attention(
     query: Any,
     key: Any,

@@ -523,12 +523,14 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     >>> jnp.heaviside(jnp.array([-2.0, 0.0, 3.0]), 0.5)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    a, b = inexact_operands("heaviside", x1, x2)
+    first, second = promote_inexact("heaviside", x1, x2)
+    a, b = broadcast("heaviside", first, second)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("heaviside: does not take complex input", got=a.type)
     zero = full_like(a, 0)
     y = where(ops.lt(a, zero), zero, where(ops.gt(a, zero), full_like(a, 1), b))
-    return where(isnan(a), a, y)
+    # Strong, unless x1 is a weak number.
+    return convert(where(isnan(a), a, y), y.dtype, y.type.weak and not first.ndim)
 
 
 def sinc(x: Any, /) -> Array:

@@ -55,7 +55,7 @@ def power(x: Any, y: Any, /) -> Array:
     if fixed is not None:
         v = value(x, "power")
         if v.dtype == dtypes.bool_:
-            v = convert(v, dtypes.as_dtype(int))
+            v = convert(v, dtypes.int32)
         if fixed < 0 and v.dtype in dtypes.INTEGER:
             raise DtypeError(
                 "power: Integers cannot be raised to negative powers",
@@ -95,7 +95,8 @@ def _general_power(x: Any, y: Any) -> Array:
         if dtype == dtypes.bool_:
             dtype = dtypes.int32
         a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
-        return convert(ops.pow_integers(a, b), dtype, weak)
+        # A boolean exponent is strong, too.
+        return convert(ops.pow_integers(a, b), dtype, weak and dtype_of(y, "power")[1])
     a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
     # Unlike elsewhere, an integer exponent that is not weak makes the result strong.
     own, own_weak = dtype_of(y, "power")
@@ -180,7 +181,8 @@ def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> 
     """
     only_all("logaddexp2", out, where)
     a, b = inexact_operands("logaddexp2", x1, x2)
-    return convert(_log_of_sum("logaddexp2", a, b), a.dtype)
+    # Strong, unless of weak numbers alone.
+    return convert(_log_of_sum("logaddexp2", a, b), a.dtype, a.type.weak and not a.ndim)
 
 
 _UNITS = {"logaddexp": 1.0, "logaddexp2": float(np.log(2.0))}  # natural logarithms of the bases
@@ -252,7 +254,8 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     ratio = ops.div(small, ops.select_n(zero, big, full_like(big, 1)))
     y = ops.mul(big, ops.sqrt(ops.add(full_like(big, 1), ops.mul(ratio, ratio))))
     y = ops.select_n(zero, y, big)
-    return ops.select_n(infinite, y, full_like(y, np.inf))
+    # Strong, unless of weak numbers alone.
+    return convert(ops.select_n(infinite, y, full_like(y, np.inf)), y.dtype, y.type.weak and not y.ndim)
 
 
 # --- quotients and remainders ---

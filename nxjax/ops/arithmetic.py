@@ -89,12 +89,16 @@ class Mul(Differentiable, Binary):
 
 
 def ratio(x: NDArray, y: NDArray) -> NDArray:
-    """Complex x / y, with the limits of C99 (annex G.5.1) where one of them is infinite and NumPy has NaN."""
+    """Complex x / y, with the limits of C99 (annex G.5.1) where NumPy has NaN or loses the sign of a divisor of 0."""
     quotient = np.divide(x, y)
-    above, below = np.isinf(x), np.isinf(y)
+    above, below, zero = np.isinf(x), np.isinf(y), y == 0
+    if zero.any():
+        parts = np.empty_like(quotient)
+        parts.real, parts.imag = np.divide(x.real, y.real), np.divide(x.imag, y.real)
+        quotient = np.where(zero, parts, quotient)
     if not (above.any() or below.any()):
         return quotient
-    gone, grown = below & np.isfinite(x), above & np.isfinite(y) & (y != 0)
+    gone, grown = below & np.isfinite(x), above & np.isfinite(y) & ~zero
     a, b = (np.where(np.isinf(v), np.copysign(1, v), np.copysign(0, v)) for v in (x.real, x.imag))
     limit = np.empty_like(quotient)
     limit.real, limit.imag = np.inf * (a * y.real + b * y.imag), np.inf * (b * y.real - a * y.imag)
@@ -337,12 +341,13 @@ class Abs(Differentiable, Unary):
 
 @final
 class Sign(Nondifferentiable, Unary):
-    """-1, 0 or 1 (NaN for NaN); of a complex number, z / |z|."""
+    """-1, 0 or 1 (NaN for NaN, -0.0 for -0.0); of a complex number, z / |z|."""
 
     name = "sign"
 
     def eval(self, x: NDArray, /) -> NDArray:
-        return np.asarray(np.sign(x), x.dtype)
+        y = np.sign(x)
+        return np.asarray(np.where(x == 0, x, y) if x.dtype in dtypes.FLOAT else y, x.dtype)
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents

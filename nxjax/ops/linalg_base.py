@@ -61,6 +61,13 @@ def each(function: Callable[[NDArray], Sequence[NDArray]], x: NDArray, outs: Seq
     return ys
 
 
+def finite(x: NDArray) -> NDArray:
+    """``x``, which has an answer only if all its numbers are finite: with others LAPACK's iterations may never end."""
+    if not np.isfinite(x).all():
+        raise np.linalg.LinAlgError("not finite")
+    return x
+
+
 # --- notation ---
 
 

@@ -20,6 +20,7 @@ from nxjax.ops.linalg_base import (
     diagonal,
     each,
     eye,
+    finite,
     h,
     index,
     loop,
@@ -61,6 +62,7 @@ class Eigh(MatrixOp):
 
     def eval(self, x: NDArray, /, *, lower: bool) -> tuple[NDArray, ...]:
         def one(a: NDArray) -> Sequence[NDArray]:
+            finite((np.tril if lower else np.triu)(a))
             w, v = np.linalg.eigh(a, "L" if lower else "U")
             return v, w
 
@@ -202,7 +204,7 @@ class Eig(MatrixOp):
 
     def eval(self, x: NDArray, /, *, left: bool, right: bool, derivative: bool) -> tuple[NDArray, ...]:
         def one(a: NDArray) -> Sequence[NDArray]:
-            w, v = np.linalg.eig(a)
+            w, v = np.linalg.eig(finite(a))
             found = [w]
             if left:
                 # u^H a = w u^H: the rows of V^-1, if there is one.

@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.base import NDArray
-from nxjax.ops.linalg_base import each
+from nxjax.ops.linalg_base import each, finite
 from nxjax.ops.linalg_hessenberg import HostMatrixOp, reduce_hessenberg, reflector, with_one
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
@@ -46,9 +46,7 @@ class Schur(HostMatrixOp):
 
 def factorize(x: NDArray) -> tuple[NDArray, NDArray]:
     """T and Q of one matrix; `LinAlgError` where the iteration does not end."""
-    if not np.isfinite(x).all():
-        raise np.linalg.LinAlgError("not finite")
-    t, n = np.array(x), len(x)
+    t, n = np.array(finite(x)), len(x)
     swaps, low, high = _isolate(t)
     taus = reduce_hessenberg(t, low, high)
     q = np.eye(n, dtype=x.dtype)

@@ -20,6 +20,7 @@ from nxjax.ops.linalg_base import (
     diagonal,
     each,
     eye,
+    finite,
     h,
     loop,
     mm,
@@ -57,8 +58,8 @@ class Svd(MatrixOp):
     def eval(self, x: NDArray, /, *, full_matrices: bool, compute_uv: bool) -> tuple[NDArray, ...]:
         def one(a: NDArray) -> Sequence[NDArray]:
             if not compute_uv:
-                return [np.linalg.svd(a, compute_uv=False)]
-            u, s, vh = np.linalg.svd(a, full_matrices=full_matrices)
+                return [np.linalg.svd(finite(a), compute_uv=False)]
+            u, s, vh = np.linalg.svd(finite(a), full_matrices=full_matrices)
             return s, u, vh
 
         types = self.infer(ArrayType(x.shape, x.dtype), full_matrices=full_matrices, compute_uv=compute_uv)

@@ -79,6 +79,7 @@ def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profi
     return run
 
 
+@entry
 def cost(fun: Callable[..., Any]) -> Callable[..., Profile]:
     """As `profile`, estimated without running: every kernel at the machine's ceilings.
 

@@ -19,7 +19,7 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.axes import axes_in_scope
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import boundary, entry
 from nxjax.trace.core import Array, Tracer, current_trace
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.stage import stage
@@ -34,6 +34,7 @@ POWERS_OF_TWO: Final = "powers of two"
 Axes = dict[int, str]
 
 
+@entry
 def bucketed(
     fun: Callable[..., Any],
     dims: Mapping[int | str, Any],

@@ -14,6 +14,7 @@ import functools
 import inspect
 import types as python_types
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 from time import perf_counter
 from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar, final, overload
 
@@ -541,17 +542,25 @@ def _constrained(x: Any, sharding: Sharding | None) -> Any:
     return sharding_constraint(value, sharding=sharding)
 
 
-def _ints(value: int | Iterable[int] | None) -> tuple[int, ...]:
-    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+def _ints(value: Any) -> tuple[Any, ...]:
+    return () if value is None else (value,) if isinstance(value, Integral) else tuple(value)
 
 
-def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
+def _names(value: Any) -> tuple[Any, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
 def _resolve(fun: Callable[..., Any], nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions and names of the same parameters: naming one way names both."""
-    positions, words = _ints(nums), _names(names)
+    try:
+        positions, words = _ints(nums), _names(names)
+    except TypeError:
+        positions, words = (nums,), ()
+    if not all(isinstance(i, Integral) for i in positions) or not all(isinstance(w, str) for w in words):
+        raise StaticArgumentError(
+            f"jit: {what}_argnums and {what}_argnames are of other types", got=f"{nums!r} and {names!r}",
+            expected="integers and strings",
+        )  # fmt: skip
     if not positions and not words:
         return (), ()
     try:

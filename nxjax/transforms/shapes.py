@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Literal, overload
 
 from nxjax.errors import DtypeError, ParameterError
@@ -102,7 +103,10 @@ def make_jaxpr(
     """
     if not callable(fun):
         raise ParameterError("make_jaxpr: needs a function", got=type(fun).__name__)
-    jitted = jit(fun, static_argnums=static_argnums)
+    static = (static_argnums,) if isinstance(static_argnums, Integral) else tuple(static_argnums)
+    if not all(isinstance(i, Integral) for i in static):
+        raise TypeError("static_argnums are integers")
+    jitted = jit(fun, static_argnums=static)
 
     @functools.wraps(fun)
     def program_of(*args: Any, **kwargs: Any) -> Program | tuple[Program, Any]:

@@ -300,3 +300,22 @@ def test_sinc_has_a_slope_far_from_zero(dtype, far):
     slopes = nx.vmap(nx.grad(jnp.sinc))(jnp.array([0.0, far, -far], dtype))
     assert np.isfinite(np.asarray(slopes, np.float32)).all() and slopes[0] == 0
     assert nx.grad(nx.grad(jnp.sinc))(0.0) == pytest.approx(-(np.pi**2) / 3, rel=1e-6)
+
+
+def test_results_yield_to_others_where_jaxs_do():
+    def operands(m):
+        small, flag = m.array([3], "int16"), m.array([True])
+        return small, flag, 4.0, 2, True, m.asarray(2), m.array([0.5], "bfloat16")
+
+    for name in ("hypot", "heaviside", "logaddexp2", "power"):
+        ours, theirs = getattr(jnp, name), getattr(jax.numpy, name)
+        for i, j in np.ndindex(7, 7):
+            y, want = ours(*(operands(jnp)[k] for k in (i, j))), theirs(*(operands(jax.numpy)[k] for k in (i, j)))
+            assert (y.dtype, y.weak_type) == (want.dtype, want.weak_type), (name, i, j)
+
+
+def test_booleans_to_a_power_are_32_bits_wide():
+    with nx.config.using(enable_x64=True):
+        for exponent in (0, 2, True, np.int64(2)):
+            assert jnp.power(jnp.array([True]), exponent).dtype == jnp.int32
+        assert (jnp.array([True]) ** 3).dtype == jnp.int32

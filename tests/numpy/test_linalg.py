@@ -131,3 +131,18 @@ def test_polynomials_of_other_ranks():
     assert quotient.shape == (2,) and rest.shape == (1,)
     assert jnp.interp(jnp.array([0.5]), jnp.array([0.0, 1.0]), jnp.array([0.0, 2j])).tolist() == [1j]
     assert jnp.gradient(jnp.array([1, 2, 5]), 0.5).weak_type
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_matrices_that_are_not_finite_have_an_answer(jit):
+    """LAPACK's iterations never end on some of them."""
+    x = np.array([[0.0, 1e9, 1e9], [np.inf, -np.inf, -1e9], [127.0, 1e9, -128.0]], np.float32)
+    for name in ("svd", "svdvals", "pinv", "cond", "eigh", "eigvalsh", "eig", "eigvals"):
+        f = getattr(jnp.linalg, name)
+        found = (nx.jit(f) if jit else f)(x)
+        assert all(np.isnan(np.asarray(y)).all() for y in nx.tree_util.tree_leaves(found)), name
+    # Others of a batch are not touched; nor does what is not read matter.
+    s = np.asarray(jnp.linalg.svdvals(np.stack([np.eye(3, dtype=np.float32), x])))
+    np.testing.assert_array_equal(s, [[1, 1, 1], [np.nan] * 3])
+    low = np.array([[2.0, np.inf], [0.0, 1.0]], np.float32)
+    np.testing.assert_array_equal(jnp.linalg.eigvalsh(low, UPLO="L", symmetrize_input=False), [1, 2])

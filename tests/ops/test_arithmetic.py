@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import arithmetic as ops
 from nxjax.testing import bad, check_op, sample
@@ -72,6 +73,34 @@ def test_unary(name):
     check_op(op, samples, reference=peer)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_the_sign_of_a_zero_is_that_zero(dtype):
+    x = np.array([-0.0, 0.0, -2.0, 3.0] * 5).astype(dtype)
+    want = np.array([-0.0, 0.0, -1.0, 1.0] * 5)
+
+    def exactly(x):
+        return want.astype(dtype)
+
+    check_op(ops.sign, [sample(x, differentiable=False)], reference=exactly)
+    for executor in ("cpu", "xla"):
+        y = np.asarray(nx.jit(ops.sign, device=executor)(x)).astype(float)
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(want))
+    np.testing.assert_array_equal(np.signbit(ops.sign.eval(x).astype(float)), np.signbit(want))
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_numbers_by_a_negative_zero(dtype):
+    x = np.array([1 + 1j, 0, -2 + 0j, complex(np.inf, 1), complex(np.nan, 1)], dtype)
+    with nx.config.using(enable_x64=True), jax.enable_x64(True), np.errstate(all="ignore"):
+        for zero in (complex(0.0, 0.0), complex(-0.0, 0.0), complex(0.0, -0.0), complex(-0.0, -0.0)):
+            y = np.full_like(x, zero)
+            want = np.asarray(jax.numpy.asarray(x) / jax.numpy.asarray(y))
+            for found in (ops.div.eval(x, y), nx.jit(ops.div)(x, y), [ops.div.eval(a, b) for a, b in zip(x, y)]):
+                found = np.asarray(found)
+                np.testing.assert_array_equal(found.real, want.real)
+                np.testing.assert_array_equal(found.imag, want.imag)
+
+
 @pytest.mark.parametrize("name", ["sqrt", "rsqrt", "cbrt"])
 def test_roots(name):
     op, peer = of(name)
@@ -103,8 +132,6 @@ def test_integer_division_rounds_toward_zero_and_survives_zero():
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 def test_division_by_a_constant_zero_compiles(dtype):
-    import nxjax as nx
-
     x = nx.array([7, 9], dtype)
     for op, by_zero in ((ops.div, np.array([-1, -1]).astype(dtype)), (ops.rem, x)):
         # A compiler sees the zero at once, or after it has simplified.
@@ -116,16 +143,12 @@ def test_extrema_share_the_gradient_of_ties_and_spread_nan():
     x = np.array([1.0, 2.0, np.nan], np.float32)
     y = np.array([1.0, 3.0, 0.0], np.float32)
     check_op(ops.max, [sample(x, y, differentiable=False)], reference=jax.lax.max)
-    import nxjax as nx
-
     gradient = nx.grad(lambda a, b: nx.sum(ops.max(a, b)), argnums=(0, 1))(nx.asarray(x[:2]), nx.asarray(y[:2]))
     np.testing.assert_array_equal(gradient[0], [0.5, 0])
     np.testing.assert_array_equal(gradient[1], [0.5, 1])
 
 
 def test_pow_has_finite_gradients_at_zero():
-    import nxjax as nx
-
     for base, exponent in ((0.0, 2.0), (0.0, 1.0), (2.0, 0.0)):
         ours = nx.grad(lambda x, y: ops.pow(x, y), argnums=(0, 1))(base, exponent)
         theirs = jax.grad(lambda x, y: jax.lax.pow(x, y), argnums=(0, 1))(base, exponent)
@@ -140,8 +163,6 @@ def test_int4_stays_in_four_bits():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_a_power_of_one_half_is_no_root(dtype):
-    import nxjax as nx
-
     x = nx.numpy.array([-np.inf, -0.0, -1.0, 4.0], dtype)
     for f in (nx.lax.pow, nx.jit(nx.lax.pow)):
         for exponent in (nx.numpy.array(0.5, dtype), nx.numpy.full(4, 0.5, dtype)):
@@ -151,8 +172,6 @@ def test_a_power_of_one_half_is_no_root(dtype):
 
 
 def test_a_finite_complex_number_by_an_infinite_one_is_zero():
-    import nxjax as nx
-
     x = np.array([complex(np.nan, np.inf), complex(-np.inf, 1e-30), complex(np.inf, -np.inf), 2], np.complex64)
     for f in (lambda z: ops.div(nx.numpy.ones_like(z), z), lambda z: ops.integer_pow(z, y=-1)):
         for g in (f, nx.jit(f)):
@@ -164,15 +183,11 @@ def test_a_finite_complex_number_by_an_infinite_one_is_zero():
 
 
 def test_cbrt_has_its_infinite_slope_at_zero_and_none_at_infinity():
-    import nxjax as nx
-
     slopes = nx.vmap(nx.grad(ops.cbrt))(nx.numpy.array([0.0, -0.0, np.inf, 8.0]))
     np.testing.assert_allclose(slopes, [np.inf, np.inf, 0, 1 / 12], rtol=1e-6)
 
 
 def test_equal_complex_operands_share_the_tangent_of_their_maximum():
-    import nxjax as nx
-
     x, y = nx.numpy.array([1j, 2 + 1j]), nx.numpy.array([1j, 1 + 3j])
     slopes = nx.grad(lambda a, b: nx.numpy.real(ops.max(a, b)).sum(), argnums=(0, 1))(x, y)
     np.testing.assert_array_equal(slopes[0], [0.5, 1])

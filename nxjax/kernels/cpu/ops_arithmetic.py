@@ -189,9 +189,8 @@ def sign(s: Site) -> Value:
     (x,) = s.xs
     f = s.f
     if s.dtype in FLOAT:
-        # Zeros keep their sign in ml_dtypes' formats, and lose it in NumPy's.
-        rest = x if s.dtype.isbuiltin != 1 else x + 0.0
-        return f.select(x.gt(0.0), 1.0, f.select(x.lt(0.0), -1.0, rest))
+        # Zeros keep their sign.
+        return f.select(x.gt(0.0), 1.0, f.select(x.lt(0.0), -1.0, x))
     if s.dtype in dtypes.UNSIGNED:
         return x.ne(0).convert(x.type, signed=False)
     return f.select(x.gt(0), 1, f.select(x.lt(0), -1, x))

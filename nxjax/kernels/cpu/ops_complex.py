@@ -77,7 +77,7 @@ def quotient(f: Function, x: Parts, y: Parts) -> Parts:
     q = copysign(f, f.select(second, f.constant(b.type, 1.0), 0.0), b)
     grown = (first | second) & usual
     limits = (p * c + q * d) * infinite, (q * c - p * d) * infinite
-    found = f.select(zero, a / size, real), f.select(zero, b / size, imaginary)
+    found = f.select(zero, a / c, real), f.select(zero, b / c, imaginary)
     re, im = (f.select(below & finite, 0.0, f.select(grown, v, w)) for v, w in zip(limits, found, strict=True))
     return re, im
 

@@ -24,7 +24,7 @@ inline To bitsOf(From x) {
     # NaN if either is.
     "larger": "template <typename T>\ninline T larger(T x, T y) { return x >= y || x != x ? x : y; }",
     "smaller": "template <typename T>\ninline T smaller(T x, T y) { return x <= y || x != x ? x : y; }",
-    "signOf": "inline float signOf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x == 0 ? 0.0f : x; }",
+    "signOf": "inline float signOf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }",
     # Saturates, and sends NaN to zero. The limits are exact as floats, or the next float above the largest integer.
     "toInteger": """template <typename T>
 inline T toInteger(float x, float low, float high, T lowest, T highest) {

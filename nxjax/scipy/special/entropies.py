@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
-from nxjax.numpy.promotion import inexact_operands
+from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.ops.elementary import log, log1p, logistic
 from nxjax.scipy.special.operands import alike, reals
 from nxjax.trace.core import Array
@@ -141,11 +141,14 @@ def rel_entr(p: Any, q: Any) -> Array:
     >>> print(round(float(rel_entr(0.5, 0.2)), 4))
     0.4581
     """
+    scalar = not np.ndim(p)
     p, q = _real("rel_entr", p, q)
     both = (p > 0) & (q > 0)
     none = (p == 0) & (q >= 0)
     ps, qs = jnp.where(both, p, 1), jnp.where(both, q, 1)
-    return jnp.where(both, _xlogx(ps) - _xlogy(ps, qs), jnp.where(none, 0, np.inf))
+    y = jnp.where(both, _xlogx(ps) - _xlogy(ps, qs), jnp.where(none, 0, np.inf))
+    # Strong, unless p is a weak number.
+    return convert(y, y.dtype, y.weak_type and scalar)
 
 
 def kl_div(p: Any, q: Any) -> Array:
@@ -160,5 +163,5 @@ def kl_div(p: Any, q: Any) -> Array:
     >>> print(round(float(kl_div(0.5, 0.2)), 4))
     0.1581
     """
-    p, q = _real("kl_div", p, q)
-    return rel_entr(p, q) - p + q
+    x, y = _real("kl_div", p, q)
+    return rel_entr(p, q) - x + y

@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, sub
 from nxjax.ops.base import constant, like
-from nxjax.ops.bitwise import or_
+from nxjax.ops.bitwise import and_, or_
 from nxjax.ops.compare import eq, lt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.identity import stop_gradient
@@ -164,23 +164,30 @@ class Observer(Walker):
 
     def run(self, args: Sequence[Array]) -> list[Array]:
         y = super().run(args)
-        for v, choices in self.plan.partly.items():
-            site = self.plan.sites.get(v)
+        taken: dict[Any, Array] = {}
+        for v, readers in self.plan.partly.items():
+            x, site = self.env[v], self.plan.sites.get(v)
+            taken[v] = self._taken(x, readers, taken)
             if site is not None:
-                self.stats[site] = self.recorder.record(site, self.env[v], kept=self._chosen(self.env[v], choices))
+                # Where nobody takes any, those that are finite.
+                some = reduce_or(taken[v], axes=tuple(range(x.ndim)))
+                self.stats[site] = self.recorder.record(site, x, kept=select_n(some, is_finite(x), taken[v]))
         return y
 
-    def _chosen(self, x: Array, choices: Sequence[tuple[Equation, int]]) -> Array:
-        """Which elements of ``x`` any of the choices takes; where they take none, those that are finite."""
-        taken: Array = constant(False, dtypes.bool_, x.shape)
-        for e, case in choices:
-            which = self.value(e.inputs[0])
-            this = eq(which, like(which, case))
-            taken = or_(
-                taken, this if this.shape == x.shape else broadcast_in_dim(this, shape=x.shape, broadcast_dimensions=())
-            )
-        some = reduce_or(taken, axes=tuple(range(x.ndim)))
-        return select_n(some, is_finite(x), taken)
+    def _taken(self, x: Array, readers: Sequence[tuple[Equation, int | None]], taken: dict[Any, Array]) -> Array:
+        """Which elements of ``x`` any reader takes, and then the readers of its result, as far as they choose too."""
+        found: Array = constant(False, dtypes.bool_, x.shape)
+        for e, case in readers:
+            this = taken.get(e.outputs[0])
+            if case is not None:
+                which = self.value(e.inputs[0])
+                chosen = eq(which, like(which, case))
+                if chosen.shape != x.shape:
+                    chosen = broadcast_in_dim(chosen, shape=x.shape, broadcast_dimensions=())
+                this = chosen if this is None else and_(this, chosen)
+            assert this is not None
+            found = or_(found, this)
+        return found
 
     def define(self, v: Any, x: Array) -> None:
         self.env[v] = x

@@ -76,8 +76,9 @@ class Plan:
             range, which instead reaches as far below the others as given here.
         masking: those of them that a mask can make very low, whether or not it did so in the calibration data.
         least: what the range of a value has to include at least: factors of masks, such as ``1 - here``.
-        partly: values of which a `where` later takes some elements only, with these choices and which of their cases
-            it is. The others have no part in the range: in ``where(x > 0, sqrt(x), 0)`` they are NaN.
+        partly: values of which a `where` later takes some elements only, after those made of them, with who reads
+            them: a choice and which of its cases this is, or an op (None) that goes on one by one. The others have no
+            part in the range: in ``where(x > 0, sqrt(x), 0)`` they are NaN.
         left: equations of float values that stay float, each with the reason.
     """
 
@@ -88,7 +89,9 @@ class Plan:
     masked: dict[Var, float] = field(default_factory=dict[Var, float])
     masking: set[Var] = field(default_factory=set[Var])
     least: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
-    partly: dict[Var, list[tuple[Equation, int]]] = field(default_factory=dict[Var, list[tuple[Equation, int]]])
+    partly: dict[Var, list[tuple[Equation, int | None]]] = field(
+        default_factory=dict[Var, list[tuple[Equation, int | None]]]
+    )
     left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
 
     def layer(self, group: Group) -> str:
@@ -327,13 +330,13 @@ class _Sites:
     def _partly(self, v: Var) -> None:
         """Mark ``v`` if all who read it choose among its elements, or go on one by one to someone who does."""
         partly = self.plan.partly
-        found: list[tuple[Equation, int]] = []
+        found: list[tuple[Equation, int | None]] = []
         for e in self.view.users.get(v, ()):
             y = e.outputs[0]
             if e.op.name == "select_n" and e.inputs[0] is not v:
                 found += [(e, i) for i, a in enumerate(e.inputs[1:]) if a is v]
             elif isinstance(e.op, Elementwise) and y in partly and y.type.shape == v.type.shape:
-                found += partly[y]
+                found.append((e, None))
             else:
                 return
         if found and self.view.is_float(v) and v not in self.view.results and v not in self.plan.masked:

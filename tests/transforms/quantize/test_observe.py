@@ -148,6 +148,9 @@ SPREAD = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
         lambda x: jnp.where(jnp.abs(x) > 0.5, 1 / x, 0),
         lambda x: jnp.where(x > 0.5, 1 / jnp.maximum(x, 0), 0),
         lambda x: (lambda r: jnp.where(x > 0, r, 0) + jnp.where(x > 1, r, 1))(jnp.sqrt(x)),
+        lambda x: jnp.where(x > 0, jnp.where(x > 1, jnp.log(x), jnp.sqrt(x)), 0),
+        lambda x: jnp.where(x > 0, 2 - jnp.where(x > 1, jnp.sqrt(x), x * x), 0),
+        lambda x: jnp.select([x < 0, x < 1], [jnp.sqrt(-x), jnp.sqrt(x)], jnp.log(x)),
     ],
 )
 @pytest.mark.parametrize("policy", ["int8", "int16x8"])
@@ -157,6 +160,17 @@ def test_elements_that_a_where_leaves_out_have_no_part_in_the_range(f, policy):
     assert np.isfinite(y).all()
     # Beside the threshold, a rounded x chooses otherwise.
     assert np.quantile(np.abs(y - wanted), 0.97) < (0.06 if policy == "int8" else 0.002) * np.ptp(wanted)
+
+
+def test_many_readers_on_the_way_to_a_where_are_looked_at_once():
+    def f(x):
+        y = jnp.sqrt(x)
+        for _ in range(40):
+            y = abs(y) * 0.5 + y * 0.5
+        return jnp.where(x > 0, jnp.where(x > 1, y, -y), 0)
+
+    q = nx.quantize(f, "int8", calibrate=[(SPREAD,)])
+    assert np.isfinite(np.asarray(q(SPREAD))).all()
 
 
 @pytest.mark.parametrize("observer", ["percentile", "entropy", "mse"])
