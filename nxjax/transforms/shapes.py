@@ -103,7 +103,8 @@ def make_jaxpr(
     """
     if not callable(fun):
         raise ParameterError("make_jaxpr: needs a function", got=type(fun).__name__)
-    static = (static_argnums,) if isinstance(static_argnums, Integral) else tuple(static_argnums)
+    given: Any = static_argnums
+    static: tuple[Any, ...] = (given,) if isinstance(given, Integral) else tuple(given)
     if not all(isinstance(i, Integral) for i in static):
         raise TypeError("static_argnums are integers")
     jitted = jit(fun, static_argnums=static)
