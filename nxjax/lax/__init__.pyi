@@ -403,7 +403,7 @@ def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """x >> y, zeros coming in."""
 def sign(x: ArrayLike) -> Array:
-    """-1, 0 or 1 (NaN for NaN); of a complex number, z / |z|."""
+    """-1, 0 or 1 (NaN for NaN, -0.0 for -0.0); of a complex number, z / |z|."""
 def sin(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """sin x, x in radians"""
 def sinh(x: ArrayLike) -> Array:

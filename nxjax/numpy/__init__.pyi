@@ -359,12 +359,12 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = N
     """An array that another library made, through DLPack."""
 def frombuffer(buffer: Any, dtype: DTypeLike | None = ..., count: int = -1, offset: int = 0) -> Array:
     """The bytes of ``buffer`` read as ``dtype``."""
-def fromfile(*args: Any, dtype: DTypeLike | None = ..., **kwargs: Any) -> Array:
-    """As `numpy.fromfile`, giving an array; float32 unless another dtype is given."""
+def fromfile(file: Any, dtype: DTypeLike | None = ..., count: int = -1, sep: str = '', offset: int = 0, *, like: Any = None) -> Array:
+    """The numbers of a file, which are bare bytes, or text with ``sep`` between. The bytes are read as ``dtype``."""
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: DTypeLike | None = ..., **kwargs: Any) -> Any:
     """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
-def fromiter(*args: Any, dtype: DTypeLike | None = ..., **kwargs: Any) -> Array:
-    """As `numpy.fromiter`, giving an array; float32 unless another dtype is given."""
+def fromiter(iter: Any, dtype: DTypeLike | None = ..., count: int = -1, *, like: Any = None) -> Array:
+    """The numbers that an iterator gives; float32 unless another dtype is given."""
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Any:
     """A ufunc made of a traceable Python function of scalars."""
 def fromstring(string: str, dtype: DTypeLike | None = ..., count: int = -1, *, sep: str) -> Array:
