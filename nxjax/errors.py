@@ -73,7 +73,7 @@ _internal: dict[str, int] = {}
 
 
 def is_internal(filename: str) -> int:
-    """True for nxjax's own files and for helpers that only pass calls through."""
+    """Not 0 for nxjax's own files and for helpers that only pass calls through; ``_COMMAND`` for a command's script."""
     known = _internal.get(filename)
     if known is None:
         path = os.path.abspath(filename)

@@ -88,7 +88,7 @@ def _way(x: Any, found: list[Tracer]) -> str | None:
 
 
 def _is_own(frame: FrameType) -> bool:
-    return is_internal(frame.f_code.co_filename)
+    return bool(is_internal(frame.f_code.co_filename))
 
 
 def _root(holder: Any, held: Any) -> str | None:

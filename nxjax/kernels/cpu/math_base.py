@@ -7,12 +7,17 @@ precision", 1971).
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 from nxjax.kernels.cpu.ir import Function, Value, element, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa
+
+# What a function gives outside of its domain: the processor's own NaN, which is negative on x86. XLA gives that too.
+# Orders of floats tell the two apart.
+INVALID: Final = -float("nan") if platform.machine().lower() in ("x86_64", "amd64") else float("nan")
 
 
 @final

@@ -13,6 +13,7 @@ from typing import Final
 from nxjax.kernels.cpu.ir import Function, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import (
+    INVALID,
     as_float,
     copysign,
     fabs,
@@ -70,7 +71,7 @@ def _at_the_ends(f: Function, x: Value, y: Value) -> Value:
     """``y`` with the logarithm's values at infinity, 0, below it, and for NaN."""
     y = f.select(x.lt(float("inf")), y, x)
     y = f.select(x.eq(0.0), float("-inf"), y)
-    return f.select(x.lt(0.0), float("nan"), y)
+    return f.select(x.lt(0.0), INVALID, y)
 
 
 def cut(f: Function, x: Value) -> tuple[Value, Value]:
@@ -95,7 +96,7 @@ def log1p(f: Function, isa: Isa, x: Value) -> Value:
     y = copysign(f, _combined(f, k, part, lost / u), x)
     y = f.select(x.lt(float("inf")), y, x)
     y = f.select(x.eq(-1.0), float("-inf"), y)
-    return f.select(x.lt(-1.0), float("nan"), y)
+    return f.select(x.lt(-1.0), INVALID, y)
 
 
 @formula("asinh", wide=True)
@@ -117,7 +118,7 @@ def acosh(f: Function, isa: Isa, x: Value) -> Value:
     t = f.select(far, 1.0, x) - 1.0
     near = log1p(f, isa, t + f.intrinsic("sqrt", x.type, f.fma(t, t, t + t)))
     y = f.select(far, log(f, isa, x) + math.log(2), near)
-    return f.select(x.lt(1.0), float("nan"), y)
+    return f.select(x.lt(1.0), INVALID, y)
 
 
 @formula("atanh", wide=True)
@@ -125,7 +126,7 @@ def atanh(f: Function, isa: Isa, x: Value) -> Value:
     """log1p(2 x / (1 - x)) / 2"""
     size = fabs(f, x)
     y = log1p(f, isa, (size + size) / (1.0 - size)) * 0.5
-    return copysign(f, f.select(size.gt(1.0), float("nan"), y), x)
+    return f.select(size.gt(1.0), INVALID, copysign(f, y, x))
 
 
 # A cube root of m in [1/2, 1] to 2^-16.7

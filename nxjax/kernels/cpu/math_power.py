@@ -11,7 +11,7 @@ from typing import Final
 
 from nxjax.kernels.cpu.ir import Function, Value, with_element
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.math_base import copysign, fabs, fast_two_sum, polynomial, product_error
+from nxjax.kernels.cpu.math_base import INVALID, copysign, fabs, fast_two_sum, polynomial, product_error
 from nxjax.kernels.cpu.math_exp import DOUBLE, exp, exp_times
 from nxjax.kernels.cpu.math_log import cut, log
 from nxjax.kernels.cpu.ops import Site, op
@@ -77,7 +77,7 @@ def _signed(f: Function, isa: Isa, x: Value, y: Value, size: Value) -> Value:
     odd = whole & rounded(f, isa, "floor", half).ne(half)
     y_infinite = fabs(f, y).eq(float("inf"))
     result = f.select(odd, copysign(f, size, x), size)
-    result = f.select(x.lt(0.0) & x.gt(float("-inf")) & ~whole, float("nan"), result)
+    result = f.select(x.lt(0.0) & x.gt(float("-inf")) & ~whole, INVALID, result)
     result = f.select(x.eq(-1.0) & y_infinite, 1.0, result)
     return f.select(x.eq(1.0) | y.eq(0.0), 1.0, result)
 

@@ -105,6 +105,7 @@ def erf_inv(f: Function, isa: Isa, x: Value) -> Value:
     tail = polynomial(f, GILES_TAIL[::-1], f.intrinsic("sqrt", x.type, outer) - 3.0)
     y = f.select(w.lt(5.0), centre, tail) * x
     y = f.select(fabs(f, x).eq(1.0), x * float("inf"), y)
+    y = f.select(fabs(f, x).gt(1.0), float("nan"), y)
     if is_single(x):
         return y
     size = fabs(f, x)

@@ -13,6 +13,7 @@ from typing import Final
 from nxjax.kernels.cpu.ir import Function, Value, with_element
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import (
+    INVALID,
     copysign,
     fabs,
     is_single,
@@ -155,7 +156,7 @@ def asin(f: Function, isa: Isa, x: Value) -> Value:
     # pi/2 - 2 (v + lost + rest), from pi/4 on both sides so that little is lost.
     outer = quarter - (((v + v) - quarter) + ((rest + lost) * 2.0 - _PI_TAIL / 2))
     y = f.select(far, outer, v + rest)
-    return copysign(f, f.select(fabs(f, x).gt(1.0), float("nan"), y), x)
+    return f.select(fabs(f, x).gt(1.0), INVALID, copysign(f, y, x))
 
 
 @formula("acos", wide=True)
@@ -166,7 +167,7 @@ def acos(f: Function, isa: Isa, x: Value) -> Value:
     near = math.pi / 2 - (signed + (copysign(f, rest, x) - _PI_TAIL / 2))
     below = math.pi - (v + v + ((rest + lost) * 2.0 - _PI_TAIL))
     y = f.select(far, f.select(x.lt(0.0), below, twice), near)
-    return f.select(fabs(f, x).le(1.0), y, float("nan"))
+    return f.select(fabs(f, x).gt(1.0), INVALID, y)
 
 
 def _arctangent(f: Function, isa: Isa, numerator: Value, denominator: Value) -> Value:
