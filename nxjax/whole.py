@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import uuid
 from pathlib import Path
@@ -17,6 +18,9 @@ from nxjax.errors import InvalidFileError
 
 # No text that describes something (a model's settings, a tree, a table of times) is larger.
 TEXT: Final = 2**28
+_NESTED: Final = 900  # lists and objects in one another
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_MARKS: Final = re.compile(rb"[\[\]{}]")
 
 
 def opened(path: str | os.PathLike[str], folder: int | None = None) -> BinaryIO:
@@ -84,11 +88,32 @@ def described(path: str | os.PathLike[str], folder: int | None = None) -> Any:
     (None, {'layers': 2})
     """
     try:
-        return json.loads(read(path, TEXT, folder))
-    except (ValueError, RecursionError) as error:
+        return parsed(read(path, TEXT, folder))
+    except ValueError as error:
         if isinstance(error, InvalidFileError):
             raise
         raise InvalidFileError(f"{os.fspath(path)}: not a file of JSON", got=str(error)[:200]) from None
+
+
+def parsed(text: str | bytes) -> Any:
+    """A JSON text of bounded depth.
+
+    Python's reader runs over the end of the stack where programs that are nested deep have raised the recursion limit.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deep.
+
+    >>> parsed("[1, [2]]")
+    [1, [2]]
+    """
+    data = text.encode() if isinstance(text, str) else bytes(text)
+    if data.count(b"[") + data.count(b"{") > _NESTED:
+        depth = 0
+        for mark in _MARKS.finditer(_STRING.sub(b"", data)):
+            depth += 1 if mark[0] in b"[{" else -1
+            if depth > _NESTED:
+                raise ValueError(f"nested more than {_NESTED} deep")
+    return json.loads(data)
 
 
 def memory() -> int:

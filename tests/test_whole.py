@@ -1,5 +1,6 @@
 """Files are whole or not there, whatever goes wrong."""
 
+import json
 import os
 
 import pytest
@@ -66,3 +67,16 @@ def test_readers_of_files_do_not_wait_for_pipes(tmp_path):
     for read in (nx.export.load, nx.quant.load, nx.load, nx.deploy.load, nx.predict.load, nx.generation.Tokenizer.load):
         with pytest.raises(InvalidFileError):
             read(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("text", ["[" * 901 + "]" * 901, '{"a":' * 901 + "1" + "}" * 901])
+def test_json_is_nested_only_so_deep(monkeypatch, text):
+    """Wherever the recursion limit is: programs that are nested deep raise it."""
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(ValueError, match="nested more than 900"):
+        whole.parsed(text)
+
+
+def test_brackets_in_texts_are_no_nesting():
+    value = ["[" * 2000, '\\"[{' * 500, {"]": "{" * 2000}]
+    assert whole.parsed(json.dumps(value)) == value

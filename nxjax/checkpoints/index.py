@@ -184,7 +184,7 @@ def read(folder: Path, handle: int | None = None) -> Index:
         )
 
     try:
-        found = json.loads(whole.read(path if handle is None else INDEX, whole.TEXT, handle))
+        found = whole.parsed(whole.read(path if handle is None else INDEX, whole.TEXT, handle))
         body = found["checkpoint"]
         if found["crc32"] != _checksum(body):
             fail("other bytes than were written: the checksum differs")

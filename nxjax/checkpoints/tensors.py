@@ -182,7 +182,7 @@ class TensorFile(Shown):
         if not 2 <= length <= min(self.size - 8, _LONGEST_HEADER):
             self._fail(f"a header of {length} bytes")
         try:
-            header: Any = json.loads(self._data[8 : 8 + length].tobytes())
+            header: Any = whole.parsed(self._data[8 : 8 + length].tobytes())
         except (ValueError, RecursionError) as error:
             self._fail(f"a header that is no JSON: {str(error)[:80]}")
         if not isinstance(header, dict):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.errors import ParameterError
-from nxjax.whole import TEXT, read, write
+from nxjax.whole import TEXT, parsed, read, write
 
 FORMAT: Final = "nxjax search 1"
 
@@ -44,8 +44,8 @@ class Journal:
         # A line that was being written when the machine went down has no end.
         whole, rest = lines[:-1], lines[-1]
         try:
-            header: Any = json.loads(whole[0]) if whole else None
-            rows: list[Any] = [json.loads(line) for line in whole[1:]]
+            header: Any = parsed(whole[0]) if whole else None
+            rows: list[Any] = [parsed(line) for line in whole[1:]]
             keys = [str(row["key"]) for row in rows]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ParameterError(

@@ -100,7 +100,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
     try:
         rows = library.deserialize(data)
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size])
+        header = whole.parsed(data[8 : 8 + size])
     except Exception as error:
         # The library's own errors: of a class it does not promise.
         raise InvalidFileError(
@@ -112,7 +112,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
         return {k: wrap(v) for k, v in tensors.items()}
     try:
         # A tensor is one leaf: each is taken, so that a short description cannot ask for many copies of one.
-        return _built(json.loads(described), tensors, 0)
+        return _built(whole.parsed(described), tensors, 0)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise InvalidFileError(f"{name}: its description of the tree is damaged", got=repr(error)) from None
 

@@ -150,7 +150,7 @@ class Artifact:
         """
         place = Path(folder)
         try:
-            manifest = json.loads(whole.read(place / MANIFEST, whole.TEXT))
+            manifest = whole.parsed(whole.read(place / MANIFEST, whole.TEXT))
             if manifest["format"] != _FORMAT:
                 raise InvalidFileError(f"xrt: {place / MANIFEST}", got=manifest["format"], expected=_FORMAT)
             buffers = tuple(

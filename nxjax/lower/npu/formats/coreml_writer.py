@@ -28,6 +28,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, short_name
 from nxjax.trace.types import Shape
+from nxjax.whole import parsed
 
 # Results of these lie on their operand's grid already, if it is the same.
 MOVES: Final = frozenset(
@@ -218,7 +219,7 @@ def converted(ct: Any, built: Any, version: Any) -> dict[str, bytes]:
 
 def manifest(data: bytes) -> bytes:
     """A package's table of contents with identifiers that follow from the paths, not from chance."""
-    table = json.loads(data)
+    table = parsed(data)
     renamed = {old: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])) for old, item in table["itemInfoEntries"].items()}
     table["itemInfoEntries"] = {renamed[old]: item for old, item in sorted(table["itemInfoEntries"].items(), key=path)}
     table["rootModelIdentifier"] = renamed[table["rootModelIdentifier"]]
@@ -277,7 +278,7 @@ def read(files: Mapping[str, bytes]) -> Contents:
 
         spec: Any = ct.proto.Model_pb2.Model()
         try:
-            table = json.loads(files["Manifest.json"])
+            table = parsed(files["Manifest.json"])
             root = table["itemInfoEntries"][table["rootModelIdentifier"]]["path"]
             spec.ParseFromString(files[f"Data/{root}"])
             function = spec.mlProgram.functions["main"]
