@@ -179,7 +179,7 @@ class Place:
         return write(
             self.array,
             self.index,
-            negative(convert(x, self.array.dtype) if x.dtype == dtypes.bool_ else x),
+            negative(convert(x, _common(self.array, x))),  # a dtype of its own may have no sign
             "scatter_add",
             Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
         )
@@ -259,17 +259,23 @@ class Place:
         """
         from nxjax.numpy.powers import power
 
-        ones = ones_of(self.array)
-        return power(
-            self.array,
+        x = self.array
+        # Exponents keep their own range: an array of int8 may be raised to 200.
+        exponents = asarray(values) if x.dtype in dtypes.INTEGER else None
+        wide = x.dtype if exponents is None else dtypes.promote((x.dtype, False), (exponents.dtype, False))[0]
+        whole = wide in dtypes.INTEGER
+        base = convert(x, wide) if whole else x
+        powers = power(
+            base,
             write(
-                ones,
+                ones_of(base),
                 self.index,
-                values,
+                exponents if whole else values,
                 "scatter_mul",
                 Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
             ),
         )
+        return convert(powers, x.dtype, x.type.weak) if whole else powers
 
     def min(
         self,
@@ -386,7 +392,7 @@ def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array
     dtype = x.dtype
     if op != "scatter" and v.dtype != dtype:
         # What combines is computed in the common dtype, as in JAX: 2 of int32 times 1.5 is 3.
-        dtype = dtypes.promote((dtype, own.weak), (v.dtype, v.type.weak))[0]
+        dtype = _common(x, v)
     if dtype == dtypes.bool_:
         op = _OF_TRUTHS.get(op, op)
     x, v = convert(x, dtype), convert(v, dtype)
@@ -431,6 +437,11 @@ def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array
         mode=GatherScatterMode.from_any("fill" if options.mode is None else mode_name(options.mode)),
     )
     return convert(out, own.dtype, own.weak)
+
+
+def _common(x: Array, v: Array) -> DType:
+    """What elements and updates are combined in."""
+    return dtypes.promote((x.dtype, x.type.weak), (v.dtype, v.type.weak))[0]
 
 
 def _given(values: Any, dtype: DType) -> Array:

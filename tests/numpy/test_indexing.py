@@ -206,6 +206,24 @@ def test_updates_in_the_common_dtype():
     np.testing.assert_array_equal(jnp.ones((2, 3)).at[True].min(0), np.zeros((2, 3)))
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, nx.jit], ids=["eager", "jit"])
+def test_updates_of_other_dtypes(wrap):
+    """What is subtracted may have no sign, and exponents a range that the base has not."""
+    small = [np.uint8(1), np.uint16(1), np.uint32(1), np.int8(-128), np.int16(-(2**15))]
+    for v in small:
+        for dtype in ("float32", "int32", "int64"):
+            got = wrap(lambda x, v: x.at[0].subtract(v))(jnp.zeros(2, dtype), jnp.asarray(v))
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got, [-int(v), 0])
+    for dtype, e in (("int8", 200), ("int8", 128), ("int16", 40000), ("uint8", 300), ("int32", 7)):
+        bits = np.dtype(dtype).itemsize * 8
+        wanted = np.array([pow(3, e, 2**bits), 2], np.uint64).astype(dtype)
+        np.testing.assert_array_equal(wrap(lambda x, e=e: x.at[0].power(e))(jnp.array([3, 2], dtype)), wanted)
+        got = wrap(lambda x, e: x.at[0].power(e))(jnp.array([3, 2], dtype), jnp.array(e, "int32"))
+        np.testing.assert_array_equal(got, wanted)
+        assert got.dtype == dtype
+
+
 def test_lists_within_an_index():
     a = np.arange(6.0).reshape(2, 3)
     np.testing.assert_array_equal(jnp.array(a)[[0, 1], [0, 1]], a[[0, 1], [0, 1]])

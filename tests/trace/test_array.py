@@ -202,7 +202,9 @@ class Masked:
         return np.ma.array([1.0, 2.0], mask=[False, True])
 
 
-@pytest.mark.parametrize("x", [np.ma.array([1.0, 2.0], mask=[False, True]), np.ma.masked, Masked()], ids=repr)
+@pytest.mark.parametrize(
+    "x", [np.ma.array([1.0, 2.0], mask=[False, True]), np.ma.masked, Masked()], ids=["array", "element", "object"]
+)
 def test_a_masked_array_is_refused_by_every_entrance(x, tmp_path):
     ones, plain = jnp.ones(2), np.ones(2, np.float32)
     data = np.asanyarray(x)
