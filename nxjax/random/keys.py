@@ -76,9 +76,12 @@ def _check_impl(where: str, impl: Any, dtype: Any = None) -> None:
 
 def _seeded(where: str, seed: Any) -> Array:
     if isinstance(seed, int):
+        if not -(1 << 63) <= seed < 1 << 63:
+            raise OverflowError(
+                f"random.{where}: Python integer {seed} out of bounds for int64, which a seed is read as"
+            )
         # As in JAX, the seed is cut to the default integer, so that any Python hash is a seed.
-        wide = np.asarray(seed & 0xFFFFFFFFFFFFFFFF, np.uint64).view(np.int64)
-        return ops.random_seed(wrap(wide.astype(dtypes.canonical(dtypes.int64))))
+        return ops.random_seed(wrap(np.asarray(seed, np.int64).astype(dtypes.canonical(dtypes.int64))))
     value = as_value(seed, f"random.{where}")
     if value.dtype == dtypes.key:
         raise KeyTypeError(f"random.{where}: a seed is an integer", got=f"a key, {value.type}", expected="an int")

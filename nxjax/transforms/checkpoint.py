@@ -356,16 +356,20 @@ def checkpoint(
         python = {k: v for k, v in kwargs.items() if k in named_fixed}
         arrays = {k: v for k, v in kwargs.items() if k not in python}
         leaves, treedef = tree.flatten((given, arrays))
-        if eager(leaves):
-            return fun(*args, **kwargs)
         xs = [as_value(x, "checkpoint") for x in leaves]
-        out_defs: list[tree.TreeDef] = []
 
-        def flat(*values: Array) -> Sequence[Any]:
+        def called(values: Sequence[Array]) -> Any:
             dynamic, named = tree.unflatten(treedef, values)
             rest = iter(dynamic)
             whole = [a if i in static else next(rest) for i, a in enumerate(args)]
-            ys, out_def = tree.flatten(fun(*whole, **named, **python))
+            return fun(*whole, **named, **python)
+
+        if eager(leaves):
+            return called(xs)
+        out_defs: list[tree.TreeDef] = []
+
+        def flat(*values: Array) -> Sequence[Any]:
+            ys, out_def = tree.flatten(called(values))
             out_defs.append(out_def)
             return ys
 

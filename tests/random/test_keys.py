@@ -97,3 +97,10 @@ def test_keys_are_equal_or_not():
 def test_numbers_that_fold_in_cannot_read(data):
     with pytest.raises(OverflowError, match="uint32"):
         nx.random.fold_in(nx.random.key(0), data)
+
+
+@pytest.mark.parametrize("seed", [2**63, 2**64, 2**64 + 7, -(2**63) - 1])
+@pytest.mark.parametrize("make", [nx.random.key, nx.random.PRNGKey])
+def test_seeds_beyond_64_bits_are_refused(make, seed):
+    with pytest.raises(OverflowError, match="out of bounds"):
+        make(seed)

@@ -135,3 +135,10 @@ def test_effects_happen_once() -> None:
 
     nx.grad(nx.checkpoint(f))(1.0)
     assert seen == [1.0]
+
+
+def test_eager_calls_get_arrays():
+    """As JAX's: a division of Python numbers by zero is an error, one of arrays is not."""
+    assert np.isinf(nx.checkpoint(lambda x: 1 / x)(0.0))
+    assert nx.checkpoint(lambda x: x**20)(10).dtype == np.int32
+    assert nx.checkpoint(lambda t: t["a"].astype("int8"))({"a": np.ones(3)}).dtype == np.int8
