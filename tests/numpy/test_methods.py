@@ -289,8 +289,9 @@ def test_numbers_made_of_others():
     assert jnp.digitize(5, jnp.array([8, 5, 4]), right=True) == np.digitize(5, [8, 5, 4], right=True)
     assert jnp.unravel_index(jnp.array(5, "uint8"), (2, 3))[0].dtype == np.uint8
     assert jnp.fmax(1j, 2) == 2 and jnp.fmin(1j, np.nan) == 1j
-    strong = (jnp.log2(0.5), jnp.log10(2), jnp.logaddexp2(0.5, 1), jnp.copysign(-1, jnp.ones(())))
+    strong = (jnp.log2(0.5), jnp.log10(2), jnp.copysign(-1, jnp.ones(())))
     assert not any(y.weak_type for y in strong)
+    assert jnp.logaddexp2(0.5, 1).weak_type  # as in JAX
     assert jnp.zeros(2, int).at[0].subtract(True).tolist() == [-1, 0]
     assert float(jnp.finfo(np.dtype(jnp.float4_e2m1fn)).max) == 6
     assert jnp.unwrap(jnp.array([0, 9], "uint32")).dtype == np.float32

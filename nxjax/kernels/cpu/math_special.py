@@ -183,4 +183,4 @@ def bessel_i0e(f: Function, isa: Isa, x: Value) -> Value:
 @formula("bessel_i1e", wide=True)
 def bessel_i1e(f: Function, isa: Isa, x: Value) -> Value:
     y = _bessel(f, isa, fabs(f, x), 1)
-    return f.select(x.lt(0.0), -y, y)
+    return copysign(f, y, x)
