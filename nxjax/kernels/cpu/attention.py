@@ -18,7 +18,7 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, Touches, integer
 from nxjax.kernels.cpu.gemm import Axis, Gemm, least
 from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
@@ -101,6 +101,11 @@ class Attention(Kernel):
         p = self.values.problem
         weights = self.nest.meaning(*others)[0].reshape(*(a.size for a in p.batch), p.rows, p.depth)
         return self.values.meaning(weights, *xs[n + m :])
+
+    def touches(self) -> Touches:
+        first, middle, last = (k.touches() for k in self._stages)
+        others = tuple(x for i, x in enumerate(middle.ins) if i != self.place)
+        return Touches((*first.ins, *others, *last.ins[1:]), last.outs)
 
     def cost(self) -> Cost:
         first, middle, last = (k.cost() for k in self._stages)

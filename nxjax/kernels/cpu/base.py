@@ -16,7 +16,8 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from functools import cached_property
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -35,6 +36,85 @@ class Cost:
     flops: float
     read: float
     written: float
+
+
+@final
+@dataclass(frozen=True)
+class Box:
+    """Elements of ``size`` bytes at ``offset + sum(index * strides)`` from an operand's place, for each index of
+    ``shape``.
+
+    ``idle``: they may be loaded, and change nothing: lanes beyond the last element.
+    """
+
+    size: int
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    idle: bool = False
+
+    @cached_property
+    def runs(self) -> tuple[int, int, tuple[tuple[int, int], ...]]:
+        """The same bytes as ``(first, length, repeats)``: a run of ``length`` bytes from ``first`` on, and for each
+        ``(count, stride)`` of ``repeats``, longest stride last, the same again ``stride`` bytes further.
+
+        >>> Box(4, (3, 5), (20, 4)).runs
+        (0, 60, ())
+        >>> Box(4, (3, 5), (32, -4), 16).runs
+        (0, 20, ((3, 32),))
+        """
+        first, length = self.offset, self.size
+        dims: list[tuple[int, int]] = []
+        for n, s in zip(self.shape, self.strides, strict=True):
+            if not n:
+                return self.offset, 0, ()
+            if n > 1 and s:
+                first += min(0, (n - 1) * s)
+                dims.append((n, abs(s)))
+        repeats: list[tuple[int, int]] = []
+        for n, s in sorted(dims, key=lambda d: d[1]):
+            if not repeats and s <= length:
+                length += (n - 1) * s
+            elif repeats and s == repeats[-1][0] * repeats[-1][1]:
+                repeats[-1] = repeats[-1][0] * n, repeats[-1][1]
+            else:
+                repeats.append((n, s))
+        return first, length, tuple(repeats)
+
+
+@final
+@dataclass(frozen=True)
+class Written:
+    """What a kernel does to the memory of one output.
+
+    ``how``: "all" bytes of the boxes are written, whatever was there; or "some" of them, and old ones may be read; or
+    they are the kernel's "own": what of them is written, only the kernels know that read them (padding is not).
+    """
+
+    boxes: tuple[Box, ...]
+    how: Literal["all", "some", "own"] = "all"
+
+
+@final
+@dataclass(frozen=True)
+class Touches:
+    """The bytes that a kernel may read of each input, and may write of each output; it touches no others.
+
+    Indices that are data count with all places that they may name.
+    """
+
+    ins: tuple[tuple[Box, ...], ...]
+    outs: tuple[Written, ...]
+
+
+def dense(*sizes: int) -> tuple[Box, ...]:
+    """Operands of so many bytes each, without gaps."""
+    return tuple([Box(n) for n in sizes])
+
+
+def plain(ins: Sequence[Box], outs: Sequence[Box]) -> Touches:
+    """One box for each operand; outputs are written whole."""
+    return Touches(tuple([(x,) for x in ins]), tuple([Written((y,)) for y in outs]))
 
 
 class Kernel(ABC):
@@ -71,6 +151,10 @@ class Kernel(ABC):
     @abstractmethod
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         """The outputs for inputs of the operands' shapes, by NumPy."""
+
+    @abstractmethod
+    def touches(self) -> Touches:
+        """What it does to the memory of its operands, from their shapes and strides; see `lower.cpu.verify`."""
 
     @abstractmethod
     def emit(self, module: Module, isa: Isa) -> None:

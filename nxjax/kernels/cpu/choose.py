@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.ir import Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pool import accumulator
@@ -114,6 +114,16 @@ class Choose(Kernel):
     def integers(self) -> tuple[int, ...]:
         """The words after the operands' places."""
         return (self.channels, self.share, *self.steps, *(n for s in self.slides for n in astuple(s)))
+
+    def touches(self) -> Touches:
+        def box(step: int, dtype: DType, dims: Sequence[tuple[int, int]]) -> Box:
+            dims = [(self.batch, step), (self.channels, dtype.itemsize), *dims]
+            return Box(dtype.itemsize, tuple(n for n, _ in dims), tuple(s for _, s in dims))
+
+        x = box(self.steps[0], self.dtype, [(s.size, s.x) for s in self.slides])
+        like = box(self.steps[1], self.out if self.scatter else self.dtype, [(s.size, s.other) for s in self.slides])
+        window = box(self.steps[2], self.dtype, [(s.windows, s.window) for s in self.slides])
+        return plain([window, x], [like]) if self.scatter else plain([like, x], [window])
 
     def cost(self) -> Cost:
         n, size = self.batch * self.channels, self.dtype.itemsize

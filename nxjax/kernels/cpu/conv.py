@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, knobs
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.expression import Constant, Expression, identity
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
@@ -139,6 +139,21 @@ class Problem:
     @property
     def taps(self) -> int:
         return math.prod(a.taps for a in self.axes)
+
+
+def ends(
+    problem: Problem, extras: Sequence[Extra], more: Sequence[Extra], outs: Sequence[DType], channels: tuple[int, int]
+) -> tuple[list[Box], list[Box]]:
+    """What an epilogue touches of its operands and of the results; ``channels``: groups, and channels of each."""
+    p = problem
+    first = Extra(outs[0], p.y_n, (p.axes[0].y, p.axes[1].y, p.axes[2].y), p.y_group, True)
+    shape = (p.batch, *(a.outputs for a in p.axes), *channels)
+
+    def box(e: Extra, dtype: DType) -> Box:
+        return Box(dtype.itemsize, shape, (e.n, *e.axes, e.group, dtype.itemsize if e.channels else 0))
+
+    results = [box(e, d) for e, d in zip((first, *more), outs, strict=True)]
+    return [box(e, e.dtype) for e in extras], results
 
 
 @final
@@ -296,6 +311,25 @@ class Conv(Kernel):
         extra = sum(e.dtype.itemsize * (y if any((e.n, *e.axes)) else p.outputs) for e in self.extras)
         written = y * sum(d.itemsize for d in self.epilogue.out_dtypes)
         return Cost(2.0 * y * features * p.taps, x + w + extra, written)
+
+    def touches(self) -> Touches:
+        p, size = self.problem, self._size
+        shape = (p.batch, *(a.size for a in p.axes), p.groups, p.inputs)
+        x = Box(size, shape if p.taps else (0,) * 6, (p.x_n, *(a.x for a in p.axes), p.x_group, p.x_c))
+        lanes = self.block.channels
+        shape = (p.groups, *(a.taps for a in p.axes), p.inputs)
+        steps = (p.w_group, *(a.w for a in p.axes), p.w_c)
+        whole, rest = divmod(p.outputs, lanes)
+        row = WORK[self.kind].itemsize
+        # Of the last block whole vectors are loaded; lanes that are no channel lie in the padding of packed weights.
+        w = [
+            Box(row, (*shape, whole, lanes), (*steps, p.w_block, row)),
+            Box(row, (*shape, rest), (*steps, row), whole * p.w_block),
+            Box(row, (*shape, lanes if rest else 0), (*steps, row), whole * p.w_block, idle=True),
+        ]
+        ins, outs = ends(p, self.extras, self.more, self.epilogue.out_dtypes, (p.groups, p.outputs))
+        found = plain([x, *ins], outs)
+        return Touches((found.ins[0], tuple(w), *found.ins[1:]), found.outs)
 
     # --- meaning ---
 

@@ -19,7 +19,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
@@ -64,6 +64,9 @@ class Cumulative(Kernel):
         x = x[:, ::-1] if self.reverse else x
         y = _UFUNCS[self.op].accumulate(x, 1, dtype=x.dtype)
         return (np.ascontiguousarray(y[:, ::-1] if self.reverse else y).astype(xs[0].dtype),)
+
+    def touches(self) -> Touches:
+        return plain(dense(self.nbytes), dense(self.nbytes))
 
     def cost(self) -> Cost:
         return Cost(self.outer * self.size * self.inner, self.nbytes, self.nbytes)

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.base import Box
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Function, Value, vector
 from nxjax.kernels.cpu.isa import Isa
@@ -53,6 +54,17 @@ class Epilogue:
     def changes(self, sums: DType) -> bool:
         """Whether anything stands between sums and memory."""
         return self.product != sums or bool(self.operands) or not self.expression.is_identity
+
+    def boxes(
+        self, rows: int, columns: int, steps: Sequence[int], batch: Sequence[int], moves: Sequence[Sequence[int]]
+    ) -> list[Box]:
+        """What it touches of each operand and then of each result: ``steps`` bytes from row to row, ``moves`` along
+        the dimensions of ``batch``."""
+        dtypes = [*((o.dtype, o.wide) for o in self.operands), *((d, True) for d in self.outs)]
+        return [
+            Box(d.itemsize, (*batch, rows, columns), (*move, step, d.itemsize if wide else 0))
+            for (d, wide), step, move in zip(dtypes, steps, moves, strict=True)
+        ]
 
     def meaning(self, product: NDArray, *xs: NDArray) -> list[NDArray]:
         """The results for a product, and operands that broadcast to its shape."""

@@ -12,7 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, Written, pointer
 from nxjax.kernels.cpu.grid import Cut, Places, Side, joined, moved, walked
 from nxjax.kernels.cpu.indices import Vectors
 from nxjax.kernels.cpu.ir import Function, Module, Value
@@ -77,6 +77,15 @@ class Gather(Kernel):
                     taken = np.frombuffer(self.fill or bytes(size), np.uint8)
                 y[to : to + size] = taken
         return (y,)
+
+    def touches(self) -> Touches:
+        w, sides = self.window, self._sides
+        if not self.nbytes:
+            return Touches(((), ()), (Written(()),))
+        sizes = tuple(s.size for s in sides)
+        array = self.vectors.anywhere(w.size, (*sizes, *w.shape), (*(s.strides[2] for s in sides), *w.source))
+        out = Box(w.size, (*sizes, *w.shape), (*(s.strides[1] for s in sides), *w.target))
+        return Touches(((array,), self.vectors.boxes(sides, 0)), (Written((out,)),))
 
     def cost(self) -> Cost:
         read = self.points * self.vectors.dtype.itemsize * len(self.vectors.components)

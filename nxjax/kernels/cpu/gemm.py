@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
 from nxjax.kernels.cpu.gemm_tile import Mode, Tile, accumulate
 from nxjax.kernels.cpu.ir import Function, Module, Value
@@ -252,6 +252,25 @@ class Gemm(Kernel):
         if not parts:
             return np.zeros((*batch, 0, p.columns), packed_dtype(t))
         return np.concatenate(parts, axis=1)[:, : p.depth, : p.columns].reshape(*batch, p.depth, p.columns)
+
+    def touches(self) -> Touches:
+        p, t, own = self.problem, self.tile, self.own
+        batch = tuple(a.size for a in p.batch)
+        left = Box(
+            self.left.itemsize, (*batch, p.rows, p.depth), (*(a.left for a in p.batch), p.left_row, p.left_depth)
+        )
+        rights = tuple(a.right for a in p.batch)
+        if self.right is None and own is None:
+            panels = -(-p.columns // t.columns) * t.columns * t.unit
+            right = Box((self.units + self.turns * t.starts) * panels if self.units else 0, batch, rights)
+        else:
+            size = (self.right or (own.dtype if own else self.left)).itemsize
+            column = size if own is None else p.right_column
+            right = Box(size, (*batch, p.depth, p.columns), (*rights, p.right_depth, column))
+        moves = [tuple(a.others[i] for a in p.batch) for i in range(len(p.others))]
+        rest = self.end.boxes(p.rows, p.columns, p.others, batch, moves)
+        count = len(self.end.operands)
+        return plain([left, right, *rest[:count]], rest[count:])
 
     def cost(self) -> Cost:
         p = self.problem

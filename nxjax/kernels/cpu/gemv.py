@@ -15,7 +15,7 @@ from typing import Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
 from nxjax.kernels.cpu.ir import Function, Module, Value, is_float, lanes_of
 from nxjax.kernels.cpu.isa import Isa
@@ -87,6 +87,18 @@ class Gemv(Kernel):
         work = np.float64 if self.sums.kind == "f" else np.int64
         found = np.matmul(xs[0].astype(work), xs[1].astype(work))
         return self.end.meaning(found.astype(self.sums).astype(self.end.product), *xs[2:])
+
+    def touches(self) -> Touches:
+        many = self.many.itemsize
+        batch = tuple(n for n, *_ in self.batch)
+        steps = lambda i: tuple(axis[1 + i] for axis in self.batch)
+        few = Box(self.few.itemsize, (*batch, self.rows, self.depth), (*steps(0), self.few_row, self.few.itemsize))
+        column, down = (self.many_step, many) if self.along == "depth" else (many, self.many_step)
+        right = Box(many, (*batch, self.columns, self.depth), (*steps(1), column, down))
+        moves = [steps(2 + i) for i in range(len(self.others))]
+        rest = self.end.boxes(self.rows, self.columns, self.others, batch, moves)
+        count = len(self.end.operands)
+        return plain([few, right, *rest[:count]], rest[count:])
 
     def cost(self) -> Cost:
         n = float(self.depth * self.columns * math.prod(n for n, *_ in self.batch))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from nxjax.kernels.cpu.base import Box
+from nxjax.kernels.cpu.grid import Side
 from nxjax.kernels.cpu.ir import Function, Value
 from nxjax.kernels.cpu.window import clamped, read_index
 
@@ -115,6 +118,16 @@ class Vectors:
             index = self._wrapped(f, read_index(f, f.at(vector, c.offset), self.dtype))
             moved = moved + f.select(index.ule(c.bound), index, 0) * c.stride
         return moved
+
+    def boxes(self, sides: Sequence[Side], which: int) -> tuple[Box, ...]:
+        """The numbers of the vectors at all points of ``sides``, whose strides ``which`` are those of the vectors."""
+        shape, strides = tuple(s.size for s in sides), tuple(s.strides[which] for s in sides)
+        return tuple([Box(self.dtype.itemsize, shape, strides, c.offset) for c in self.components])
+
+    def anywhere(self, size: int, shape: Sequence[int], strides: Sequence[int]) -> Box:
+        """A window of ``shape`` at every place that vectors may name."""
+        steps = (*strides, *(c.stride for c in self.components))
+        return Box(size, (*shape, *(c.bound + 1 for c in self.components)), steps)
 
     @property
     def reach(self) -> int:

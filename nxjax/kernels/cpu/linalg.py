@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.ops.linalg_lu import lu
@@ -106,6 +106,10 @@ class Cholesky(Batched):
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return [cholesky.eval(xs[0].reshape(self.count, self.n, self.n))]
+
+    def touches(self) -> Touches:
+        nbytes = dense(self.count * self.n**2 * self.dtype.itemsize)
+        return plain(nbytes, nbytes)
 
     def cost(self) -> Cost:
         nbytes = self.count * self.n**2 * self.dtype.itemsize
@@ -200,6 +204,10 @@ class Solve(Batched):
         )
         return [np.ascontiguousarray(y.swapaxes(1, 2) if self.turned else y)]
 
+    def touches(self) -> Touches:
+        n, size = self.n, self.count * self.dtype.itemsize
+        return plain(dense(size * n * n, size * n * self.k), dense(size * n * self.k))
+
     def cost(self) -> Cost:
         size = self.count * self.dtype.itemsize
         return Cost(self.count * self.n**2 * self.k, size * (self.n**2 + self.n * self.k), size * self.n * self.k)
@@ -258,6 +266,11 @@ class Lu(Batched):
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return lu.eval(xs[0].reshape(self.count, self.m, self.n))
+
+    def touches(self) -> Touches:
+        m, n = self.m, self.n
+        nbytes = self.count * m * n * self.dtype.itemsize
+        return plain(dense(nbytes), dense(nbytes, 4 * self.count * min(m, n), 4 * self.count * m))
 
     def cost(self) -> Cost:
         k, nbytes = min(self.m, self.n), self.count * self.m * self.n * self.dtype.itemsize

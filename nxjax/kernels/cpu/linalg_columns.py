@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, DType, NDArray, Solve
@@ -45,6 +45,10 @@ class SolveColumns(Kernel):
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         flags = {"transposed": self.transposed, "upper": self.upper, "unit": self.unit, "turned": self.turned}
         return Solve(self.dtype, self.count, self.n, self.k, **flags).meaning(*xs)
+
+    def touches(self) -> Touches:
+        n, size = self.n, self.count * self.dtype.itemsize
+        return plain(dense(size * n * n, size * n * self.k), dense(size * n * self.k))
 
     def cost(self) -> Cost:
         size = self.count * self.dtype.itemsize

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from nxjax.kernels.cpu.base import Cost, pointer
+from nxjax.kernels.cpu.base import Cost, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import GROUP, Batched, DType, NDArray
@@ -68,6 +68,10 @@ class Geqrf(Reflecting):
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return geqrf.eval(xs[0].reshape(self.count, self.m, self.n))
 
+    def touches(self) -> Touches:
+        size = self.count * self.dtype.itemsize
+        return plain(dense(size * self.m * self.n), dense(size * self.m * self.n, size * self.k))
+
     def emit(self, module: Module, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         m, n, k, size = self.m, self.n, self.k, self.dtype.itemsize
@@ -125,6 +129,10 @@ class HouseholderProduct(Reflecting):
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         a = xs[0].reshape(self.count, self.m, self.n)
         return [householder_product.eval(a, xs[1].reshape(self.count, self.k))]
+
+    def touches(self) -> Touches:
+        size = self.count * self.dtype.itemsize
+        return plain(dense(size * self.m * self.n, size * self.k), dense(size * self.m * self.n))
 
     def emit(self, module: Module, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from nxjax.kernels.cpu.base import Cost, Kernel, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, Touches, pointer
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, DType, Lu, NDArray
@@ -38,6 +38,9 @@ class LuRows(Kernel):
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return lu.eval(xs[0].reshape(self.count, self.m, self.n))
+
+    def touches(self) -> Touches:
+        return Lu(self.dtype, self.count, self.m, self.n).touches()
 
     def cost(self) -> Cost:
         return Lu(self.dtype, self.count, self.m, self.n).cost()

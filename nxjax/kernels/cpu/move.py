@@ -24,7 +24,7 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Module, Value, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 
@@ -125,6 +125,9 @@ class Move(Kernel):
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return (np.ascontiguousarray(xs[0]).reshape(self.shape),)
+
+    def touches(self) -> Touches:
+        return plain([Box(self.size, self.shape, self.source)], [Box(self.size, self.shape, self.target)])
 
     def cost(self) -> Cost:
         distinct = math.prod(n for n, s in zip(self.shape, self.source, strict=True) if s)

@@ -27,7 +27,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import knobs
-from nxjax.kernels.cpu.base import Cost, Kernel
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, Touches, Written
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
@@ -332,6 +332,25 @@ class Nest(Kernel):
             )
             found.append(block.meaning(*parts))
         return [np.stack(ys) for ys in zip(*found, strict=True)]
+
+    def touches(self) -> Touches:
+        if not self.items:
+            return Touches(((),) * len(self.inputs), (Written(()),) * len(self.outputs))
+        ins = tuple([self._boxes(x.strides, x.dtype.itemsize, len(self.sizes)) for x in self.inputs])
+        # Results of reductions have elements of the kept dimensions; of what is empty along a reduced one, too.
+        size = lambda y: self.dtype_of(y.value).itemsize
+        has = lambda y: len(self.sizes) if self.inside(y) else self.kept
+        return Touches(ins, tuple([Written(self._boxes(y.strides, size(y), has(y))) for y in self.outputs]))
+
+    def _boxes(self, strides: Sequence[int], size: int, ndim: int) -> tuple[Box, ...]:
+        """The elements of an operand along the first ``ndim`` dimensions; of a cut dimension all that there are."""
+        sizes, strides = self.sizes[:ndim], tuple(strides[:ndim])
+        length = self.sizes[self.kept] if self.total else 1
+        if ndim <= self.kept or not self.total % length:
+            return (Box(size, sizes, strides),)
+        whole, rest = divmod(self.total, length)
+        last = (1, *sizes[1 : self.kept], rest, *sizes[self.kept + 1 :])
+        return Box(size, (whole, *sizes[1:]), strides), Box(size, last, strides, whole * strides[0])
 
     def emit(self, module: Module, isa: Isa) -> None:
         from nxjax.kernels.cpu.nest_emit import emit

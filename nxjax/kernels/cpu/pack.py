@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, Written, dense, integer, pointer
 from nxjax.kernels.cpu.gemm import Layout, least, packed_dtype, to_panel
 from nxjax.kernels.cpu.gemm_tile import Tile, step
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
@@ -106,6 +106,11 @@ class Right(Kernel):
             parts.append(part.reshape(self.count, -1))
         flat = np.concatenate(parts, axis=1) if parts else np.zeros((self.count, 0), packed_dtype(t))
         return [np.ascontiguousarray(flat)]
+
+    def touches(self) -> Touches:
+        shape = (*(n for n, _ in self.batch), self.depth, self.columns)
+        source = Box(self.dtype.itemsize, shape, (*(s for _, s in self.batch), self.depth_step, self.column_step))
+        return Touches(((source,),), (Written(dense(self.count * self.nbytes), "own"),))
 
     def cost(self) -> Cost:
         n = float(self.count * self.depth * self.columns)

@@ -10,7 +10,7 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Module, vector
 from nxjax.kernels.cpu.isa import Isa
 
@@ -37,6 +37,10 @@ class StreamCopy(Kernel):
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return (xs[0].copy(),)
+
+    def touches(self) -> Touches:
+        n = self.items * _BLOCK
+        return plain(dense(n), dense(n))
 
     def emit(self, module: Module, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
@@ -75,6 +79,10 @@ class PeakFma(Kernel):
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         return (np.zeros((), self.dtype) * xs[0],)
+
+    def touches(self) -> Touches:
+        one = Box(self.dtype.itemsize)
+        return plain((one,), (one,))
 
     def emit(self, module: Module, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)

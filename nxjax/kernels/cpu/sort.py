@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, Touches, Written, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Loop, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.move import transposed
@@ -129,6 +129,12 @@ class Sort(Kernel):
         order = order[:, : self.kept]
         more = [order.astype(np.int32)] if self.indexed else []
         return [*(np.take_along_axis(x, order, 1) for x in shaped), *more]
+
+    def touches(self) -> Touches:
+        kept = self.rows * self.kept
+        sizes = [kept * d.itemsize for d in self.dtypes] + [kept * 4] * self.indexed
+        found = plain(dense(*(self.rows * self.size * d.itemsize if kept else 0 for d in self.dtypes)), dense(*sizes))
+        return Touches(found.ins, (*found.outs, Written(dense(self.work), "own"))) if self.work else found
 
     def cost(self) -> Cost:
         count = self.rows * self.size

@@ -8,7 +8,7 @@ from typing import Literal, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import NDArray, pointer
+from nxjax.kernels.cpu.base import Box, NDArray, Touches, Written, dense, pointer
 from nxjax.kernels.cpu.ir import Function, Value
 from nxjax.kernels.cpu.move import Move
 
@@ -79,6 +79,17 @@ class MoveAt(Move):
             at = [min(max(int(i), 0), s.bound) for i, s in zip(starts, self.starts, strict=True)]
             x = x[tuple(slice(i, i + n) for i, n in zip(at, self.shape, strict=True))]
         return (np.ascontiguousarray(x).reshape(self.shape),)
+
+    def touches(self) -> Touches:
+        starts = self.starts if self.nbytes else ()
+        near, far = (self.source, self.target) if self.side == "target" else (self.target, self.source)
+        shape = (*self.shape, *(s.bound + 1 for s in starts))
+        anywhere = Box(self.size, shape, (*far, *(s.stride for s in starts)))
+        here = Box(self.size, self.shape, near)
+        numbers = tuple([(x,) for x in dense(*(s.dtype.itemsize for s in self.starts))])
+        if self.side == "source":
+            return Touches(((anywhere,), *numbers), (Written((here,)),))
+        return Touches(((here,), *numbers), (Written((anywhere,), "some"),))
 
     def places(self, f: Function, words: Value) -> tuple[Value, Value]:
         moved = f.constant("i64", 0)

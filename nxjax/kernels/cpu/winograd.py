@@ -38,8 +38,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, integer, pointer
-from nxjax.kernels.cpu.conv import SCALAR, WORK, Block, Conv, Extra, Kind, Problem, multiply_add
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, dense, integer, plain, pointer
+from nxjax.kernels.cpu.conv import SCALAR, WORK, Block, Conv, Extra, Kind, Problem, ends, multiply_add
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, is_float, vector
 from nxjax.kernels.cpu.isa import Isa
@@ -118,6 +118,10 @@ class Weights(Kernel):
     def integers(self) -> tuple[int, ...]:
         """The words after the operands' places."""
         return (self.inputs, *self.strides)
+
+    def touches(self) -> Touches:
+        c, y, x = self.strides
+        return plain([Box(4, (3, 3, self.inputs, self.outputs), (y, x, c, 4))], dense(self.nbytes))
 
     def cost(self) -> Cost:
         n = self.inputs * self.outputs
@@ -229,6 +233,14 @@ class Winograd(Kernel):
         for e in (*self.extras, *self.more):
             found += [e.n, *e.axes[1:]]
         return tuple(found)
+
+    def touches(self) -> Touches:
+        p = self.problem
+        high, wide = p.axes[1:]
+        x = Box(4, (p.batch, high.size, wide.size, p.inputs), (p.x_n, high.x, wide.x, 4))
+        w = Box(4, (3, 3, p.inputs, p.outputs), (high.w, wide.w, p.w_c, 4))
+        ins, outs = ends(p, self.extras, self.more, self.epilogue.out_dtypes, (1, p.outputs))
+        return plain([x, w, *dense(_POINTS * p.inputs * p.outputs * 4), *ins], outs)
 
     def cost(self) -> Cost:
         """Products that are made, which are fewer than a convolution's."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Cost, Kernel, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, dense, plain, pointer
 from nxjax.trace import core, dtypes
 
 
@@ -23,6 +23,9 @@ class OpKernel(Kernel):
 
     def meaning(self, *xs):
         return [np.asarray(core.OPS[self.op].eval(*xs, **self.params))]
+
+    def touches(self):
+        return plain(dense(*(self.n * d.itemsize for d in self.ins)), dense(self.n * self.out.itemsize))
 
     def cost(self):
         return Cost(self.n, 0, 0)

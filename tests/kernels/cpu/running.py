@@ -1,4 +1,9 @@
-"""Runs a kernel's machine code on NumPy arrays, cut into items in several ways, between guard bytes."""
+"""Runs a kernel's machine code on NumPy arrays, cut into items in several ways, between guard bytes.
+
+Every kernel is run twice, the second time with other bytes wherever it says that it reads none: in outputs, in scratch
+memory, and between and around the elements of its inputs. Its results may not change, and what it says it writes, and
+nothing else, has to be written (`Kernel.touches`).
+"""
 
 import ctypes
 import itertools
@@ -13,16 +18,16 @@ GUARD = 192
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
-def guarded(nbytes):
+def guarded(nbytes, fill=0xFF):
     """Memory between guard bytes; what is read of it before it is written is NaN, or -1."""
     raw = np.full(nbytes + 2 * GUARD + 64, 0xA5, np.uint8)
     start = GUARD + -(raw.ctypes.data + GUARD) % 64
-    raw[start : start + nbytes] = 0xFF
+    raw[start : start + nbytes] = fill
     return raw, start
 
 
 def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
-    """The outputs of the machine code of ``kernel`` for ``xs``; raises where it writes outside of them.
+    """The outputs of the machine code of ``kernel`` for ``xs``; raises where it touches what it says it does not.
 
     ``strided``: the arrays are passed as they lie in memory; otherwise they are made dense first.
     """
@@ -30,16 +35,63 @@ def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
     xs = [x if strided else np.ascontiguousarray(x) for x in xs]
     with np.errstate(all="ignore"):
         wanted = [np.asarray(y) for y in kernel.meaning(*xs)]
-    raws = [guarded(y.nbytes) for y in wanted]
-    outs = [raw[s : s + y.nbytes] for (raw, s), y in zip(raws, wanted, strict=True)]
-    words = [x.ctypes.data for x in xs] + [o.ctypes.data for o in outs] + list(integers)
-    words = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words] or [0], np.uint64)
-    scratch, s = guarded(kernel.scratch)
     (address,) = e.addresses([kernel])
     cuts = [0, kernel.items] if cuts is None else [0, *cuts, kernel.items]
+    call = lambda places, fill: _called(address, kernel.scratch, places, wanted, integers, cuts, fill)
+    outs = call([x.ctypes.data for x in xs], 0xFF)
+    touched = kernel.touches()
+    if touched is not None:
+        others = [_elsewhere(x, boxes) for x, boxes in zip(xs, touched.ins, strict=True)]
+        again = call([place for place, _ in others], 0x3C)
+        for first, second, written in zip(outs, again, touched.outs, strict=False):
+            _check(first, second, written)
+    return [o.view(y.dtype).reshape(y.shape) for o, y in zip(outs, wanted, strict=True)]
+
+
+def _called(address, scratch_bytes, places, wanted, integers, cuts, fill):
+    """The bytes of the outputs, whose memory and scratch are filled with ``fill``."""
+    raws = [guarded(y.nbytes, fill) for y in wanted]
+    outs = [raw[s : s + y.nbytes] for (raw, s), y in zip(raws, wanted, strict=True)]
+    words = [*places, *(o.ctypes.data for o in outs), *integers]
+    words = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words] or [0], np.uint64)
+    scratch, s = guarded(scratch_bytes, fill)
     for lo, hi in itertools.pairwise(cuts):
         _TYPE(address)(words.ctypes.data, lo, hi, scratch[s:].ctypes.data)
-    for (raw, start), y in [*zip(raws, wanted, strict=True), ((scratch, s), np.empty(kernel.scratch, np.uint8))]:
+    for (raw, start), nbytes in [*zip(raws, [y.nbytes for y in wanted], strict=True), ((scratch, s), scratch_bytes)]:
         assert (raw[:start] == 0xA5).all(), "wrote before its memory"
-        assert (raw[start + y.nbytes :] == 0xA5).all(), "wrote after its memory"
-    return [o.view(y.dtype).reshape(y.shape) for o, y in zip(outs, wanted, strict=True)]
+        assert (raw[start + nbytes :] == 0xA5).all(), "wrote after its memory"
+    return outs
+
+
+def bytes_of(boxes, low, high):
+    """Which of the bytes from ``low`` to ``high`` lie in ``boxes``; raises where one of them lies outside."""
+    found = np.zeros(high - low, np.bool_)
+    for box in boxes:
+        first, length, repeats = box.runs
+        last = first + length + sum((n - 1) * s for n, s in repeats)
+        if not length:
+            continue
+        assert low <= first and last <= high, f"{box} is not within {low} ... {high}"
+        shape, strides = (*(n for n, _ in repeats), length), (*(s for _, s in repeats), 1)
+        np.lib.stride_tricks.as_strided(found[first - low :], shape, strides)[...] = True
+    return found
+
+
+def _elsewhere(x, boxes):
+    """A copy of the memory of ``x`` in which all bytes are others that are not in ``boxes``: its place, and it."""
+    low = min(0, sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if s < 0)) if x.size else 0
+    high = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if s > 0) + x.itemsize if x.size else 0
+    read = bytes_of([b for b in boxes if not b.idle], low, high)
+    raw, start = guarded(high - low)
+    ctypes.memmove(raw[start:].ctypes.data, x.ctypes.data + low, high - low)
+    raw[start : start + high - low][~read] ^= 0x5A
+    return raw[start:].ctypes.data - low, raw
+
+
+def _check(first, second, written):
+    """What is ``written`` is the same in both; what is not was left as it was."""
+    touched = bytes_of(written.boxes, 0, len(first))
+    assert (first[~touched] == 0xFF).all() and (second[~touched] == 0x3C).all(), "wrote what it does not say"
+    if written.how == "all":
+        differs = np.flatnonzero(first[touched] != second[touched])
+        assert not len(differs), f"byte {differs[:5]} of what it writes depends on what it does not read, or is missing"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, integer, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, Touches, dense, integer, plain, pointer
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 
@@ -30,6 +30,9 @@ class Affine(Kernel):
         with f.loop(lo, hi) as turn:
             f.store(f.load("i64", f.at(x, turn.index, 8)) * self.a + self.b, f.at(y, turn.index, 8))
         f.ret()
+
+    def touches(self) -> Touches:
+        return plain(dense(8 * self.items), dense(8 * self.items))
 
     def cost(self) -> Cost:
         return Cost(self.flops or 2 * self.items, 8 * self.items, 8 * self.items)
@@ -56,6 +59,9 @@ class Add(Kernel):
             f.store(f.load("i64", f.at(x, i, 8)) + f.load("i64", f.at(y, i, 8)), f.at(z, i, 8))
         f.ret()
 
+    def touches(self) -> Touches:
+        return plain(dense(8 * self.items, 8 * self.items), dense(8 * self.items))
+
     def cost(self) -> Cost:
         return Cost(self.items, 16 * self.items, 8 * self.items)
 
@@ -80,6 +86,9 @@ class Less(Kernel):
         x = f.load("i64", pointer(f, words, 0)).lt(self.limit)
         f.store(x.convert("i8"), pointer(f, words, 1))
         f.ret()
+
+    def touches(self) -> Touches:
+        return plain(dense(8), dense(1))
 
     def cost(self) -> Cost:
         return Cost(1, 8, 1)
@@ -116,6 +125,9 @@ class Busy(Kernel):
                 f.call("sched_yield", "i32")
             f.store(f.load("i64", scratch), f.at(y, item.index, 8))
         f.ret()
+
+    def touches(self) -> Touches:
+        return plain((), dense(8 * self.items))
 
     def cost(self) -> Cost:
         return Cost(self.items * self.turns * 4.0, 0, 8 * self.items)
