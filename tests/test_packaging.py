@@ -29,7 +29,7 @@ def built(tmp_path_factory):
     pytest.importorskip("setuptools", "77", reason="older setuptools do not know this form of pyproject.toml")
     copy = tmp_path_factory.mktemp("tree")
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".ipynb_checkpoints")
-    for name in ("nxjax", "docs", "benchmarks"):
+    for name in ("nxjax", "docs", "benchmarks", "tools"):
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
     (copy / "tests" / "trace").mkdir(parents=True)
     shutil.copy(__file__, copy / "tests")
