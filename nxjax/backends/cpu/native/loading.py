@@ -3,13 +3,15 @@
 A process has some 65,000 mappings (``vm.max_map_count``), and a program that is traced again and again would use them
 up if each had its own. Code lies in slabs: pages in a row of one private anonymous mapping, first writable, then
 executable, never both. Neighbours in the same state are one mapping to the system. A page holds code of one object, so
-nothing that runs is ever writable. A fork copies slabs, like all memory. Knows object files and no kernel.
+nothing that runs is ever writable. A fork copies slabs, like all memory. Knows object files (ELF) and no kernel; what
+differs from processor to processor is in `relocations`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import platform
 import struct
 import sys
 from collections import deque
@@ -17,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from nxjax.backends.cpu.locks import COMPILING
+from nxjax.backends.cpu.native.relocations import PROCESSORS, Kind, Processor
 from nxjax.errors import LoweringError, MemoryLimitError
 
 PAGE: Final = mmap.PAGESIZE
@@ -29,8 +32,7 @@ _ALIGN: Final = 64  # of sections, at most
 _LARGEST: Final = 1 << 26  # bytes of a section, at most
 _READ, _WRITE, _RUN = 1, 2, 4  # of `mprotect`
 
-# ELF: sections and relocations of x86-64 (its ABI numbers them), as far as LLVM's large code model writes them.
-_X86_64: Final = 62
+# ELF: sections and symbols.
 _NOBITS, _RELA, _SYMTAB = 8, 4, 2
 _WRITABLE, _ALLOCATED, _THREADS = 1, 2, 0x400
 _UNDEFINED, _ABSOLUTE = 0, 0xFFF1
@@ -38,8 +40,6 @@ _OFFSETS: Final = "_GLOBAL_OFFSET_TABLE_"  # a linker makes it
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELOCATION: Final = struct.Struct("<QQq")
-# Number: bytes that are written, whether from the place itself on, whether the number has a sign.
-_KINDS: Final = {1: (8, False, False), 2: (4, True, True), 4: (4, True, True), 24: (8, True, True)}
 
 
 class Unlinkable(Exception):
@@ -133,9 +133,11 @@ class Address(int):
 
 @final
 class Room:
-    """The slabs of this process."""
+    """The slabs of this process, for the code of one kind of processor."""
 
-    def __init__(self) -> None:
+    def __init__(self, processor: Processor | None = None) -> None:
+        self._processor = processor or PROCESSORS[platform.machine()]
+        self._synchronize = None if self._processor.synchronized else _synchronize()
         self._slabs: list[_Slab] = []
         # What was freed, by whatever thread lost it: put back by who has the lock.
         self._returned: deque[tuple[_Slab, int, int]] = deque()
@@ -156,7 +158,7 @@ class Room:
             Unlinkable: it is of another kind.
             MemoryLimitError: the system gives no memory, or no more mappings.
         """
-        linked = _Linked(data, outside)
+        linked = _Linked(data, outside, self._processor)
         pages = -(-linked.size // PAGE)
         with self._lock:
             self._put_back()
@@ -213,6 +215,8 @@ class Room:
             self._allow(address, nbytes, _READ | _WRITE)
         ctypes.memmove(address, code, len(code))
         self._allow(address, nbytes, _READ | _RUN)
+        if self._synchronize is not None:
+            self._synchronize(address, address + nbytes)
         slab.fresh = max(slab.fresh, first + pages)
 
     def _allow(self, address: int, nbytes: int, what: int) -> None:
@@ -239,6 +243,13 @@ class Room:
                 self._slabs.remove(slab)
 
 
+def _synchronize() -> Any:
+    """The compiler's library has the function that tells a processor's caches of instructions what was written."""
+    told: Any = getattr(ctypes.CDLL("libgcc_s.so.1"), "__clear_cache")
+    told.argtypes, told.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+    return told
+
+
 def _no_room(nbytes: int, error: OSError) -> MemoryLimitError:
     return MemoryLimitError(
         "cpu: the system gives no memory for machine code",
@@ -256,13 +267,16 @@ class _Linked:
         symbols: those that it defines, as (image, offset).
     """
 
-    def __init__(self, data: bytes, outside: Callable[[str], int | None]) -> None:
+    def __init__(self, data: bytes, outside: Callable[[str], int | None], processor: Processor) -> None:
+        self._processor = processor
         self._images = (bytearray(), bytearray())
         # Of sections: image and offset.
         self._places: dict[int, tuple[int, int]] = {}
         self.symbols: dict[str, tuple[int, int]] = {}
-        # Where, kind, what is added, and the symbol: image (None: an address of the process) and value.
-        self._relocations: list[tuple[tuple[int, int], int, int, int | None, int]] = []
+        # Where, kind, and what is meant: image (None: an address of the process) and value.
+        self._relocations: list[tuple[tuple[int, int], Kind, int | None, int]] = []
+        # Of addresses that are reached through memory of ours: where that is, in the first image.
+        self._slots: dict[tuple[str, int | None, int], int] = {}
         try:
             self._read(data, outside)
         except (struct.error, IndexError, OverflowError, ValueError) as error:
@@ -270,8 +284,8 @@ class _Linked:
         self.size = max(len(self._images[0]), 1)
 
     def _read(self, data: bytes, outside: Callable[[str], int | None]) -> None:
-        if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", data, 18)[0] != _X86_64:
-            raise Unlinkable("no object file for x86-64")
+        if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", data, 18)[0] != self._processor.number:
+            raise Unlinkable("no object file for this processor")
         (table,) = struct.unpack_from("<Q", data, 40)
         (count,) = struct.unpack_from("<H", data, 60)
         sections = [_SECTION.unpack_from(data, table + _SECTION.size * i) for i in range(count)]
@@ -296,16 +310,31 @@ class _Linked:
                 continue
             which, begin = self._places[target]
             for offset, info, added in _RELOCATION.iter_unpack(_part(data, start, size)):
-                known, number = values[info >> 32], info & 0xFFFFFFFF
+                known, kind = values[info >> 32], self._processor.kinds.get(info & 0xFFFFFFFF)
                 if isinstance(known, str):
                     raise LoweringError(
                         "cpu: machine code calls a function that this process does not have",
                         got=known,
                         fix="report it, with the program; NXJAX_EXECUTOR=reference runs it without machine code",
                     )
-                if known is None or number not in _KINDS or offset + _KINDS[number][0] > sections[target][5]:
-                    raise Unlinkable(f"a relocation of kind {number}")
-                self._relocations.append(((which, begin + offset), number, added, *known))
+                if known is None or kind is None or offset + kind.size > sections[target][5]:
+                    raise Unlinkable(f"a relocation of kind {info & 0xFFFFFFFF}")
+                image, value = known[0], known[1] + added
+                if kind.slot == "address" or (kind.slot == "call" and image is None):
+                    image, value = 0, self._slot(kind.slot, image, value)
+                self._relocations.append(((which, begin + offset), kind, image, value))
+
+    def _slot(self, what: str, image: int | None, value: int) -> int:
+        """Where in the first image an address lies, or an instruction that goes to it."""
+        found = self._slots.get((what, image, value))
+        if found is None:
+            code = self._images[0]
+            code += bytes(-len(code) % 8)
+            found = self._slots[what, image, value] = len(code)
+            code += self._processor.jump if what == "call" else b""
+            self._relocations.append(((0, len(code)), self._processor.kinds[self._processor.absolute], image, value))
+            code += bytes(8)
+        return found
 
     def _symbol(
         self, row: Sequence[int], strings: bytes, outside: Callable[[str], int | None]
@@ -333,15 +362,14 @@ class _Linked:
         memory: Any = (ctypes.c_char * (len(self._images[1]) + _ALIGN))()
         start = ctypes.addressof(memory)
         bases = address, start + -start % _ALIGN
-        for (which, place), kind, added, image, value in self._relocations:
-            size, from_here, signed = _KINDS[kind]
-            number = value + added + (0 if image is None else bases[image])
-            number -= bases[which] + place if from_here else 0
-            if not signed:
-                number &= (1 << 64) - 1
-            elif not -(1 << 8 * size - 1) <= number < 1 << 8 * size - 1:
+        for (which, place), kind, image, value in self._relocations:
+            symbol = value + (0 if image is None else bases[image])
+            number = kind.number(symbol, bases[which] + place)
+            if number is None:
                 raise Unlinkable("a place too far away")
-            self._images[which][place : place + size] = number.to_bytes(size, "little", signed=signed)
+            held, end = self._images[which], place + kind.size
+            word = kind.written(int.from_bytes(held[place:end], "little"), number)
+            held[place:end] = word.to_bytes(kind.size, "little")
         ctypes.memmove(bases[1], bytes(self._images[1]), len(self._images[1]))
         return bytes(self._images[0]), {s: bases[i] + offset for s, (i, offset) in self.symbols.items()}, memory
 
@@ -356,8 +384,9 @@ _rooms: list[Room] = []
 
 
 def room() -> Room | None:
-    """Where this process's code is packed; None on systems whose object files are not ELF."""
-    if not _rooms and sys.platform.startswith(("linux", "freebsd")):
+    """Where this process's code is packed; None on systems and processors whose object files are not known here."""
+    known = sys.platform.startswith(("linux", "freebsd")) and platform.machine() in PROCESSORS
+    if not _rooms and known:
         with COMPILING:
             if not _rooms:
                 _rooms.append(Room())
