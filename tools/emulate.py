@@ -5,6 +5,7 @@
     python tools/emulate.py run script.py arguments     # a script (or -c, -m) on the emulated machine
     python tools/emulate.py test                        # the tests of the CPU compiler
     python tools/emulate.py test tests/ops -x           # or any other arguments of pytest
+    python tools/emulate.py --every 20 test             # a sample: one test of twenty, from all files
     python tools/emulate.py fuzz --seconds 600          # random programs: the arguments of `nxjax fuzz`
     python tools/emulate.py --machine arm64-new test    # another machine: `--help` lists them
 
@@ -102,6 +103,16 @@ TESTS = ("pytest", "pytest-xdist", "hypothesis", "scipy")
 PACKAGES = ("python3", "libstdc++6", "zlib1g")
 # What `test` runs if nothing is given: the compiler from its kernels to its calls.
 DEFAULT_TESTS = ("tests/kernels/cpu", "tests/lower/cpu", "tests/backends/cpu")
+
+# Pytest with every n-th test of those that were asked for.
+_PYTEST = """
+import sys, pytest
+class Sample:
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        items[:] = items[:: int(sys.argv[1])]
+sys.exit(pytest.main(sys.argv[2:], plugins=[Sample()]))
+"""
 
 
 def stop(what: str, fix: str = "") -> NoReturn:
@@ -256,18 +267,23 @@ class Emulator:
 
     # --- running ---
 
-    def run(self, arguments: Sequence[str]) -> int:
-        """The emulated Python with these arguments, to its end; Ctrl-C goes to it."""
-        if not self.ready:
-            stop(f"{self.name} is not set up", f"python tools/emulate.py --machine {self.name} setup")
+    def command(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """What starts the emulated Python with these arguments, and its environment."""
         environment = dict(os.environ)
         for name in ("PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD"):
             environment.pop(name, None)
         paths = [str(PROJECT), *filter(None, [environment.get("PYTHONPATH")])]
-        # Nothing but this shows in the project's own folders that a program ran.
-        environment |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONPYCACHEPREFIX": str(self.folder / "bytecode")}
-        environment |= {"NXJAX_CACHE_DIR": str(self.folder / "code")}
-        process = subprocess.Popen([str(self.python), *arguments], env=environment)
+        environment |= {"PYTHONPATH": os.pathsep.join(paths), "NXJAX_CACHE_DIR": str(self.folder / "code")}
+        # Bytecode of another Python lies elsewhere than that of this one.
+        environment |= {"PYTHONPYCACHEPREFIX": str(self.folder / "bytecode")}
+        return [str(self.python), *arguments], environment
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """The emulated Python to its end; Ctrl-C goes to it."""
+        if not self.ready:
+            stop(f"{self.name} is not set up", f"python tools/emulate.py --machine {self.name} setup")
+        command, environment = self.command(arguments)
+        process = subprocess.Popen(command, env=environment)
         while True:
             try:
                 return process.wait()
@@ -291,6 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--machine", choices=MACHINES, default="arm64", help="which (arm64)")
     parser.add_argument("--folder", type=Path, default=default_folder(), help=f"where all is kept ({default_folder()})")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of tests: run one of N, from all files (1)")
     parser.add_argument("what", choices=("setup", "run", "test", "fuzz"), help="what to do")
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of Python, pytest or `nxjax fuzz`")
     options = parser.parse_args(arguments)
@@ -306,7 +323,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return emulator.run(["-m", "nxjax", "fuzz", *rest])
     os.chdir(PROJECT)
     named = any(Path(word.split("::")[0]).exists() for word in rest)
-    return emulator.run(["-m", "pytest", "-p", "no:cacheprovider", *rest, *(() if named else DEFAULT_TESTS)])
+    command = ["-c", _PYTEST, str(options.every), "-p", "no:cacheprovider", *rest, *(() if named else DEFAULT_TESTS)]
+    return emulator.run(command)
 
 
 if __name__ == "__main__":

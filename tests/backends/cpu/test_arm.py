@@ -1,5 +1,8 @@
-"""Code for other processors: every family of kernels becomes ARM's machine code on any machine. None of it is run."""
+"""ARM: every family of kernels becomes its machine code on any machine, and runs where there is one, or QEMU's
+(`tools/emulate.py`)."""
 
+import platform
+import subprocess
 from dataclasses import replace
 
 import llvmlite.binding as llvm
@@ -14,6 +17,8 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
 from nxjax.lower.cpu.lower import lower
+from nxjax.testing import assert_close
+from tools.emulate import Emulator, default_folder
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 PLAIN = ("neon", "fp-armv8")
@@ -212,3 +217,34 @@ def test_probes_compile(arm):
 @pytest.mark.parametrize("arm", [PLAIN], ids=["plain"], indirect=True)
 def test_the_machine_that_walks_tapes_compiles(arm):
     check(arm, runtime.text(replace(SYSTEM, processor="aarch64")), "neon")
+
+
+CLOSE = {"bfloat16": 2e-2, "float16": 4e-3, "float64": 1e-9} | dict.fromkeys(("float32", "complex64"), 2e-5)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_agree_with_numpy(program):
+    """On the machine that this runs on, whichever it is."""
+    found = PROGRAMS[program]
+    f, args = found() if callable(found) else found
+    with nx.config.using(executor="reference"):
+        expected = nx.tree.leaves(nx.jit(f)(*args))
+    got = nx.tree.leaves(nx.jit(f, device="cpu")(*args))
+    assert len(got) == len(expected)
+    for i, (x, y) in enumerate(zip(got, expected, strict=True)):
+        finite = np.abs(np.asarray(y, "complex128" if np.dtype(y.dtype).kind == "c" else "float64"))
+        size = float(np.max(finite[np.isfinite(finite)], initial=1.0))
+        rtol = CLOSE.get(np.dtype(y.dtype).name, 0)
+        assert_close(f"{program}, result {i}", "the machine's code", x, y, rtol, rtol * size)
+
+
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="this is an ARM itself")
+def test_programs_run_on_an_emulated_arm():
+    emulator = Emulator("arm64", default_folder())
+    if not emulator.ready:
+        pytest.skip("no emulated ARM here; `python tools/emulate.py setup` brings one")
+    names = ("integers", "softmax", "products", "convolutions of bytes", "sorting integers", "loops")
+    tests = [f"{__file__}::test_programs_agree_with_numpy[{name}]" for name in names]
+    command, environment = emulator.command(["-m", "pytest", "-p", "no:cacheprovider", "-v", *tests])
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
+    assert f"{len(names)} passed" in done.stdout, done.stdout + done.stderr
