@@ -12,7 +12,7 @@ from typing import Any as _Any
 
 from nxjax import config as _config
 from nxjax import ops as _ops
-from nxjax.config import config  # here, or the submodule of that name would stand in its place
+from nxjax.config import config as config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
 
 __array_api_version__ = "2024.12"  # `nxjax` is as good a namespace of the standard as `nxjax.numpy`
@@ -116,15 +116,14 @@ _core.install_compiler(_compiler)
 _core.install_vocabulary(_vocabulary)
 
 
-def _watch(mode: _Any) -> None:
+def _watch(set: frozenset[str]) -> None:
     """Settings for debugging have changed; what they need is loaded when one is first set."""
-    if mode is not None or "nxjax.debug.watching" in _sys.modules:
-        _importlib.import_module("nxjax.debug.watching").changed(mode)
+    if set or "nxjax.debug.watching" in _sys.modules:
+        _importlib.import_module("nxjax.debug.watching").changed(set)
 
 
-_config.watch("mode", _watch)
 _importlib.import_module("nxjax.numpy")  # gives arrays their operators and methods
-_watch(config.mode)  # as the environment has it
+_config.watch_modes(_watch)  # which is told at once what the environment has set
 
 
 class _Jax:

@@ -1,128 +1,125 @@
 """The settings, those of nxjax and those that JAX programs set; ``NXJAX_*`` environment variables are read at import.
 
-Knows nothing but the environment. Most settings change no result. Those that change what a traced program is, or how it
-must be run, are summed up in ``mode``: None as long as all are at rest, so that calls have one thing to ask for.
+A setting has a value for the process, which `Config.update` sets, and one for each context in which a ``with`` block
+overrides it: for the thread, and for the asyncio task, that runs the block. `current_settings` gives what holds here.
+What decides what a call means is summed up in one object, ``call``, and what of that is for debugging in ``mode``: None
+as long as all is at rest. Knows nothing but the environment.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Any, Final, final
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from contextvars import ContextVar
+from operator import attrgetter
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar, final
 
-from nxjax.errors import ParameterError, SettingError
+from nxjax.setting_table import (
+    CALL,
+    FIXED,
+    IDLE,
+    JAX,
+    MODE,
+    NAMES,
+    OF_THE_PROCESS,
+    OWN,
+    Declared,
+    attribute_of,
+    checked,
+    first,
+)
 
-
-def _flag(name: str, default: bool) -> bool:
-    return os.environ.get(name, "1" if default else "0").lower() not in ("0", "false", "no", "")
-
-
-def _number(name: str, default: int, least: int = 0) -> int:
-    given = os.environ.get(name) or str(default)
-    try:
-        number = int(given)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise ParameterError(
-            f"config: the environment variable {name}", got=repr(given), expected=f"a whole number from {least}"
-        )
-    return number
-
-
-# JAX's settings that mean something here: the value at rest, and the values there are (None: True and False).
-_JAX: Final[dict[str, tuple[Any, tuple[Any, ...] | None]]] = {
-    "debug_nans": (False, None),
-    "debug_infs": (False, None),
-    "check_tracer_leaks": (False, None),
-    "debug_key_reuse": (False, None),
-    "log_compiles": (False, None),
-    "explain_cache_misses": (False, None),
-    "no_tracing": (False, None),
-    "no_execution": (False, None),
-    "enable_custom_prng": (False, None),
-    "legacy_prng_key": ("allow", ("allow", "warn", "error")),
-    "numpy_dtype_promotion": ("standard", ("standard", "strict")),
-    "numpy_rank_promotion": ("allow", ("allow", "warn", "raise")),
-    "default_matmul_precision": (
-        None,
-        (None, "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "fastest"),
-    ),
-}
-# What of these, and of the others, calls have to know of.
-_MODE: Final = (
-    "disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "check_tracer_leaks", "no_execution",
-    "enable_custom_prng", "legacy_prng_key", "numpy_dtype_promotion", "numpy_rank_promotion",
-    "default_matmul_precision",
-)  # fmt: skip
-# What can only be one way here: setting it to that is no mistake.
-_FIXED: Final[dict[str, tuple[Any, ...]]] = {
-    "threefry_partitionable": (True,),
-    "default_prng_impl": ("threefry2x32",),
-}
-# What programs set for other executors, or for other ways of keeping house: kept, read back, and without effect, as it
-# changes no result. The first value is the one at rest.
-_IDLE: Final[dict[str, Any]] = {
-    "allow_f16_reductions": True, "array_garbage_collection_guard": "allow", "auto_pcast": True,
-    "compilation_cache_expect_pgle": False, "compilation_cache_include_metadata_in_key": False,
-    "compiler_enable_remat_pass": True, "cpu_collectives_implementation": "gloo",
-    "cpu_enable_async_dispatch": True, "cuda_visible_devices": "all", "custom_vjp3": False,
-    "debug_log_modules": "", "disable_bwd_checks": False, "disable_most_optimizations": False,
-    "disallow_mesh_context_manager": False, "distributed_debug": False, "dump_ir_to": "",
-    "enable_compilation_cache": True, "enable_pgle": False, "enable_recoverability": False,
-    "exec_time_optimization_effort": 0.0, "experimental_unsafe_xla_runtime_errors": False,
-    "explicit_x64_dtypes": "allow", "hlo_source_file_canonicalization_regex": None,
-    "include_full_tracebacks_in_locations": True, "log_checkpoint_residuals": False, "logging_level": "NOTSET",
-    "memory_fitting_effort": 0.0, "mutable_array_checks": True, "optimization_level": "UNKNOWN",
-    "persistent_cache_enable_xla_caches": "", "persistent_cache_min_compile_time_secs": 0.0,
-    "persistent_cache_min_entry_size_bytes": 0, "pgle_aggregation_percentile": 90, "pgle_profiling_runs": 3,
-    "pprint_use_color": False, "raise_persistent_cache_errors": False,
-    "rocm_visible_devices": "all", "share_binary_between_hosts": False, "softmax_custom_jvp": True,
-    "thread_guard": False, "threefry_gpu_kernel_lowering": False, "traceback_in_locations_limit": 10,
-    "tracer_error_num_traceback_frames": 5, "transfer_guard": "allow", "transfer_guard_device_to_device": "allow",
-    "transfer_guard_device_to_host": "allow", "transfer_guard_host_to_device": "allow", "use_direct_linearize": True,
-    "use_shardy_partitioner": True, "xla_backend": "", "xla_profile_version": 0,
-    "remove_size_one_mesh_axis_from_type": False, "use_magma": "auto",
-}  # fmt: skip
-_GUARDS: Final = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
-# JAX's names of settings that nxjax had names for.
-_RENAMED: Final = {
-    "enable_checks": "check", "compilation_cache_dir": "cache_dir", "compilation_cache_max_size": "cache_bytes",
-    "platform_name": "platforms",
-}  # fmt: skip
-_modes: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal modes are one object: machine code compares addresses
-
-# Per setting, who has to know when it changes.
-_watchers: dict[str, list[Callable[[Any], None]]] = {}
-
-
-def watch(name: str, told: Callable[[Any], None]) -> None:
-    """``told`` is called with each new value of a setting, before it is set; what it raises refuses the value."""
-    _watchers.setdefault(name, []).append(told)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @final
-class Config:
-    """Process-wide settings; ``nx.config.update(name, value)`` changes one.
+class CallSettings:
+    """The values of the settings in `CALL`. There is one object of each combination: it is compared by its identity."""
+
+    __slots__ = ("values",)
+    names: ClassVar = CALL
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+
+    def __reduce__(self) -> Any:
+        return _interned, (self.values,)
+
+
+_calls: dict[Any, CallSettings] = {}
+
+
+def _interned(values: tuple[Any, ...]) -> CallSettings:
+    key = (values, tuple(map(type, values)))  # 1 and True are equal
+    return _calls.setdefault(key, CallSettings(values))
+
+
+# Per setting of the process, who has to know when it changes; and who has to know which modes there are.
+_watchers: dict[str, list[Callable[[Any], None]]] = {}
+_mode_watchers: list[Callable[[frozenset[str]], None]] = []
+
+
+def watch(name: str, told: Callable[[Any], None]) -> None:
+    """``told`` is called with each new value of the process's setting, before it is set; what it raises refuses it."""
+    _watchers.setdefault(name, []).append(told)
+
+
+def watch_modes(told: Callable[[frozenset[str]], None]) -> None:
+    """``told`` is called with the settings of `MODE` that are not at rest in some thread, now and when they change."""
+    _mode_watchers.append(told)
+    config.notice()
+
+
+@final
+class Settings(Declared):
+    """What all settings are in one place: for the process, or where some are overridden.
+
+    Attributes:
+        call: the `CallSettings` that these are.
+        own: what is overridden; other values follow the process's.
+        idle: the settings without effect.
+    """
+
+    __slots__ = ("__weakref__", "call", "idle", "own", *NAMES, "mode")
+    call: CallSettings
+    idle: dict[str, Any]
+    own: dict[str, Any]
+
+    def set(self, name: str, value: Any) -> None:
+        if name in self.idle:
+            self.idle[name] = value
+            return
+        setattr(self, name, value)
+        if name in MODE:
+            found = tuple((n, v) for n in MODE if (v := getattr(self, n)) != JAX.get(n, (False,))[0])
+            self.mode = found or None
+        if name in MODE or name in CALL:
+            self.call = _interned(tuple(getattr(self, n) for n in CALL))
+
+
+@final
+class Config(Declared):
+    """All settings; ``nx.config.update(name, value)`` changes one for the process.
+
+    ``with nx.config.using(name=value):`` overrides it for the current thread, or asyncio task, inside of the block;
+    what other threads see stays. Threads start with the values of the process. `update` changes the value of the
+    process at once, also inside of such a block, which keeps its own value to its end.
 
     Attributes:
         enable_x64: Python scalars and 64-bit NumPy input keep 64 bits by default.
         executor: name of the executor that `jit` uses; empty means the best one available.
-        cache_dir: folder of the on-disk executable cache, an absolute path; empty switches it off.
-        cache_bytes: what all files of that cache may take; -1: any amount. The least recently used go.
         check: run `Program.check()` after every staging and every pass.
         default_device: where `jit` computes of arguments that were put nowhere; see `nx.default_device`. None: on the
             first device.
         disable_jit: `jit` calls the function eagerly.
-        num_cpu_devices: how many devices the CPU is; 0: as ``XLA_FLAGS`` says, else one. Set before the first use.
-        platforms: the platforms that `jit` runs on by default, such as "tpu,cpu": the first that is here; empty: cpu.
-        ipu_model: the IPU system that ``device="ipu"`` models, such as "bow" or "m2000"; naming one lists its devices.
+        fast_calls: False removes every shortcut: all calls take the general way, and give the same bits.
         cpu_isa: the instruction set that the CPU compiler emits: avx512, avx2, neon, portable; empty: the best here.
-        num_threads: how many threads the CPU executor uses; 0: as many as the process may run on.
         compile_first: the CPU executor makes machine code before a program's first run; else it may wait for the second
             where NumPy gives the same numbers sooner.
-        cpu_pool_bytes: how much free memory the CPU executor keeps for its next results.
         progress: False: no progress bars but those that are asked for.
         traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
         debug_nans, debug_infs, debug_key_reuse, check_tracer_leaks: see "Debugging" in the documentation.
@@ -133,79 +130,66 @@ class Config:
         default_matmul_precision, enable_custom_prng, legacy_prng_key: kept for JAX programs, without effect.
         mode: what of these is not at rest, as calls have to know; None: nothing. It follows from the others.
 
+    These belong to the process, so that `using` changes them for all threads, too:
+
+    Attributes:
+        cache_dir: folder of the on-disk executable cache, an absolute path; empty switches it off.
+        cache_bytes: what all files of that cache may take; -1: any amount. The least recently used go.
+        num_cpu_devices: how many devices the CPU is; 0: as ``XLA_FLAGS`` says, else one. Set before the first use.
+        platforms: the platforms that `jit` runs on by default, such as "tpu,cpu": the first that is here; empty: cpu.
+        ipu_model: the IPU system that ``device="ipu"`` models, such as "bow" or "m2000"; naming one lists its devices.
+        num_threads: how many threads the CPU executor uses; 0: as many as the process may run on.
+        cpu_pool_bytes: how much free memory the CPU executor keeps for its next results.
+
     >>> import nxjax as nx
     >>> with nx.config.using(check=True):
     ...     nx.config.check
     True
     """
 
-    __slots__ = (
-        "_idle", "cache_bytes", "cache_dir", "check", "compile_first", "cpu_isa", "cpu_pool_bytes", "default_device",
-        "disable_jit", "enable_x64", "executor", "ipu_model", "mode", "num_cpu_devices", "num_threads", "platforms",
-        "progress", "traceback_filtering", *_JAX,
-    )  # fmt: skip
-    mode: tuple[Any, ...] | None
-    debug_nans: bool
-    debug_infs: bool
-    check_tracer_leaks: bool
-    debug_key_reuse: bool
-    log_compiles: bool
-    explain_cache_misses: bool
-    no_tracing: bool
-    no_execution: bool
-    enable_custom_prng: bool
-    legacy_prng_key: str
-    numpy_dtype_promotion: str
-    numpy_rank_promotion: str
-    default_matmul_precision: str | None
+    __slots__ = ("_here", "_lock", "_overriding", "_process")
 
     def __init__(self) -> None:
-        object.__setattr__(self, "mode", None)
-        self._idle = dict(_IDLE)
-        for name, (rest, values) in _JAX.items():
-            given = os.environ.get("NXJAX_" + name.upper())
-            object.__setattr__(
-                self, name, rest if given is None else given if values else _flag("NXJAX_" + name.upper(), False)
-            )
-        self.enable_x64 = _flag("NXJAX_ENABLE_X64", False)
-        self.executor = os.environ.get("NXJAX_EXECUTOR", "")
-        self.cache_dir = os.environ.get("NXJAX_CACHE_DIR", _default_cache())
-        self.cache_bytes = _number("NXJAX_CACHE_BYTES", 512 * 2**20, least=-1)
-        self.check = _flag("NXJAX_CHECK", False)
-        self.default_device: Any = None
-        self.disable_jit = _flag("NXJAX_DISABLE_JIT", False)
-        self.num_cpu_devices = _number("NXJAX_NUM_CPU_DEVICES", 0)
-        self.platforms = os.environ.get("NXJAX_PLATFORMS", "")
-        self.ipu_model = os.environ.get("NXJAX_IPU_MODEL", "")
-        self.compile_first = _flag("NXJAX_COMPILE_FIRST", False)
-        self.cpu_isa = os.environ.get("NXJAX_CPU_ISA", "")
-        self.num_threads = _number("NXJAX_NUM_THREADS", 0)
-        self.cpu_pool_bytes = _number("NXJAX_CPU_POOL_BYTES", 2**30)
-        self.progress = _flag("NXJAX_PROGRESS", True)
-        self.traceback_filtering = _flag("NXJAX_TRACEBACK_FILTERING", True)
-        for name in _JAX:
-            self.update(name, getattr(self, name))
+        made = Settings()
+        made.own, made.idle = {}, dict(IDLE)
+        for name in NAMES:
+            setattr(made, name, first(name))
+        made.set("disable_jit", made.disable_jit)  # and with it what follows from it
+        put = object.__setattr__
+        put(self, "_process", made)
+        put(self, "_here", ContextVar("nxjax_settings", default=made))
+        # All others that somebody may still have. They follow the process's where they do not override it.
+        put(self, "_overriding", weakref.WeakSet[Settings]())
+        put(self, "_lock", threading.RLock())
+        if hasattr(os, "register_at_fork"):  # a thread that is not in the child may have held the lock
+            os.register_at_fork(after_in_child=lambda: put(self, "_lock", threading.RLock()))
+
+    _process: Settings
+    _here: ContextVar[Settings]
+    _overriding: weakref.WeakSet[Settings]
+    _lock: Any
+
+    @property
+    def process(self) -> Settings:
+        """The settings of the process: what holds where nothing is overridden."""
+        return self._process
+
+    @property
+    def here(self) -> ContextVar[Settings]:
+        """The context variable that holds what `current_settings` gives."""
+        return self._here
 
     def __setattr__(self, name: str, value: Any) -> None:
-        for told in _watchers.get(name, ()):
-            told(value)
-        object.__setattr__(self, name, value)
-        if name in _MODE:
-            self._sum_up()
-
-    def _sum_up(self) -> None:
-        at_rest = {n: rest for n, (rest, _) in _JAX.items()}
-        found = tuple((n, v) for n in _MODE if (v := getattr(self, n, False)) != at_rest.get(n, False))
-        mode = _modes.setdefault(found, found) if found else None
-        if mode is not self.mode:
-            self.mode = mode
+        if name not in NAMES:
+            raise AttributeError(f"config has no setting {name!r}")
+        self.update(name, value)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__ if n not in ("_idle", "mode"))
+        shown = ", ".join(f"{n}={getattr(self, n)!r}" for n in NAMES)
         return f"Config({shown})"
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for what is no slot, or is none yet.
+        # Only asked for what is no attribute.
         if name.startswith("jax_"):
             return self.read(name)
         raise AttributeError(f"config has no setting {name!r}")
@@ -216,21 +200,22 @@ class Config:
         >>> config.read("jax_enable_x64"), config.jax_numpy_rank_promotion
         (False, 'allow')
         """
-        attribute = _attribute(name)
-        if attribute in _FIXED:
-            return _FIXED[attribute][0]
-        if attribute in self._idle:
-            return self._idle[attribute]
-        if attribute in self.__slots__:
-            value = getattr(self, attribute)
+        attribute = attribute_of(name)
+        if attribute in FIXED:
+            return FIXED[attribute][0]
+        here = self._here.get()
+        if attribute in here.idle:
+            return here.idle[attribute]
+        if attribute in NAMES or attribute == "mode":
+            value = getattr(here, attribute)
             return (value or None) if attribute in ("platforms", "cache_dir") and name.startswith("jax_") else value
         raise AttributeError(f"config has no setting {name!r}")
 
     @property
     def values(self) -> dict[str, Any]:
         """All settings by JAX's names, and those of nxjax by their own."""
-        names = (*(f"jax_{n}" for n in (*_JAX, *_FIXED, *self._idle)), "jax_enable_x64", "jax_disable_jit")
-        own = {n: getattr(self, n) for n in self.__slots__ if n not in _JAX and not n.startswith("_")}
+        names = (*(f"jax_{n}" for n in (*JAX, *FIXED, *IDLE)), "jax_enable_x64", "jax_disable_jit")
+        own = {n: getattr(self, n) for n in (*OWN, *OF_THE_PROCESS, "mode")}
         return {**own, **{n: self.read(n) for n in names}}
 
     def parse_flags_with_absl(self) -> None:
@@ -239,92 +224,144 @@ class Config:
     config_with_absl = parse_flags_with_absl
 
     def update(self, name: str, value: Any) -> None:
-        """Set one setting; JAX's ``jax_`` prefix is accepted.
+        """Set one setting for the process; JAX's ``jax_`` prefix is accepted.
+
+        Threads see it at once, but for those inside of a ``with`` block that overrides it.
 
         >>> config.update("jax_enable_x64", False)
         """
-        attribute = _attribute(name)
-        if attribute in _FIXED:
-            if value not in _FIXED[attribute]:
-                raise ParameterError(
-                    f"config: {attribute} has one value here", got=repr(value), expected=repr(_FIXED[attribute][0])
-                )
+        name, value = checked(name, value)
+        if name in FIXED:
             return
-        if attribute in self._idle:
-            if attribute.startswith("transfer_guard") and value is not None and value not in _GUARDS:
-                raise ParameterError(f"config: {attribute}", got=repr(value), expected=", ".join(map(repr, _GUARDS)))
-            self._idle[attribute] = value
-            return
-        if attribute not in self.__slots__ or attribute in ("mode", "_idle"):
-            raise SettingError(
-                f"config: no setting {name!r}",
-                expected=_near(attribute, (*self.__slots__, *_FIXED, *_IDLE)),
-                fix="`nx.config.values` lists them all",
-            )
-        if attribute in _JAX:
-            value = _checked(attribute, value)
-        if attribute in ("platforms", "cache_dir") and value is None:
-            value = ""
-        if attribute == "cache_dir":
-            value = os.fspath(value)
-        if attribute == "cache_bytes" and (type(value) is not int or value < -1):
-            raise ParameterError("config: cache_bytes", got=repr(value), expected="a number of bytes, or -1")
-        if attribute == "traceback_filtering" and isinstance(value, str):
-            value = value != "off"
-        if attribute == "num_cpu_devices" and value == -1:
-            value = 0  # JAX's way to say: none was asked for
-        if attribute == "num_cpu_devices" and (not isinstance(value, int) or value < 0):
-            raise ParameterError("config: num_cpu_devices", got=repr(value), expected="a number of devices, or 0")
-        if attribute == "default_device" and not (value is None or hasattr(value, "platform")):
-            raise ParameterError("config: default_device", got=repr(value), expected="one of nx.devices(), or None")
-        if isinstance(value, str) and isinstance(getattr(self, attribute), bool):
-            raise ParameterError(f"config: {attribute}", got=repr(value), expected="True or False")
-        setattr(self, attribute, value)
+        with self._lock:
+            for told in _watchers.get(name, ()):
+                told(value)
+            for settings in (self._process, *self._overriding):
+                if name not in settings.own:
+                    settings.set(name, value)
+        if name in MODE or name == "fast_calls":
+            self.notice()
 
-    @contextmanager
-    def using(self, **values: Any) -> Generator[None]:
-        """Change settings inside a ``with`` block."""
-        before = {name: self.read(name) for name in values}
+    def using(self, **values: Any) -> Override:
+        """Override settings for the current thread, or asyncio task, inside a ``with`` block, or a decorated function.
+
+        Those that belong to the process are changed for all threads, and changed back.
+        """
+        return Override(self, dict(checked(name, value) for name, value in values.items()))
+
+    def overridden(self, base: Settings, changes: dict[str, Any]) -> Settings:
+        """``base`` with other overrides; what is `_NOT` is one no more."""
+        with self._lock:
+            own = {n: v for n, v in {**base.own, **changes}.items() if v is not _NOT}
+            if not own:
+                return self._process
+            made = Settings()
+            for name, value in zip(_COPIED, _copied(self._process), strict=True):
+                setattr(made, name, value)
+            made.own, made.idle = own, dict(made.idle)
+            for name, value in own.items():
+                made.set(name, value)
+            self._overriding.add(made)
+        if made.mode is not None or not made.fast_calls:
+            self.notice()
+            weakref.finalize(made, self.notice).atexit = False
+        return made
+
+    def notice(self) -> None:
+        """Tell who has to know what is not at rest somewhere."""
+        with self._lock:
+            everywhere = [self._process, *self._overriding]
+            found = {name for s in everywhere for name, _ in s.mode or ()}
+            if not all(s.fast_calls for s in everywhere):
+                found.add("fast_calls")
+            for told in _mode_watchers:
+                told(frozenset(found))
+
+
+@final
+class Override(ContextDecorator):
+    """What `Config.using` gives."""
+
+    def __init__(self, config: Config, values: dict[str, Any]) -> None:
+        self._config = config
+        self._shared = {n: v for n, v in values.items() if n in OF_THE_PROCESS}
+        self._own = {n: v for n, v in values.items() if n not in OF_THE_PROCESS and n not in FIXED}
+        # For each block that was entered and not left: the settings outside and inside, and the process's before.
+        self._entered: list[tuple[Settings, Settings, dict[str, Any]]] = []
+
+    def _recreate_cm(self) -> Override:
+        return Override(self._config, {**self._shared, **self._own})  # a call of a function has its own
+
+    def __enter__(self) -> None:
+        config = self._config
+        outer = config.here.get()
+        inner = config.overridden(outer, self._own) if self._own else outer
+        before = {n: config.read(n) for n in self._shared}
         try:
-            for name, value in values.items():
-                self.update(name, value)
-            yield
-        finally:
-            for name, value in before.items():
-                self.update(name, value)
+            for name, value in self._shared.items():
+                config.update(name, value)
+        except BaseException:
+            self._restore(before)
+            raise
+        self._entered.append((outer, inner, before))
+        config.here.set(inner)
+
+    def __exit__(self, *exc: object) -> None:
+        outer, inner, before = self._entered.pop()
+        here = self._config.here
+        if here.get() is inner:
+            here.set(outer)
+        else:  # blocks may end in another order than they began: those of generators, which share their caller's
+            own = {n: outer.own.get(n, _NOT) for n in self._own}
+            here.set(self._config.overridden(here.get(), own))
+        self._restore(before)
+
+    def _restore(self, before: dict[str, Any]) -> None:
+        for name, value in before.items():
+            self._config.update(name, value)
 
 
-def _default_cache() -> str:
-    """``nxjax`` in the user's folder for caches; empty where there is none. Relative paths count as not given (XDG)."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(home):
-        home = os.path.expanduser("~/.cache")
-    return os.path.join(home, "nxjax") if os.path.isabs(home) else ""
+_NOT: Final = object()
+_COPIED: Final = (*NAMES, "mode", "call", "idle")
+_copied: Final = attrgetter(*_COPIED)
 
 
-def _attribute(name: str) -> str:
-    attribute = name.removeprefix("jax_")
-    return _RENAMED.get(attribute, attribute)
+def _property(name: str) -> Any:
+    """The attribute of `Config` that is a setting."""
+
+    def read(self: Config) -> Any:
+        return getattr(self.here.get(), name)
+
+    return property(read)
 
 
-def _checked(name: str, value: Any) -> Any:
-    """``value`` as the setting takes it."""
-    _, values = _JAX[name]
-    if values is None:
-        if value not in (True, False):
-            raise ParameterError(f"config: {name}", got=repr(value), expected="True or False")
-        return bool(value)
-    value = _JAX[name][0] if value is None and None not in values else getattr(value, "value", value)
-    if value not in values:
-        raise ParameterError(f"config: {name}", got=repr(value), expected=", ".join(map(repr, values)))
-    return value
-
-
-def _near(name: str, names: tuple[str, ...]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, names, 3)
-    return "perhaps " + " or ".join(map(repr, close)) if close else "one of nx.config.values"
+for _name in (*NAMES, "mode"):
+    setattr(Config, _name, _property(_name))
 
 
 config = Config()
+# What all settings are here: for what reads them often.
+current_settings = config.here.get
+
+
+def with_current_settings(function: Callable[P, R]) -> Callable[P, R]:
+    """``function`` under the settings of now, wherever it is called: for what another thread runs for this one.
+
+    >>> import threading
+    >>> with config.using(enable_x64=True):
+    ...     thread = threading.Thread(target=with_current_settings(lambda: print(config.enable_x64)))
+    >>> thread.start(), thread.join(), config.enable_x64
+    True
+    (None, None, False)
+    """
+    settings = current_settings()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        before = config.here.get()
+        config.here.set(settings)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            config.here.set(before)
+
+    return run

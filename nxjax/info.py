@@ -63,6 +63,7 @@ def text() -> str:
     import nxjax
     from nxjax.backends import cache, registry
     from nxjax.config import config
+    from nxjax.setting_table import NAMES
 
     lines = [f"nxjax {nxjax.__version__}", "", "versions"]
     lines += _table([("python", platform.python_version()), *((p, _version(p) or "missing") for p in _CORE)])
@@ -86,11 +87,9 @@ def text() -> str:
     files, size = cache.size()
     lines += ["", "cache", f"  {config.cache_dir or 'off'}: {files} executables, {size / 2**20:.1f} MiB"]
     lines += ["", "settings"]
-    # What is no setting of its own is no slot to show: what calls have to know, and what JAX's programs set in vain.
-    names = [name for name in config.__slots__ if name != "mode" and not name.startswith("_")]
     # A device is an object, which no variable of the environment holds.
-    told = {name: "" if name == "default_device" else f"NXJAX_{name.upper()}" for name in names}
-    lines += _table([(name, repr(getattr(config, name)), told[name]) for name in names])
+    told = {name: "" if name == "default_device" else f"NXJAX_{name.upper()}" for name in NAMES}
+    lines += _table([(name, repr(getattr(config, name)), told[name]) for name in NAMES])
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Devices, and moving data to and from them; process-wide switches. All of it public in `nxjax` itself."""
+"""Devices, and moving data to and from them; switches. All of it public in `nxjax` itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.backends import placing, registry
 from nxjax.backends.base import Device
-from nxjax.config import config
+from nxjax.config import Override, config
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import dtypes, tree
@@ -92,8 +92,7 @@ def default_backend() -> str:
     return registry.default().platform
 
 
-@contextmanager
-def default_device(device: Any) -> Iterator[None]:
+def default_device(device: Any) -> Override:
     """In ``with nx.default_device(device):`` `jit` computes there what was put nowhere, and its results stay there.
 
     Eager operations on one CPU device are NumPy's, wherever it is counted.
@@ -109,8 +108,7 @@ def default_device(device: Any) -> Iterator[None]:
     ...     nx.jit(nx.sin)(0.0).device == nx.devices("cpu")[-1]
     True
     """
-    with config.using(default_device=None if device is None else placing.device_of(device, "default_device")):
-        yield
+    return config.using(default_device=None if device is None else placing.device_of(device, "default_device"))
 
 
 def process_index(backend: str | None = None) -> int:
@@ -282,8 +280,7 @@ def clear_caches() -> None:
     compiler.clear()
 
 
-@contextmanager
-def disable_jit(disable: bool = True) -> Iterator[None]:
+def disable_jit(disable: bool = True) -> Override:
     """Inside, `jit` calls functions as they are: prints and breakpoints see values.
 
     >>> import nxjax as nx
@@ -291,12 +288,10 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
     ...     nx.jit(lambda x: 2 * x if x > 1 else x)(3.0)
     6.0
     """
-    with config.using(disable_jit=disable):
-        yield
+    return config.using(disable_jit=disable)
 
 
-@contextmanager
-def enable_x64(new_val: bool = True) -> Iterator[None]:
+def enable_x64(new_val: bool = True) -> Override:
     """Inside, Python numbers and 64-bit NumPy input keep 64 bits.
 
     Raises:
@@ -311,8 +306,7 @@ def enable_x64(new_val: bool = True) -> Iterator[None]:
     """
     if not isinstance(new_val, (bool, np.bool_)):
         raise DtypeError("enable_x64: needs a bool", got=repr(new_val))
-    with config.using(enable_x64=bool(new_val)):
-        yield
+    return config.using(enable_x64=bool(new_val))
 
 
 @contextmanager

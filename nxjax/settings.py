@@ -1,15 +1,13 @@
-"""JAX's context managers for settings: ``with nx.debug_nans(True): ...`` changes one inside, for all threads.
+"""JAX's context managers for settings: ``with nx.debug_nans(True): ...`` changes one inside, for this thread.
 
 One object per setting, made from its name; `nxjax.config` holds the values and knows what each means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, final
 
-from nxjax.config import config
+from nxjax.config import Override, config
 
 
 @final
@@ -29,10 +27,8 @@ class Setting:
         self.name = self.__name__ = name
         self.__doc__ = doc
 
-    @contextmanager
-    def __call__(self, new_val: Any = True) -> Generator[None]:
-        with config.using(**{self.name: new_val}):
-            yield
+    def __call__(self, new_val: Any = True) -> Override:
+        return config.using(**{self.name: new_val})
 
     @property
     def value(self) -> Any:

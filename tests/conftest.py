@@ -92,5 +92,6 @@ def _forgotten():
 
 @pytest.fixture(autouse=True)
 def _checked():
-    with config.using(check=True):
-        yield
+    config.update("check", True)  # in all threads
+    yield
+    config.update("check", False)

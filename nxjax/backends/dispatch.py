@@ -16,7 +16,7 @@ import numpy as np
 from nxjax.backends import large, placing, registry
 from nxjax.backends.base import Executable, Placement
 from nxjax.backends.reference.quiet import quiet
-from nxjax.config import config
+from nxjax.config import current_settings
 from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped
 from nxjax.trace.program import Equation, Program, Var, check_sizes
@@ -62,6 +62,12 @@ def one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) ->
     return Program(inputs, [Equation(op, tuple(inputs), outputs, params)], outputs, name=op.name)
 
 
+def _code() -> Any:
+    """The settings that an executable is made for."""
+    settings = current_settings()
+    return settings.cpu_isa, settings.fast_calls
+
+
 # Executables that are kept for programs that come again, without one that holds them: a function is made anew, and
 # jitted, in each turn of a loop.
 _RECENT: Final = 256
@@ -79,12 +85,12 @@ class Dispatcher:
     def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable:
         backend = registry.for_device(device)
         return program.derive(
-            ("executable", backend.name, config.cpu_isa, donate), lambda: self._by_fingerprint(program, backend, donate)
+            ("executable", backend.name, _code(), donate), lambda: self._by_fingerprint(program, backend, donate)
         )
 
     def _by_fingerprint(self, program: Program, backend: Any, donate: tuple[int, ...]) -> Executable:
         check_sizes(program)
-        key = (backend.name, config.cpu_isa, program.fingerprint, donate)
+        key = (backend.name, _code(), program.fingerprint, donate)
         return self._known(key, lambda: backend.compile(program, donate))
 
     def _known(self, key: Any, make: Callable[[], Executable]) -> Executable:
@@ -150,7 +156,7 @@ class Dispatcher:
         return SingleDeviceSharding(placing.default_device())
 
     def compile_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> Executable:
-        return program.derive(("placed", placement, donate), lambda: self._placed(program, placement, donate))
+        return program.derive(("placed", _code(), placement, donate), lambda: self._placed(program, placement, donate))
 
     def _placed(self, program: Program, placement: Placement, donate: tuple[int, ...]) -> Executable:
         check_sizes(program)
@@ -159,7 +165,7 @@ class Dispatcher:
             made = placement.devices[0].backend.compile_placed(program, donate, placement)
             return placing.at_place(made, placement)
 
-        return self._known(("placed", program.fingerprint, placement, donate), make)
+        return self._known(("placed", _code(), program.fingerprint, placement, donate), make)
 
     def lower_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> str:
         return placement.devices[0].backend.lower_placed(program, donate, placement)

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.backends import registry
 from nxjax.backends.base import Executable
-from nxjax.config import config
+from nxjax.config import config, current_settings
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import OPS, Op
@@ -42,7 +42,7 @@ _OTHERS: Final = frozenset((
 ))  # fmt: skip
 _NARROW: Final = dtypes.FLOAT - {dtypes.float32, dtypes.float64}
 _KNOWN: Final = 1024
-# By op, parameters, types and which dimensions are repeated: an executable; None: NumPy; 1: seen once.
+# By op, parameters, types, which dimensions are repeated, and settings: an executable; None: NumPy; 1: seen once.
 _found: dict[Any, Executable | int | None] = {}
 
 
@@ -65,7 +65,8 @@ def run(op: Op, args: Sequence[DeviceArray], params: dict[str, Any], out: ArrayT
             return None  # NumPy walks any strides; a kernel would want a copy
         repeated.append(dims or ())
     try:
-        key = (op, tuple([x.type for x in args]), tuple(sorted(params.items())), tuple(repeated))
+        types = tuple([x.type for x in args])
+        key = (op, types, tuple(sorted(params.items())), tuple(repeated), current_settings().call)
         known = _found.get(key, 0)
     except TypeError:
         return None

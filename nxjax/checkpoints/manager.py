@@ -12,6 +12,7 @@ from typing import Any, Self, final
 from nxjax.checkpoints import processes, steps
 from nxjax.checkpoints.restoring import metadata, restore
 from nxjax.checkpoints.saving import checked, snapshot, write
+from nxjax.config import with_current_settings
 from nxjax.errors import ParameterError, Shown
 from nxjax.trace.boundary import boundary, entry
 
@@ -112,7 +113,7 @@ class CheckpointManager(Shown):
                 self._error = error
 
         # Not a daemon: a program that ends waits for its last step.
-        self._thread = threading.Thread(target=guarded, name=f"checkpoint {number}")
+        self._thread = threading.Thread(target=with_current_settings(guarded), name=f"checkpoint {number}")
         self._thread.start()
         return True
 

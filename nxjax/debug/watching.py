@@ -1,16 +1,18 @@
 """What looks at everything that runs while `debug_nans`, `debug_infs`, `debug_key_reuse` or `no_execution` is set.
 
 Installed and taken away as the settings change (`changed`), so that nothing of this costs anything while they are at
-rest. Knows no executor: what runs is what `trace.core.unwatched` gives.
+rest in all threads. What is watched is what the settings of the thread that runs say. Knows no executor: what runs is
+what `trace.core.unwatched` gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from nxjax.config import current_settings
 from nxjax.debug import keys, locate
 from nxjax.errors import NonFiniteError, TransformDisabledError, user_source
 from nxjax.numpy import eager
@@ -25,37 +27,52 @@ from nxjax.transforms.vmap import added_dims
 WATCHED = ("debug_nans", "debug_infs", "debug_key_reuse", "no_execution")
 
 
-def changed(mode: tuple[tuple[str, Any], ...] | None) -> None:
-    """Settings are as ``mode`` says from now on."""
-    asked = {name for name, _ in mode or ()}.intersection(WATCHED)
-    watcher = Watcher(*(name in asked for name in WATCHED)) if asked else None
-    core.install_watcher(watcher)
-    eager.close(watcher is not None or any(name == "numpy_rank_promotion" for name, _ in mode or ()))
+def changed(asked: frozenset[str]) -> None:
+    """These settings are not at rest in some thread from now on."""
+    core.install_watcher(Watcher() if asked.intersection(WATCHED) else None)
+    eager.close(bool(asked.intersection((*WATCHED, "numpy_rank_promotion", "fast_calls"))))
+
+
+class _Asked(NamedTuple):
+    """What the settings of this thread ask for.
+
+    Attributes:
+        nothing, reuse: whether nothing may run; whether keys are watched.
+        tests: what results are asked: the setting, the word for what they should not be, and the test.
+    """
+
+    nothing: bool
+    reuse: bool
+    tests: list[tuple[str, str, locate.Test]]
+
+
+def _asked() -> _Asked:
+    settings = current_settings()
+    tests: list[tuple[str, str, locate.Test]] = []
+    if settings.debug_nans:
+        tests.append(("debug_nans", "NaN", np.isnan))
+    if settings.debug_infs:
+        tests.append(("debug_infs", "infinity", np.isinf))
+    return _Asked(settings.no_execution, settings.debug_key_reuse, tests)
 
 
 @final
 class Watcher:
     """Checks what runs; see `trace.core.Watcher`."""
 
-    def __init__(self, nans: bool, infs: bool, reuse: bool, nothing: bool) -> None:
-        self.tests: list[tuple[str, str, locate.Test]] = []
-        if nans:
-            self.tests.append(("debug_nans", "NaN", np.isnan))
-        if infs:
-            self.tests.append(("debug_infs", "infinity", np.isinf))
-        self.reuse = reuse
-        self.nothing = nothing
-
     def execute(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
-        if self.nothing:
+        if current_settings().mode is None:
+            return core.unwatched()(op, args, params)
+        asked = _asked()
+        if asked.nothing:
             raise TransformDisabledError(f"{op.name}: runs, and `no_execution` is set")
-        if self.reuse:
+        if asked.reuse:
             keys.check_eager(op, args, params)
         y = core.unwatched()(op, args, params)
-        if self.reuse and op.name == "random_clone":
+        if asked.reuse and op.name == "random_clone":
             return keys.cloned(y)
         ys = y if op.multi else (y,)
-        for setting, word, test in self.tests:
+        for setting, word, test in asked.tests:
             if any(_is_bad(v, test) for v in ys):
                 program = _one_equation(op, args, params, ys)
                 _fail(setting, word, test, program, args, ys)
@@ -64,12 +81,13 @@ class Watcher:
     def call(
         self, program: Program, args: Sequence[Array], run: Callable[[], Any], name: str, names: Sequence[str] = ()
     ) -> Any:
-        if self.nothing:
+        asked = _asked()
+        if asked.nothing:
             raise TransformDisabledError(f"jit of {name}: runs, and `no_execution` is set")
-        if self.reuse:
+        if asked.reuse:
             keys.check_call(program, args)
         ys = run()
-        for setting, word, test in self.tests:
+        for setting, word, test in asked.tests:
             if any(_is_bad(y, test) for y in ys):
                 _fail(setting, word, test, program, args, ys, f"jit of {name}", names)
         return ys

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, final
 
+from nxjax.config import with_current_settings
 from nxjax.errors import NxError, ParameterError
 from nxjax.nas.journal import Journal
 from nxjax.nas.result import Result, Trial
@@ -147,11 +148,12 @@ class _Search:
     def go(self, made: Strategy, start: list[Candidate[Any]], budget: int, workers: int, bar: Any) -> bool:
         """Run until the budget is spent; whether the space came to its end before."""
         with ThreadPoolExecutor(workers, thread_name_prefix="nxjax-nas") as pool:
+            known = with_current_settings(self._known)
             spent = 0
             while spent < budget:
                 batch = self._proposals(made, start, min(workers, budget - spent))
                 # In the order in which they were asked for, whichever is ready first.
-                for candidate, row in zip(batch, pool.map(self._known, batch), strict=True):
+                for candidate, row in zip(batch, pool.map(known, batch), strict=True):
                     trial = self._note(candidate, row)
                     made.tell(candidate, trial.fitness)
                     if bar is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.config import config
+from nxjax.config import config, current_settings
 from nxjax.errors import ConcretizationTypeError, DtypeError, ParameterError, ShapeError, TracerIntegerConversionError
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.methods import known
@@ -122,7 +122,7 @@ def numeric_to_inexact(where: str, dtype: DType) -> DType:
 def broadcast_shape(where: str, *shapes: Shape) -> Shape:
     """The shape that operands of these shapes are repeated into."""
     rank = max(map(len, shapes), default=0)
-    if config.mode is not None and any(0 < len(s) < rank for s in shapes):
+    if current_settings().mode is not None and any(0 < len(s) < rank for s in shapes):
         _ranks_differ(where, shapes)
     out: list[int] = []
     for column in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from nxjax.config import config
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -94,7 +95,7 @@ uint2 = _scalar_type("uint2", np.dtype(ml_dtypes.uint2))
 single, double, csingle, cdouble = float32, float64, complex64, complex128
 
 # As in JAX, the platform's defaults: 32 bits unless 64 are switched on when the package is imported.
-_wide = dtypes.config.enable_x64
+_wide = config.process.enable_x64
 int_ = int64 if _wide else int32
 uint = uint64 if _wide else uint32
 float_ = float64 if _wide else float32

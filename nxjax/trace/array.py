@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, final
 
 import numpy as np
 
+from nxjax.config import current_settings
 from nxjax.errors import DtypeError, GradientError, ParameterError
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
@@ -137,7 +138,7 @@ _scalars: dict[tuple[type, object, bool], tuple[NDArray, ArrayType]] = {}
 def scalar(x: bool | int | float | complex) -> DeviceArray:
     """A Python scalar: default dtype of its kind, weak unless bool."""
     kind = type(x)
-    x64 = dtypes.config.enable_x64
+    x64 = current_settings().enable_x64
     # 0.0 == -0.0 and 1 == True, hence the type in the key and the exclusion of zeros.
     known = _scalars.get((kind, x, x64)) if x else None
     if known is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from nxjax.config import config, watch
+from nxjax.config import current_settings
 from nxjax.errors import DtypeError, TypePromotionError
 
 DType = np.dtype[Any]
@@ -83,7 +83,7 @@ _PYTHON: Final[dict[Any, DType]] = {bool: bool_, int: int64, float: float64, com
 
 def canonical(dtype: DType) -> DType:
     """The dtype that input takes which names none: 64-bit types become 32-bit ones unless `enable_x64` is set."""
-    return dtype if config.enable_x64 else _X32.get(dtype, dtype)
+    return dtype if current_settings().enable_x64 else _X32.get(dtype, dtype)
 
 
 def _meant(spec: Any) -> str | None:
@@ -249,18 +249,6 @@ def _promote_strictly(pairs: tuple[tuple[DType, bool], ...], x64: bool) -> tuple
     return dtype, weak
 
 
-_rule = _promote
-
-
-def _choose_rule(setting: str) -> None:
-    global _rule
-    _rule = _promote_strictly if setting == "strict" else _promote
-
-
-watch("numpy_dtype_promotion", _choose_rule)
-_choose_rule(config.numpy_dtype_promotion)
-
-
 def promote(*pairs: tuple[DType, bool]) -> tuple[DType, bool]:
     """Least upper bound of (dtype, weak) pairs.
 
@@ -269,7 +257,10 @@ def promote(*pairs: tuple[DType, bool]) -> tuple[DType, bool]:
     >>> promote((bfloat16, False), (float32, True))[0].name
     'bfloat16'
     """
-    return _rule(pairs, config.enable_x64)
+    settings = current_settings()
+    if settings.mode is not None and settings.numpy_dtype_promotion == "strict":
+        return _promote_strictly(pairs, settings.enable_x64)
+    return _promote(pairs, settings.enable_x64)
 
 
 def promote_types(a: Any, b: Any) -> DType:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
-from nxjax.config import config
+from nxjax.config import config, current_settings
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.slicing import pad
@@ -278,7 +278,7 @@ class Bucketed:
 
     def _entry(self, padded: Sequence[Array], treedef: tree.TreeDef, axes: Sequence[Axes], domain: Domain) -> _Entry:
         types = tuple(x.type for x in padded)
-        key = (treedef, types, domain, axes_in_scope(), current_mesh(), config.enable_x64)
+        key = (treedef, types, domain, axes_in_scope(), current_mesh(), current_settings().call)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(types, treedef, axes, domain)

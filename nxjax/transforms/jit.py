@@ -18,7 +18,7 @@ from numbers import Integral
 from time import perf_counter
 from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar, final, overload
 
-from nxjax.config import config
+from nxjax.config import current_settings
 from nxjax.errors import DtypeError, ParameterError, StaticArgumentError, TransformDisabledError, described, user_source
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
@@ -221,7 +221,8 @@ class Jitted(Generic[P, R]):
                 if entry.calls in _TOLD:
                     self._tell(entry, args, kwargs, args)
                 return entry.out_tree.unflatten(out)
-        if config.mode is not None and config.disable_jit:
+        mode = current_settings().mode
+        if mode is not None and current_settings().disable_jit:
             return self.fun(*args, **kwargs)
         statics = None if self._plain else self.statics(args, kwargs)
         leaves, treedef = tree.flatten((args, kwargs) if statics is None else self.dynamic(args, kwargs))
@@ -236,7 +237,7 @@ class Jitted(Generic[P, R]):
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, types, statics, state)
         trace = current_trace()
-        if state[-1] is not None and trace is EVAL and not entry.borrows and the_watcher() is not None:
+        if mode is not None and trace is EVAL and not entry.borrows and the_watcher() is not None:
             out = self._watched(entry, values)
         elif trace is EVAL and entry.direct and _plain(values):
             out = entry.run(values, self.device)
@@ -375,7 +376,7 @@ class Jitted(Generic[P, R]):
         statics: Any,
         state: Any,
     ) -> _Entry:
-        if config.no_tracing:
+        if current_settings().no_tracing:
             raise TransformDisabledError(
                 f"jit: {self._name()} would be traced, and `no_tracing` is set",
                 got=", ".join(map(str, types)),
@@ -412,8 +413,10 @@ class Jitted(Generic[P, R]):
         seconds = perf_counter() - begin
         entry.record = retrace.Signature(names, types, treedef, statics, state, user_source(), entry.borrows, seconds)
         retrace.remember(self, entry.record)
+        settings = current_settings()
         entry.flat = (
-            the_watcher() is None
+            settings.mode is None
+            and settings.fast_calls
             and entry.direct
             and self._plain
             and not kwargs
@@ -499,16 +502,8 @@ def _plain(values: Sequence[Array]) -> bool:
 
 
 def _state() -> Any:
-    """What a program depends on besides its arguments: ``mode``, which comes last, is None while nobody debugs."""
-    return (
-        axes_in_scope(),
-        current_mesh(),
-        config.default_device,
-        config.enable_x64,
-        config.executor,
-        config.cpu_isa,
-        config.mode,
-    )
+    """What a program depends on besides its arguments."""
+    return axes_in_scope(), current_mesh(), current_settings().call
 
 
 def _is_sharding(s: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar, final, overload
 
 import numpy as np
 
-from nxjax.config import config
+from nxjax.config import config, current_settings
 from nxjax.errors import DtypeError, ShapeError, TreeError, described
 from nxjax.ops import base
 from nxjax.ops.collectives import varying
@@ -62,7 +62,7 @@ class JVPTrace(Trace):
         primals = [x.primal if m else x for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
         tangents = [x.tangent if m else None for x, m in zip(args, mine, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
         with use(self.outer):
-            if config.mode is None:
+            if current_settings().mode is None:
                 y, t = self.differentiate(op, primals, tangents, params)
             else:
                 source = current_source()

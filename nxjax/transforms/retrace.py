@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, Final, NamedTuple, final
 from weakref import WeakKeyDictionary, ref
 
-from nxjax.config import config
+from nxjax.config import CallSettings, config
 from nxjax.errors import ParameterError, Source
 from nxjax.trace import tree
 from nxjax.trace.types import ArrayType
@@ -28,11 +28,7 @@ _log: Final = logging.getLogger("nxjax")
 _STATE: Final = (
     "the named axes in scope",
     "the current mesh",
-    "default_device",
-    "enable_x64",
-    "executor",
-    "cpu_isa",
-    "settings",
+    *("settings" if name == "mode" else name for name in CallSettings.names),
 )
 
 
@@ -172,11 +168,17 @@ def _differences(old: Signature, new: Signature) -> list[Reason]:
             found.append(Reason(f"static argument {name!r} was not given before", "give it in all calls, or in none"))
         elif before[name] != (kind, value):
             found.append(_static(name, before[name], kind, value))
-    for what, a, b in zip(_STATE, old.state, new.state, strict=True):
+    for what, a, b in zip(_STATE, _flat(old.state), _flat(new.state), strict=True):
         if a != b:
             was, now = _setting(a), _setting(b)
             found.append(Reason(f"{what} changed: {was} -> {now}", "set it once, before the first call"))
     return found
+
+
+def _flat(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What `_STATE` names."""
+    *scopes, call = state
+    return (*scopes, *call.values)
 
 
 def _setting(value: Any) -> str:

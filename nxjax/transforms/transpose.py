@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nxjax.config import config
+from nxjax.config import current_settings
 from nxjax.errors import DtypeError, GradientError, needs_function
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
@@ -87,7 +87,7 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
             )
         operands = [Linear(a.type) if isinstance(a, Var) and a in linear else value(a) for a in e.inputs]
         source = e.source
-        if source is not None and config.mode is not None:
+        if source is not None and current_settings().mode is not None:
             source = source.noted(f"the backward pass of {source.note.removeprefix(DERIVATIVE) or e.op.name}")
         with replaying(e.scope, source):
             in_cts = e.op.transpose(out_cts if e.op.multi else out_cts[0], *operands, **e.params)

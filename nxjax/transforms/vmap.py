@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any, ParamSpec, TypeVar, final
 from weakref import WeakKeyDictionary
 
-from nxjax.config import config
+from nxjax.config import config, current_settings
 from nxjax.errors import AxisSpecError, DtypeError, NonFiniteError, ParameterError, ShapeError, described
 from nxjax.ops.base import move_batch
 from nxjax.ops.reduce import reduce_sum
@@ -163,7 +163,7 @@ def vmap_flat(
     spmd: Any = None,
 ) -> tuple[list[Array], list[int | None]]:
     """Results and their batch dimensions, in the current trace."""
-    kind = BatchTrace if config.mode is None else NotingTrace
+    kind = BatchTrace if current_settings().mode is None else NotingTrace
     trace = kind(current_trace(), size, name, spmd)
     xs = [trace.join(x, d) for x, d in zip(args, dims, strict=True)]
     with ExitStack() as stack:

@@ -23,7 +23,7 @@ from nxjax.backends.cpu.memory import CpuBuffer, constant
 from nxjax.backends.cpu.native import objects, objects_buffer, objects_call, objects_tree
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape
-from nxjax.config import config
+from nxjax.config import current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import Module
 from nxjax.lower.cpu.tape import CpuProgram
@@ -131,7 +131,7 @@ def _install(jitted: type) -> None:
         "trace": core.current_trace.__self__,
         "axes": axes.axes_in_scope.__self__,
         "mesh": mesh.current_mesh.__self__,
-        "config": config,
+        "settings": current_settings.__self__,
         "no_memory": _no_memory,
         "slow_numpy": _to_numpy,
     }

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.cpu.memory import Block, CpuBuffer
-from nxjax.config import Config, config
+from nxjax.config import Settings, current_settings
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 
@@ -40,7 +40,7 @@ class Layout:
         array_data, array_type, array_buffer: slots of `DeviceArray`; array_weak: its list of weak references.
         type_shape, type_dtype, type_weak, type_vma: slots of `ArrayType`.
         block: slot of `CpuBuffer`; address: slot of its block.
-        settings: slots of the configuration that decide what a call means, in the order of `SETTINGS`.
+        settings_call: slot of `Settings` that sums up what decides what a call means.
     """
 
     python: tuple[int, int]
@@ -58,10 +58,7 @@ class Layout:
     type_vma: int
     block: int
     address: int
-    settings: tuple[int, ...]
-
-
-SETTINGS: Final = ("mode", "enable_x64", "executor", "default_device", "cpu_isa")
+    settings_call: int
 
 
 class Unknown(Exception):
@@ -170,10 +167,9 @@ def find(jitted: type) -> Layout:
     _check_numpy()
     data, type_, buffer = _slots(DeviceArray, "_data", "type", "buffer")
     shape, dtype, weak, vma = _slots(ArrayType, "shape", "dtype", "weak", "vma")
-    settings = tuple(_slots(Config, *SETTINGS))
-    _check(
-        all(word(id(config) + o) == id(getattr(config, n)) for o, n in zip(settings, SETTINGS, strict=True)), "config"
-    )
+    (settings_call,) = _slots(Settings, "call")
+    here = current_settings()
+    _check(word(id(here) + settings_call) == id(here.call), "settings")
     (plans,) = _slots(jitted, "_plans")
     return Layout(
         python=(sys.version_info.major, sys.version_info.minor),
@@ -191,7 +187,7 @@ def find(jitted: type) -> Layout:
         type_vma=vma,
         block=_slots(CpuBuffer, "block")[0],
         address=_offset(Block(1), "address"),
-        settings=settings,
+        settings_call=settings_call,
     )
 
 

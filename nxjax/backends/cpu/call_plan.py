@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 import optree
 
-from nxjax.backends.cpu.call_layout import SETTINGS
 from nxjax.backends.cpu.native import objects_tree as words
-from nxjax.backends.cpu.native.objects_call import PLAN
-from nxjax.config import config
+from nxjax.backends.cpu.native.objects_call import PLAN, SCOPE
+from nxjax.config import current_settings
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.axes import axes_in_scope
@@ -72,10 +71,9 @@ class Plan:
             keeps.append(x)
             constants += [id(x), *matching.array(x, i)]
         outs = call.out_types
+        scope = dict(zip(SCOPE, (current_settings().call, axes_in_scope(), current_mesh()), strict=True))
         fields = {
-            **{name: id(value) for name, value in zip(SETTINGS, settings(), strict=True)},
-            "axes": id(axes_in_scope()),
-            "mesh": id(current_mesh()),
+            **{name: id(value) for name, value in scope.items()},
             "args": _kept(args_words, keeps),
             "kwargs": _kept(kwargs_words, keeps) if kwargs_words else 0,
             "result": _kept(_built(call.out_tree, keeps), keeps),
@@ -92,10 +90,10 @@ class Plan:
             "sources": _kept([n for source in native.sources for n in source], keeps),
             "arena": native.arena,
         }
-        keeps += [*settings(), axes_in_scope(), current_mesh(), *outs]
+        keeps += [*scope.values(), *outs]
         self.keeps = keeps
         self.address = _kept([fields[name] for name in PLAN], keeps)
-        names = (*SETTINGS, "axes", "mesh", "run", "tape")
+        names = (*SCOPE, "run", "tape")
         seen = [0 if n in matching.aux else n for n in (*args_words, *kwargs_words)]
         self.key = (call.in_tree, *seen, *constants, *(fields[n] for n in names))
 
@@ -107,11 +105,6 @@ def _is_steady(x: Any) -> bool:
         return all(map(_is_steady, x))
     by_identity = kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
     return by_identity or kind in _STEADY or isinstance(x, (np.dtype, enum.Enum))
-
-
-def settings() -> tuple[Any, ...]:
-    """The values that the configuration has now."""
-    return tuple(getattr(config, name) for name in SETTINGS)
 
 
 def _kept(values: Sequence[int], keeps: list[Any]) -> int:

@@ -26,6 +26,7 @@ from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.readmit import Ward
 from nxjax.backends.hybrid.run import Attempt, Run
 from nxjax.backends.hybrid.verify import Verifier
+from nxjax.config import config
 from nxjax.errors import ExecutionError
 
 _FOREVER: Final = math.inf
@@ -274,7 +275,9 @@ class Core:
             if attempt is None:
                 lane.park()
             else:
+                config.here.set(attempt.run.settings)
                 values, error = carry_out(attempt, given, self.policy.nan)
+                config.here.set(config.process)
                 given = []
         log.deliver()
 

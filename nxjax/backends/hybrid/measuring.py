@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax.backends.hybrid.blame import line
 from nxjax.backends.hybrid.unit import RegionRefused, Step, Unit
+from nxjax.config import with_current_settings
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Program
@@ -43,7 +44,7 @@ def guarded(unit: Unit, do: Callable[[], T], seconds: float | None = None) -> T:
     if seconds is None:
         run()
     else:
-        thread = threading.Thread(target=run, name=f"nxjax-measure-{unit.name}", daemon=True)
+        thread = threading.Thread(target=with_current_settings(run), name=f"nxjax-measure-{unit.name}", daemon=True)
         thread.start()
         thread.join(seconds)
         if thread.is_alive():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 from nxjax.backends.hybrid.events import Event
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Outcome, Span, Value
 from nxjax.backends.hybrid.lanes import Lane, current
+from nxjax.config import config, current_settings
 from nxjax.errors import user_source
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_core", "_engine", "_gate", "blamed", "by", "checks", "epoch", "error", "errors", "graph",
-        "inputs", "left", "missing", "number", "outputs", "over", "source", "started", "taken", "tried",
+        "inputs", "left", "missing", "number", "outputs", "over", "settings", "source", "started", "taken", "tried",
         "unmoved", "values",
     )  # fmt: skip
 
@@ -75,6 +76,7 @@ class Run:
         self.number = number
         self.started = started
         self.source = user_source()
+        self.settings = current_settings()  # for the threads that work for it
         self.values: list[list[Value] | None] = [None] * n
         self.by: list[Any] = [None] * n
         self.missing = list(graph.needs)
@@ -97,6 +99,7 @@ class Run:
         self.over = True
         self.values = []
         self.inputs = []
+        self.settings = config.process
         self.checks = {}
         self._engine = None
         self._gate.release()

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer, unified_buffer
+from nxjax.config import with_current_settings
 from nxjax.errors import ParameterError, Shown
 from nxjax.trace.boundary import entry
 
@@ -97,12 +98,13 @@ def _ahead(source: Iterator[Any], move: Callable[[Any], Any], depth: int) -> Ite
             item = next(source, end)
             return end if item is end else move(item)
 
+    ask = with_current_settings(one)
     waiting: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(1, "nxjax-prefetch") as thread:
         try:
-            waiting.extend(thread.submit(one) for _ in range(depth))
+            waiting.extend(thread.submit(ask) for _ in range(depth))
             while (item := waiting.popleft().result()) is not end:
-                waiting.append(thread.submit(one))
+                waiting.append(thread.submit(ask))
                 yield item
         finally:
             for future in waiting:

@@ -11,7 +11,7 @@ import pytest
 import nxjax as nx
 from nxjax.backends.cpu import call_layout
 from nxjax.backends.cpu.call_layout import Unknown, word
-from nxjax.config import config
+from nxjax.config import config, current_settings
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit import Jitted
@@ -29,8 +29,9 @@ def test_slots_are_where_they_are_found() -> None:
         assert word(id(x) + offset) == id(held)
     assert word(id(x.type) + layout.type_shape) == id(x.type.shape)
     assert word(id(x.type) + layout.type_dtype) == id(data.dtype)
-    for offset, name in zip(layout.settings, call_layout.SETTINGS, strict=True):
-        assert word(id(config) + offset) == id(getattr(config, name))
+    with config.using(enable_x64=True):
+        here = current_settings()
+        assert word(id(here) + layout.settings_call) == id(here.call)
     f = nx.jit(lambda x: x)
     f._plans = mark = (1, 2)
     assert word(id(f) + layout.plans) == id(mark)

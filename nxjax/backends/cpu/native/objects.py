@@ -25,7 +25,7 @@ API: Final = (
 # Objects, and functions that are not CPython's.
 KNOWN: Final = (
     "None", "True", "tuple", "list", "dict", "float", "int", "bool", "ndarray", "DeviceArray", "ArrayType", "Buffer",
-    "CpuBuffer", "EVAL", "trace", "axes", "mesh", "config", "slow", "acquire", "release", "no_memory", "slow_numpy",
+    "CpuBuffer", "EVAL", "trace", "axes", "mesh", "settings", "slow", "acquire", "release", "no_memory", "slow_numpy",
     "PyArray_NewFromDescr", "PyArray_SetBaseObject",
 )  # fmt: skip
 _INDEX: Final = {name: i for i, name in enumerate((*API, *KNOWN))}

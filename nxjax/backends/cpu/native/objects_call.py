@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.backends.cpu.call_layout import SETTINGS, Layout
+from nxjax.backends.cpu.call_layout import Layout
 from nxjax.backends.cpu.native import abi
 from nxjax.backends.cpu.native.objects import Code
 from nxjax.backends.cpu.native.objects_buffer import DATA, NEW, TYPE, no_memory
@@ -29,8 +29,7 @@ from nxjax.backends.cpu.native.objects_tree import (
 from nxjax.kernels.cpu.ir import Module, Value
 
 # Words of a plan, each at 8 times its place here:
-#   settings...       the values of the configuration that it is for
-#   axes, mesh        the axes in scope and the current mesh
+#   SCOPE...          what it is for: the settings' `call`, the axes in scope and the current mesh
 #   args, kwargs      words of `MATCH`; kwargs is 0 where none are expected
 #   result            words of `BUILD`
 #   run, tape         the function, and its first argument
@@ -40,10 +39,11 @@ from nxjax.kernels.cpu.ir import Module, Value
 #   sizes, types      of results: bytes, and `ArrayType`s
 #   sources           of results: where each is from, two words: `NEW_MEMORY` and so on, and which
 #   arena             bytes of temporaries, for the error where there is no memory
+SCOPE: Final = ("settings", "axes", "mesh")
 PLAN: Final = {
     name: 8 * i
     for i, name in enumerate((
-        *SETTINGS, "axes", "mesh", "args", "kwargs", "result", "run", "tape", "ins", "outs", "consts", "constants",
+        *SCOPE, "args", "kwargs", "result", "run", "tape", "ins", "outs", "consts", "constants",
         "donated", "gone", "sizes", "types", "sources", "arena",
     ))
 }  # fmt: skip
@@ -98,10 +98,8 @@ def _call(module: Module, layout: Layout) -> None:
     f.label("planned")
     f.branch_if(f.call(_VARIABLE, "ptr", c.known("trace")).eq(c.known("EVAL")), "outside", "slow")
     f.label("outside")
-    axes, mesh = f.call(_VARIABLE, "ptr", c.known("axes")), f.call(_VARIABLE, "ptr", c.known("mesh"))
-    config = c.known("config")
-    current = [(name, c.pointer(config, o)) for name, o in zip(SETTINGS, layout.settings, strict=True)]
-    current += [("axes", axes), ("mesh", mesh)]
+    settings, axes, mesh = (f.call(_VARIABLE, "ptr", c.known(name)) for name in SCOPE)
+    current = list(zip(SCOPE, (c.pointer(settings, layout.settings_call), axes, mesh), strict=True))
     table = f.at(c.pointer(plans, layout.tuple_items), layout.bytes_data)
     c.incref(plans)
     with f.loop(0, c.word(table)) as loop:
