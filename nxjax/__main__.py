@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import sys
 from collections.abc import Sequence
 
@@ -22,7 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     power_parser.add_argument("--device", default="", help="PCI address, where there are several NPUs")
     fuzz_parser = commands.add_parser("fuzz", help="random programs and damaged files, for a while")
     fuzz_parser.add_argument("--seconds", type=float, default=10.0, help="how long (10)")
-    fuzz_parser.add_argument("--seed", type=int, default=0, help="of the first case (0)")
+    fuzz_parser.add_argument("--cases", type=int, help="how many rounds at most")
+    fuzz_parser.add_argument("--seed", type=int, help="of the first case; without it, one that is drawn and printed")
+    fuzz_parser.add_argument("--jobs", type=int, default=1, help="processes (1); 0: none but this one")
+    fuzz_parser.add_argument("--out", help="a folder that failures are written into, as Python files")
     fuzz_parser.add_argument("--what", default="all", help='"programs", "parsers", "all" or the name of a reader')
     generate_parser = commands.add_parser("generate", help="text from a decoder's folder, as it comes")
     given = sys.argv[1:] if arguments is None else arguments
@@ -57,8 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.command == "fuzz":
         from nxjax.testing import fuzz
 
-        found = fuzz(options.seconds, options.seed, options.what)
+        seed = secrets.randbelow(2**40) if options.seed is None else options.seed
+        print(f"seed {seed}", flush=True)
+        found = fuzz(options.seconds, seed, options.what, cases=options.cases, jobs=options.jobs, out=options.out)
         print(found)
+        print(f"seed {seed}, {found.seconds:.0f} s")
         return 1 if found.failures else 0
     else:
         from nxjax import info

@@ -1,13 +1,24 @@
-"""`fuzz`: random programs under random transforms, and damaged files, for a while; what goes wrong is told."""
+"""`fuzz`: random programs in random ways, and damaged files, for a while; what goes wrong is told.
+
+Knows what there is to try and how results are told; processes are `nxjax.testing.workers`' business.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from nxjax.errors import ParameterError
+from nxjax.progress import bars
+from nxjax.runtime import clear_caches
+from nxjax.testing import fuzz_files, fuzz_programs
+from nxjax.testing.fuzz_programs import Attempt
+from nxjax.testing.workers import KEPT, Try, Workers, serve
+from nxjax.whole import write
 
 WHAT: Final = ("all", "programs", "parsers")
 
@@ -19,6 +30,9 @@ class Fuzzed:
     Attributes:
         tried: how many cases of each kind.
         failures: a text for each kind of failure: Python that does it again, and what is wrong as comments.
+        features: in how many programs there was what: rows of the table of productions, dtypes, executors, settings.
+        seed: of the first case.
+        seconds: how long it took.
 
     >>> print(Fuzzed({"programs": 12}))
           12  programs
@@ -27,25 +41,44 @@ class Fuzzed:
 
     tried: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    features: Counter[str] = field(default_factory=Counter)
+    seed: int = 0
+    seconds: float = 0.0
 
     def __str__(self) -> str:
         rows = [f"{n:8d}  {name}" for name, n in self.tried.items()]
+        if self.features:
+            cells = [f"{n:8d}  {name:<20}" for name, n in sorted(self.features.items(), key=lambda x: (-x[1], x[0]))]
+            rows += ["of these with", *("".join(cells[i : i + 3]).rstrip() for i in range(0, len(cells), 3))]
         end = f"{len(self.failures)} failures" if self.failures else "no failure"
         return "\n".join([*rows, end, *(f"\n{f}" for f in self.failures)])
 
 
-def fuzz(seconds: float = 10.0, seed: int = 0, what: str = "all", *, cases: int | None = None) -> Fuzzed:
+def fuzz(
+    seconds: float = 10.0,
+    seed: int = 0,
+    what: str = "all",
+    *,
+    cases: int | None = None,
+    jobs: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> Fuzzed:
     """Try random programs and damaged files until the time is over.
 
-    A random program is computed as it is and through up to four of `jit` (on each executor), `vmap`, `jvp`,
-    `linearize`, `vjp`, `grad`, `checkpoint`, `scan`, `cond`, printing and parsing: values, shapes and dtypes are the
-    same. Quantized networks are the same to the bit. A damaged file is read, or refused with an `NxError`.
+    A random program is the text of a function, up to some thirty lines of JAX's public names. It runs on the CPU
+    compiler, and now and then eagerly, on XLA and on JAX, with random settings, argument layouts, donation, threads and
+    numbers of calls. Integers and moves are the same to the bit, floats are judged by float64. Quantized networks are
+    the same to the bit. A damaged file is read, or refused with an `NxError`.
 
     Args:
         seconds: how long; a case that has begun is ended.
         seed: of the first case; the next ones have the next seeds, so that a run can be done again.
         what: ``"programs"``, ``"parsers"``, ``"all"``, or the name of one of `nxjax.testing.fuzz_files.readers`.
         cases: how many rounds at most, for runs that are the same on every machine.
+        jobs: how many processes; a case that ends one, or never ends, is a failure. 0: all in this process.
+        out: a folder that each failure is written into, as a Python file.
+        progress: a bar; None: where somebody watches.
 
     Raises:
         ParameterError: there is no such ``what``.
@@ -54,41 +87,81 @@ def fuzz(seconds: float = 10.0, seed: int = 0, what: str = "all", *, cases: int 
     >>> found.failures
     []
     """
-    targets = _targets(what)
-    result = Fuzzed(dict.fromkeys((name for name, _, _ in targets), 0))
+    chosen = targets(what)
+    result = Fuzzed(dict.fromkeys(chosen, 0), seed=seed)
+    begun = time.monotonic()
     seen: set[tuple[str, str]] = set()
-    end = time.monotonic() + seconds
-    rounds = 0
-    while (cases is None or rounds < cases) and time.monotonic() < end:
-        for name, share, one in targets:
-            for k in range(share):
-                if time.monotonic() >= end:
-                    break
-                found = one(seed + rounds * share + k)
-                result.tried[name] += 1
-                # One of a kind is enough: alike are those whose last comments begin alike.
-                kind = (name, found[found.find("\n# ") :][:60])
-                if found and kind not in seen:
-                    seen.add(kind)
-                    result.failures.append(found)
-        rounds += 1
+    make = bars(progress, "fuzz")
+    bar = make(total=round(seconds), unit="s", bar_format="{l_bar}{bar}| {n:.0f}/{total} s{postfix}") if make else None
+
+    def took(name: str, one: Attempt) -> None:
+        result.tried[name] += 1
+        result.features.update(one.features)
+        # One of a kind is enough: alike are those whose last comments begin alike.
+        kind = (name, _kind(one.failure))
+        if one.failure and kind not in seen:
+            seen.add(kind)
+            result.failures.append(one.failure)
+            if out is not None:
+                os.makedirs(out, exist_ok=True)
+                write(os.path.join(out, f"failure-{seed}-{len(result.failures)}.py"), one.failure.encode())
+        if bar is not None:
+            bar.n = min(round(time.monotonic() - begun), bar.total)
+            bar.set_postfix(tried=sum(result.tried.values()), failures=len(result.failures))
+
+    order = _rounds({name: share for name, (share, _) in chosen.items()}, seed, begun + seconds, cases)
+    try:
+        if jobs:
+            Workers(f"from nxjax.testing.fuzzing import child; child({what!r})", jobs).run(order, took)
+        else:
+            for k, (name, number) in enumerate(order):
+                took(name, chosen[name][1](number, None))
+                if k % KEPT == KEPT - 1:
+                    clear_caches()
+    except KeyboardInterrupt:
+        pass  # what was found until now is the result
+    finally:
+        if bar is not None:
+            bar.close()
+    result.seconds = time.monotonic() - begun
     return result
 
 
-def _targets(what: str) -> list[tuple[str, int, Callable[[int], str]]]:
-    targets: list[tuple[str, int, Callable[[int], str]]] = []
+def _kind(failure: str) -> str:
+    """What is wrong, without numbers, which differ from case to case."""
+    comments = [line for line in failure.splitlines() if line.startswith("# ") and not line.startswith("# seed")]
+    return "".join(c for c in comments[0][:60] if not c.isdigit()) if comments else ""
+
+
+def _rounds(shares: Mapping[str, int], seed: int, end: float, cases: int | None) -> Iterator[tuple[str, int]]:
+    """Cases by name and seed, until the clock says ``end``."""
+    k = 0
+    while cases is None or k < cases:
+        for name, share in shares.items():
+            for i in range(share):
+                if time.monotonic() >= end:
+                    return
+                yield name, seed + k * share + i
+        k += 1
+
+
+def child(what: str) -> None:
+    """What a process of `fuzz` runs."""
+    serve({name: one for name, (_, one) in targets(what).items()})
+
+
+def targets(what: str) -> dict[str, tuple[int, Try]]:
+    """What is tried, by name: how many in a round, and what tries the case of a seed."""
+    found: dict[str, tuple[int, Try]] = {}
     if what in ("all", "programs"):
-        from nxjax.testing import fuzz_programs
-
-        targets += [("programs", 10, fuzz_programs.one), ("quantized networks", 1, fuzz_programs.quantized)]
+        found["programs"] = 10, fuzz_programs.attempt
+        found["quantized networks"] = 1, lambda seed, begun: Attempt(fuzz_programs.quantized(seed))
     if what != "programs":
-        from nxjax.testing import fuzz_files
-
         readers = fuzz_files.readers(None if what in ("all", "parsers") else what)
         if not readers:
             raise ParameterError(
                 "fuzz: what is to be tried", got=repr(what), expected=", ".join([*WHAT, *fuzz_files.names()])
             )
         for r in readers.values():
-            targets.append((r.name, r.share, lambda seed, r=r: fuzz_files.one(r, seed)))
-    return targets
+            found[r.name] = r.share, lambda seed, begun, r=r: Attempt(fuzz_files.one(r, seed))
+    return found

@@ -1,0 +1,229 @@
+"""What a random program must give: bounds of its results from float64, and from what rounding errors do to it.
+
+The function runs on the reference executor three ways: as it is; with every float in 64 bits; and in 64 bits with the
+rounding errors of the working precision put on top of every line's value, at random. What differs between these is what
+no implementation can be held to, so that an ill-conditioned program has wide bounds, and a stable one narrow ones.
+Knows nothing of how programs are made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+import nxjax
+from nxjax import lax as nx_lax
+from nxjax import numpy as nx_numpy
+from nxjax.backends.reference.quiet import quiet
+from nxjax.testing.comparison import NDArray
+from nxjax.testing.numeric import Numeric, TooLarge
+from nxjax.trace import dtypes
+
+Results = list[NDArray]
+# How far off a result may be: by what noise did to this element and to its neighbours, and by units of its last place.
+_OWN, _MEAN, _ULPS = 64.0, 6.0, 32.0
+_WIDE: Final = {
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2"), "float64"),
+    "complex64": "complex128",
+}
+
+
+_LINE: Final = re.compile(r"^( *)(\w+) = (.*)$", re.MULTILINE)
+
+
+def _with_noise(line: re.Match[str], rounds: Mapping[str, float]) -> str:
+    indent, name, right = line.groups()
+    return f"{indent}{name} = _noise({right}, {rounds[name]:.3g})" if name in rounds else line.group()
+
+
+# Around the point by two steps, and on one side of it: where they differ there is a kink, or too much noise.
+_NUMERIC: Final = (Numeric(1e-3), Numeric(3e-4), Numeric(1e-3, forward=True))
+
+
+class _Wide:
+    """`nxjax.numpy`, whose floats have 64 bits whatever they are called."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(nx_numpy, _WIDE.get(name, name))
+
+
+_wide: Final = _Wide()
+
+
+def widened(x: Any) -> Any:
+    """A NumPy array with floats in 64 bits; anything else as it is.
+
+    >>> widened(np.ones(2, np.float32)).dtype.name
+    'float64'
+    """
+    if not isinstance(x, np.ndarray) or x.dtype not in (*dtypes.FLOAT, *dtypes.COMPLEX):
+        return x
+    return x.astype(np.complex128 if x.dtype in dtypes.COMPLEX else np.float64)
+
+
+def defined(text: str, **names: Any) -> Callable[..., Any]:
+    """The function ``f`` that a program's text defines, on nxjax unless ``names`` says otherwise."""
+    env: dict[str, Any] = {"jax": nxjax, "jnp": nx_numpy, "lax": nx_lax, "np": np, **names}
+    exec(text, env)
+    return env["f"]
+
+
+def leaves(results: Any) -> Results:
+    """Results as NumPy arrays, in the order of their tree."""
+    return [np.asarray(x) for x in nxjax.tree.leaves(results)]
+
+
+def arrays(args: Sequence[Any]) -> list[Any]:
+    """Arguments as arrays of nxjax; Python numbers as they are."""
+    return [nx_numpy.asarray(x, dtype=x.dtype) if isinstance(x, np.ndarray) else x for x in args]
+
+
+def _noise(rng: np.random.Generator, size: float) -> Callable[[Any, float], Any]:
+    """What puts rounding errors of ``size`` times half a unit in the last place on floats."""
+
+    def one(x: Any, eps: float) -> Any:
+        if x.dtype not in dtypes.FLOAT and x.dtype not in dtypes.COMPLEX:
+            return x
+        factor = 1 + rng.uniform(-size * eps, size * eps, x.shape)
+        return x * nx_numpy.asarray(factor, dtype=np.float64)
+
+    def noise(value: Any, eps: float) -> Any:
+        return nxjax.tree.map(lambda x: one(x, eps), value)
+
+    return noise
+
+
+def _shaken(x: Any, rng: np.random.Generator, size: float) -> Any:
+    """An argument in 64 bits, moved within ``size`` times half a unit in the last place of what it was."""
+    if not isinstance(x, np.ndarray) or x.dtype not in (*dtypes.FLOAT, *dtypes.COMPLEX):
+        return x
+    eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
+    return np.asarray(widened(x) * (1 + rng.uniform(-size * eps, size * eps, x.shape)))
+
+
+class Bounds:
+    """What the results of a program may be.
+
+    Args:
+        text: the program.
+        args: NumPy arrays and Python numbers.
+        rounds: which of its variables are rounded, and how: half a unit in the last place of one. None: every result is
+            known to the bit.
+    """
+
+    def __init__(self, text: str, args: Sequence[Any], rounds: Mapping[str, float]) -> None:
+        self._text, self._args, self.exact = text, args, not rounds
+        self._noisy = _LINE.sub(lambda m: _with_noise(m, rounds), text)
+        self._rng = np.random.default_rng(0)
+        with quiet(), nxjax.config.using(executor="reference"):
+            self.working = leaves(defined(text)(*arrays(args)))
+            self._runs: list[Results] = []
+            if rounds:
+                self.clean = leaves(defined(text, jnp=_wide)(*arrays([widened(x) for x in args])))
+                self._shake(False, 1.0)
+                self._shake(True, 1.0)
+
+    def _shake(self, arguments: bool, size: float) -> None:
+        f = defined(self._noisy, jnp=_wide, _noise=_noise(self._rng, size))
+        args = [_shaken(x, self._rng, size) if arguments else widened(x) for x in self._args]
+        self._runs.append(leaves(f(*arrays(args))))
+
+    def widen(self) -> None:
+        """More runs with more noise: what is near a step or a tie is told from what is wrong."""
+        if not self.exact:
+            with quiet(), nxjax.config.using(executor="reference"):
+                for k in range(16):
+                    self._shake(k % 2 == 1, (1.0, 2.0, 4.0, 8.0)[k // 4])
+
+    def wrong_derivatives(self) -> str:
+        """Where the derivatives in 64 bits are not those that differences of values give, as far as these are known."""
+        try:
+            with quiet(), nxjax.config.using(executor="reference"):
+                args = arrays([widened(x) for x in self._args])
+                runs = [leaves(defined(self._text, jnp=_wide, jax=numeric)(*args)) for numeric in _NUMERIC]
+        except TooLarge:
+            return ""
+        for i, (got, *others) in enumerate(zip(self.clean, *runs, strict=True)):
+            if got.dtype not in dtypes.FLOAT:
+                continue
+            with np.errstate(all="ignore"):
+                spread = np.max([np.abs(a - others[0]) for a in others[1:]], axis=0)
+                size = np.abs(others[0]) + 1.0
+                bad = (spread < 1e-4 * size) & ~(np.abs(got - others[0]) <= 1e-2 * size)
+            if bad.any():
+                at = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
+                return (
+                    f"wrong derivative: result {i}, {got.dtype}{list(got.shape)}, {int(bad.sum())} of {got.size} "
+                    f"elements: {list(at)} is {got[at]} in 64 bits, expected {others[0][at]} by differences"
+                )
+        return ""
+
+    def wrong(self, got: Results) -> str:
+        """What of ``got`` lies outside; an empty text if nothing does."""
+        if len(got) != len(self.working):
+            return f"wrong type: {len(got)} results instead of {len(self.working)}"
+        for i, (a, w) in enumerate(zip(got, self.working, strict=True)):
+            if a.shape != w.shape or a.dtype != w.dtype:
+                return f"wrong type: result {i} is {a.dtype}{list(a.shape)}, expected {w.dtype}{list(w.shape)}"
+            bad, expected, allowed = self._bad(i, a, w)
+            if bad.any():
+                at = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
+                return (
+                    f"wrong value: result {i}, {a.dtype}{list(a.shape)}, {int(bad.sum())} of {a.size} elements: "
+                    f"[{', '.join(map(str, at))}] is {a[at]}, expected {expected[at]}"
+                    + (f" within {allowed[at]:.3g}" if allowed is not None else "")
+                )
+        return ""
+
+    def _bad(self, i: int, a: NDArray, w: NDArray) -> tuple[NDArray, NDArray, NDArray | None]:
+        """Which elements are wrong, what is expected, and how far off it may be."""
+        floats = w.dtype in dtypes.FLOAT or w.dtype in dtypes.COMPLEX
+        if self.exact or not floats:
+            stable = np.ones(w.shape, bool)
+            if not self.exact:
+                for run in (self.clean, *self._runs):
+                    stable &= run[i] == w
+            same = _same(a, w) if floats else a == w
+            return np.asarray(stable & ~same), w, None
+        with np.errstate(all="ignore"):
+            got, working, clean = widened(a), widened(w), self.clean[i].astype(widened(w).dtype)
+            stable = _class(working) == _class(clean)
+            noise = np.where(np.isfinite(clean), np.abs(working - clean), 0)
+            for run in self._runs:
+                shaken = run[i].astype(clean.dtype)
+                stable &= _class(shaken) == _class(clean)
+                noise = np.maximum(noise, np.where(np.isfinite(clean), np.abs(shaken - clean), 0))
+            noise = np.nan_to_num(noise, nan=np.inf)
+            usual = noise[np.isfinite(noise) & stable]
+            eps = float(ml_dtypes.finfo(a.dtype).eps) / 2
+            tiny = float(ml_dtypes.finfo(a.dtype).smallest_normal)
+            allowed = (
+                _OWN * noise + _MEAN * (usual.mean() if usual.size else 0.0) + _ULPS * eps * np.abs(clean) + 4 * tiny
+            )
+            finite = np.isfinite(clean)
+            # What comes near the largest number may pass it.
+            near = np.abs(clean) + allowed >= float(ml_dtypes.finfo(a.dtype).max)
+            bad = np.where(finite, ~(np.abs(got - clean) <= allowed) & ~near, _class(got) != _class(clean))
+        return np.asarray(stable & bad), clean, np.asarray(allowed)
+
+
+def _class(x: NDArray) -> NDArray:
+    """0: finite, 1: NaN, 2 and 3: infinite; complex numbers are finite or not."""
+    if np.iscomplexobj(x):
+        return np.asarray(~np.isfinite(x)).astype(np.int8)
+    return np.asarray(np.isnan(x) * 1 + np.isposinf(x) * 2 + np.isneginf(x) * 3).astype(np.int8)
+
+
+def _same(a: NDArray, b: NDArray) -> NDArray:
+    """Equal values and signs; NaN is NaN."""
+    wide = np.complex128 if a.dtype in dtypes.COMPLEX else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    parts = ((a.real, b.real), (a.imag, b.imag)) if np.iscomplexobj(a) else ((a, b),)
+    found = np.ones(a.shape, bool)
+    for x, y in parts:
+        found &= (np.isnan(x) & np.isnan(y)) | ((x == y) & (np.signbit(x) == np.signbit(y)))
+    return found

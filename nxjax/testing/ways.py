@@ -1,0 +1,209 @@
+"""Ways to run a random program: executor, settings, memory of the arguments, donation, number of calls, threads.
+
+Knows nothing of how programs are made, nor what they must give.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import random
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+import nxjax
+from nxjax import numpy as nx_numpy
+from nxjax.backends.reference.quiet import quiet
+from nxjax.config import config
+from nxjax.kernels.cpu import isa
+from nxjax.testing.comparison import executors
+from nxjax.testing.inputs import LAYOUTS
+from nxjax.testing.judge import Results, defined, leaves
+
+# What is flipped, and how often; a setting that there isn't is left out. No setting may change what a program gives.
+_SETTINGS: Final[tuple[tuple[str, tuple[Any, ...], float], ...]] = (
+    ("compile_first", (True,), 0.7),
+    ("num_threads", (1, 2, 3, 4, 5, 6, 7), 0.3),
+    ("cpu_isa", ("avx512", "avx512-base", "avx2", "neon", "portable"), 0.25),
+    ("check", (True,), 0.2),
+    ("cpu_pool_bytes", (0, 4096), 0.05),
+    ("fast_calls", (False,), 0.2),
+    ("guard", ("end", "begin"), 0.15),
+    ("reproducible", (True,), 0.1),
+)
+
+
+class Broken(AssertionError):
+    """A call did what no call may do; the message begins with a word for it."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a program.
+
+    Attributes:
+        executor: "eager", "jax", "differences" (only derivatives), or the name of one that `jit` takes.
+        settings: of `nxjax.config`, by name.
+        layouts: the memory of each argument, see `nxjax.testing.inputs`; none: arrays of nxjax.
+        donate: which arguments are given away.
+        closed: which are values around the function, not arguments.
+        calls: how often it is called.
+        callers: how many threads call it at once.
+    """
+
+    executor: str = "cpu"
+    settings: tuple[tuple[str, Any], ...] = ()
+    layouts: tuple[str, ...] = ()
+    donate: tuple[int, ...] = ()
+    closed: tuple[int, ...] = ()
+    calls: int = 1
+    callers: int = 1
+
+    @property
+    def features(self) -> list[str]:
+        """What it counts as in reports."""
+        found = [f"on {self.executor}", *(f"{n}={v}" for n, v in self.settings if n in ("cpu_isa", "guard"))]
+        found += [n for n, _ in self.settings if n not in ("cpu_isa", "guard")]
+        found += [name for name in ("donate", "closed") if getattr(self, name)]
+        found += ["threads"] if self.callers > 1 else []
+        return [*found, *{n for n in self.layouts if n not in ("array", "numpy")}]
+
+
+@cache
+def has_jax() -> bool:
+    """Whether JAX is installed, to compare with."""
+    return importlib.util.find_spec("jax") is not None
+
+
+@cache
+def _settings() -> tuple[tuple[str, tuple[Any, ...], float], ...]:
+    possible = isa.possible()
+    isas = tuple(n for n in _SETTINGS[2][1] if n.removesuffix("-base") in possible)
+    return tuple((n, isas if n == "cpu_isa" else v, share) for n, v, share in _SETTINGS if hasattr(config, n))
+
+
+def random_ways(rng: random.Random, args: Sequence[Any], x64: bool, others: float = 1.0) -> list[Way]:
+    """The ways that a program is run: on the CPU compiler always, on others now and then.
+
+    Args:
+        others: how much oftener than usual other executors run it.
+    """
+    count = len(args)
+    settings = tuple((name, rng.choice(given)) for name, given, share in _settings() if rng.random() < share)
+    layouts: tuple[str, ...] = ()
+    if rng.random() < 0.4:
+        layouts = tuple(rng.choice(list(LAYOUTS)) if rng.random() < 0.5 else "array" for _ in args)
+    subset = lambda share: tuple(i for i in range(count) if rng.random() < share)
+    donate = subset(0.5) if rng.random() < 0.25 else ()
+    closed = tuple(i for i in subset(0.4) if i not in donate) if rng.random() < 0.12 else ()
+    calls = rng.choice((1, 1, 2, 2, 3, 3, 3, 10))
+    callers = rng.randint(2, 7) if rng.random() < 0.06 else 1
+    ways = [Way("cpu", settings, layouts, donate, closed, calls, callers)]
+    if rng.random() < 0.2:
+        ways.append(Way("eager"))
+    if "xla" in executors() and rng.random() < 0.03 * others:
+        ways.append(Way("xla", donate=donate, calls=2))
+    wide = any(getattr(x, "dtype", np.dtype(bool)).itemsize > 4 and x.dtype.kind != "c" for x in args)
+    if has_jax() and rng.random() < 0.06 * others and (x64 or not wide):
+        ways.append(Way("jax"))
+    return ways
+
+
+def _jax(text: str, args: Sequence[Any], x64: bool) -> list[Results]:
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    jax: Any = importlib.import_module("jax")
+    jax.config.update("jax_enable_x64", x64)
+    f = defined(text, jax=jax, jnp=importlib.import_module("jax.numpy"), lax=jax.lax)
+    return [leaves_of_jax(jax.jit(f)(*args), jax)]
+
+
+def leaves_of_jax(results: Any, jax: Any) -> Results:
+    """JAX's results as NumPy arrays."""
+    return [np.asarray(x) for x in jax.tree.leaves(results)]
+
+
+def run(text: str, args: Sequence[Any], way: Way, x64: bool = False) -> list[Results]:
+    """The results of each call of a program, run in ``way``.
+
+    Raises:
+        Broken: a call changed what it must not change.
+    """
+    with quiet():
+        if way.executor == "jax":
+            return _jax(text, args, x64)
+        settings = {**dict(way.settings), "enable_x64": x64, "cache_dir": ""}
+        using: AbstractContextManager[Any] = config.using(**settings)
+        with using:
+            f = defined(text)
+            if way.executor == "eager":
+                return [leaves(f(*_given(args, way)))]
+            return _called(f, args, way)
+
+
+def _given(args: Sequence[Any], way: Way) -> list[Any]:
+    """The arguments in the memory that they come in."""
+    layouts = way.layouts or ("array",) * len(args)
+    return [LAYOUTS[how](x) if isinstance(x, np.ndarray) else x for x, how in zip(args, layouts, strict=True)]
+
+
+def _called(f: Any, args: Sequence[Any], way: Way) -> list[Results]:
+    open_ = [i for i in range(len(args)) if i not in way.closed]
+    around = _given(args, way)
+    if way.closed:
+        plain = f
+
+        def f(*given: Any) -> Any:
+            full = list(around)
+            for i, x in zip(open_, given, strict=True):
+                full[i] = x
+            return plain(*full)
+
+    donated = tuple(k for k, i in enumerate(open_) if i in way.donate)
+    device = None if way.executor == "cpu" else way.executor
+    compiled = nxjax.jit(f, donate_argnums=donated, device=device)
+    kept = [around[i] for i in open_]
+    fresh = lambda: [
+        nx_numpy.asarray(args[i].copy(), dtype=args[i].dtype)
+        if i in way.donate and isinstance(args[i], np.ndarray)
+        else x
+        for i, x in zip(open_, kept, strict=True)
+    ]
+    found: list[tuple[Any, Results]] = []
+    errors: list[BaseException] = []
+    start = threading.Barrier(way.callers)
+
+    def call() -> None:
+        try:
+            # What another thread's first call compiles is waited for, not made twice.
+            start.wait(60)
+            for _ in range(way.calls):
+                results = compiled(*fresh())
+                found.append((results, [x.copy() for x in leaves(results)]))
+        except BaseException as error:
+            errors.append(error)
+
+    if way.callers == 1:
+        call()
+    else:
+        threads = [threading.Thread(target=call, daemon=True) for _ in range(way.callers)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    if errors:
+        raise errors[0]
+    for i, x in enumerate(around):
+        if isinstance(args[i], np.ndarray) and np.asarray(x).tobytes() != args[i].tobytes():
+            raise Broken(f"argument changed: argument {i} is {np.asarray(x)!r}, was {args[i]!r}")
+    for k, (results, copies) in enumerate(found):
+        for i, (now, then) in enumerate(zip(leaves(results), copies, strict=True)):
+            if now.tobytes() != then.tobytes():
+                raise Broken(f"result changed: result {i} of call {k} after later calls")
+    return [copies for _, copies in found]

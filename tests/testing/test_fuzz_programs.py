@@ -1,0 +1,140 @@
+"""What is planted for the generator of programs is found, and told in a few lines that fail again."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.lower.cpu.rules import reduce
+from nxjax.ops import arithmetic, elementary
+from nxjax.runtime import clear_caches
+from nxjax.testing import fuzz_programs, ways
+from nxjax.testing.fuzz_programs import attempt, check, failure
+from nxjax.testing.generator import random_text
+from nxjax.testing.productions import ROWS
+from nxjax.testing.ways import Broken, Way
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    """No machine code of before a fault was planted, and none of a planted fault afterwards."""
+    clear_caches()
+    yield
+    clear_caches()
+
+
+def found(word, seeds):
+    """The report of the first failure among ``seeds``."""
+    text = next(filter(None, (attempt(seed, others=0).failure for seed in seeds)))
+    assert word in text, text
+    return text
+
+
+def fails_again(text):
+    with pytest.raises(Broken):
+        exec(text, {})
+
+
+def lines(text):
+    """The lines of the function in a report."""
+    return text.split("'''")[1].strip().splitlines()
+
+
+def test_a_wrong_derivative(monkeypatch):
+    """grad, jvp, vjp and linearize share the rule and agree; differences of values do not."""
+    monkeypatch.setattr(elementary.Tanh, "tangents", lambda self, y, x: (lambda t: arithmetic.mul(t, y),))
+    text = found("wrong derivative", range(400))
+    assert len(lines(text)) <= 7 and "tanh" in text, text
+    fails_again(text)
+
+
+def test_a_wrong_kernel(monkeypatch):
+    """The maximum is computed as the minimum, by the CPU compiler alone."""
+    monkeypatch.setitem(reduce.BINARY, "reduce_max", "min")
+    text = found("wrong value", range(400))
+    assert len(lines(text)) <= 5 and text.count("np.array") <= 2, text
+    fails_again(text)
+
+
+def test_an_argument_that_is_written_to(monkeypatch):
+    def jit(f, **options):
+        def call(*xs):
+            y = f(*xs)
+            for x in xs:
+                if isinstance(x, np.ndarray) and x.flags.writeable and x.size:
+                    x[...] = 0
+            return y
+
+        return call
+
+    monkeypatch.setattr(ways.nxjax, "jit", jit)
+    text = found("argument changed", range(100))
+    assert len(lines(text)) <= 4, text
+    fails_again(text)
+
+
+def test_a_result_that_a_later_call_writes_over(monkeypatch):
+    shared = np.zeros(3, np.float32)
+
+    def jit(f, **options):
+        def call(*xs):
+            shared[...] += 1
+            return (shared,)
+
+        return call
+
+    monkeypatch.setattr(ways.nxjax, "jit", jit)
+    assert "result changed" in failure("def f(x):\n    return x + 1,\n", [shared.copy()], Way(calls=2))
+
+
+def test_bounds_are_narrow_where_rounding_is_small_and_wide_where_it_is_large():
+    x = np.array([1.0, 1.0 + 1e-6, 3.0], np.float32)
+    stable = "def f(x):\n    v1 = x * 3\n    return v1,\n"
+    check(stable, [x], Way(), {"v1": 6e-8})
+    bounds = fuzz_programs.Bounds(stable.replace("3", "3.0003"), [x], {"v1": 6e-8})
+    assert "[0] is 3.0, expected 3.0003" in failure(stable, [x], Way(), {"v1": 6e-8}, bounds=bounds)
+    # A difference of equal numbers is all rounding, and so is what is computed from it.
+    rough = """def f(x):
+    v1 = jnp.sin(x)
+    v2 = jnp.cos(x - 1.5707964)
+    v3 = v1 - v2
+    v4 = v3 * 1e6
+    return v4,
+"""
+    check(rough, [x], Way(), dict.fromkeys(("v1", "v2", "v3", "v4"), 6e-8))
+
+
+def test_moves_and_integers_are_exact():
+    x = np.array([-0.0, np.nan, 1.0], np.float32)
+    check("def f(x):\n    return x[::-1],\n", [x], Way())
+    bounds = fuzz_programs.Bounds("def f(x):\n    return jnp.abs(x),\n", [x], {})
+    assert "wrong value" in failure("def f(x):\n    return x,\n", [x], Way(), bounds=bounds)
+
+
+def test_programs_are_those_of_their_seeds():
+    programs = [random_text(ROWS, 7) for _ in range(2)]
+    assert programs[0].text == programs[1].text
+    assert len({random_text(ROWS, seed).text for seed in range(20)}) == 20
+
+
+@pytest.mark.parametrize("executor", ["eager", "xla", "jax"])
+def test_executors(executor):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    text = "def f(x):\n    v1 = jax.nn.softmax(x, 1)\n    return v1, x.astype(jnp.int32)\n"
+    check(text, [x], Way(executor), {"v1": 6e-8})
+
+
+def test_threads_donation_layouts_and_closed_over_values():
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
+    text = "def f(x, y, n):\n    v1 = jnp.sin(x) + y * n\n    return v1,\n"
+    way = Way(settings=(("num_threads", 2),), layouts=("reversed", "array", "array"), donate=(1,), closed=(0,), calls=3)
+    for each in (way, Way(callers=4, calls=2, closed=(1,)), Way("xla", donate=(0, 1), calls=2)):
+        check(text, [x, y, 2], each, {"v1": 6e-8})
+
+
+def test_layouts_have_the_same_elements():
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    for name, layout in ways.LAYOUTS.items():
+        for each in (x, np.array(x[0, 0]), x[:0], np.broadcast_to(x[:1], (2, 4)).copy()):
+            np.testing.assert_array_equal(np.asarray(layout(each)), each, err_msg=name)
+    assert not ways.LAYOUTS["offset"](x).flags.aligned and ways.LAYOUTS["reversed"](x).strides == (-16, -4)
+    assert nx.jit(lambda v: v + 1)(ways.LAYOUTS["memmap"](x)).shape == (3, 4)
