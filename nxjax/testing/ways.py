@@ -21,7 +21,7 @@ import numpy as np
 import nxjax
 from nxjax import numpy as nx_numpy
 from nxjax.backends.reference.quiet import quiet
-from nxjax.config import config
+from nxjax.config import config, with_current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.testing.comparison import executors
 from nxjax.testing.inputs import LAYOUTS
@@ -192,6 +192,7 @@ def _called(f: Any, args: Sequence[Any], way: Way) -> list[Results]:
     if way.callers == 1:
         call()
     else:
+        call = with_current_settings(call)
         threads = [threading.Thread(target=call, daemon=True) for _ in range(way.callers)]
         for t in threads:
             t.start()
