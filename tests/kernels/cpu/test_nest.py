@@ -328,3 +328,6 @@ def test_streams_want_no_alignment(isa, offset):
     _TYPE(address)(words.ctypes.data, 0, nest.items, None)
     np.testing.assert_array_equal(y[place // 4 : place // 4 + n], 2 * x)
     assert not y[place // 4 + n :].any()
+    # Such stores are seen by other threads after a fence only, which no test on one processor can tell by its numbers.
+    text = engine(named(isa)).texts([nest])
+    assert "nontemporal" in text and "fence seq_cst" in text[text.rindex("nontemporal") :]

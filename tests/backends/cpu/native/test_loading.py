@@ -1,12 +1,15 @@
 """Machine code is packed into few mappings, and goes when its last user goes, whatever runs meanwhile."""
 
 import contextlib
+import ctypes
 import gc
+import platform
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -23,6 +26,7 @@ from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
 MAPS = Path("/proc/self/maps")
 X = np.arange(8, dtype=np.float32)
 packed = pytest.mark.skipif(room() is None, reason="code is packed where object files are ELF")
+intel = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="relocations of x86-64")
 linux = pytest.mark.skipif(not MAPS.exists(), reason="this system does not say its mappings")
 
 
@@ -191,7 +195,28 @@ def test_damaged_objects_are_refused(monkeypatch):
             own.place(bytes(changed), lambda name: None)
 
 
+def _near(text):
+    """An object whose code names places by their distance, in four bytes."""
+    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
+    machine = target.create_target_machine(reloc="pic", codemodel="small")
+    return machine.emit_object(llvm.parse_assembly(text, llvm.create_context()))
+
+
 @packed
+@intel
+def test_distances_are_right_or_refused():
+    constant = "@c = private constant [2 x double] [double 1.5, double -2.5]\n"
+    read = "%p = getelementptr double, ptr @c, i64 %i\n  %x = load double, ptr %p\n  ret double %x"
+    code = Room().place(_near(f"{constant}define double @k(i64 %i) {{\n  {read}\n}}"), lambda name: None)
+    read = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(code.addresses["k"])
+    assert [read(0), read(1)] == [1.5, -2.5]
+    call = _near("declare void @far()\ndefine void @k() {\n  call void @far()\n  ret void\n}")
+    # Wherever the code is placed, one of the two is more than 2 GiB away.
+    for far in (1 << 60, 8):
+        with pytest.raises(Unlinkable, match="too far away"):
+            Room().place(call, lambda name, far=far: far)
+
+
 @packed
 def test_a_function_that_the_process_does_not_have_is_an_error():
     """LLVM's loader takes it for one at address 0."""
