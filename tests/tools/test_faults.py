@@ -106,28 +106,32 @@ TREE = {
     "nxjax/ops/toy.py": (
         "import os\n\n\ndef difference(a, b):\n    return a - b\n\n\n"
         "def ended(a):\n    if a > 2:\n        os.abort()\n\n\n"
+        "def counted(n):\n    while n > 1:\n        n = n - 1\n\n\n"
         "def unseen(a, b):\n    return a - b\n"
     ),
     "tests/ops/test_toy.py": (
-        "from nxjax.ops.toy import difference, ended, unseen\n\n\n"
+        "from nxjax.ops.toy import counted, difference, ended, unseen\n\n\n"
         "def test_difference():\n    assert difference(3, 1) == 2\n\n\n"
-        "def test_ended():\n    ended(1)\n\n\ndef test_unseen():\n    unseen(1, 1)\n"
+        "def test_ended():\n    ended(1)\n\n\n"
+        "def test_counted():\n    counted(2)\n\n\ndef test_unseen():\n    unseen(1, 1)\n"
     ),
 }
 PLANT = """
 import json, sys
 from pathlib import Path
+from tools.faults import campaign as campaigns
 from tools.faults import children, covers
 from tools.faults.campaign import Campaign, callers
 from tools.faults.sites import sites
 
+campaigns._START, campaigns._SLOW = 1.0, 0.0
 tree, whole = Path(sys.argv[1]), Path(sys.argv[2])
 known = {c.file: c for c in covers.measure(whole, tree / "map.jsonl", covers.files(whole, ["ops"]))}
 assert covers.load(tree / "map.jsonl") == known and not covers.stale(whole, tree / "map.jsonl")
 campaign = Campaign(tree, whole, known, 60, 0)
 source = (tree / "nxjax/ops/toy.py").read_text()
 for s in sites("nxjax/ops/toy.py", source):
-    if s.fault.after in ("(b - a)", "not a > 2"):
+    if s.fault.after in ("(b - a)", "not a > 2", "(n + 1)"):
         v = campaign.verdict(s)
         print(json.dumps([s.fault.function, sum(callers(s.fault, known).values(), []), v.outcome, v.by, v.who, v.how]))
 assert (tree / "nxjax/ops/toy.py").read_text() == source
@@ -135,7 +139,7 @@ assert (tree / "nxjax/ops/toy.py").read_text() == source
 
 
 def test_who_notices_is_told(tmp_path: Path):
-    """In a package of its own: a failure and a crash are noticed by the test that meets them, the third by nobody."""
+    """In a package of its own: tests notice a failure, a crash and a loop; the last fault is noticed by nobody."""
     for name in ("tree", "whole"):
         for path, source in TREE.items():
             (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
@@ -146,6 +150,7 @@ def test_who_notices_is_told(tmp_path: Path):
     assert [json.loads(line) for line in lines.splitlines()] == [
         ["difference", [f"{test}difference"], "caught", "test", f"{test}difference", "failure"],
         ["ended", [f"{test}ended"], "caught", "test", f"{test}ended", "crash (-6)"],
+        ["counted", [f"{test}counted"], "caught", "test", f"{test}counted", "no end"],
         ["unseen", [f"{test}unseen"], "survived", "", "", ""],
     ]
 

@@ -2,14 +2,14 @@
 
 Tests come in the order of how soon they may tell: one case of each test that calls the function, the quick ones first;
 then all files with such tests; then the generator, for what is left of the time. Who fails, crashes or does not end has
-caught the fault. A child that ran out of time or was ended by a signal is asked again without the fault, so that a busy
-machine catches none.
+caught the fault. Who crashed or did not end is asked again without the fault. All times are the processor's, so that a
+busy machine changes nothing.
 """
 
 from __future__ import annotations
 
 import ast
-import time
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from tools.faults.covers import Cover, digest
 from tools.faults.sites import Fault, Site
 
 _FIRST: Final = 25.0  # seconds of single tests, as they were measured
-_SLOW: Final = 8.0  # times what was measured, and as many seconds: then a test hangs
-_START: Final = 30.0
+_SLOW: Final = 10.0  # times what was measured, and seconds more: then a test hangs
+_START: Final = 20.0
+_GENERATOR: Final = (20.0, 120.0)  # seconds, at least and at most
 
 
 @final
@@ -35,7 +36,7 @@ class Verdict:
         who: the test, or the seed.
         how: ``failure``, ``crash`` or ``no end``.
         said: the first words of the failure.
-        seconds: until it was caught, or given up.
+        seconds: of the processor, until it was caught or given up.
         asked: how many tests call the function.
     """
 
@@ -114,65 +115,63 @@ class Campaign:
     def verdict(self, site: Site) -> Verdict:
         fault = site.fault
         changed = site.applied((self._tree / fault.path).read_text())
-        begun = time.monotonic()
         try:
             ast.parse(changed)
         except SyntaxError:
             return Verdict("stillborn")
+        found = callers(fault, self._covers)
+        asked, used = sum(map(len, found.values())), 0.0
+        caught: Verdict | None = None
         with children.changed(self._tree, fault.path, changed):
-            found = callers(fault, self._covers)
-            asked = sum(map(len, found.values()))
-            for names, measured in self._stages(found):
-                left = begun + self._seconds - time.monotonic()
-                if names and left > 0:
-                    caught = self._tests(fault, names, min(_START + _SLOW * (measured + 5), 3 * left + _START), left)
-                    if caught is not None:
-                        return self._timed(caught, begun, asked)
-            left = begun + self._seconds - time.monotonic()
-            caught = self._generator(min(max(left, 20), 120)) if _computes(fault) else None
-            return self._timed(caught or Verdict("survived"), begun, asked)
-
-    def _timed(self, verdict: Verdict, begun: float, asked: int) -> Verdict:
+            for names in self._stages(found):
+                if caught is None and used < self._seconds:
+                    caught, seconds = self._tests(fault, names, self._seconds - used)
+                    used += seconds
+            if caught is None and _computes(fault):
+                caught, seconds = self._generator(min(max(self._seconds - used, _GENERATOR[0]), _GENERATOR[1]))
+                used += seconds
+        verdict = caught or Verdict("survived")
         told = (verdict.outcome, verdict.by, verdict.who, verdict.how, verdict.said)
-        return Verdict(*told, round(time.monotonic() - begun, 1), asked)
+        return Verdict(*told, round(used, 1), asked)
 
-    def _stages(self, found: Mapping[str, Sequence[str]]) -> Iterable[tuple[list[str], float]]:
-        """Names for pytest, and about how long they take."""
-        names = singles({f: tests for f, tests in found.items() if f in self._known}, self._covers)
-        file_of = {t: f for f, tests in found.items() for t in tests}
+    def _stages(self, found: Mapping[str, Sequence[str]]) -> Iterable[list[str]]:
+        """What pytest is given, time after time."""
         # The first child also tells whether the package can be imported, so there is one even where no test is known.
-        yield names or ["tests/test_config.py"], sum(self._covers[file_of[t]].passed[t] for t in names)
+        yield singles({f: t for f, t in found.items() if f in self._known}, self._covers) or ["tests/test_config.py"]
         for file in found:
             cover = self._covers[file]
-            bad = [f"--deselect={name}" for name, _ in cover.failed]
             if cover.passed and (self._tree / file).exists():
-                yield [file, *bad], cover.seconds
+                yield [file, *(f"--deselect={name}" for name, _ in cover.failed)]
 
-    def _tests(self, fault: Fault, names: Sequence[str], limit: float, left: float) -> Verdict | None:
+    def _most(self, name: str) -> float:
+        """How long a test may work."""
+        cover = self._covers.get(name.partition("::")[0])
+        return _START + _SLOW * (cover.passed.get(name, 1.0) if cover is not None else 1.0)
+
+    def _tests(self, fault: Fault, names: Sequence[str], left: float) -> tuple[Verdict | None, float]:
         modules = ("nxjax", fault.path.removesuffix(".py").replace("/", "."))
-        outcome = children.pytest_over(self._tree, names, min(limit, max(left, _START)), imported=modules)
-        if outcome.status == children.CANNOT_IMPORT:
-            return Verdict("stillborn", said=outcome.tail[-200:])
+        outcome = children.pytest_over(self._tree, names, max(left, _START), imported=modules, most=self._most)
         failed: list[list[str]] = outcome.report.get("failed", [])
-        if failed:
-            return Verdict("caught", "test", failed[0][0], "failure", failed[0][1])
-        if outcome.status in (0, 5):
-            return None
-        if outcome.status is None and limit > left:
-            return None  # the time of this fault is over, not the test's
-        how = "no end" if outcome.status is None else f"crash ({outcome.status})"
-        at = outcome.running or names[0]
-        if children.pytest_over(self._whole, [at], limit).status != 0:
-            return None
-        return Verdict("caught", "test", at, how, outcome.tail[-200:])
+        verdict = None
+        if outcome.status == children.CANNOT_IMPORT:
+            verdict = Verdict("stillborn", said=outcome.tail[-200:])
+        elif failed:
+            verdict = Verdict("caught", "test", failed[0][0], "failure", failed[0][1])
+        elif outcome.status not in (0, 4, 5, None):
+            hangs = outcome.status in (children.HANGS, -signal.SIGPROF)
+            how = "no end" if hangs else f"crash ({outcome.status})"
+            at = outcome.running or names[0]
+            if children.pytest_over(self._whole, [at], 600, most=self._most).status == 0:
+                verdict = Verdict("caught", "test", at, how, outcome.tail[-200:])
+        return verdict, outcome.seconds
 
-    def _generator(self, seconds: float) -> Verdict | None:
+    def _generator(self, seconds: float) -> tuple[Verdict | None, float]:
         arguments = ["fuzz", "--what", "programs", "--seconds", f"{seconds:.0f}", "--seed", str(self._seed)]
         outcome = children.module(self._tree, "nxjax", arguments, 2 * seconds + 60)
         if outcome.status == 0 or children.module(self._whole, "nxjax", arguments, 2 * seconds + 60).status != 0:
-            return None
-        how = {1: "failure", None: "no end"}.get(outcome.status, f"crash ({outcome.status})")
-        return Verdict("caught", "generator", f"seed {self._seed}", how, outcome.tail[-300:])
+            return None, outcome.seconds
+        how = {1: "failure", None: "no end", children.HANGS: "no end"}.get(outcome.status, f"crash ({outcome.status})")
+        return Verdict("caught", "generator", f"seed {self._seed}", how, outcome.tail[-300:]), outcome.seconds
 
 
 def _computes(fault: Fault) -> bool:

@@ -32,6 +32,8 @@ _BYTES: Final = 12 << 30  # private memory of a child: a fault may ask for all t
 
 
 CANNOT_IMPORT: Final = 71
+HANGS: Final = 72
+_IDLE: Final = 120.0  # seconds without any work: then it waits for nobody
 
 
 @final
@@ -40,9 +42,9 @@ class Outcome:
     """How a child ended.
 
     Attributes:
-        status: its exit status; negative: the signal that ended it; None: it ran out of time.
+        status: its exit status; negative: the signal that ended it; None: it ran out of time; `HANGS`.
         report: what it wrote, as JSON; empty if it did not come to that.
-        seconds: how long it ran.
+        seconds: time of the processor that it took, so that a busy machine changes nothing.
         running: the test that ran last.
         tail: the end of what it printed.
     """
@@ -90,15 +92,13 @@ def changed(tree: Path, path: str, source: str) -> Generator[None]:
 
 
 def run(tree: Path, work: Callable[[Path], int], seconds: float) -> Outcome:
-    """``work(report)`` in a child whose tree is ``tree``; the child and all that it started end after ``seconds``."""
+    """``work(report)`` in a child whose tree is ``tree``; it and all that it started end after ``seconds`` of work."""
     with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        begun = time.monotonic()
         child = os.fork()
         if not child:
             _become(tree, place, work)
-        status = _wait(child, begun + seconds)
-        taken = time.monotonic() - begun
+        status, taken = _wait(child, seconds)
         report: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
             report = json.loads((place / "report").read_text())
@@ -133,18 +133,21 @@ def _become(tree: Path, place: Path, work: Callable[[Path], int]) -> None:
         os._exit(status)
 
 
-def _wait(child: int, until: float) -> int | None:
-    """The status of ``child``, None if it took too long; nothing that it started is left."""
-    pause = 0.01
+def _wait(child: int, seconds: float) -> tuple[int | None, float]:
+    """The status of ``child`` and the processor's time it took; nothing that it started is left."""
+    pause, used, last = 0.01, 0.0, time.monotonic()
     try:
         while True:
-            ended, status = os.waitpid(child, os.WNOHANG)
+            ended, status, took = os.wait4(child, os.WNOHANG)
             if ended:
-                return os.waitstatus_to_exitcode(status)
-            if time.monotonic() > until:
+                return os.waitstatus_to_exitcode(status), took.ru_utime + took.ru_stime
+            before, used = used, _used(child)
+            last = time.monotonic() if used > before else last
+            idle = time.monotonic() - last > _IDLE
+            if used > seconds or idle:
                 os.killpg(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                return None
+                return HANGS if idle else None, used
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
     finally:
@@ -152,12 +155,26 @@ def _wait(child: int, until: float) -> int | None:
             os.killpg(child, signal.SIGKILL)
 
 
+def _used(child: int) -> float:
+    """Seconds of the processor that a process and those it waited for have taken."""
+    with contextlib.suppress(OSError):
+        numbers = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]
+        return sum(map(int, numbers)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 @final
 class Watcher:
-    """A plugin of pytest: the first failure, and which functions below ``folders`` each test calls."""
+    """A plugin of pytest: failures, and which functions below ``folders`` each test calls.
 
-    def __init__(self, report: Path, tree: Path, folders: Sequence[str] = ()) -> None:
+    A test that works for longer than ``most`` allows is ended by SIGPROF, with the process.
+    """
+
+    def __init__(
+        self, report: Path, tree: Path, folders: Sequence[str] = (), most: Callable[[str], float] | None = None
+    ) -> None:
         self._path = report
+        self._most = most
         self._folders = tuple(f"{tree}/{f}" for f in folders)
         self._root = len(str(tree)) + 1
         self._called: set[Any] = set()
@@ -176,6 +193,8 @@ class Watcher:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._path.with_name("running").write_text(nodeid)
+        if self._most is not None:
+            signal.setitimer(signal.ITIMER_PROF, self._most(nodeid))
         if self._folders:
             self._called = self._by_test.setdefault(nodeid, set())
             self.start()
@@ -217,8 +236,9 @@ def pytest_over(
     stop: bool = True,
     folders: Sequence[str] = (),
     imported: Sequence[str] = (),
+    most: Callable[[str], float] | None = None,
 ) -> Outcome:
-    """pytest over ``names`` in the order given; up to the first failure, or all, noting calls below ``folders``.
+    """pytest over ``names`` in the order given; up to the first failure, or all; for the rest see `Watcher`.
 
     The status is `CANNOT_IMPORT` if a module of ``imported`` does not come in; they come before everything else.
     """
@@ -231,7 +251,7 @@ def pytest_over(
         except Exception as error:
             print(repr(error))
             return CANNOT_IMPORT
-        watcher = Watcher(report, tree, folders)
+        watcher = Watcher(report, tree, folders, most)
         if folders:
             watcher.start()
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", *(["-x"] if stop else [])]
