@@ -85,6 +85,12 @@ def test_a_fault_keeps_its_number_when_its_file_grows():
     assert len({s.fault.id for s in after}) == len(after)
 
 
+def test_functions_have_the_names_that_python_gives_them():
+    source = "class A:\n    def f(self):\n        with a():\n            def g():\n                return 1 - x\n"
+    (name,) = {s.fault.function for s in sites(PATH, source)} - {"A.f"}
+    assert name == "A.f.<locals>.g"
+
+
 def test_the_choice_follows_from_the_seed_and_spreads_over_folders_and_kinds():
     paths = [p for p in sources(ROOT) if p.endswith(("cpu/sort.py", "cpu/call.py", "ops/sort.py", "passes/dce.py"))]
     every = [s for p in paths for s in sites(p, (ROOT / p).read_text())]
@@ -128,7 +134,7 @@ campaigns._START, campaigns._SLOW = 1.0, 0.0
 tree, whole = Path(sys.argv[1]), Path(sys.argv[2])
 known = {c.file: c for c in covers.measure(whole, tree / "map.jsonl", covers.files(whole, ["ops"]))}
 assert covers.load(tree / "map.jsonl") == known and not covers.stale(whole, tree / "map.jsonl")
-campaign = Campaign(tree, whole, known, 60, 0)
+campaign = Campaign(tree, whole, known, 60, 1, 0)
 source = (tree / "nxjax/ops/toy.py").read_text()
 for s in sites("nxjax/ops/toy.py", source):
     if s.fault.after in ("(b - a)", "not a > 2", "(n + 1)"):

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plant.add_argument("--seed", type=int, default=1)
     plant.add_argument("--count", type=int, default=60)
     plant.add_argument("--minutes", type=float, default=10.0, help="for each fault")
+    plant.add_argument("--generator", type=float, default=60.0, help="seconds of random programs, at last (60)")
     plant.add_argument("--jobs", type=int, default=1)
     plant.add_argument("--folders", nargs="*", default=["nxjax"], help="only what lies below these")
     plant.add_argument("--again", action="store_true", help="those that survived, once more")
@@ -127,9 +128,11 @@ def _work(
     try:
         tree = Path(folder) / f"tree{number}"
         shutil.copytree(whole, tree)
-        campaign = Campaign(tree, whole, measured, 60 * given.minutes, given.seed)
+        campaign = Campaign(tree, whole, measured, 60 * given.minutes, given.generator, given.seed)
         for site in wanted:
-            record = as_record(site.fault, campaign.verdict(site), seed=given.seed, minutes=given.minutes)
+            record = as_record(
+                site.fault, campaign.verdict(site), seed=given.seed, minutes=given.minutes, programs=given.generator
+            )
             with (given.record / "record.jsonl").open("a") as f:
                 f.write(json.dumps(record) + "\n")
             place, who = f"{record['path']}:{record['line']}", f"{record['by']} {record['who']}".strip()

@@ -22,7 +22,6 @@ from tools.faults.sites import Fault, Site
 _FIRST: Final = 25.0  # seconds of single tests, as they were measured
 _SLOW: Final = 10.0  # times what was measured, and seconds more: then a test hangs
 _START: Final = 20.0
-_GENERATOR: Final = (20.0, 120.0)  # seconds, at least and at most
 
 
 @final
@@ -99,17 +98,21 @@ class Campaign:
         tree: the copy; changed and put back for each fault.
         covers: which tests call which function, measured over the same tree.
         seconds: for each fault.
-        seed: of the generator's first program.
+        generator: seconds of random programs for what no test has caught; 0: none.
+        seed: of the first program.
         whole: the same tree without faults, to ask again.
     """
 
-    def __init__(self, tree: Path, whole: Path, covers: Mapping[str, Cover], seconds: float, seed: int) -> None:
+    def __init__(
+        self, tree: Path, whole: Path, covers: Mapping[str, Cover], seconds: float, generator: float, seed: int
+    ) -> None:
         self._tree = tree
         self._whole = whole
         self._covers = covers
         # Files whose tests are called what they were called.
         self._known = {f for f, c in covers.items() if (tree / f).exists() and digest(tree / f) == c.digest}
         self._seconds = seconds
+        self._programs = generator
         self._seed = seed
 
     def verdict(self, site: Site) -> Verdict:
@@ -127,8 +130,8 @@ class Campaign:
                 if caught is None and used < self._seconds:
                     caught, seconds = self._tests(fault, names, self._seconds - used)
                     used += seconds
-            if caught is None and _computes(fault):
-                caught, seconds = self._generator(min(max(self._seconds - used, _GENERATOR[0]), _GENERATOR[1]))
+            if caught is None and self._programs and _computes(fault):
+                caught, seconds = self._generator(self._programs)
                 used += seconds
         verdict = caught or Verdict("survived")
         told = (verdict.outcome, verdict.by, verdict.who, verdict.how, verdict.said)

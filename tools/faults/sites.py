@@ -119,25 +119,17 @@ class _Walker:
         self._seen: Counter[tuple[str, ...]] = Counter()
         self.found: list[Site] = []
 
-    def block(self, node: ast.AST, function: str) -> None:
-        """``node``'s children, ``function`` being the qualified name around them."""
+    def block(self, node: ast.AST, function: str, within: str = "") -> None:
+        """``node``'s children; ``function`` is the name around them, ``within`` what the names in it begin with."""
         for child in self._inside(node, function):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                if SPEED.search(child.name) or TEXTS.match(child.name):
-                    continue
-                within = (
-                    f"{function}.<locals>."
-                    if isinstance(node, ast.FunctionDef) or "<locals>" in function
-                    else f"{function}."
-                )
-                if isinstance(node, ast.ClassDef):
-                    within = f"{function}."
-                name = (within if function else "") + child.name
-                self.block(child, name)
+                if not (SPEED.search(child.name) or TEXTS.match(child.name)):
+                    name = within + child.name
+                    self.block(child, name, f"{name}." if isinstance(child, ast.ClassDef) else f"{name}.<locals>.")
                 continue
             if isinstance(child, ast.stmt | ast.expr):
                 self._plant(child, function)
-            self.block(child, function)
+            self.block(child, function, within)
 
     def _inside(self, node: ast.AST, function: str) -> Iterator[ast.AST]:
         """The children that are more than speed, texts and types."""

@@ -6,7 +6,10 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import Cost, Kernel, dense, plain, pointer
+from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.trace import core, dtypes
+from tests.kernels.cpu.running import run
 
 
 class OpKernel(Kernel):
@@ -101,3 +104,15 @@ def same(x, y):
         words = f"u{x.dtype.itemsize}"
         return bool((nan == other).all() and (x.view(words) == y.view(words))[~nan].all())
     return x.tobytes() == y.tobytes()
+
+
+def same(name, step, dtype, *xs, **params):
+    """A step of a nest (`ops_quant`): its machine code against its NumPy, over a row."""
+    xs = [np.ascontiguousarray(x) for x in np.broadcast_arrays(*xs)]
+    inputs = tuple(Input(x.dtype, (x.itemsize,)) for x in xs)
+    node = Node(step, tuple(sorted(params.items())), tuple(range(len(xs))), np.dtype(dtype))
+    kernel = Nest((xs[0].size,), 1, False, inputs, (node,), (Output(len(xs), (np.dtype(dtype).itemsize,)),))
+    with np.errstate(all="ignore"):
+        wanted = step.eval(*xs, **params)
+    (y,) = run(kernel, *xs, name=name)
+    np.testing.assert_array_equal(y, wanted)

@@ -2,25 +2,12 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import ops_quant as steps
-from nxjax.kernels.cpu.expression import Node
-from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.ops.quant_grid import Grid
-from tests.kernels.cpu.running import ISAS, run
+from tests.kernels.cpu.elementwise import same
+from tests.kernels.cpu.running import ISAS
 
 GRIDS = (Grid(np.dtype("int8"), 0.05, 3), Grid(np.dtype("uint8"), 0.3, 200), Grid(np.dtype("int8"), 1e-3, -128))
 EDGES = np.array([0, 1, -1, 2, -2, 3, 2**30, -(2**30), 2**31 - 1, -(2**31), 2**31 - 2, 12345678, -12345678], np.int64)
-
-
-def same(name, step, dtype, *xs, **params):
-    """The step's machine code against its NumPy, over a row."""
-    xs = [np.ascontiguousarray(x) for x in np.broadcast_arrays(*xs)]
-    inputs = tuple(Input(x.dtype, (x.itemsize,)) for x in xs)
-    node = Node(step, tuple(sorted(params.items())), tuple(range(len(xs))), np.dtype(dtype))
-    kernel = Nest((xs[0].size,), 1, False, inputs, (node,), (Output(len(xs), (np.dtype(dtype).itemsize,)),))
-    with np.errstate(all="ignore"):
-        wanted = step.eval(*xs, **params)
-    (y,) = run(kernel, *xs, name=name)
-    np.testing.assert_array_equal(y, wanted)
 
 
 @pytest.mark.parametrize("name", ISAS)

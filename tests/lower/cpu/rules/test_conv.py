@@ -171,3 +171,23 @@ def test_large_weights_are_laid_together(name, size, inputs, outputs, groups):
         assert any("packing" in k.key for k in kernels(found)), str(found)
     with nx.config.using(executor="reference"):
         np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
+
+
+@pytest.mark.parametrize("name", isa.possible())
+@pytest.mark.parametrize(("size", "window"), [((52, 260), (50, 250)), ((6100,), (6090,))])
+def test_windows_that_no_cache_holds_are_summed_in_parts(name, size, window):
+    """As gradients of kernels of large pictures have them. Small whole numbers: every sum is exact."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, (2, *size, 2)).astype(np.float32)
+    w = rng.integers(-3, 4, (*window, 2, 8)).astype(np.float32)
+    numbers = ("NHWC", "HWIO", "NHWC") if len(size) == 2 else ("NWC", "WIO", "NWC")
+
+    def f(x, w):
+        return nx.lax.conv_general_dilated(x, w, (1,) * len(size), "VALID", dimension_numbers=numbers)
+
+    with nx.config.using(cpu_isa=name):
+        found = program(f, x, w)
+        (y,) = ran(found, x, w)
+    assert sum("conv" in k.key for k in kernels(found)) > 1, str(found)
+    with nx.config.using(executor="reference"):
+        np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))

@@ -24,6 +24,9 @@ def test_of_memory(isa):
     same(rev, X, dimensions=(0, 2), name=isa)
     same(slice_, X, start_indices=(1, 0, 2), limit_indices=(4, 5, 6), strides=(2, 1, 3), name=isa)
     same(iota, shape=(3, 40), dimension=1, dtype=dtypes.bfloat16, name=isa)
+    # More than the compiler computes itself.
+    same(iota, shape=(3, 30000), dimension=1, dtype=dtypes.int32, name=isa)
+    same(iota, shape=(30000, 3), dimension=0, dtype=dtypes.float32, name=isa)
 
 
 @pytest.mark.parametrize(
