@@ -106,7 +106,7 @@ def same(x, y):
     return x.tobytes() == y.tobytes()
 
 
-def same(name, step, dtype, *xs, **params):
+def same_step(name, step, dtype, *xs, **params):
     """A step of a nest (`ops_quant`): its machine code against its NumPy, over a row."""
     xs = [np.ascontiguousarray(x) for x in np.broadcast_arrays(*xs)]
     inputs = tuple(Input(x.dtype, (x.itemsize,)) for x in xs)

@@ -3,7 +3,7 @@ import pytest
 
 from nxjax.kernels.cpu import ops_quant as steps
 from nxjax.ops.quant_grid import Grid
-from tests.kernels.cpu.elementwise import same
+from tests.kernels.cpu.elementwise import same_step
 from tests.kernels.cpu.running import ISAS
 
 GRIDS = (Grid(np.dtype("int8"), 0.05, 3), Grid(np.dtype("uint8"), 0.3, 200), Grid(np.dtype("int8"), 1e-3, -128))
@@ -21,10 +21,10 @@ def test_rescaling_at_the_edges(name):
         zero, lo, hi = (np.int32(v) for v in (-7, -128, 127))
         exponents = np.int32(e)
         if e <= 30:
-            same(name, steps.rescaled, "int16", acc, np.int32(5), m, exponents, zero, lo, hi, rounding="single")
+            same_step(name, steps.rescaled, "int16", acc, np.int32(5), m, exponents, zero, lo, hi, rounding="single")
         left, right = (s.eval(exponents).astype(np.int32) for s in (steps.left, steps.right))
         shifts = (left, right, steps.cut.eval(right))
-        same(name, steps.rescaled, "int16", acc, np.int32(5), m, *shifts, zero, lo, hi, rounding="double")
+        same_step(name, steps.rescaled, "int16", acc, np.int32(5), m, *shifts, zero, lo, hi, rounding="double")
 
 
 @pytest.mark.parametrize("name", ISAS)
@@ -34,12 +34,12 @@ def test_factors(name):
     x, y = np.float32(0.05), np.float32(0.3)
     for rounding in ("double", "single"):
         for step in (steps.mantissa, steps.exponent):
-            same(name, step, "int32", scale, x, y, rounding=rounding)
+            same_step(name, step, "int32", scale, x, y, rounding=rounding)
     b = (rng.normal(size=scale.size) * 10).astype(np.float32)
-    same(name, steps.bias, "int32", b, scale, x)
+    same_step(name, steps.bias, "int32", b, scale, x)
     for step in (steps.left, steps.right):
-        same(name, step, "int32", np.arange(-31, 32, dtype=np.int32))
-    same(name, steps.cut, "int32", np.arange(32, dtype=np.int32))
+        same_step(name, step, "int32", np.arange(-31, 32, dtype=np.int32))
+    same_step(name, steps.cut, "int32", np.arange(32, dtype=np.int32))
 
 
 @pytest.mark.parametrize("name", ISAS)
@@ -48,13 +48,13 @@ def test_to_and_from_grids(name, grid):
     rng = np.random.default_rng(0)
     x = (rng.normal(size=500) * grid.scale * 150).astype(np.float32)
     x[:9] = np.nan, np.inf, -np.inf, -0.0, grid.scale / 2, -grid.scale / 2, grid.scale * 1.5, 1e-45, -3e38
-    same(name, steps.quantized, "int16", x, grid=grid)
-    same(name, steps.real, "float32", np.arange(-255, 256, dtype=np.int16), grid=grid)
+    same_step(name, steps.quantized, "int16", x, grid=grid)
+    same_step(name, steps.real, "float32", np.arange(-255, 256, dtype=np.int16), grid=grid)
     w, scale = rng.normal(size=(2, 99)).astype(np.float32), np.float32(0.02)
-    same(name, steps.single, "int32", w[0], scale, last=127)
-    same(name, steps.pair, "int32", *w, scale, last=7)
+    same_step(name, steps.single, "int32", w[0], scale, last=127)
+    same_step(name, steps.pair, "int32", *w, scale, last=7)
     total, count = rng.integers(-4000, 4000, 99).astype(np.int32), rng.integers(1, 30, 99).astype(np.int32)
-    same(name, steps.averaged, "int16", total, count, grid=grid)
+    same_step(name, steps.averaged, "int16", total, count, grid=grid)
 
 
 @pytest.mark.parametrize("name", ISAS)
@@ -64,8 +64,8 @@ def test_sums_products_and_moves(name, rounding):
     a, b, out = GRIDS
     given = {"lo": -100, "hi": 120, "rounding": rounding}
     for sign in (1, -1):
-        same(name, steps.summed, "int16", p, q, sign=sign, x_grid=a, y_grid=b, out=out, **given)
-        same(name, steps.summed, "int16", p, q, sign=sign, x_grid=out, y_grid=a, out=a, **given)
-    same(name, steps.multiplied, "int16", p, q, x_grid=a, y_grid=b, out=a, **given)
+        same_step(name, steps.summed, "int16", p, q, sign=sign, x_grid=a, y_grid=b, out=out, **given)
+        same_step(name, steps.summed, "int16", p, q, sign=sign, x_grid=out, y_grid=a, out=a, **given)
+    same_step(name, steps.multiplied, "int16", p, q, x_grid=a, y_grid=b, out=a, **given)
     for factor in (0.37, 1.0, 5.5, 1e-9):
-        same(name, steps.moved, "int16", p, factor=factor, out=a, **given)
+        same_step(name, steps.moved, "int16", p, factor=factor, out=a, **given)
