@@ -2,6 +2,7 @@
 """Run nxjax on processors that are not here: ARM's, and older ones of x86-64, emulated by QEMU.
 
     python tools/emulate.py setup                       # once: downloads some 120 MB into a cache folder
+    python tools/emulate.py setup jax                   # and other packages: many tests compare with JAX
     python tools/emulate.py run script.py arguments     # a script (or -c, -m) on the emulated machine
     python tools/emulate.py test                        # the tests of the CPU compiler
     python tools/emulate.py test tests/ops -x           # or any other arguments of pytest
@@ -100,6 +101,7 @@ MACHINES = {
 # What the tests need beyond the core's dependencies; SciPy is a second opinion of theirs.
 CORE = ("numpy", "ml_dtypes", "optree", "opt_einsum", "llvmlite")
 TESTS = ("pytest", "pytest-xdist", "hypothesis", "scipy")
+_PYTHON = re.compile(r"python3\.\d+")
 PACKAGES = ("python3", "libstdc++6", "zlib1g")
 # What `test` runs if nothing is given: the compiler from its kernels to its calls.
 DEFAULT_TESTS = ("tests/kernels/cpu", "tests/lower/cpu", "tests/backends/cpu")
@@ -159,6 +161,12 @@ def made_whole(place: Path) -> Generator[Path]:
                 raise  # otherwise another process was faster
 
 
+def unpack(wheels: Sequence[Path], into: Path) -> None:
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(into)
+
+
 class Emulator:
     """One machine in its folder: ``root`` (the system's files, seen first), ``python`` (starts its Python)."""
 
@@ -205,9 +213,7 @@ class Emulator:
             shutil.rmtree(made / "all")
             site = made / "root/usr/lib/python3/dist-packages"
             site.mkdir(parents=True, exist_ok=True)
-            for wheel in sorted((self.downloads / "wheels").glob("*.whl")):
-                with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(site)
+            unpack(sorted((self.downloads / "wheels").glob("*.whl")), site)
             if self.machine.features:
                 (made / "root/proc").mkdir(exist_ok=True)
                 (made / "root/proc/cpuinfo").write_text(
@@ -242,25 +248,42 @@ class Emulator:
         call(wanted, f"apt-get of {', '.join(names)} for {self.machine.debian}", network)
         shutil.rmtree(state)
 
+    def add(self, package: str) -> None:
+        """One more package, with what it needs, in a folder of its own."""
+        place = self.folder / "more" / package
+        if place.exists():
+            return
+        version = next(p.name for p in self.root.glob("usr/bin/python3.*") if _PYTHON.fullmatch(p.name))[6:]
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=self.folder) as wheels, made_whole(place) as made:
+            # What is there already stays: a package of two versions is none.
+            held = [f"{name}=={v}" for name in (*CORE, *TESTS) if (v := _version(name)) is not None]
+            Path(wheels, "held").write_text("\n".join(held))
+            self._download(Path(wheels), version, [package], "-c", "held")
+            unpack([w for w in Path(wheels).glob("*.whl") if not (self.downloads / "wheels" / w.name).exists()], made)
+
     def _wheels(self, into: Path, packages: Path) -> None:
-        """The packages that nxjax and its tests need, in the versions of this Python where it has them."""
-        version = next(
-            (m[1] for p in packages.glob("*.deb") if (m := re.match(r"python(3\.\d+)-minimal_", p.name))), None
-        )
-        if version is None:
+        """The packages that nxjax and its tests need."""
+        found = re.search(r"\bpython(3\.\d+)-minimal_", " ".join(p.name for p in packages.glob("*.deb")))
+        if found is None:
             stop("Debian's packages hold no Python", "remove the folder and set up again")
-        print(f"emulate: downloading wheels for Python {version}", file=sys.stderr)
         into.mkdir()
-        wanted = [name if (v := _version(name)) is None else f"{name}=={v}" for name in (*CORE, *TESTS)]
+        self._download(into, found[1], [*CORE, *TESTS])
+
+    def _download(self, into: Path, version: str, names: Sequence[str], *options: str) -> None:
+        """Wheels for a version of Python, of the versions that this Python has, if it has them."""
+        print(f"emulate: downloading wheels for Python {version}", file=sys.stderr)
+        wanted = [name if (v := _version(name)) is None else f"{name}=={v}" for name in names]
         glibc = [f"manylinux_2_{n}_{self.machine.processor}" for n in (28, 27, 26, 17)]
         platforms = [f"--platform={p}" for p in (*glibc, f"manylinux2014_{self.machine.processor}")]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--no-cache-dir"]
         fix = "look at the network and at pip's index; pip must be installed for this Python"
-        call([*pip, f"--python-version={version}", *platforms, "-d", into, *wanted], "pip download", fix, cwd=into)
+        call(
+            [*pip, f"--python-version={version}", *platforms, "-d", into, *options, *wanted], "pip download", fix, into
+        )
 
     def _start(self, root: Path) -> str:
         """A script of the host that starts the emulated Python: children of its processes start by it, too."""
-        real = next(p.name for p in root.glob("usr/bin/python3.*") if re.fullmatch(r"python3\.\d+", p.name))
+        real = next(p.name for p in root.glob("usr/bin/python3.*") if _PYTHON.fullmatch(p.name))
         words = [self.folder / self._qemu, "-cpu", self.machine.cpu, "-L", self.root, "-0", self.python]
         words.append(self.root / "usr/bin" / real)
         return f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n'
@@ -272,7 +295,8 @@ class Emulator:
         environment = dict(os.environ)
         for name in ("PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD"):
             environment.pop(name, None)
-        paths = [str(PROJECT), *filter(None, [environment.get("PYTHONPATH")])]
+        more = map(str, sorted((self.folder / "more").glob("*")))
+        paths = [str(PROJECT), *more, *filter(None, [environment.get("PYTHONPATH")])]
         environment |= {"PYTHONPATH": os.pathsep.join(paths), "NXJAX_CACHE_DIR": str(self.folder / "code")}
         # Bytecode of another Python lies elsewhere than that of this one.
         environment |= {"PYTHONPYCACHEPREFIX": str(self.folder / "bytecode")}
@@ -309,12 +333,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=default_folder(), help=f"where all is kept ({default_folder()})")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of tests: run one of N, from all files (1)")
     parser.add_argument("what", choices=("setup", "run", "test", "fuzz"), help="what to do")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of Python, pytest or `nxjax fuzz`")
+    parser.add_argument(
+        "rest", nargs=argparse.REMAINDER, help="arguments of Python, pytest or `nxjax fuzz`; of `setup`: more packages"
+    )
     options = parser.parse_args(arguments)
     emulator = Emulator(options.machine, options.folder.expanduser().absolute())
     rest: list[str] = options.rest
     if options.what == "setup":
         emulator.setup()
+        for package in rest:
+            emulator.add(package)
         print(f"{options.machine} is in {emulator.folder}; its Python is {emulator.python}")
         return 0
     if options.what == "run":

@@ -459,7 +459,8 @@ class Nextafter(Nondifferentiable, Binary):
     allowed = dtypes.FLOAT
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
-        return np.asarray(np.nextafter(x, y), x.dtype)
+        # Of equal ones it is y, whose zero may have the other sign; NumPy's float16 gives x.
+        return np.asarray(np.where(x == y, y, np.nextafter(x, y)), x.dtype)
 
     def expand(self, x: Array, y: Array, /) -> Array:
         from nxjax.ops.bitwise import and_

@@ -123,6 +123,13 @@ def test_nextafter():
         check_op(ops.nextafter, [sample(x.astype(d), y.astype(d), differentiable=False)], reference=np.nextafter)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_nextafter_of_equal_zeros_is_the_second(dtype, executor):
+    x = np.array([0.0, -0.0, 0.0, -0.0], dtype)
+    for f in (nx.lax.nextafter, nx.jit(nx.lax.nextafter, device=executor)):
+        assert np.signbit(np.asarray(f(x, x[[1, 0, 0, 1]]), "float64")).tolist() == [True, False, False, True]
+
+
 def test_integer_division_rounds_toward_zero_and_survives_zero():
     x = np.array([7, -7, 7, -7, 5, -128], np.int8)
     y = np.array([2, 2, -2, -2, 0, -1], np.int8)
