@@ -106,14 +106,18 @@ PACKAGES = ("python3", "libstdc++6", "zlib1g")
 # What `test` runs if nothing is given: the compiler from its kernels to its calls.
 DEFAULT_TESTS = ("tests/kernels/cpu", "tests/lower/cpu", "tests/backends/cpu")
 
-# Pytest with every n-th test of those that were asked for.
+# Pytest with every n-th test of those that were asked for, and fewer examples of each property.
 _PYTEST = """
 import sys, pytest
 class Sample:
+    def pytest_configure(self, config):
+        from hypothesis import settings
+        settings.register_profile("emulated", settings.get_profile("suite"), max_examples=int(sys.argv[2]))
+        settings.load_profile("emulated")
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
         items[:] = items[:: int(sys.argv[1])]
-sys.exit(pytest.main(sys.argv[2:], plugins=[Sample()]))
+sys.exit(pytest.main(sys.argv[3:], plugins=[Sample()]))
 """
 
 
@@ -332,6 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--machine", choices=MACHINES, default="arm64", help="which (arm64)")
     parser.add_argument("--folder", type=Path, default=default_folder(), help=f"where all is kept ({default_folder()})")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of tests: run one of N, from all files (1)")
+    parser.add_argument("--examples", type=int, default=5, metavar="N", help="of tests: examples of a property (5)")
     parser.add_argument("what", choices=("setup", "run", "test", "fuzz"), help="what to do")
     parser.add_argument(
         "rest", nargs=argparse.REMAINDER, help="arguments of Python, pytest or `nxjax fuzz`; of `setup`: more packages"
@@ -351,8 +356,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return emulator.run(["-m", "nxjax", "fuzz", *rest])
     os.chdir(PROJECT)
     named = any(Path(word.split("::")[0]).exists() for word in rest)
-    command = ["-c", _PYTEST, str(options.every), "-p", "no:cacheprovider", *rest, *(() if named else DEFAULT_TESTS)]
-    return emulator.run(command)
+    tests = [*rest, *(() if named else DEFAULT_TESTS)]
+    return emulator.run(["-c", _PYTEST, str(options.every), str(options.examples), "-p", "no:cacheprovider", *tests])
 
 
 if __name__ == "__main__":

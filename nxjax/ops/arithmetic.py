@@ -257,6 +257,19 @@ def _by_squaring(x: Any, n: int, multiply: Any, one: Any) -> Any:
     return one if result is None else result
 
 
+def _second_of_equals(ufunc: Any) -> Any:
+    """NumPy's ``maximum`` or ``minimum``, which of two zeros is the second one on x86; elsewhere it may go by signs."""
+    zeros = np.zeros(64, np.float32)
+    if np.signbit(ufunc(zeros, -zeros)).all() and not np.signbit(ufunc(-zeros, zeros)).any():
+        return ufunc
+
+    def of(x: NDArray, y: NDArray) -> NDArray:
+        out = ufunc(x, y)
+        return np.where(x == y, y, out) if out.dtype in (dtypes.float32, dtypes.float64) else out
+
+    return of
+
+
 class _Extremum(Differentiable, Binary):
     """The larger or smaller of two; NaN if either is. Tangents of equal operands are averaged."""
 
@@ -300,7 +313,7 @@ class Max(_Extremum):
 
     name = "max"
     hlo = "maximum"
-    ufunc = np.maximum
+    ufunc = _second_of_equals(np.maximum)
 
 
 @final
@@ -309,7 +322,7 @@ class Min(_Extremum):
 
     name = "min"
     hlo = "minimum"
-    ufunc = np.minimum
+    ufunc = _second_of_equals(np.minimum)
 
 
 @final

@@ -123,6 +123,25 @@ def test_nextafter():
         check_op(ops.nextafter, [sample(x.astype(d), y.astype(d), differentiable=False)], reference=np.nextafter)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+def test_the_extremum_of_two_zeros_is_the_second_on_every_processor(dtype, name, executor):
+    """But not on XLA, which goes by their signs."""
+    x = np.tile(np.array([0.0, -0.0], dtype), 33)
+    for f in (getattr(nx.lax, name), nx.jit(getattr(nx.lax, name), device=executor)):
+        np.testing.assert_array_equal(np.signbit(np.asarray(f(x, -x))), np.signbit(-x))
+
+
+def test_a_numpy_that_goes_by_signs_of_zeros_is_told_not_to():
+    by_signs = lambda x, y: np.where((x == 0) & (y == 0), np.abs(y), np.maximum(x, y))
+    x, y = np.float32([0, -0.0, 1, 3]), np.float32([-0.0, 0, 2, -3])
+    np.testing.assert_array_equal(np.signbit(by_signs(x, y)), [False] * 4)
+    got = ops._second_of_equals(by_signs)(x, y)
+    np.testing.assert_array_equal(got, [0, 0, 2, 3])
+    np.testing.assert_array_equal(np.signbit(got), [True, False, False, False])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_nextafter_of_equal_zeros_is_the_second(dtype, executor):
     x = np.array([0.0, -0.0, 0.0, -0.0], dtype)

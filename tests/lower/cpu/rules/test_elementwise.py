@@ -17,7 +17,7 @@ DTYPES = [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtype
 
 
 def numbers(shape, dtype, seed=0):
-    return np.random.default_rng(seed).integers(-60, 60, shape).astype(np.float64).astype(dtype)
+    return np.random.default_rng(seed).integers(-60, 60, shape).astype(dtype)
 
 
 @pytest.mark.parametrize("isa", ISAS)
