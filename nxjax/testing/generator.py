@@ -7,6 +7,7 @@ Knows no row, and nothing of how programs are run and judged.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -260,7 +261,7 @@ class Draw:
             return (
                 v.kind in kinds
                 and v.ndim >= rank
-                and v.size <= most
+                and v.size <= (self._writer.most if most == LARGE else most)
                 and (like is None or v.type == like.type)
                 and (test is None or test(v))
             )
@@ -279,6 +280,8 @@ class Draw:
                 found = [v for v in scope.vars.values() if fits(v) and not (calm and v.huge)]
             if not found:
                 raise Unfit
+            if self.operands and rng.random() < 0.8:  # another one than before, where there is one
+                found = [v for v in found if str(v) not in self.operands] or found
             v = found[max(rng.randrange(len(found)), rng.randrange(len(found)))]
         self.operands.append(str(v))
         return v
@@ -328,6 +331,7 @@ class Writer:
         self.rng = random.Random(seed)
         self.long = False
         self._args: Sequence[Argument] = ()
+        self.most = LARGE
         self._depth = 0
         self._count = 0
         # Steps that may still be grown: a program of loops in one another stays small.
@@ -336,6 +340,7 @@ class Writer:
     def program(self, args: Sequence[Argument], body: Block | None, x64: bool, steps: int = 0) -> Program:
         """Write ``body`` for ``args``, or grow one of ``steps`` steps."""
         self._args = args
+        self.most = max([LARGE, *(math.prod(a.shape) for a in args)])
         env: dict[str, Any] = {"jax": nxjax, "jnp": nx_numpy, "lax": nx_lax, "np": np}
         scope = Scope(env, {}, [])
         given = [values(a) for a in args]
@@ -370,8 +375,11 @@ class Writer:
             raise Unfit
         last = made[-1].name
         results = [n for n in names if n == last or n.startswith(last + "[")][:3] or names[-1:]
+        # Values that nothing uses are results too, so that their lines stay; and some that others use.
+        taken = {n for step in made for n in (*step.operands, *(m for b in step.blocks for m in names_of(b)))}
         others = [n for n in names if n not in results]
-        results += self.rng.sample(others, min(len(others), self.rng.choice((0, 0, 1, 2))))
+        results += [n for n in others if n not in taken and self.rng.random() < 0.5][:3]
+        results += [n for n in others if n in taken and self.rng.random() < 0.1][:2]
         return Block(params, tuple(made), tuple(results))
 
     def _some(self, scope: Scope, count: int, test: Callable[[Row], bool] = lambda row: True) -> list[Step]:
@@ -382,6 +390,8 @@ class Writer:
             if test(row) and (row.smooth or not scope.smooth) and not (row.nested and self._depth >= _DEPTH)
         ]
         weights = [row.weight for _, row in rows]
+        if not any(weights):
+            return []
         made: list[Step] = []
         for _ in range(count * 6):
             if len(made) == count or self._left <= 0:
@@ -414,7 +424,7 @@ class Writer:
                 raise Unfit from error
             head = f"def f({', '.join(a.name for a in self._args)}):"
             raise Refused("\n".join([head, *map(str, scope.lines), f"    return {text},", ""]), self._args) from error
-        if any(np.size(leaf) > 4 * LARGE for leaf in nxjax.tree.leaves(value)):
+        if any(np.size(leaf) > 4 * self.most for leaf in nxjax.tree.leaves(value)):
             raise Unfit
         noise = 0.0 if row.exact else precision(value)
         scope.lines.append(_Line(scope.indent, step.name, text, noise))
@@ -497,13 +507,15 @@ def _wanted(v: Var | None, want: str | Var | tuple[Any, ...]) -> bool:
     return v.kind in want if isinstance(want, str) else v.type == want
 
 
-def random_arguments(rng: random.Random, x64: bool) -> list[Argument]:
-    """One to four arguments whose shapes often fit one another."""
+def random_arguments(rng: random.Random, x64: bool, large: bool = False) -> list[Argument]:
+    """One to four arguments whose shapes often fit one another; ``large`` ones are worth several threads."""
     rank = rng.choice((0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5))
     dims = [rng.choice(_RARE_DIMS if rng.random() < 0.08 else _DIMS) for _ in range(rank)]
     if rng.random() < 0.3:
         dims = [rng.choice((1, 2, 3)) for _ in dims[:3]]  # cheap, and small enough for derivatives by differences
-    while np.prod(dims) > MEDIUM:
+    if large:
+        dims = rng.choice(([300_000], [1000, 300], [300, 1030], [7, 200, 100], [64, 64, 64], [3, 50_001]))
+    while np.prod(dims) > MEDIUM and not large:
         dims[int(np.argmax(dims))] = rng.choice((1, 2, 3))
     main = tuple(dims)
     floats = ["float32"] * 8 + ["float16", "bfloat16", "bfloat16"] + (["float64"] * 8 if x64 else [])
@@ -558,10 +570,12 @@ def random_text(
         rng = random.Random(f"{seed}/{attempt}")
         x64 = rng.random() < 0.12
         writer = Writer(rows, rng.getrandbits(62))
-        with nxjax.config.using(enable_x64=x64), quiet(), nxjax.config.using(executor="reference"):
+        with nxjax.config.using(enable_x64=x64, executor="reference"), quiet():
             try:
-                steps = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 7, 8, 10))
-                return used(rows, writer.program(random_arguments(rng, x64), None, x64, steps))
+                large = rng.random() < 0.02
+                steps = rng.choice((1, 2, 3) if large else (1, 2, 3, 4, 4, 5, 5, 6, 7, 8, 10))
+                args = random_arguments(rng, x64, large)
+                return used(rows, writer.program(args, None, x64, steps))
             except Unfit:
                 continue
             except Refused as error:

@@ -98,7 +98,8 @@ def _offset(x: NDArray) -> NDArray:
 
 def _reversed(x: NDArray) -> NDArray:
     """Backwards in memory along every axis."""
-    return np.ascontiguousarray(x[(slice(None, None, -1),) * x.ndim])[(slice(None, None, -1),) * x.ndim]
+    back = (slice(None, None, -1),) * x.ndim
+    return x[back].copy(order="C")[back] if x.ndim else x.copy()
 
 
 def _strided(x: NDArray) -> NDArray:

@@ -20,7 +20,7 @@ class _Fields(Mapping[str, Any]):
 
     x: the first operand. s: another of its type. y: another of its dtype that it broadcasts with. a, b: axes of x.
     k: True or False. c: a float. n: a small integer. p: a permutation of the axes. e: axes, at least one. o: x's shape
-    with ones at e. d: x's dtype. i: an array of integers. m: a mask that x broadcasts with.
+    with ones at e. d: x's dtype. i: an array of integers. j: one integer. m: a mask that x broadcasts with.
     """
 
     def __init__(self, draw: Draw, kinds: str, rank: int, most: int) -> None:
@@ -49,6 +49,8 @@ class _Fields(Mapping[str, Any]):
                 return draw.pick("b", test=lambda v: joins(v, x))
             case "i":
                 return draw.pick("i", 1, most=MEDIUM)
+            case "j":
+                return draw.pick("iu", test=lambda v: v.ndim == 0)
             case "a" | "b":
                 return draw.axis(x)
             case "k":
@@ -71,7 +73,7 @@ class _Fields(Mapping[str, Any]):
 def joins(x: Var, y: Var) -> bool:
     """Whether they broadcast to something that isn't too large."""
     try:
-        return bool(np.prod(np.broadcast_shapes(x.shape, y.shape)) <= LARGE)
+        return bool(np.prod(np.broadcast_shapes(x.shape, y.shape)) <= max(LARGE, x.size, y.size))
     except ValueError:
         return False
 
@@ -201,7 +203,7 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
         "{x}.sum({e}, keepdims={k})", "{x}.max({a}, keepdims={k})", "{x}.min({e})", "{x}.prod({a})", "jnp.cumsum({x}, {a})",
         "jnp.sort({x}, {a})", "jnp.argsort({x}, {a})", "jnp.argmax({x}, {a})", "jnp.argmin({x}, {a})", "lax.cummax({x}, {a} % {x}.ndim)",
         "lax.reduce_xor({x}, ({a} % {x}.ndim,))", "lax.reduce_and({x}, ({a} % {x}.ndim,))", "jnp.any({x}, {a})", "jnp.count_nonzero({x}, {a})",
-        "jnp.bincount(jnp.abs({x}.reshape(-1).astype(jnp.int32)) % 7, length=8)", "jnp.cumprod({x}, {a})", "{x}.astype(jnp.int32).mean({a})",
+        "jnp.bincount(jnp.abs({x}.reshape(-1).astype(jnp.int32)) % 7, length=8)", "jnp.cumprod({x}, {a})",
     )),
     ("sort", "s", 0.4, "f", 1, (
         "jnp.sort({x}, {a})", "jnp.sort({x}, {a}, descending=True)", "lax.sort((jnp.sin({x}), {s}), dimension={a} % {x}.ndim, num_keys=1)[1]",
@@ -237,7 +239,7 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
         "{x}.astype(bool)", "({x} & 7).astype(jnp.int4).astype(jnp.int8) if {x}.dtype != bool else {x}",
     )),
     ("convert", "s", 0.5, "iub", 0, (
-        "jnp.tanh({x}.astype(jnp.float32) * 0.05)", "{x}.astype(jnp.float32)", "{x}.astype(jnp.bfloat16) * 0.1", "{x} * 0.25",
+        "jnp.tanh({x}.astype(jnp.float32) * 0.05)", "{x}.astype(jnp.float32)", "{x}.astype(jnp.bfloat16) * 0.1", "{x} * jnp.float32(0.25)", "{x}.astype(jnp.float32).mean()",
     )),
     ("convert", "s", 2.0, "q", 0, ("{x}.astype(jnp.float32)", "{x}.astype(jnp.bfloat16) * 0.5")),
     ("convert", "", 0.5, "q", 0, ("{x}.astype(jnp.int32)", "{x}.astype(jnp.int8)")),
@@ -276,7 +278,6 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
         "lax.dot_general({x}, jnp.tanh({s}), ((({x}.ndim - 1,), ({x}.ndim - 1,)), (tuple(range({x}.ndim - 2)),) * 2)) / ({x}.shape[-1] + 1)",
         "jnp.matmul(jnp.tanh({x}), {s}.mT, preferred_element_type=jnp.float32)", "jnp.einsum('...ij->...', {x})",
         "jnp.tensordot(jnp.tanh({x}[..., :5, :]), {s}[..., :5, :], (({x}.ndim - 1,), ({x}.ndim - 1,))) if {x}.size < 200 else {x}",
-        "jax.nn.dot_product_attention({x}[..., None, :], {s}[..., None, :], {x}[..., None, :]) if 0 < {x}.size and {x}.ndim < 4 else {x}",
     )),
     ("matmul", "s", 0.3, "f", 1, (
         "jnp.dot({x}, {s}.reshape(-1, {s}.shape[-1])[-1]) if {x}.size else {x}", "jnp.vdot({x}, jnp.tanh({s}))", "jnp.outer({x}[:5], {s}[:4]) if {x}.size < 400 else {x}",
@@ -300,6 +301,15 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
         "lax.dynamic_update_slice({x}, {s}[:1], [jnp.int32({n})] * {x}.ndim)", "lax.dynamic_update_index_in_dim({x}, {s}[0], {n}, 0) if {x}.shape[0] else {x}",
         "{x}.at[jnp.array([1, -2, 50])].set({s}[:1], mode='drop') if {x}.shape[0] else {x}", "{x}.at[jnp.array([{n}, 70, -70])].set(jnp.ones((), {d}), mode='clip') if {x}.shape[0] else {x}",
         "jnp.put_along_axis({x}, jnp.zeros_like({x}, dtype=jnp.int32)[:1], {s}[:1], 0, inplace=False) if {x}.size else {x}",
+    )),
+    ("scatter", "se", 0.7, "ficub", 1, (
+        "{x}.at[{j}].set({s}[0]) if {x}.shape[0] else {x}", "{x}.at[..., {j}].set({s}[..., -1]) if {x}.shape[-1] else {x}",
+        "lax.dynamic_update_slice_in_dim({x}, {s}[:1], {j}, 0)", "lax.dynamic_update_index_in_dim({x}, {x}[-1], {j}, 0) if {x}.shape[0] else {x}",
+        "lax.dynamic_update_slice({x}, {x}[: {x}.shape[0] // 2], [{j}] + [0 * {j}] * ({x}.ndim - 1))", "lax.dynamic_index_in_dim({x}, {j}, 0, keepdims=False) if {x}.shape[0] else {x}",
+        "{x}[{j}] if {x}.shape[0] else {x}", "lax.dynamic_slice_in_dim({x}, {j}, {x}.shape[0] // 2, 0)", "{x}.at[{j}].set({x}[0]) if {x}.shape[0] else {x}",
+    )),
+    ("scatter", "s", 0.6, "fiu", 1, (
+        "{x}.at[{j}].add({s}[-1]) if {x}.shape[0] else {x}", "{x}.at[{j}].max({s}[0]) if {x}.shape[0] else {x}",
     )),
     ("scatter", "s", 0.6, "f", 1, (
         "{x}.at[{i}.reshape(-1)[:5]].add({c})", "{x}.at[jnp.array([0, 0, -1])].add({s}[:1]) if {x}.shape[0] else {x}", "{x}.at[jnp.array([0, 2, 0])].mul({c}) if {x}.shape[0] else {x}",
@@ -355,6 +365,15 @@ def _conv(draw: Draw) -> str:
     )
 
 
+def _attention(draw: Draw) -> str:
+    """Attention of sequences to one another; JAX computes that of float64 in float32."""
+    x = draw.pick("f", 2, most=MEDIUM, test=lambda v: v.size > 0 and v.ndim < 5 and v.dtype != np.float64)
+    y = draw.pick("f", like=x)
+    more = draw.r.choice(("", ", is_causal=True", ", scale=0.5"))
+    shape = "[..., None, :]" if x.ndim < 4 else ""
+    return f"jax.nn.dot_product_attention({x}{shape}, {y}{shape}, {x}{shape}{more})"
+
+
 def _take(draw: Draw) -> str:
     """A gather with indices that repeat, count from the end, and lie outside, in every mode."""
     r = draw.r
@@ -401,6 +420,7 @@ def _table() -> tuple[Row, ...]:
     ]
     rows += [
         Row(_conv, "convolution", smooth=True, weight=2),
+        Row(_attention, "attention", smooth=True, weight=1),
         Row(_take, "gather", smooth=True, exact=True, weight=3),
         Row(_at, "scatter", smooth=True, weight=3),
         # Written where an inner function must give a type that it has not.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 import nxjax
 from nxjax.testing.generator import MEDIUM, Draw, Row, Unfit, Var
 
@@ -25,7 +23,7 @@ def _scan(draw: Draw) -> str:
         xs = _any(draw, rank=1, test=lambda v: 0 < v.shape[0] <= 40)
         body = draw.block((carry.value, xs.value[0]), (carry, "fiucb"))
         return f"lax.scan({body}, {carry}, {xs}{draw.r.choice(('', ', reverse=True', ', unroll=2'))})"
-    body = draw.block((carry.value, np.int32(0)), (carry, "fiucb"))
+    body = draw.block((carry.value, nxjax.numpy.int32(0)), (carry, "fiucb"))
     return f"lax.scan({body}, {carry}, jnp.arange({draw.r.choice((0, 1, 2, 3, 5))}, dtype=jnp.int32))"
 
 
@@ -39,7 +37,7 @@ def _scan_two(draw: Draw) -> str:
 
 def _fori(draw: Draw) -> str:
     carry = _any(draw)
-    body = draw.block((np.int32(0), carry.value), (carry,))
+    body = draw.block((nxjax.numpy.int32(0), carry.value), (carry,))
     low, high = draw.r.choice(((0, 3), (1, 4), (0, 0), (2, 1), (0, 1), (-2, 1)))
     return f"lax.fori_loop({low}, {high}, {body}, {carry})"
 
