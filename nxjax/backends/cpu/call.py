@@ -78,7 +78,8 @@ def shortcut(program: CpuProgram, tape: Tape, jitted: Any, call: Repeated) -> No
 def _native(program: CpuProgram, tape: Tape) -> Native:
     sources: list[tuple[int, int]] = []
     constants: list[NDArray] = []
-    for r, type_ in zip(tape.results, program.out_types, strict=True):
+    overwritten: dict[int, int] = {}  # which result has a donated argument's memory
+    for i, (r, type_) in enumerate(zip(tape.results, program.out_types, strict=True)):
         match r.kind:
             case "new":
                 sources.append((objects_call.NEW_MEMORY, 0))
@@ -87,9 +88,13 @@ def _native(program: CpuProgram, tape: Tape) -> Native:
             case "const":
                 constants.append(constant(tape.constants[r.index], type_))
                 sources.append((objects_call.OBJECT, id(constants[-1])))
-            case _:
-                written = r.index in tape.overwritten
-                sources.append((objects_call.OVERWRITTEN if written else objects_call.ARGUMENT, r.index))
+            case _ if r.index not in tape.overwritten:
+                sources.append((objects_call.ARGUMENT, r.index))
+            case _ if r.index not in overwritten:
+                overwritten[r.index] = i
+                sources.append((objects_call.OVERWRITTEN, r.index))
+            case _:  # once more: the place that the first one has found for it
+                sources.append((objects_call.RESULT, overwritten[r.index]))
     return Native(runtime().addresses.run, tape.address, sources, program.arena, (tape, constants))
 
 

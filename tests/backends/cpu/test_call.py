@@ -268,6 +268,18 @@ def test_donated_arguments() -> None:
     assert user.tolist() == X.tolist()
 
 
+def test_a_value_given_back_twice_in_donated_memory() -> None:
+    """One memory for both, whether it is the argument's own or, where somebody sees that, a copy."""
+    for f in (lambda x: ((y := x + 1), y), lambda x: ((y := x + 1), y.reshape(2, 1), y, y * 2)):
+        jitted = nx.jit(f, donate_argnums=0)
+        for seen in (False, False, False, False, True):
+            x = nx.asarray(np.full(2, 7, np.float32))
+            view = np.asarray(x) if seen else None
+            results = [np.asarray(y).ravel().tolist() for y in jitted(x)]
+            assert results == [[8, 8], [8, 8], [8, 8], [16, 16]][: len(results)]
+            assert view is None or view.tolist() == [7, 7]
+
+
 def test_donated_memory_that_somebody_sees_is_not_written_to() -> None:
     f = nx.jit(lambda x: x * 2 + 1, donate_argnums=0)
     x: Any = nx.asarray(np.arange(10_000, dtype=np.float32))
