@@ -141,7 +141,7 @@ class Placement(Shown):
 
 
 class Executable(Shown, ABC):
-    """A compiled program: takes and gives arrays, flat."""
+    """A compiled program: takes and gives arrays, flat. `transforms.jit_stages.Executable` is its contract."""
 
     @abstractmethod
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]: ...

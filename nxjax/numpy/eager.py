@@ -34,7 +34,7 @@ _open: Any = EVAL
 
 
 def close(closed: bool) -> None:
-    """Have every call take the general way, where a watcher sees it; or open the short one again."""
+    """Have every call take the general way, where a watcher sees it and the shortcut "eager ufunc" is not allowed."""
     global _open
     _open = None if closed else EVAL
 

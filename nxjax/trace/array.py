@@ -53,12 +53,15 @@ class DeviceArray(Array):
         """The elements, as a NumPy array that must not be written to."""
         data = self._data
         if data is None:
-            if self.buffer is None:
+            buffer = self.buffer
+            if buffer is None:
                 raise RuntimeError(
                     f"Array has been deleted with shape={self.type}: it was donated to a jitted call; "
                     "use what the call returned, or leave the argument out of donate_argnums"
                 )
-            data = self._data = self.buffer.to_numpy()
+            data = buffer.to_numpy()
+            if self.buffer is buffer:  # another thread may have deleted the array meanwhile
+                self._data = data
         elif data.flags.writeable:
             shown(data)
         return data

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types as python_types
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from time import perf_counter
 from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar, final, overload
+
+import numpy as np
 
 from nxjax.config import current_settings
 from nxjax.errors import DtypeError, ParameterError, StaticArgumentError, TransformDisabledError, described, user_source
@@ -28,6 +31,7 @@ from nxjax.trace.boundary import boundary
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace, the_watcher
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, as_sharding
+from nxjax.trace.shortcuts import may
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms import retrace
@@ -110,7 +114,7 @@ class _Entry:
         """How the next call runs. From the second on, what depends on consts alone was done before."""
         with retrace.compiling(self.record):
             executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
-        held = executable.holding(self.consts) if self.calls and self.consts else None
+        held = executable.holding(self.consts) if self.calls and self.consts and may("held arguments") else None
         if held is None:
             return _Way(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
         shift = len(held[1]) - len(self.consts)
@@ -264,6 +268,8 @@ class Jitted(Generic[P, R]):
     ) -> None:
         way = entry.way
         assert way is not None
+        if not may("plan"):
+            return
         program = entry.traced.program
         way.executable.shortcut(
             self,
@@ -362,8 +368,7 @@ class Jitted(Generic[P, R]):
                     expected="a value with __hash__ and __eq__",
                     fix="pass a tuple instead of a list, or make the argument traced",
                 ) from None
-        # 1, 1.0 and True are equal but are different programs.
-        return tuple((name, type(value), value) for name, value in found)
+        return tuple((name, _exactly(value), value) for name, value in found)
 
     @boundary
     def _trace(
@@ -413,10 +418,9 @@ class Jitted(Generic[P, R]):
         seconds = perf_counter() - begin
         entry.record = retrace.Signature(names, types, treedef, statics, state, user_source(), entry.borrows, seconds)
         retrace.remember(self, entry.record)
-        settings = current_settings()
         entry.flat = (
-            settings.mode is None
-            and settings.fast_calls
+            may("recent entry")
+            and current_settings().mode is None
             and entry.direct
             and self._plain
             and not kwargs
@@ -491,6 +495,20 @@ class Jitted(Generic[P, R]):
             if k not in self.static_argnames:
                 flags += [k in self.donate_argnames] * len(tree.leaves(kwargs[k]))
         return tuple(i for i, flag in enumerate(flags) if flag)
+
+
+def _exactly(value: Any) -> Any:
+    """What tells equal static arguments apart: 1, 1.0 and True are different programs, 0.0 and -0.0, and in tuples."""
+    kind = type(value)
+    if isinstance(value, (float, np.floating)):
+        return (kind, math.copysign(1, value)) if not value else kind
+    if isinstance(value, (complex, np.complexfloating)):
+        return kind, _exactly(value.real), _exactly(value.imag)
+    if isinstance(value, tuple):
+        return (kind, *map(_exactly, value))  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, frozenset):
+        return kind, frozenset((x, _exactly(x)) for x in value)  # pyright: ignore[reportUnknownVariableType]
+    return kind
 
 
 def _plain(values: Sequence[Array]) -> bool:

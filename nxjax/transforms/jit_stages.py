@@ -13,6 +13,7 @@ from nxjax.trace import core, tree
 from nxjax.trace.array import DeviceArray, PlacedArray, another, as_value
 from nxjax.trace.program import Program
 from nxjax.trace.sharding import Sharding
+from nxjax.trace.shortcuts import may
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 
 if TYPE_CHECKING:
@@ -45,9 +46,32 @@ class Repeated(NamedTuple):
 
 
 class Executable(Protocol):
-    """What a backend makes of a program."""
+    """What a backend makes of a program, and what a call of it may be relied on for.
 
-    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]: ...
+    However a call is answered (by this, by a `shortcut`, by what `holding` gave), this holds; ``tests/ways.py`` has all
+    ways, and ``tests/transforms/test_jit_ways.py`` asks every one of them.
+
+    Arguments: one array per input, of its type; the caller has checked that. Their memory may be strided, unaligned,
+    read-only or a mapped file. It is not written to, and is not kept when the call has returned, but by a result.
+    Results: one array per output, of its type, weak or strong. Each is an array of its own, that may be deleted alone.
+    No result shares memory that anybody outside of nxjax may write to: what is handed on as it came is copied then.
+    Donation: an argument that was donated may be written over, if nothing else sees its memory: no other array or
+    argument, no view of NumPy's, no call under way. The array lets go of it before that is asked. The caller deletes
+    all donated arguments after the call. A call that fails may have taken those that it was to write over.
+    Lifetime: results outlive arguments, executable and function. A deleted argument is a RuntimeError, before
+    anything runs. What is called from inside may delete arguments, collect garbage and forget programs.
+    Threads: any number of calls at a time; an argument that another thread deletes meanwhile is read as it was, or is
+    that error.
+    Settings: those of the calling thread, when the function was called, chose the program and the executable.
+    Errors: an exception of a user's function that runs inside is raised, or is the cause of an `ExecutionError`;
+    KeyboardInterrupt and SystemExit pass as they are; no memory is a `MemoryLimitError`. The next call is as any.
+    The same bits: all calls of one executable with equal arguments give the same bits, in any way, on any number of
+    threads, the signs of NaNs included.
+    """
+
+    def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
+        """The results for ``args``, flat."""
+        ...
 
     @property
     def text(self) -> str: ...
@@ -127,7 +151,7 @@ class Compiled:
         self.executable = executable
         _, consts = traced.program.close_over()
         self._leading: Sequence[Any] = tuple(map(another, consts))
-        if all(type(x) is DeviceArray for x in self._leading):
+        if may("held arguments") and all(type(x) is DeviceArray for x in self._leading):
             held = executable.holding(self._leading)
             if held is not None:
                 self.executable, self._leading = held

@@ -38,7 +38,7 @@ class Signature:
 
     Attributes:
         names, types, in_tree: of the traced arguments, flat.
-        statics: (name, type, value) of the others.
+        statics: (name, what tells it from equal ones, value) of the others.
         state: the settings that a trace depends on.
         source: the user's line that called.
         borrows: it closes over values of an enclosing trace, and is good for that trace only.
@@ -163,11 +163,11 @@ def _differences(old: Signature, new: Signature) -> list[Reason]:
             if a != b:
                 found.append(_type(name, a, b))
     before = {n: (t, v) for n, t, v in old.statics}
-    for name, kind, value in new.statics:
+    for name, exact, value in new.statics:
         if name not in before:
             found.append(Reason(f"static argument {name!r} was not given before", "give it in all calls, or in none"))
-        elif before[name] != (kind, value):
-            found.append(_static(name, before[name], kind, value))
+        elif before[name] != (exact, value):
+            found.append(_static(name, before[name], value))
     for what, a, b in zip(_STATE, _flat(old.state), _flat(new.state), strict=True):
         if a != b:
             was, now = _setting(a), _setting(b)
@@ -219,8 +219,9 @@ def _tree(old: Signature, new: Signature) -> Reason:
     return Reason(what, "pass the same names, keys and lengths, each by position or each by name, in all calls")
 
 
-def _static(name: Any, before: tuple[Any, Any], kind: Any, value: Any) -> Reason:
-    was_kind, was = before
+def _static(name: Any, before: tuple[Any, Any], value: Any) -> Reason:
+    was = before[1]
+    was_kind, kind = type(was), type(value)
     if callable(value) and getattr(was, "__qualname__", was) == getattr(value, "__qualname__", value):
         return Reason(
             f"static argument {name!r} is a new function object of the same code, {_short(value)}",

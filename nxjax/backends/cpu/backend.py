@@ -18,6 +18,7 @@ from nxjax.lower.cpu.held import Parts
 from nxjax.lower.cpu.lower import lower, lower_parts, prepared
 from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.trace.program import Program
+from nxjax.trace.shortcuts import may
 
 
 @final
@@ -63,9 +64,11 @@ class CpuBackend(Backend):
         def make(*, hurry: bool) -> CpuExecutable:
             return CpuExecutable(self.lowered(program, donate), part, hurry=hurry)
 
-        form = simple(program)
+        form = simple(program) if may("first run") else None
         # What is called a second time will be called often.
-        return make(hurry=True) if form is None else FirstByMeaning(program, form, lambda: make(hurry=False))
+        if form is None:
+            return make(hurry=may("hurried code"))
+        return FirstByMeaning(program, form, lambda: make(hurry=False))
 
     def lowered(self, program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
         """The steps that compute a program, with this backend's choices."""

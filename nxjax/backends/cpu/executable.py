@@ -73,20 +73,22 @@ class CpuExecutable(Executable):
         held: list[Any] = []
         ins, outs = self._ins(), self._outs()
         owned: dict[int, Block] = {}
-        # What is read is held first: an array that is also given away is then seen to have another user.
+        # What is read is held first, as it is now: another thread may delete it meanwhile, and an array that is also
+        # given away is seen to have another user.
+        passed = {r.index: args[r.index] for r in tape.results if r.kind == "input"}
+        passed = {i: x.retyped(x.type) for i, x in passed.items() if i not in tape.overwritten}
         for i, x in enumerate(args):
             if i not in tape.overwritten:
-                ins[i] = _address(x, held)
-        for i in tape.overwritten:
-            owned[i] = block = _own(args[i])
-            ins[i] = block.address
+                ins[i] = _address(passed.get(i, x), held)
         asked = into or (None,) * len(tape.results)
         blocks = [(b or Block(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)]
         for i, block in enumerate(blocks):
             outs[i] = block and block.address
-        for i, block in owned.items():
-            if _block(args[i]) is block:
-                args[i].delete()  # before it is written over: another thread could look at it meanwhile
+        last = {id(args[i]): i for i in tape.overwritten}
+        for i in tape.overwritten:
+            x = args[i]
+            owned[i] = block = _own(x) if last[id(x)] == i else _copied(x.numpy())
+            ins[i] = block.address
         status = self._runtime.run(tape.address, ins, outs)
         if status == NO_MEMORY:
             raise out_of_memory(self.program.arena)
@@ -97,7 +99,7 @@ class CpuExecutable(Executable):
             elif r.kind == "const":
                 results.append(DeviceArray(constant(tape.constants[r.index], type), type))
             elif block is None and r.index not in owned:
-                results.append(args[r.index].retyped(type))
+                results.append(passed[r.index].retyped(type))
             else:
                 results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
         return results
@@ -166,25 +168,33 @@ def _address(x: DeviceArray, held: list[Any]) -> int:
         return buffer.block.address
     data = x.numpy()
     if not (data.flags.c_contiguous and data.flags.aligned):
-        data = x._data = np.array(data, order="C")  # for the next time, too
+        data = np.array(data, order="C")
+        if not x.is_deleted():
+            x._data = data  # for the next time, too
     held.append(data)
     return data.__array_interface__["data"][0]
 
 
-def _block(x: DeviceArray) -> Block | None:
-    """The memory of an array that this file has made."""
-    buffer = x.buffer
-    return buffer.block if type(buffer) is CpuBuffer else None
-
-
 def _own(x: DeviceArray) -> Block:
-    """Memory with the elements of a donated argument that may be written over: its own if nobody else sees it."""
-    if type(x.buffer) is CpuBuffer:
-        # Two references are the attribute's and `getrefcount`'s own: no other array has it, no view of NumPy's.
-        array: Any = x
-        if sys.getrefcount(array.buffer) == 2 and sys.getrefcount(array.buffer.block) == 2:
-            return array.buffer.block
-    data = x.numpy()
+    """Memory with the elements of a donated argument that may be written over: its own if nobody else sees it.
+
+    The array has let go of it before that is asked: another thread could look at it meanwhile. An array whose memory
+    is not written over has it back, until the call has succeeded.
+    """
+    buffer = x.buffer
+    if type(buffer) is not CpuBuffer:
+        return _copied(x.numpy())
+    x.delete()
+    # Two references are the name's, or the attribute's, and `getrefcount`'s own: no other array has it, no view of
+    # NumPy's, and no call that is under way.
+    if sys.getrefcount(buffer) == 2 and sys.getrefcount(buffer.block) == 2:
+        return buffer.block
+    x.buffer = buffer
+    return _copied(buffer.to_numpy())
+
+
+def _copied(data: NDArray) -> Block:
+    """New memory with these elements."""
     block = Block(data.nbytes)
     if data.nbytes:
         dense = np.ascontiguousarray(data)  # has a name: its memory lives until it was copied

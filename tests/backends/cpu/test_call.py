@@ -424,6 +424,26 @@ def test_a_tree_that_changes_while_it_is_taken_apart() -> None:
         assert [y.tolist() for y in f(nodes)] == [[1, 2, 3, 4]] * 6
 
 
+def test_an_array_that_its_container_loses_is_held() -> None:
+    """A node that is taken apart after a list has been may empty the list."""
+    f = nx.jit(lambda p, n: (p[0] + n.x, n.x * 2), donate_argnums=(0, 1))
+    fresh = lambda: nx.jit(lambda x: x + 1)(X)
+    for _ in range(4):
+        f([fresh()], Sized(fresh(), 2))
+    assert f._plans
+    given, alive = [fresh()], list[bool]()
+    there = weakref.ref(given[0])
+
+    def lose() -> None:
+        given.clear()
+        alive.append(there() is not None)
+
+    flattened.append(lose)
+    y, z = f(given, Sized(fresh(), 2))
+    assert alive == [True] and there() is None
+    assert y.tolist() == [2, 4, 6, 8] and z.tolist() == [2, 4, 6, 8]
+
+
 def test_models_and_their_updates() -> None:
     model: Any = nx.nn.Sequential(nx.nn.Linear(4, 4, key=nx.random.key(0)), nx.nn.ReLU())
 

@@ -1,15 +1,19 @@
 """Executables: arguments used where they lie, results without a copy, donated memory used again, clean errors."""
 
 import gc
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.backends.cpu import executable
 from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.memory import Block, CpuBuffer
 from nxjax.backends.cpu.native.runtime import runtime
+from nxjax.config import config
 from nxjax.errors import MemoryLimitError
 from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref
 from nxjax.trace.array import DeviceArray, wrap
@@ -257,3 +261,39 @@ def test_a_profile_is_that_of_repeated_calls():
     p, c = nx.profile(f)(x), nx.cost(f)(nx.ShapeDtypeStruct(x.shape, x.dtype))
     assert bits(p.result) == bits(f(x)) and [r.key for r in p.rows] == [r.key for r in c.rows]
     assert not any("pack" in r.name for r in p.rows)
+
+
+def test_a_donated_array_lets_go_before_it_is_asked_who_else_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a thread that looks at it between the question and the writing sees memory that is written over."""
+    f = nx.jit(lambda x: x * 2 + 1, donate_argnums=0)
+    deleted: list[bool] = []
+    x: list[Any] = [None]
+
+    class Sys:
+        @staticmethod
+        def getrefcount(value: Any) -> int:
+            deleted.append(x[0].is_deleted())
+            return sys.getrefcount(value) - 1  # this function's name
+
+    monkeypatch.setattr(executable, "sys", Sys)
+    with config.using(fast_calls=False):
+        for _ in range(3):
+            x[0] = nx.jit(lambda x: x + 1)(np.arange(4, dtype=np.float32))
+            address = x[0].buffer.block.address
+            y = f(x[0])
+            assert y.tolist() == [3, 5, 7, 9] and y.buffer.block.address == address  # written over
+    assert deleted == [True] * 6
+
+
+def test_results_that_are_arguments_survive_their_deletion_meanwhile() -> None:
+    def delete(v: Any) -> Any:
+        given.delete()
+        return np.asarray(v)
+
+    f = nx.jit(lambda x: (x, nx.pure_callback(delete, nx.ShapeDtypeStruct((4,), "float32"), x + 1)))
+    for settings in ({}, {"fast_calls": False}):
+        for _ in range(4):
+            given = nx.jit(lambda x: x + 1)(np.arange(4, dtype=np.float32))
+            with config.using(**settings):
+                x, y = f(given)
+            assert x.tolist() == [1, 2, 3, 4] and y.tolist() == [2, 3, 4, 5]

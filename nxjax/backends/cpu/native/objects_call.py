@@ -171,7 +171,7 @@ def _try(module: Module, layout: Layout) -> None:
     f.label("done")
     result = f.phi("ptr", [(made, "matched"), (other, "other")])
     owners, buffers = c.pointer(frame, OWNERS), c.pointer(frame, BUFFERS)
-    for rows, count in ((owners, ins), (buffers, outs)):
+    for rows, count in ((owners, ins), (c.pointer(frame, ARRAYS), ins), (buffers, outs)):
         with f.loop(0, count) as loop:
             c.decref_if(f.load("ptr", f.at(rows, loop.index, 8), 8))
     c.decref_if(c.pointer(frame, PARTS))
@@ -187,25 +187,14 @@ def _delete(module: Module, layout: Layout) -> None:
     count, gone, arrays = c.word(plan, PLAN["donated"]), c.pointer(plan, PLAN["gone"]), c.pointer(frame, ARRAYS)
     nothing = c.known("None")
 
-    def each() -> tuple[Value, Value]:
-        place = f.at(arrays, f.load("i64", f.at(gone, loop.index, 8), 8), 8)
-        return f.load("ptr", place, 8), place
-
     with f.loop(0, count) as loop:
-        array, _ = each()
-        with f.if_(array.ne(0)):
-            c.incref(array)
-    with f.loop(0, count) as loop:
-        array, _ = each()
+        array = f.load("ptr", f.at(arrays, f.load("i64", f.at(gone, loop.index, 8), 8), 8), 8)
         with f.if_(array.ne(0)):
             for offset in (layout.array_data, layout.array_buffer):
                 before = c.pointer(array, offset)
                 c.incref(nothing)
                 c.put(nothing, array, offset)
                 c.decref_if(before)
-    with f.loop(0, count) as loop:
-        array, _ = each()
-        c.decref_if(array)
     f.ret()
 
 

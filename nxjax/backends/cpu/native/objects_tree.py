@@ -42,7 +42,7 @@ BOOL: Final = 4
 # Where a frame keeps its tables: one word for each argument, or each result.
 INS: Final = 0  # addresses of the elements
 OWNERS: Final = 8  # what keeps them alive: references, or null
-ARRAYS: Final = 16  # the `DeviceArray`s, borrowed, or null
+ARRAYS: Final = 16  # the `DeviceArray`s: references, since a list or dict may lose one meanwhile, or null
 NUMBERS: Final = 24  # room for the elements of Python's numbers
 OUTS: Final = 32
 BUFFERS: Final = 40  # of results: buffers, or NumPy arrays; references
@@ -92,6 +92,7 @@ def _keep(c: Code, frame: Value, index: Value, data: Value, owner: Value, array:
     f.store(data, f.at(c.pointer(frame, INS), index, 8), 8)
     f.store(owner, f.at(c.pointer(frame, OWNERS), index, 8), 8)
     if array is not None:
+        c.incref(array)
         f.store(array, f.at(c.pointer(frame, ARRAYS), index, 8), 8)
 
 
