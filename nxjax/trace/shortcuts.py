@@ -16,7 +16,7 @@ SHORTCUTS: Final = {
     "eager ufunc": "numpy/eager.py: an op on concrete arrays of one dtype is NumPy's function, without a trace",
     "eager kernel": "backends/large.py: an op on large arrays is a kernel where that gives NumPy's bits",
     "recent entry": "transforms/jit.py: a call of arrays by position of the types of the last one looks nothing up",
-    "held arguments": "transforms/jit.py: what depends on closed-over arrays alone is computed once",
+    "held arguments": "transforms/jit_entry.py: what depends on closed-over arrays alone is computed once",
     "plan": "backends/cpu/call.py: machine code recognizes the arguments of a repeated call and runs it without Python",
     "first run": "backends/cpu/first.py: a small program's first run is NumPy's, op by op, before it is compiled",
     "hurried code": "backends/cpu/executable.py: the first code of a short program is made quickly, and replaced later",

@@ -1,0 +1,177 @@
+"""One traced type signature of a jitted function, and how its calls run.
+
+A call on concrete arrays is direct (nothing was put anywhere), at a place, or watched while somebody debugs. Direct
+calls settle once how they run: what depends on closed-over arrays alone is computed before the second one. Knows no signature
+of Python's and no options; that is `jit`'s and `jit_options`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, final
+
+from nxjax.config import current_settings
+from nxjax.trace.array import DeviceArray, PlacedArray, another
+from nxjax.trace.axes import axes_in_scope
+from nxjax.trace.boundary import boundary
+from nxjax.trace.core import Array, Tracer, current_trace, the_watcher
+from nxjax.trace.mesh import current_mesh
+from nxjax.trace.shortcuts import may
+from nxjax.trace.types import ArrayType
+from nxjax.transforms import retrace
+from nxjax.transforms.jit_stages import Executable, Repeated, Traced, the_compiler
+
+# After how many calls of one program its executor is told of it: the second, then ever more seldom.
+_TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
+
+
+class _Way(NamedTuple):
+    """How calls run.
+
+    Attributes:
+        executable, leading: what runs, and the arrays that it takes before the arguments.
+        donate: which of all are gone after a call.
+        final: whether further calls run like this.
+    """
+
+    executable: Executable
+    leading: Sequence[Any]
+    donate: tuple[int, ...]
+    final: bool
+
+
+@final
+class Entry:
+    """One traced type signature, and how it runs once that was needed."""
+
+    __slots__ = (
+        "borrows", "calls", "consts", "direct", "donate", "flat", "opened", "out_tree", "places", "record", "state",
+        "traced", "types", "way",
+    )  # fmt: skip
+
+    def __init__(self, traced: Traced, donate: tuple[int, ...], types: tuple[ArrayType, ...], state: Any) -> None:
+        self.traced = traced
+        self.types = list(types)
+        self.state = state
+        self.calls = 0
+        # Whether the arguments are just these, by position.
+        self.flat = False
+        self.opened, consts = traced.program.close_over()
+        # Its own: what a function closes over lives on when the array is deleted, or donated to the function itself.
+        self.consts = tuple(map(another, consts))
+        self.out_tree = traced.out_tree
+        self.donate = tuple(i + len(self.consts) for i in donate)
+        # What `retrace` knows of this signature.
+        self.record: retrace.Signature | None = None
+        # How direct calls run, once they did.
+        self.way: _Way | None = None
+        # A function that closes over tracers of a surrounding trace is good for that trace only.
+        self.borrows = any(isinstance(c, Tracer) for c in self.consts)
+        self.places: dict[Any, Executable] = {}
+        placed = bool(traced.asked) or any(type(c) is PlacedArray for c in self.consts)
+        # Whether a call with arguments that are nowhere in particular is one on the default device.
+        self.direct = not self.borrows and not placed and not the_compiler().is_placed(self.opened, traced.device)
+
+    def run(self, values: list[Any], device: Any) -> list[DeviceArray]:
+        """The results for arguments that are nowhere in particular."""
+        way = self.way
+        if way is None or (self.calls and not way.final):
+            way = self.way = self._way(device)
+        inputs: list[Any] = [*way.leading, *values] if way.leading else values
+        out = way.executable(inputs)
+        for i in way.donate:
+            inputs[i].delete()
+        self.calls += 1
+        return out
+
+    def _way(self, device: Any) -> _Way:
+        """How the next call runs. From the second on, what depends on consts alone was done before."""
+        with retrace.compiling(self.record):
+            executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
+        held = executable.holding(self.consts) if self.calls and self.consts and may("held arguments") else None
+        if held is None:
+            return _Way(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
+        shift = len(held[1]) - len(self.consts)
+        return _Way(*held, tuple(i + shift for i in self.donate), final=True)
+
+    def _placed(self, inputs: Sequence[Any]) -> Executable:
+        """The executable for where these arguments were put."""
+        key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
+        found = self.places.get(key)
+        if found is None:
+            placement = self.traced.place(key)
+            with retrace.compiling(self.record):
+                found = self.places[key] = the_compiler().compile_placed(self.opened, placement, self.donate)
+        return found
+
+    def tell(
+        self,
+        jitted: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: Sequence[Any],
+        statics: frozenset[Any] = frozenset(),
+    ) -> None:
+        """Now and then: let the executor know of a repeated call, which it may answer before it gets here."""
+        if self.calls not in _TOLD or not may("plan"):
+            return
+        way = self.way
+        assert way is not None
+        way.executable.shortcut(
+            jitted,
+            Repeated(
+                args=args,
+                kwargs=kwargs,
+                statics=statics,
+                leaves=leaves,
+                types=self.types,
+                in_tree=self.traced.in_tree,
+                consts=way.leading,
+                donate=way.donate,
+                out_tree=self.out_tree,
+                out_types=self.traced.program.out_types,
+            ),
+        )
+
+    @boundary
+    def watched(self, values: list[Any], device: Any, name: str) -> Sequence[Array]:
+        """The results, while somebody looks at everything that runs; arguments live until they have."""
+        watcher, inputs = the_watcher(), list[Any]([*self.consts, *values])
+        assert watcher is not None
+        if self.direct and are_plain(values):
+            executable = the_compiler().compile(self.opened, device=device)
+        else:
+            key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
+            executable = the_compiler().compile_placed(self.opened, self.traced.place(key))
+        names = self.traced.asked.names or [f"argument {i}" for i in range(len(values))]
+        out = watcher.call(self.opened, inputs, lambda: executable(inputs), name, names)
+        for i in self.donate:
+            inputs[i].delete()
+        return out
+
+    @boundary
+    def at_place(self, values: Sequence[Any]) -> Sequence[Array]:
+        """The results where the arguments were put, or the function was told to run."""
+        inputs: list[Any] = [*self.consts, *values]
+        out = self._placed(inputs)(inputs)
+        for i in self.donate:
+            inputs[i].delete()
+        return out
+
+    def alive(self) -> bool:
+        """True when every borrowed tracer belongs to a trace we are in."""
+        around = current_trace().lineage()
+        return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
+
+
+def are_plain(values: Sequence[Array]) -> bool:
+    """Whether all are concrete and nowhere in particular."""
+    for x in values:  # noqa: SIM110 (`all` takes twice the time)
+        if type(x) is not DeviceArray:
+            return False
+    return True
+
+
+def scope() -> Any:
+    """What a program depends on besides its arguments."""
+    return axes_in_scope(), current_mesh(), current_settings().call
