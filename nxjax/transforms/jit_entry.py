@@ -1,8 +1,8 @@
 """One traced type signature of a jitted function, and how its calls run.
 
 A call on concrete arrays is direct (nothing was put anywhere), at a place, or watched while somebody debugs. Direct
-calls settle once how they run: what depends on closed-over arrays alone is computed before the second one. Knows no signature
-of Python's and no options; that is `jit`'s and `jit_options`'.
+calls settle once how they run: what depends on closed-over arrays alone is computed before the second one. Knows no
+signature of Python's and no options; that is `jit`'s and `jit_options`'.
 """
 
 from __future__ import annotations
