@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, no_out, value
+from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, no_out, value, widened
 from nxjax.numpy.subscripts import read, wrapped
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -60,12 +60,12 @@ def take(
     if mode == "wrap":
         from nxjax.numpy.powers import remainder
 
-        index, mode = remainder(index, n), "clip"
+        index, mode = remainder(widened(index), n), "clip"
     elif mode == "clip":
         # Clipping looks at the index as written: -1 is below the range.
         from nxjax.numpy.floats import clip
 
-        index = clip(index, 0, n - 1)
+        index = clip(widened(index), 0, n - 1)
     return read(
         x,
         (*(slice(None),) * i, index),
@@ -189,7 +189,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     from nxjax.numpy.powers import remainder
     from nxjax.numpy.shapes import ravel, resize
 
-    x, index = value(a, "put"), ravel(ind)
+    x, index = value(a, "put"), widened(ravel(ind))
     values = ravel(v)
     if not index.size or not values.size or not x.size:
         return x
@@ -294,9 +294,9 @@ def ravel_multi_index(
             if data.size and (data.min() < 0 or data.max() >= n):
                 raise ValueError("invalid entry in coords array")
     elif mode == "clip":
-        columns = [clip(c, 0, n - 1) for c, n in zip(columns, sizes, strict=True)]
+        columns = [clip(widened(c), 0, n - 1) for c, n in zip(columns, sizes, strict=True)]
     elif mode == "wrap":
-        columns = [remainder(c, n) for c, n in zip(columns, sizes, strict=True)]
+        columns = [remainder(widened(c), n) for c, n in zip(columns, sizes, strict=True)]
     elif mode != "ignore":
         raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip', or 'ignore'.")
     if order not in ("C", "F"):

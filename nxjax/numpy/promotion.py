@@ -50,6 +50,11 @@ def convert(x: Array, dtype: DType, weak: bool = False) -> Array:
     return ops.convert_element_type(x, dtype=dtype, weak=weak)
 
 
+def widened(index: Array) -> Array:
+    """Whole numbers of at least 32 bits: a narrow dtype does not hold the sizes that an index is compared with."""
+    return convert(index, dtypes.int32) if index.dtype.itemsize < 4 else index
+
+
 def python_scalar(x: Any, dtype: DType, weak: bool) -> DeviceArray:
     """A Python number as a 0-d array of ``dtype``."""
     key = (type(x), x, dtype, weak)

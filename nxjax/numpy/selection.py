@@ -12,7 +12,17 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
 from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.methods import known
-from nxjax.numpy.promotion import broadcast, concrete, convert, index_dtype, promote, promote_to, static_int, value
+from nxjax.numpy.promotion import (
+    broadcast,
+    concrete,
+    convert,
+    index_dtype,
+    promote,
+    promote_to,
+    static_int,
+    value,
+    widened,
+)
 from nxjax.numpy.promotion import result_type_of as _result_type_of
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -156,11 +166,11 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         if data.size and (data.min() < 0 or data.max() >= n):
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
-        index = remainder(index, n)
+        index = remainder(widened(index), n)
     elif mode == "clip":
         from nxjax.numpy.floats import clip
 
-        index = clip(index, 0, n - 1)
+        index = clip(widened(index), 0, n - 1)
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
     table = stack(items)

@@ -20,6 +20,7 @@ from nxjax.numpy.promotion import (
     named,
     static_int,
     value,
+    widened,
 )
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, as_numpy, wrap
@@ -511,13 +512,13 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
         if start == 0:
             return x
         return ops.concatenate(_part(x, axis, start, n), _part(x, axis, 0, start), dimension=axis)
-    from nxjax.numpy.elementwise import negative
     from nxjax.numpy.powers import remainder
 
     twice = ops.concatenate(x, x, dimension=axis)
     zero = wrap(np.asarray(0, np.int32))
     starts = [zero] * x.ndim
-    starts[axis] = convert(remainder(negative(by), n), dtypes.int32)
+    # The shift is taken from the size: a dtype without a sign has no negative shift.
+    starts[axis] = ops.sub(wrap(np.asarray(n, np.int32)), convert(remainder(widened(by), n), dtypes.int32))
     return ops.dynamic_slice(twice, *starts, slice_sizes=x.shape)
 
 
@@ -605,7 +606,7 @@ def repeat(
     from nxjax.numpy.reductions import cumsum
     from nxjax.numpy.sorting import searchsorted
 
-    counts_v = broadcast_to(repeats, (n,))
+    counts_v = widened(broadcast_to(repeats, (n,)))
     ends = cumsum(counts_v)
     positions = wrap(np.arange(total_repeat_length, dtype=np.int32))
     where_v = searchsorted(ends, positions, side="right")

@@ -24,7 +24,7 @@ from nxjax.errors import (
     TracerIntegerConversionError,
 )
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import broadcast_shape, convert, value
+from nxjax.numpy.promotion import broadcast_shape, convert, value, widened
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
@@ -181,9 +181,9 @@ def wrapped(index: Any, n: int) -> Any:
     """Negative indices counted from the end."""
     if isinstance(index, int):
         return index + n if index < 0 else index
+    v = widened(index)
     if index.dtype in dtypes.UNSIGNED:
-        return convert(index, dtypes.int32) if index.dtype.itemsize < 4 else index
-    v = convert(index, dtypes.int32) if index.dtype.itemsize < 4 else index
+        return v
     if isinstance(v, DeviceArray) and current_trace() is not EVAL:
         data = v.numpy()
         return wrap(np.where(data < 0, data + data.dtype.type(n), data).astype(data.dtype))

@@ -293,3 +293,45 @@ def test_integers_too_large_for_a_dtype_are_errors_not_other_numbers():
             f()
     assert (jnp.zeros(1, "uint32") + (2**32 - 1)).tolist() == [2**32 - 1]
     assert (jnp.zeros(1, "int8") + 300).tolist() == [44]
+
+
+LONG = np.arange(300, dtype=np.int32)
+WIDE = {np: {}, jnp: {"dtype": "int32"}}
+NARROW = {
+    "take": lambda m, x, i: m.take(x, i, mode="wrap"),
+    "clipped": lambda m, x, i: m.take(x, i, mode="clip"),
+    "roll": lambda m, x, i: m.roll(x, i),
+    "ravel": lambda m, x, i: m.ravel_multi_index((i, i), (300, 300), mode="wrap", **WIDE[m]),
+    "ravel clipped": lambda m, x, i: m.ravel_multi_index((i, i), (300, 300), mode="clip", **WIDE[m]),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("uint8", 254), ("int8", 127), ("int8", -128), ("uint16", 299), ("uint32", 254)]
+)
+@pytest.mark.parametrize("name", NARROW)
+def test_indices_of_a_dtype_that_does_not_hold_the_size(name, dtype, value, jit):
+    """As NumPy, whose indices are always wide."""
+
+    def f(x, i):
+        return NARROW[name](jnp, x, i)
+
+    got = (nx.jit(f) if jit else f)(jnp.asarray(LONG), jnp.asarray(value, dtype))
+    np.testing.assert_array_equal(got, NARROW[name](np, LONG, np.int64(value)))
+
+
+def test_counts_and_places_of_a_narrow_dtype():
+    for mode in ("wrap", "clip"):
+        assert int(jnp.choose(jnp.asarray(254, "uint8"), list(LONG), mode=mode)) == 254
+    counts = np.array([200, 100], np.uint8)
+    repeated = nx.jit(lambda x, n: jnp.repeat(x, n, total_repeat_length=300))(jnp.arange(2), counts)
+    np.testing.assert_array_equal(repeated, np.repeat([0, 1], [200, 100]))
+    for mode in ("wrap", "clip"):
+        wanted = LONG.copy()
+        np.put(wanted, [254, 299], [-1, -2], mode=mode)
+        got = jnp.put(jnp.asarray(LONG), jnp.asarray([254, 299], "uint16"), jnp.asarray([-1, -2]), mode, inplace=False)
+        np.testing.assert_array_equal(got, wanted)
+        np.put(wanted, [254], [-3], mode=mode)
+        got = jnp.put(got, jnp.asarray([254], "uint8"), -3, mode, inplace=False)
+        np.testing.assert_array_equal(got, wanted)

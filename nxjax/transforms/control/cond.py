@@ -465,7 +465,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
 
     if value.dtype != dtypes.int32:
         if value.dtype in dtypes.UNSIGNED:
-            value = minimum(value, wrap(np.asarray(len(functions) - 1, value.dtype)))
+            # The most that int32 holds, too, and no more than the index's own dtype does.
+            most = min(len(functions) - 1, int(dtypes.integer_info(value.dtype).max))
+            value = minimum(value, wrap(np.asarray(most, value.dtype)))
         value = convert_element_type(value, dtype=dtypes.int32)
     last = wrap(np.asarray(len(functions) - 1, np.int32))
     clamped = minimum(maximum(value, wrap(np.asarray(0, np.int32))), last)

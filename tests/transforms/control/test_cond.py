@@ -78,6 +78,12 @@ def test_the_index_is_clamped() -> None:
     branches = [lambda x: x, lambda x: x * 10, lambda x: x * 100]
     assert [float(nx.switch(i, branches, 1.0)) for i in (-5, 0, 1, 2, 9)] == [1, 1, 10, 100, 100]
     assert float(nx.switch(np.uint8(200), branches, 1.0)) == 100
+    # More branches than the index can name.
+    many = [lambda x, i=i: x + i for i in range(300)]
+    assert [int(nx.switch(nx.asarray(i, "uint4"), many, 1)) for i in (0, 14, 15)] == [1, 15, 16]
+    assert [int(nx.switch(np.uint8(i), many, 1)) for i in (0, 254, 255)] == [1, 255, 256]
+    with config.using(enable_x64=True):
+        assert [int(nx.switch(np.uint64(i), many, 1)) for i in (299, 300, 2**32, 2**64 - 1)] == [300] * 4
     assert float(nx.switch(7, branches[:1], 1.0)) == 1
 
 
