@@ -120,6 +120,8 @@ class Config(Declared):
         cpu_isa: the instruction set that the CPU compiler emits: avx512, avx2, neon, portable; empty: the best here.
         compile_first: the CPU executor makes machine code before a program's first run; else it may wait for the second
             where NumPy gives the same numbers sooner.
+        guard: "end", "begin", "poison": memory of the CPU executor lies at pages that may not be touched; empty: it
+            does not. See "Guard mode" in the documentation.
         progress: False: no progress bars but those that are asked for.
         traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
         debug_nans, debug_infs, debug_key_reuse, check_tracer_leaks: see "Debugging" in the documentation.

@@ -106,6 +106,7 @@ OWN: Final[dict[str, Callable[[], Any]]] = {
     "cpu_isa": lambda: os.environ.get("NXJAX_CPU_ISA", ""),
     "default_device": lambda: None,
     "executor": lambda: os.environ.get("NXJAX_EXECUTOR", ""),
+    "guard": lambda: _guard(os.environ.get("NXJAX_GUARD", "")),
 }
 OF_THE_PROCESS: Final[dict[str, Callable[[], Any]]] = {
     "cache_bytes": lambda: _number("NXJAX_CACHE_BYTES", 512 * 2**20, least=-1),
@@ -119,7 +120,7 @@ OF_THE_PROCESS: Final[dict[str, Callable[[], Any]]] = {
 # Every setting that has a meaning here.
 NAMES: Final = (*OWN, *OF_THE_PROCESS, *JAX)
 # What decides what a call of a jitted function means, besides its arguments, the axes in scope and the mesh.
-CALL: Final = ("default_device", "enable_x64", "executor", "cpu_isa", "fast_calls", "mode")
+CALL: Final = ("default_device", "enable_x64", "executor", "cpu_isa", "fast_calls", "guard", "mode")
 
 
 class Declared:
@@ -134,6 +135,7 @@ class Declared:
     enable_x64: bool
     executor: str
     fast_calls: bool
+    guard: str
     progress: bool
     traceback_filtering: bool
     cache_bytes: int
@@ -169,6 +171,14 @@ def first(name: str) -> Any:
     if given is None:
         return JAX[name][0]
     return _one_of(name, given if JAX[name][1] else _flag(variable, False))
+
+
+def _guard(value: Any) -> str:
+    """A value of the setting ``guard``; 1 is "end"."""
+    modes = {"": "", "0": "", "1": "end", "end": "end", "begin": "begin", "poison": "poison"}
+    if value not in modes:
+        raise ParameterError("config: guard", got=repr(value), expected=", ".join(map(repr, modes)))
+    return modes[value]
 
 
 def _default_cache() -> str:
@@ -233,6 +243,8 @@ def checked(name: str, value: Any) -> tuple[str, Any]:
         raise ParameterError("config: cache_bytes", got=repr(value), expected="a number of bytes, or -1")
     if attribute == "traceback_filtering" and isinstance(value, str):
         value = value != "off"
+    if attribute == "guard":
+        value = _guard(value)
     if attribute == "num_cpu_devices" and value == -1:
         value = 0  # JAX's way to say: none was asked for
     if attribute == "num_cpu_devices" and (not isinstance(value, int) or value < 0):

@@ -91,7 +91,12 @@ def _forgotten():
 
 
 @pytest.fixture(autouse=True)
-def _checked():
+def _checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     config.update("check", True)  # in all threads
+    guard = config.guard
+    if guard and request.node.get_closest_marker("unguarded"):
+        config.update("guard", "")
+        monkeypatch.delenv("NXJAX_GUARD")  # for processes that the test starts
     yield
     config.update("check", False)
+    config.update("guard", guard)

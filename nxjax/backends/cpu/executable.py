@@ -10,6 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.base import Executable
+from nxjax.backends.cpu import guarded_tape
 from nxjax.backends.cpu.call import shortcut
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
@@ -17,6 +18,7 @@ from nxjax.backends.cpu.memory import Block, CpuBuffer, constant
 from nxjax.backends.cpu.native.abi import NO_MEMORY
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape, time_of
+from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
 from nxjax.lower.cpu.held import Parts
@@ -57,6 +59,7 @@ class CpuExecutable(Executable):
         self._runtime = runtime()
         self._quick = hurry and _is_short(program) and not engine(isa.current()).has(c.kernel for c in program.calls())
         self.tape = Tape(program, engine(isa.current(), 0 if self._quick else 2), self._runtime)
+        self._guards: dict[tuple[str, bool], Tape] = {}
         self._has_run = False
         self._ins = ctypes.c_void_p * len(program.inputs)
         self._outs = ctypes.c_void_p * len(program.outputs)
@@ -69,7 +72,8 @@ class CpuExecutable(Executable):
         if self._quick and self._has_run:
             self.prepare()
         self._has_run = True
-        tape = self.tape
+        guard = config.guard
+        tape = self._guarded(guard) if guard else self.tape
         held: list[Any] = []
         ins, outs = self._ins(), self._outs()
         owned: dict[int, Block] = {}
@@ -80,7 +84,7 @@ class CpuExecutable(Executable):
         for i, x in enumerate(args):
             if i not in tape.overwritten:
                 ins[i] = _address(passed.get(i, x), held)
-        asked = into or (None,) * len(tape.results)
+        asked = (not guard and into) or (None,) * len(tape.results)
         blocks = [(b or Block(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)]
         for i, block in enumerate(blocks):
             outs[i] = block and block.address
@@ -89,7 +93,14 @@ class CpuExecutable(Executable):
             x = args[i]
             owned[i] = block = _own(x) if last[id(x)] == i else _copied(x.numpy())
             ins[i] = block.address
-        status = self._runtime.run(tape.address, ins, outs)
+        if guard:
+            status = guarded_tape.run(tape, self.program, self._runtime, ins, outs, blocks)
+            for i, b in enumerate(into):
+                if b is not None and (block := blocks[i]) is not None:
+                    ctypes.memmove(b.address, block.address, tape.results[i].nbytes)
+                    blocks[i] = b
+        else:
+            status = self._runtime.run(tape.address, ins, outs)
         if status == NO_MEMORY:
             raise out_of_memory(self.program.arena)
         results: list[DeviceArray] = []
@@ -103,6 +114,16 @@ class CpuExecutable(Executable):
             else:
                 results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
         return results
+
+    def _guarded(self, mode: str) -> Tape:
+        """The tape for a value of ``config.guard``."""
+        key = mode, self._quick
+        with COMPILING:
+            if key not in self._guards:
+                level = 0 if self._quick else 2
+                writer = guarded_tape.writer(mode)
+                self._guards[key] = Tape(self.program, engine(isa.current(), level), self._runtime, writer)
+        return self._guards[key]
 
     def prepare(self) -> None:
         """Have the best code, where the first was made quickly."""
@@ -136,6 +157,8 @@ class CpuExecutable(Executable):
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         """Machine code answers the next call that is like this one; better code, where the first was made quickly."""
         self.prepare()
+        if config.guard:
+            return  # what machine code runs alone has no notes of what runs
         shortcut(self.program, self.tape, jitted, call)
 
     @property
@@ -187,7 +210,8 @@ def _own(x: DeviceArray) -> Block:
     x.delete()
     # Two references are the name's, or the attribute's, and `getrefcount`'s own: no other array has it, no view of
     # NumPy's, and no call that is under way.
-    if sys.getrefcount(buffer) == 2 and sys.getrefcount(buffer.block) == 2:
+    is_ours = sys.getrefcount(buffer) == 2 and sys.getrefcount(buffer.block) == 2
+    if is_ours and (not config.guard or buffer.block.piece is not None):
         return buffer.block
     x.buffer = buffer
     return _copied(buffer.to_numpy())

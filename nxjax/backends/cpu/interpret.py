@@ -10,8 +10,10 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.guard import Piece
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.cpu.native.tape import chunk_of, is_parallel
+from nxjax.config import config
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.cpu.tape import Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
 from nxjax.trace.types import ArrayType
@@ -33,7 +35,12 @@ Watch = Callable[[Step, float, float], None]
 
 
 def empty(nbytes: int) -> NDArray:
-    """Bytes that begin at a multiple of 64."""
+    """Bytes that begin at a multiple of 64; in guard mode, guarded ones."""
+    if config.guard:
+        piece = Piece(nbytes, "memory of the interpreter", 64)
+        memory: Any = (ctypes.c_uint8 * nbytes).from_address(piece.address)
+        memory.piece = piece  # lives as long as the array
+        return np.frombuffer(memory, np.uint8) if nbytes else np.empty(0, np.uint8)
     raw = np.empty(nbytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + nbytes]

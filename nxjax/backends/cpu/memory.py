@@ -9,29 +9,45 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.backends.cpu.guard import Piece
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
+from nxjax.config import config
 from nxjax.trace.array import UNCHANGING
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
 
 
+def _kept(address: int) -> None:
+    """A guarded piece goes by itself."""
+
+
 class Block:
-    """Memory of the pool, 64-byte aligned; returned to it by its end.
+    """Memory of the pool, 64-byte aligned; returned to it by its end. In guard mode, a guarded piece.
 
     Args:
         nbytes: how much; a block is never without an address.
+
+    Attributes:
+        piece: what it is in guard mode.
 
     Raises:
         MemoryLimitError: the system gives no more.
     """
 
-    __slots__ = ("_release", "address", "nbytes")
+    __slots__ = ("_release", "address", "nbytes", "piece")
 
     def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.address = 0
+        self.piece: Piece | None = None
+        if config.guard:
+            self._release = _kept
+            self.piece = Piece(nbytes, "an array")
+            self.address = self.piece.address
+            return
         r = runtime()
         self._release = r.release
-        self.nbytes = nbytes
         self.address = r.acquire(nbytes) or 0
         if not self.address:
             raise out_of_memory(nbytes)
@@ -54,6 +70,7 @@ class Lease(Block):
     def __init__(self, owner: Block, nbytes: int) -> None:
         self._release = owner._release
         self.owner = owner
+        self.piece = owner.piece
         self.nbytes = nbytes
         self.address = owner.address
 

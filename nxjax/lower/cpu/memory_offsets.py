@@ -26,7 +26,7 @@ def lifetimes(uses: Uses) -> dict[Buffer, Life]:
     found: dict[Buffer, Life] = {}
     for b, used in uses.of.items():
         if b.kind == "temp":
-            n = _depth(used)
+            n = depth(used)
             # A path's prefix stands for all steps inside.
             first = bisect.bisect_left(paths, used[0].path[: n + 1])
             last = bisect.bisect_left(paths, (*used[-1].path[: n + 1], 1 << 60)) - 1
@@ -34,7 +34,7 @@ def lifetimes(uses: Uses) -> dict[Buffer, Life]:
     return found
 
 
-def _depth(uses: Sequence[Use]) -> int:
+def depth(uses: Sequence[Use]) -> int:
     """How much of their paths the uses have in common: the innermost list of steps that has all of them."""
     first, last = uses[0].path, uses[-1].path
     n = 0

@@ -98,6 +98,7 @@ def test_donated_memory_that_others_see_is_left_alone():
     np.testing.assert_array_equal(some, [3, 4])
 
 
+@pytest.mark.unguarded
 def test_memory_comes_back():
     gc.collect()
     before = runtime().statistics()["blocks"]
@@ -113,6 +114,7 @@ def test_memory_comes_back():
     assert runtime().statistics()["blocks"] == before
 
 
+@pytest.mark.unguarded
 def test_no_memory():
     big = 2**43
     x, t, y = Buffer(8, "input", 0), Buffer(8 * big, "temp", offset=0), Buffer(8, "output", 0)

@@ -28,6 +28,7 @@ def executable(f: Any) -> Any:
     return entry.way.executable
 
 
+@pytest.mark.unguarded
 def test_the_second_run_is_machine_code_and_gives_the_same_bits() -> None:
     def fun(x: Any, n: Any) -> Any:
         y = nx.where(x > 0, x * 3 + 1, -x / 7)
@@ -70,6 +71,7 @@ def test_who_compiles_ahead_or_asks_gets_machine_code() -> None:
     assert compiled.cost_analysis()
 
 
+@pytest.mark.unguarded
 def test_results_are_nobody_elses_memory() -> None:
     f = nx.jit(lambda x: (x, x[:2], x.reshape(2, 2)))
     mine = X.copy()

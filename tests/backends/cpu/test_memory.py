@@ -17,6 +17,7 @@ def held():
     return runtime().statistics()["in_use"]
 
 
+@pytest.mark.unguarded
 def test_a_view_keeps_its_block():
     before = held()
     view = CpuBuffer(Block(4000), ArrayType((10, 100), F32)).to_numpy()

@@ -1,4 +1,4 @@
-"""Runs a kernel's machine code on NumPy arrays, cut into items in several ways, between guard bytes.
+"""Runs a kernel's machine code on NumPy arrays, cut into items in several ways, between pages that may not be touched.
 
 Every kernel is run twice, the second time with other bytes wherever it says that it reads none: in outputs, in scratch
 memory, and between and around the elements of its inputs. Its results may not change, and what it says it writes, and
@@ -11,19 +11,20 @@ import itertools
 import numpy as np
 
 from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.guard import Piece, address_of, reported
 from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu.tape import ALIGN
 
 ISAS = isa.possible()
-GUARD = 192
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
-def guarded(nbytes, fill=0xFF):
-    """Memory between guard bytes; what is read of it before it is written is NaN, or -1."""
-    raw = np.full(nbytes + 2 * GUARD + 64, 0xA5, np.uint8)
-    start = GUARD + -(raw.ctypes.data + GUARD) % 64
-    raw[start : start + nbytes] = fill
-    return raw, start
+def guarded(nbytes, fill, name, align=1):
+    """Memory that ends at such a page, and its bytes."""
+    piece = Piece(nbytes, name, align)
+    raw = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(piece.address), np.uint8)
+    raw[...] = fill
+    return piece, raw
 
 
 def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
@@ -37,8 +38,9 @@ def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
         wanted = [np.asarray(y) for y in kernel.meaning(*xs)]
     (address,) = e.addresses([kernel])
     cuts = [0, kernel.items] if cuts is None else [0, *cuts, kernel.items]
-    call = lambda places, fill: _called(address, kernel.scratch, places, wanted, integers, cuts, fill)
-    outs = call([x.ctypes.data for x in xs], 0xFF)
+    call = lambda places, fill: _called(address, kernel, places, wanted, integers, cuts, fill)
+    copies = [_elsewhere(x, None) for x in xs]
+    outs = call([place for place, _ in copies], 0xFF)
     touched = kernel.touches()
     if touched is not None:
         others = [_elsewhere(x, boxes) for x, boxes in zip(xs, touched.ins, strict=True)]
@@ -48,19 +50,19 @@ def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
     return [o.view(y.dtype).reshape(y.shape) for o, y in zip(outs, wanted, strict=True)]
 
 
-def _called(address, scratch_bytes, places, wanted, integers, cuts, fill):
+def _called(address, kernel, places, wanted, integers, cuts, fill):
     """The bytes of the outputs, whose memory and scratch are filled with ``fill``."""
-    raws = [guarded(y.nbytes, fill) for y in wanted]
-    outs = [raw[s : s + y.nbytes] for (raw, s), y in zip(raws, wanted, strict=True)]
-    words = [*places, *(o.ctypes.data for o in outs), *integers]
+    outs = [guarded(y.nbytes, fill, f"output {i}") for i, y in enumerate(wanted)]
+    scratch, _ = guarded(kernel.scratch, fill, "scratch memory", ALIGN)
+    words = [*places, *(o.address for o, _ in outs), *integers]
     words = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words] or [0], np.uint64)
-    scratch, s = guarded(scratch_bytes, fill)
-    for lo, hi in itertools.pairwise(cuts):
-        _TYPE(address)(words.ctypes.data, lo, hi, scratch[s:].ctypes.data)
-    for (raw, start), nbytes in [*zip(raws, [y.nbytes for y in wanted], strict=True), ((scratch, s), scratch_bytes)]:
-        assert (raw[:start] == 0xA5).all(), "wrote before its memory"
-        assert (raw[start + nbytes :] == 0xA5).all(), "wrote after its memory"
-    return outs
+    text = kernel.key.encode()
+    with reported(address_of(text)):
+        for lo, hi in itertools.pairwise(cuts):
+            _TYPE(address)(words.ctypes.data, lo, hi, scratch.address)
+    for piece in (*(o for o, _ in outs), scratch):
+        piece.check()
+    return [raw.copy() for _, raw in outs]
 
 
 def bytes_of(boxes, low, high):
@@ -81,11 +83,12 @@ def _elsewhere(x, boxes):
     """A copy of the memory of ``x`` in which all bytes are others that are not in ``boxes``: its place, and it."""
     low = min(0, sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if s < 0)) if x.size else 0
     high = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if s > 0) + x.itemsize if x.size else 0
-    read = bytes_of([b for b in boxes if not b.idle], low, high)
-    raw, start = guarded(high - low)
-    ctypes.memmove(raw[start:].ctypes.data, x.ctypes.data + low, high - low)
-    raw[start : start + high - low][~read] ^= 0x5A
-    return raw[start:].ctypes.data - low, raw
+    piece, raw = guarded(high - low, 0, "an operand")
+    ctypes.memmove(piece.address, x.ctypes.data + low, high - low)
+    if boxes is not None:
+        raw[~bytes_of([b for b in boxes if not b.idle], low, high)] ^= 0x5A
+    piece.seal()
+    return piece.address - low, piece
 
 
 def _check(first, second, written):

@@ -21,7 +21,7 @@ from nxjax.backends.cpu.native.runtime import Runtime
 from nxjax.backends.reference.quiet import quiet
 from nxjax.errors import ExecutionError, NxError
 from nxjax.kernels.cpu.base import Kernel
-from nxjax.lower.cpu.tape import ALIGN, Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
+from nxjax.lower.cpu.tape import ALIGN, Branch, Buffer, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.callback import Callback
 
@@ -67,19 +67,21 @@ class Tape:
         overwritten: arguments whose memory the tape writes to (they were donated).
         nanoseconds: estimated time of a run; infinite where loops run until a condition says.
         constants: the program's, 64-byte aligned.
+        writer: what wrote the tables, a `Writer` or what ``writer`` names.
     """
 
-    def __init__(self, program: CpuProgram, engine: Engine, runtime: Runtime) -> None:
+    def __init__(
+        self, program: CpuProgram, engine: Engine, runtime: Runtime, writer: type[Writer] | None = None
+    ) -> None:
         self._runtime = runtime
         self.constants = [_aligned(c) for c in program.consts]
         self.results = _results(program)
         self.overwritten = tuple(sorted({b.index for b in _written(program.steps) if b.kind == "input"}))
-        writer = _Writer(program, engine, runtime, self.constants)
-        writer.steps(program.steps)
-        writer.emit("end")
-        self.nanoseconds = writer.time
-        self._writer = writer  # holds the tables
-        self._table = writer.table()
+        self.writer = written = (writer or Writer)(program, engine, runtime, self.constants)  # holds the tables
+        written.steps(program.steps)
+        written.emit("end")
+        self.nanoseconds = written.time
+        self._table = written.table()
         self.address = self._table.ctypes.data
 
     def __del__(self, kept: int = m.T_KEPT // 8) -> None:
@@ -137,9 +139,8 @@ def chunk_of(kernel: Kernel) -> int:
     return grain * max(1, -(-kernel.items // (grain * _CHUNKS)))
 
 
-@final
-class _Writer:
-    """Collects instructions, words and relocations."""
+class Writer:
+    """Collects instructions, words and relocations. Guard mode has another (`guarded_tape`), by what is `protected`."""
 
     def __init__(self, program: CpuProgram, engine: Engine, runtime: Runtime, constants: list[NDArray]) -> None:
         kernels = [c.kernel for c in program.calls()]
@@ -169,18 +170,25 @@ class _Writer:
         return m.FRAME_HEADER + 8 * (len(self._words) - 1)
 
     def _ref(self, ref: Ref) -> int:
-        b = ref.buffer
-        if b.kind == "const":
-            place = self._word(self._constants[b.index].ctypes.data + ref.offset)
-        else:
-            place = self._word(0)
-            if b.kind == "temp":
-                self._relocations["temp"].append((place, 0, self._scratch + b.offset + ref.offset))
-            else:
-                self._relocations[b.kind].append((place, 8 * b.index, ref.offset))
+        kind, at, offset = self._place(ref.buffer)
+        place = self._word(at + offset + ref.offset if kind == "const" else 0)
+        if kind != "const":
+            self._relocations[kind].append((place, at, offset + ref.offset))
         for counter, stride in ref.moves:
             self._moving[counter].append((place, stride))
         return place
+
+    def _place(self, b: Buffer) -> tuple[str, int, int]:
+        """What addresses a buffer's is among, which of these bytes it has there, and what is added to it.
+
+        Of a constant: the address itself.
+        """
+        if b.kind == "const":
+            return b.kind, self._constants[b.index].ctypes.data, 0
+        return (b.kind, 0, self._scratch + b.offset) if b.kind == "temp" else (b.kind, 8 * b.index, 0)
+
+    def _machine_code(self, step: Call | Copy) -> int:
+        return self._kernels[step.kernel.symbol] if isinstance(step, Call) else self._runtime.addresses.copy
 
     def _refs(self, refs: Sequence[Ref], integers: Sequence[int] = ()) -> int:
         places = [*map(self._ref, refs), *map(self._word, integers)]
@@ -208,10 +216,7 @@ class _Writer:
             case Copy():
                 self._copy(step)
             case Host():
-                words = self._refs((*step.ins, *step.outs))
-                call = _host(step)
-                self._kept.append(call)
-                self.emit("host", code=id(call), words=words, weight=_HOST_NS)
+                self._python(_host(step), (*step.ins, *step.outs))
             case Repeat():
                 self._repeat(step)
             case While():
@@ -221,12 +226,18 @@ class _Writer:
             case _:
                 raise AssertionError(step)
 
+    def _python(self, call: Callable[[int], None], refs: Sequence[Ref] = ()) -> None:
+        """Call Python with the address of words that name these places."""
+        words = self._refs(refs)
+        self._kept.append(call)
+        self.emit("host", code=id(call), words=words, weight=_HOST_NS)
+
     def _call(self, step: Call) -> None:
         kernel = step.kernel
         if not kernel.items:
             return
         words = self._refs((*step.ins, *step.outs), step.integers)
-        code, weight = self._kernels[kernel.symbol], time_of(kernel) + _STEP_NS
+        code, weight = self._machine_code(step), time_of(kernel) + _STEP_NS
         self.time += weight
         if is_parallel(kernel):
             chunk = chunk_of(kernel)
@@ -257,7 +268,7 @@ class _Writer:
             op = f"copy{step.nbytes}" if step.nbytes in (4, 8) else "copy"
             self.emit(op, words=self._refs(refs), count=step.nbytes)
             return
-        code, words = self._runtime.addresses.copy, self._refs(refs, (step.nbytes,))
+        code, words = self._machine_code(step), self._refs(refs, (step.nbytes,))
         self.emit("parallel", code=code, words=words, count=blocks, target=-(-blocks // _CHUNKS), weight=weight)
 
     def _repeat(self, step: Repeat) -> None:

@@ -243,6 +243,7 @@ def test_runs_of_pages_are_joined_again():
     assert slab.free == [(0, 64)] and slab.address % PAGE == 0
 
 
+@pytest.mark.unguarded
 @packed
 @linux
 def test_forks_and_the_limit_of_mappings():

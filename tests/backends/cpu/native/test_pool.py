@@ -22,6 +22,8 @@ from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError
 from nxjax.trace.types import ArrayType
 
+pytestmark = pytest.mark.unguarded
+
 
 @pytest.fixture
 def pool():
