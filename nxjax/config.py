@@ -123,6 +123,8 @@ class Config(Declared):
         guard: "end", "begin", "poison": memory of the CPU executor lies at pages that may not be touched; empty: it
             does not. See "Guard mode" in the documentation.
         progress: False: no progress bars but those that are asked for.
+        reproducible: floats have the same bits on every processor, with any number of threads and any size of batch;
+            what cannot promise that is an error. See "The same bits everywhere" in the documentation.
         traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
         debug_nans, debug_infs, debug_key_reuse, check_tracer_leaks: see "Debugging" in the documentation.
         log_compiles, explain_cache_misses: `jit` logs (logger ``nxjax``) what it traces and compiles, and why again.

@@ -53,7 +53,7 @@ JAX: Final[dict[str, tuple[Any, tuple[Any, ...] | None]]] = {
 MODE: Final = (
     "disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "check_tracer_leaks", "no_execution",
     "enable_custom_prng", "legacy_prng_key", "numpy_dtype_promotion", "numpy_rank_promotion",
-    "default_matmul_precision",
+    "default_matmul_precision", "reproducible",
 )  # fmt: skip
 # What can only be one way here: setting it to that is no mistake.
 FIXED: Final[dict[str, tuple[Any, ...]]] = {
@@ -98,6 +98,7 @@ _FLAGS: Final = {
     "enable_x64": False,
     "fast_calls": True,
     "progress": True,
+    "reproducible": False,
     "traceback_filtering": True,
 }
 # All of nxjax's own, and where their first values are from. Those that the whole process has in common come last.
@@ -137,6 +138,7 @@ class Declared:
     fast_calls: bool
     guard: str
     progress: bool
+    reproducible: bool
     traceback_filtering: bool
     cache_bytes: int
     cache_dir: str

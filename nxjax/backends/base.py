@@ -186,12 +186,14 @@ class Backend(Shown, ABC):
         platform: ``cpu``, ``gpu``, ``tpu``, ``npu`` or ``ipu``.
         label: what its results say about the chip.
         priority: the highest available one is the default executor of its platform.
+        reproducible: it keeps the promise of `config.reproducible`.
     """
 
     name: str
     platform: ClassVar[str]
     label: ClassVar[Label]
     priority: ClassVar[int] = 0
+    reproducible: ClassVar[bool] = False
     # What its devices are called, where that is not the platform.
     device_name: ClassVar[str] = ""
 

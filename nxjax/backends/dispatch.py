@@ -17,6 +17,7 @@ from nxjax.backends import large, placing, registry
 from nxjax.backends.base import Executable, Placement
 from nxjax.backends.reference.quiet import quiet
 from nxjax.config import current_settings
+from nxjax.lower.reproducible import by_numpy, refused
 from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped
 from nxjax.trace.program import Equation, Program, Var, check_sizes
@@ -35,6 +36,10 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
             return placing.execute(compiler, op, args, params)
     types = [x.type for x in args]
     out = op.infer(*types, **params)
+    if current_settings().reproducible and not by_numpy(
+        op, [t.dtype for t in (*types, *(out if op.multi else (out,)))]
+    ):
+        return _alone(op, args, params)
     xs = [x.numpy() if x._data is None else x._data for x in args]
     if not op.multi and max([x.size for x in xs], default=0) >= LARGE and large.applies(op, types):
         y = large.run(op, args, params, out)
@@ -46,6 +51,28 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         return tuple([DeviceArray(np.asarray(v), t) for v, t in zip(y, out, strict=True)])
     # NumPy gives scalars where it could give arrays without dimensions.
     return DeviceArray(y if type(y) is np.ndarray else np.asarray(y), out)
+
+
+# Executables of single ops, where NumPy may not compute them: by op, types and parameters.
+_alone_known: Final[dict[Any, Executable]] = {}
+_MOST: Final = 4096
+
+
+def _alone(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Any:
+    """One op as a program of its own."""
+    try:
+        key = (op, tuple([x.type for x in args]), placing.hashable(params), current_settings().executor, _code())
+        known = _alone_known.get(key)
+    except TypeError:  # a parameter that cannot be hashed
+        key, known = None, None
+    if known is None:
+        known = compiler.compile(one_equation(op, args, params))
+        if key is not None:
+            if len(_alone_known) >= _MOST:
+                _alone_known.clear()
+            _alone_known[key] = known
+    results = known(args)
+    return tuple(results) if op.multi else results[0]
 
 
 def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tuple[DeviceArray, ...]:
@@ -65,7 +92,7 @@ def one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) ->
 def _code() -> Any:
     """The settings that an executable is made for."""
     settings = current_settings()
-    return settings.cpu_isa, settings.fast_calls
+    return settings.cpu_isa, settings.fast_calls, settings.reproducible
 
 
 # Executables that are kept for programs that come again, without one that holds them: a function is made anew, and
@@ -90,6 +117,8 @@ class Dispatcher:
 
     def _by_fingerprint(self, program: Program, backend: Any, donate: tuple[int, ...]) -> Executable:
         check_sizes(program)
+        if current_settings().reproducible and not backend.reproducible:
+            raise refused(backend.name)
         key = (backend.name, _code(), program.fingerprint, donate)
         return self._known(key, lambda: backend.compile(program, donate))
 
@@ -162,7 +191,10 @@ class Dispatcher:
         check_sizes(program)
 
         def make() -> Executable:
-            made = placement.devices[0].backend.compile_placed(program, donate, placement)
+            backend = placement.devices[0].backend
+            if current_settings().reproducible and not backend.reproducible:
+                raise refused(backend.name)
+            made = backend.compile_placed(program, donate, placement)
             return placing.at_place(made, placement)
 
         return self._known(("placed", _code(), program.fingerprint, placement, donate), make)

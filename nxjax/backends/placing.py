@@ -16,6 +16,7 @@ from nxjax.backends.base import Backend, Device, Executable, Placement
 from nxjax.backends.reference.quiet import quiet
 from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
+from nxjax.lower.reproducible import by_numpy
 from nxjax.lower.stablehlo.sharding import partitioning, program_layouts
 from nxjax.trace.array import DeviceArray, PlacedArray
 from nxjax.trace.core import Op, Tracer, escaped
@@ -258,7 +259,8 @@ def at_place(made: Executable, placement: Placement) -> Executable:
 _eager: dict[Any, Executable] = {}
 
 
-def _hashable(params: dict[str, Any]) -> tuple[Any, ...]:
+def hashable(params: dict[str, Any]) -> tuple[Any, ...]:
+    """Parameters as a key."""
     # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
     return tuple([(k, type(v), repr(v) if type(v) is float else v) for k, v in params.items()])
 
@@ -276,13 +278,16 @@ def execute(compiler: Compiler, op: Op, args: Sequence[Any], params: dict[str, A
     alone = next(iter(found)) if len(found) == 1 else None
     one_cpu = isinstance(alone, SingleDeviceSharding) and alone.device.platform == "cpu" and alone.is_fully_addressable
     if one_cpu or (alone is not None and hasattr(op, "host")):  # Python called eagerly takes what is on the host
-        out = op.infer(*(x.type for x in args), **params)
-        with quiet():
-            y = op.eval(*[x.numpy() for x in args], **params)
-        pairs = zip(y, out, strict=True) if op.multi else ((y, out),)
-        made = tuple(_wrapped(np.asarray(v), t, alone if one_cpu else None) for v, t in pairs)
-        return made if op.multi else made[0]
-    key = (op, tuple([x.type for x in args]), tuple([of(x) for x in args]), _hashable(params))
+        types = [x.type for x in args]
+        out = op.infer(*types, **params)
+        if not config.reproducible or by_numpy(op, [t.dtype for t in (*types, *(out if op.multi else (out,)))]):
+            with quiet():
+                y = op.eval(*[x.numpy() for x in args], **params)
+            pairs = zip(y, out, strict=True) if op.multi else ((y, out),)
+            made = tuple(_wrapped(np.asarray(v), t, alone if one_cpu else None) for v, t in pairs)
+            return made if op.multi else made[0]
+    where, how = tuple([of(x) for x in args]), (config.reproducible, config.cpu_isa)
+    key = (op, tuple([x.type for x in args]), where, hashable(params), how)
     try:
         known = _eager.get(key)
     except TypeError:  # a parameter that cannot be hashed

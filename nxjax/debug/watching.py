@@ -30,7 +30,7 @@ WATCHED = ("debug_nans", "debug_infs", "debug_key_reuse", "no_execution")
 def changed(asked: frozenset[str]) -> None:
     """These settings are not at rest in some thread from now on."""
     core.install_watcher(Watcher() if asked.intersection(WATCHED) else None)
-    eager.close(bool(asked.intersection((*WATCHED, "numpy_rank_promotion", "fast_calls"))))
+    eager.close(bool(asked.intersection((*WATCHED, "numpy_rank_promotion", "fast_calls", "reproducible"))))
 
 
 class _Asked(NamedTuple):

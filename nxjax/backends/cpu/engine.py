@@ -127,6 +127,9 @@ class Engine:
                 raise LoweringError(
                     f"cpu: {symbol} is no instruction of {self.isa.name}", got=self.isa.cpu, expected=feature
                 )
+        if self.isa.reproducible:
+            # `fmuladd` may round twice where the processor has no such instruction; `fma` rounds once everywhere.
+            return module.text.replace("@llvm.fmuladd.", "@llvm.fma.")
         return module.text
 
     def assembly(self, kernels: Sequence[Kernel]) -> str:

@@ -2,14 +2,20 @@
 
 A tile is as many columns as a vector has lanes; its reduced loops run inside, with vectors as accumulators. What is
 left of the columns after the last whole tile is done under a mask, or column by column.
+
+Fixed reductions have `ACCUMULATORS` rows of accumulators, which wait in memory: rows of the last reduced dimension are
+combined into them in turn, as `rows` combines elements into lanes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import final
 
+from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Value
-from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
+from nxjax.kernels.cpu.nest import ACCUMULATORS
+from nxjax.kernels.cpu.nest_emit import CHUNK, Here, Scope, Writer
 
 
 def write(w: Writer, scope: Scope, block: Value | None) -> None:
@@ -77,6 +83,9 @@ def tile(w: Writer, scope: Scope, here: Here) -> None:
 
     def run(number: int, scope: Scope) -> None:
         sums = w.reductions(number)
+        if nest.fixed and sums:
+            _Fixed(w, number, here).write(scope)
+            return
         starts = [w.start(i, here.lanes if facts.wide[i] else 0) for i in sums]
         for i, total in zip(sums, _loops(w, scope, number, nest.kept, starts, here), strict=True):
             w.finished(scope, i, total)
@@ -97,3 +106,81 @@ def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Valu
             w.inside(inner, number, dim + 1, here)
         loop.next(*_loops(w, inner, number, dim + 1, loop.carried, here))
     return loop.results
+
+
+@final
+class _Fixed:
+    """The reductions of one pass over one tile, by accumulators in memory."""
+
+    def __init__(self, w: Writer, number: int, here: Here) -> None:
+        self.w, self.number, self.here = w, number, here
+        self.sums = w.reductions(number)
+        self.dtypes = [w.reduction(i).accumulator for i in self.sums]
+        self.lanes = [here.lanes if w.facts.wide[i] else 0 for i in self.sums]
+        self.main, self.some = self._rooms(), self._rooms()
+
+    def _rooms(self) -> list[Value]:
+        found: list[Value] = []
+        for d, lanes in zip(self.dtypes, self.lanes, strict=True):
+            found.append(self.w.f.alloca("i8", ACCUMULATORS * max(lanes, 1) * d.itemsize))
+        return found
+
+    def _load(self, rooms: Sequence[Value], row: Value | int) -> list[Value]:
+        f, isa = self.w.f, self.w.isa
+        return [
+            convert.load(f, isa, d, f.at(p, row, max(lanes, 1) * d.itemsize), lanes)
+            for p, d, lanes in zip(rooms, self.dtypes, self.lanes, strict=True)
+        ]
+
+    def _store(self, rooms: Sequence[Value], row: Value | int, values: Sequence[Value]) -> None:
+        f, isa = self.w.f, self.w.isa
+        for p, d, lanes, v in zip(rooms, self.dtypes, self.lanes, values, strict=True):
+            convert.store(f, isa, d, v, f.at(p, row, max(lanes, 1) * d.itemsize))
+
+    def _start(self, rooms: Sequence[Value]) -> None:
+        with self.w.f.loop(0, ACCUMULATORS) as row:
+            self._store(rooms, row.index, [self.w.start(i, n) for i, n in zip(self.sums, self.lanes, strict=True)])
+
+    def write(self, scope: Scope) -> None:
+        w = self.w
+        self._start(self.main)
+        self._loops(scope, w.nest.kept)
+        rows = [self._load(self.main, row) for row in range(ACCUMULATORS)]
+        for k, i in enumerate(self.sums):
+            w.finished(scope, i, w.gathered(i, [row[k] for row in rows]))
+
+    def _loops(self, scope: Scope, dim: int) -> None:
+        """The reduced loops from ``dim`` on."""
+        w, f = self.w, self.w.f
+        size = w.nest.sizes[dim]
+        if dim + 1 < len(w.nest.sizes):
+            with f.loop(0, size) as loop:
+                inner = w.moved(scope, dim, loop.index)
+                w.inside(inner, self.number, dim + 1, self.here)
+                self._loops(inner, dim + 1)
+            return
+        whole = size - size % ACCUMULATORS
+        chunk = CHUNK * ACCUMULATORS
+        first = 0
+        if size > 2 * chunk:
+            with f.loop(0, whole, chunk) as loop:
+                after = loop.index + chunk
+                self._start(self.some)
+                self._turns(scope, loop.index, f.select(after.lt(whole), after, whole), self.some)
+                with f.loop(0, ACCUMULATORS) as row:
+                    old, new = self._load(self.main, row.index), self._load(self.some, row.index)
+                    self._store(
+                        self.main, row.index, [w.combine(i, a, b) for i, a, b in zip(self.sums, old, new, strict=True)]
+                    )
+            first = whole
+        self._turns(scope, first, size, self.main)
+
+    def _turns(self, scope: Scope, first: Value | int, end: Value | int, rooms: Sequence[Value]) -> None:
+        """The elements from ``first`` to ``end`` of the last reduced dimension."""
+        w, f = self.w, self.w.f
+        with f.loop(first, end) as loop:
+            inner = w.moved(scope, len(w.nest.sizes) - 1, loop.index)
+            w.inside(inner, self.number, None, self.here)
+            row = loop.index & (ACCUMULATORS - 1)
+            totals = self._load(rooms, row)
+            self._store(rooms, row, [w.added(i, t, inner, None) for i, t in zip(self.sums, totals, strict=True)])

@@ -132,7 +132,8 @@ class Cumulative(Kernel):
         start = convert.constant(f, self._wide, self._start())
         carries = [start, convert.constant(f, self._wide, -0.0)] if self._exact else [start]
         neutral = f.splat(start, lanes)
-        whole = self.size // lanes * lanes
+        # Where the order may not hang on what lies beside a row, it is that of columns.
+        whole = 0 if isa.reproducible and self.dtype not in dtypes.BITS else self.size // lanes * lanes
         last = self.size - lanes
         with f.loop(0, whole, lanes, [f.splat(c, lanes) for c in carries]) as loop:
             at = last - loop.index if self.reverse else loop.index
@@ -159,7 +160,8 @@ class Cumulative(Kernel):
         if not self._exact:
             return self._combine(f, isa, before[0], v), [self._combine(f, isa, before[0], total)]
         high, more = _two_sum(f, before[0], total)
-        return before[0] + (before[1] + v), [high, before[1] + more]
+        lost = before[1] + more
+        return high + lost if isa.reproducible else before[0] + (before[1] + v), [high, lost]
 
     def _shifted(self, f: Function, v: Value, neutral: Value, step: int, lanes: int) -> Value:
         """Lanes moved ``step`` places on, the neutral element behind them."""

@@ -24,6 +24,7 @@ class Isa:
         bf16: products of two bfloat16 are summed in float32 by one instruction.
         f16c: float16 converts to float32 and back by an instruction.
         cpu, features: what LLVM is told.
+        reproducible: a description that all processors share, see `shared`.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Isa:
     f16c: bool
     cpu: str
     features: str
+    reproducible: bool = False
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in a vector."""
@@ -48,7 +50,7 @@ class Isa:
     @property
     def x86(self) -> bool:
         """Whether LLVM's intrinsics for x86 exist."""
-        return host()[2].startswith(("x86_64", "amd64"))
+        return not self.reproducible and host()[2].startswith(("x86_64", "amd64"))
 
 
 _AVX2: Final = ("avx2", "fma", "f16c", "bmi2")
@@ -112,6 +114,19 @@ def named(name: str) -> Isa:
     return Isa(name, 128, 16, False, False, False, False, generic, "")
 
 
+@lru_cache(None)
+def shared(name: str) -> Isa:
+    """What emitters take for the instruction set ``name`` where every processor has to give the same bits.
+
+    One description of a machine, so that they write one text; only LLVM is told what the processor can do. LLVM's IR
+    without fast-math has one exact meaning, so equal texts are equal bits. Vectors of 256 bits and 16 registers cost
+    least on the whole: wider and narrower machines take one or two of theirs for each.
+    """
+    real = named(name)
+    return Isa(f"shared {name}", 256, 16, True, False, False, False, real.cpu, real.features, True)
+
+
 def current() -> Isa:
     """The instruction set that kernels are made for: ``config.cpu_isa``, or the best one here."""
-    return named(config.cpu_isa or possible()[0])
+    name = config.cpu_isa or possible()[0]
+    return shared(name) if config.reproducible else named(name)

@@ -2,7 +2,7 @@
 
 Arguments are reduced by multiples of pi/2 in double, in three parts (Cody and Waite): enough up to 2^20 for doubles and
 2^30 for floats (2^20 without fused multiply-add). Lanes beyond that, which are rare, are left to C's functions, which
-reduce with all of pi's bits.
+reduce with all of pi's bits; where bits must be the same everywhere, to `math_huge`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from nxjax.kernels.cpu.math_base import (
     whole,
     words,
 )
+from nxjax.kernels.cpu.math_huge import one_by_one, quarters
 from nxjax.kernels.cpu.ops import formula
 
 # pi/2 in parts of 33 bits, the last in full: an exponent of up to 20 bits times one of the first two is exact.
@@ -88,7 +89,26 @@ def _sine_or_cosine(f: Function, isa: Isa, x: Value, quarter: int) -> Value:
     y = (words(y) ^ sign).bitcast(x.type)
     # x itself for small ones, so that -0 stays.
     y = f.select(x.eq(0.0), x, y) if not quarter else y
-    return where_rare(f, rare, y, lambda: f.intrinsic("cos" if quarter else "sin", x.type, x))
+    return where_rare(f, rare, y, lambda: _rare(f, isa, "cos" if quarter else "sin", x))
+
+
+def _rare(f: Function, isa: Isa, name: str, x: Value) -> Value:
+    """``sin``, ``cos`` or ``tan`` of what is too large for `_reduced`."""
+    if not isa.reproducible:
+        return f.intrinsic(name, x.type, x)
+
+    def one(x: Value) -> Value:
+        n, r, low = quarters(f, x)
+        square = r * r
+        s, c = _sine(f, r, low, square), _cosine(f, r, low, square)
+        odd = (n & 1).ne(0)
+        if name == "tan":
+            return f.select(odd, -c, s) / f.select(odd, s, c)
+        y = f.select(odd, s, c) if name == "cos" else f.select(odd, c, s)
+        sign = ((n + (name == "cos")) & 2) << 62
+        return (words(y) ^ sign).bitcast(x.type)
+
+    return one_by_one(f, x, one)
 
 
 @formula("sin")
@@ -113,6 +133,8 @@ def tan(f: Function, isa: Isa, x: Value) -> Value:
     y = f.select(x.eq(0.0), x, y)
 
     def instead() -> Value:
+        if isa.reproducible:
+            return _rare(f, isa, "tan", x)
         return f.intrinsic("sin", x.type, x) / f.intrinsic("cos", x.type, x)
 
     return where_rare(f, rare, y, instead)

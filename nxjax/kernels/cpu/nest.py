@@ -10,7 +10,9 @@ or, after a `Reduction`, to a point of the kept dimensions. One dimension is the
 
 A value that needs a reduction of others comes in a later *pass* over the same reduced loops: softmax takes three over
 a row that stays in the cache. Results of reductions stay in registers. Nothing depends on how items are dealt out, so
-sums have one association for a shape and an instruction set.
+sums have one association for a shape and an instruction set. Where a nest is `fixed`, the association depends on the
+sizes of the reduced dimensions alone, in rows and in columns: element e along the last of them is combined into
+accumulator e % ACCUMULATORS, see `nest_emit`.
 
 Here are the data and the meaning; `nest_emit` has the loops, `rows` and `columns` what is in them. Knows no program.
 """
@@ -37,6 +39,7 @@ from nxjax.trace.dtypes import DType
 
 NDArray = np.ndarray[Any, Any]
 
+ACCUMULATORS: Final = 8  # of a fixed reduction
 BLOCK: Final = 256  # pieces of a dimension that is cut for items are multiples of this many elements
 STRIP: Final = 2048  # bytes of a row of accumulators from which on rows are read whole
 FIRST: Final = 32 << 10  # bytes of accumulators that stay in the first cache
@@ -131,6 +134,7 @@ class Nest(Kernel):
         total: 0, or the first kept dimension cuts a longer reduced one of ``total`` elements into blocks of
             ``sizes[kept]``, of which the last may be shorter.
         item: about how many points an item has, at least.
+        fixed: reductions have the association that hangs on nothing but the sizes of the reduced dimensions.
     """
 
     def __init__(
@@ -143,7 +147,9 @@ class Nest(Kernel):
         outputs: tuple[Output, ...],
         total: int = 0,
         item: int = knobs.NEST_ITEM.default,
+        fixed: bool = False,
     ) -> None:
+        self.fixed = fixed
         self.sizes = sizes
         self.kept = kept
         self.rows = rows
@@ -159,6 +165,7 @@ class Nest(Kernel):
         """All that the code depends on."""
         sizes = f"{list(self.sizes[: self.kept])}{list(self.sizes[self.kept :])}{'rows' if self.rows else ''}"
         item = f" item {self.item}" if self.item != knobs.NEST_ITEM.default else ""
+        item += " fixed" if self.fixed else ""
         return ";".join((sizes + (f"/{self.total}" if self.total else "") + item, *map(str, self.inputs), "->",
                          *map(str, self.nodes), "->", *map(str, self.outputs)))  # fmt: skip
 
@@ -194,7 +201,7 @@ class Nest(Kernel):
     @cached_property
     def whole(self) -> bool:
         """Columns whose accumulators wait in memory while whole rows are read; see `columns_whole`."""
-        if not self.columns or self.sweeps != 1 or any(self.inside(y) for y in self.outputs):
+        if not self.columns or self.fixed or self.sweeps != 1 or any(self.inside(y) for y in self.outputs):
             return False
         found = [m for m in self.nodes if isinstance(m, Reduction)]
         row = self.sizes[self.lane] * self._accumulated

@@ -21,7 +21,7 @@ from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.nest import BLOCK, DEAR, Iota, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, DEAR, Iota, Nest, Output, Reduction
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -201,8 +201,10 @@ def register_bytes(nest: Nest) -> int:
 def widths(nest: Nest, isa: Isa) -> tuple[int, int]:
     """Lanes of one register, and of the vectors that the code is written in: some registers, independent chains."""
     one = max(isa.lanes(register_bytes(nest)), 1)
+    if nest.fixed and nest.rows:
+        return min(one, ACCUMULATORS), ACCUMULATORS
     count = sum(isinstance(m, Reduction) for m in nest.nodes)
-    if nest.columns and nest.sweeps == 1 and nest.weight <= 8 and not nest.whole:
+    if nest.columns and nest.sweeps == 1 and nest.weight <= 8 and not nest.whole and not nest.fixed:
         many = max(isa.registers // 2 // max(count, 1), 1)
     else:
         many = 4 if nest.weight <= 10 else 2 if nest.weight <= 100 else 1
@@ -578,6 +580,13 @@ class Writer:
         scope.values[index] = total
         if not lanes_of(total.type) and self.lanes > 1 and any(self._spreads(u) for u in self.facts.users[index]):
             scope.spread[index] = self.f.splat(total, self.register)
+
+    def gathered(self, index: int, totals: Sequence[Value]) -> Value:
+        """One element out of `ACCUMULATORS`, by halves."""
+        while len(totals) > 1:
+            half = len(totals) // 2
+            totals = [self.combine(index, x, y) for x, y in zip(totals[:half], totals[half:], strict=True)]
+        return totals[0]
 
     def limit(self, scope: Scope) -> Value | int:
         """How many elements the first reduced dimension has here."""

@@ -22,7 +22,7 @@ def write(w: Writer, scope: Scope) -> None:
         sums = w.reductions(number)
         # Accumulators: vectors, and scalars for what is left of a row where there are no masks.
         starts = [w.start(i, lanes) for i in sums]
-        extra = [w.start(i, 0) for i in sums] if lanes and not w.masks() else []
+        extra = [w.start(i, 0) for i in sums] if lanes and not w.masks() and not w.nest.fixed else []
         found = list(_loops(w, scope, number, w.nest.kept, [*starts, *extra]))
         for k, i in enumerate(sums):
             total = folded(w, i, found[k]) if lanes else found[k]
@@ -77,6 +77,12 @@ def _row(w: Writer, scope: Scope, number: int, n: Value | int, totals: Sequence[
         main = list(vectors(0, whole, main))
     if isinstance(n, int) and n == whole:
         return [*main, *extra]
+    if w.nest.fixed:
+        # What is left goes where a further vector would take it.
+        for k in range(n - whole if isinstance(n, int) and isinstance(whole, int) else 0):
+            one = turn(Here(0, f.value(whole, "i64") + k), [f.extract(t, k) for t in main])
+            main = [f.insert(t, y, k) for t, y in zip(main, one, strict=True)]
+        return main
     if w.masks():
         left = n - whole
         if isinstance(left, int):

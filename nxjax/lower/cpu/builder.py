@@ -18,6 +18,7 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.fuse import Apart, planned
@@ -38,6 +39,7 @@ from nxjax.lower.cpu.nests import target, write
 from nxjax.lower.cpu.registry import rule
 from nxjax.lower.cpu.tape import Buffer, Call, Host, Ref, Step
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
+from nxjax.lower.reproducible import check_host
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
@@ -239,6 +241,8 @@ class Builder:
 
     def host(self, e: Equation, xs: Sequence[Any], why: str) -> list[View]:
         """``e`` by its NumPy meaning."""
+        if config.reproducible:
+            check_host(e, why)
         ins = [self.dense(x) for x in xs]
         outs = [self.new(v.type) for v in e.outputs]
         self.steps.append(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.kernels.cpu import knobs
+from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.expression import Constant
 from nxjax.lower.cpu.lazy import FIXED, Affine, Count, Index, Lazy, Map, Product, Reduce, Scalar, Shaped, groups
 from nxjax.lower.cpu.tape import Ref
@@ -90,6 +90,7 @@ class Plan:
         self.order: dict[Lazy, None] = {}
         self.product: Product | None = None
         self._reduced_sizes = reduced_sizes
+        self._fixed = isa.current().reproducible
         self._open = True  # whether reduced dimensions may still be chosen
         self._seen: dict[tuple[int, Places], int] = {}
         self._weights: dict[Lazy, int] = {}
@@ -205,7 +206,10 @@ class Plan:
         sizes = [self.sizes[d] for d in reduced]
         if self._open or unused != reduced or math.prod(sizes) != math.prod(wanted):
             raise Apart(x)
-        if sizes == [n for n in wanted if n != 1]:
+        alike = sizes == [n for n in wanted if n != 1]
+        if self._fixed and not alike:
+            raise Apart(x)  # the order of its sums hangs on the dimensions that it has
+        if alike:
             dims = iter(reduced)
             found: list[Affine] = [FIXED if n == 1 else (0, ((next(dims), 1),)) for n in wanted]
         else:  # the same elements, with the dimensions cut otherwise
@@ -270,6 +274,8 @@ class Plan:
                 if step * size > below * n:  # it goes on into the next digit
                     inner = below * n // step
                     if below * n % step or size % inner or inner in (1, size):
+                        raise apart
+                    if self._fixed and dim in self.reduced:
                         raise apart
                     raise Refine(self.sizes, dim, inner)
                 digit.append((dim, step // below))

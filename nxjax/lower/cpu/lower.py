@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_view
 from nxjax.lower.cpu.held import SMALL, Parts, parted
 from nxjax.lower.cpu.lazy import Lazy
@@ -58,7 +59,9 @@ def _lowered(program: Program, donate: tuple[int, ...], held: int = 0) -> CpuPro
 
 def _join_products(steps: list[Step]) -> None:
     """Attention as one step, in programs that have two products; others need not import what knows of it."""
-    if sum(type(s.kernel).__name__ == "Gemm" for s in walk(steps) if isinstance(s, Call)) > 1:
+    # Blocks of keys would change the order of sums.
+    several = sum(type(s.kernel).__name__ == "Gemm" for s in walk(steps) if isinstance(s, Call)) > 1
+    if several and not isa.current().reproducible:
         from nxjax.lower.cpu.attention import with_attention
 
         with_attention(steps)

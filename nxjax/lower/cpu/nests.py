@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
-from nxjax.kernels.cpu import convert, knobs
+from nxjax.kernels.cpu import convert, isa, knobs
 from nxjax.kernels.cpu.expression import Constant, Expression, Node
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest import BLOCK, Input, Iota, Item, Nest, Output, Reduction
@@ -24,6 +24,7 @@ from nxjax.lower.cpu.fuse import Apart, Counted, Places, Plan
 from nxjax.lower.cpu.lazy import Map, Product, Reduce
 from nxjax.lower.cpu.tape import ALIGN, Buffer, Ref
 from nxjax.lower.cpu.view import NoKernel, View, dense_view
+from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -134,6 +135,8 @@ class _Nest:
         self.targets = [(-1 - t.value if t.value < 0 else n + t.value, t) for t in targets]
         self.out_strides: list[tuple[int, ...]] = [t.strides for t in targets]
         self.rows = False
+        # Integers give the same in any order.
+        self.fixed = isa.current().reproducible and any(r.dtype not in dtypes.BITS for r in self.reductions.values())
 
     # --- the order of loops ---
 
@@ -150,8 +153,9 @@ class _Nest:
         first = max(outs, key=self.count)
         assert largest is not None
         self.kept.sort(key=lambda d: (-abs(first[d]), -abs(largest[0][d])))
-        self.reduced.sort(key=lambda d: (-abs(first[d]), -abs(largest[0][d])))
-        dims = [*self.kept, *self.reduced]
+        if not self.fixed:
+            self.reduced.sort(key=lambda d: (-abs(first[d]), -abs(largest[0][d])))
+        dims = [*self.kept, *(self.reduced[-1:] if self.fixed else self.reduced)]
         if not dims:
             return
         score = dict.fromkeys(dims, 0)
@@ -173,7 +177,7 @@ class _Nest:
     def collapse(self) -> None:
         """Join neighbours that are one run in every operand."""
         everything = [*self.strides, *self.out_strides, *self.steps.values()]
-        for group in (self.kept, self.reduced):
+        for group in (self.kept,) if self.fixed else (self.kept, self.reduced):
             i = len(group) - 2
             while i >= 0:
                 a, c = group[i], group[i + 1]
@@ -229,7 +233,7 @@ class _Nest:
         )
         inputs = tuple([Input(d, along(s)) for d, s in zip(self.dtypes, self.strides, strict=True)])
         sizes = tuple([self.size[d] for d in dims])
-        return _interned(sizes, len(self.kept), self.rows, inputs, nodes, outputs, total, knobs.NEST_ITEM())
+        return _interned(sizes, len(self.kept), self.rows, inputs, nodes, outputs, total, knobs.NEST_ITEM(), self.fixed)
 
     def _streams(self, v: View, strides: Sequence[int], lane: int) -> bool:
         """Whether an output goes past the caches: it is large, and its vectors are aligned."""
@@ -277,7 +281,7 @@ def _check_passes(n: _Nest) -> None:
 
 def _blocks(n: _Nest) -> int:
     """Elements of the first reduced dimension that make a block, or 0 where the reduction is not cut."""
-    if not n.reduced or any(isinstance(m, Iota) for m in n.nodes):
+    if not n.reduced or n.fixed or any(isinstance(m, Iota) for m in n.nodes):
         return 0
     reductions = [m for m in n.nodes if isinstance(m, Reduction)]
     if any(any(t[d] for d in n.reduced) for t in n.out_strides):
@@ -327,6 +331,7 @@ def _cut(b: Builder, n: _Nest, block: int) -> None:
 
     # The partial results lie block by block, in the order of the kept loops.
     part = _Nest.__new__(_Nest)
+    part.fixed = False  # else it would not be cut
     new = len(n.size)
     part.size = {**n.size, new: count, d: block}
     part.kept, part.reduced, part.rows = [new, *kept], list(n.reduced), n.rows
@@ -361,6 +366,7 @@ def _cut(b: Builder, n: _Nest, block: int) -> None:
 
     # The combining nest: what depended on the reductions depends on those of the partial results.
     rest = _Nest.__new__(_Nest)
+    rest.fixed = False
     rest.size = {**n.size, new: count}
     rest.kept, rest.reduced = kept, [new]
     rest.rows = not kept

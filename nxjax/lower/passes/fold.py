@@ -13,6 +13,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config import config
+from nxjax.lower.reproducible import by_numpy
 from nxjax.ops.base import Elementwise, NDArray
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace.array import wrap
@@ -73,6 +75,8 @@ def evaluated(
     """The results of ``op``, or None if they are better left alone."""
     if op.effect or op.name in KEPT or not op.has("eval"):
         return None
+    if config.reproducible and not by_numpy(op, [*(x.data.dtype for x in xs), *(t.dtype for t in types)]):
+        return None
     if op is broadcast_in_dim:
         return [_broadcast(xs[0], **params)]
     if isinstance(op, Elementwise):
@@ -113,7 +117,8 @@ def folded(program: Program, keep: Collection[str] = (), largest: int = LARGEST)
     >>> [e.op.name for e in folded(p).equations]
     ['add']
     """
-    return program.derive(("folded", frozenset(keep), largest), lambda: _folded(program, frozenset(keep), largest))
+    how = ("folded", frozenset(keep), largest, config.reproducible)
+    return program.derive(how, lambda: _folded(program, frozenset(keep), largest))
 
 
 def _folded(program: Program, keep: frozenset[str], largest: int) -> Program:

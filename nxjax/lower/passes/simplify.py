@@ -14,10 +14,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.lower.passes.algebra import rewritten
 from nxjax.lower.passes.flatten import flattened
 from nxjax.lower.passes.fold import KEPT, folded
 from nxjax.lower.passes.loops import HOLDERS, hoisted, lifted, settled, trimmed
+from nxjax.lower.reproducible import by_numpy
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
@@ -37,7 +39,7 @@ def simplified(program: Program, whole: frozenset[str] = frozenset()) -> Program
     >>> [e.op.name for e in simplified(p).equations]
     ['sin', 'add']
     """
-    return program.derive(("simplified", whole), lambda: _simplified(program, whole))
+    return program.derive(("simplified", whole, config.reproducible), lambda: _simplified(program, whole))
 
 
 def _simplified(program: Program, whole: frozenset[str]) -> Program:
@@ -170,6 +172,8 @@ def _number(e: Equation) -> Literal | None:
     if op.multi or op.effect or op.nested or op.name in KEPT or not op.has("eval") or e.outputs[0].type.shape:
         return None
     t = e.outputs[0].type
+    if config.reproducible and not by_numpy(op, [t.dtype, *(a.type.dtype for a in e.inputs)]):
+        return None
     with np.errstate(all="ignore"):
         y: Any = op.eval(*(a.value.numpy() for a in e.inputs), **e.params)  # pyright: ignore
     return Literal(wrap(np.asarray(y, t.dtype), t.weak))

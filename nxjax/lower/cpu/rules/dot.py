@@ -66,6 +66,8 @@ def _narrow(b: Builder, y: Any, numbers: DotDimensionNumbers, left: View) -> Vie
     rows = math.prod(left.shape[i] for i in free(len(left.shape), xc, xb))
     if y.args[0].dtype not in BYTES or left.dtype != dtypes.float32 or not 1 <= rows <= gemv.MOST:
         return None
+    if isa.current().reproducible:
+        return None
     columns = free(len(y.shape), yc, yb)
     if len(columns) != 1 or len(yc) != 1:
         return None
@@ -281,7 +283,9 @@ class _Products:
         batch = [*s.batch, *rows, *columns]
         # Integers give the same in any order, and pairs of them take fewer instructions.
         whole = self.narrow and self.packed_before(right)
-        if m.size <= gemv.MOST and not whole and self.few_rows(left, right, batch, m, n, s.depth, end):
+        # Where sums must not hang on how many rows there are, all products are summed by one kind of kernel.
+        few = m.size <= gemv.MOST and not whole and not isa.current().reproducible
+        if few and self.few_rows(left, right, batch, m, n, s.depth, end):
             return
         self.matrices(left, right, batch, m, n, s.depth, end)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky
 from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
 from nxjax.kernels.cpu.linalg_columns import kernel as solver
@@ -26,6 +27,10 @@ def _small(x: ArrayType, words: int) -> int:
     count = math.prod(x.shape[:-2])
     if not x.size or words == 0:
         raise NoKernel("nothing to compute")
+    if isa.current().reproducible:  # LAPACK's bits hang on the processor
+        if words * GROUP > MOST:
+            raise NoKernel("too large")
+        return count
     if words * GROUP > SCRATCH:
         raise NoKernel("LAPACK's, for large matrices")
     # With few matrices most lanes idle: worth it only where calls cost more than arithmetic.

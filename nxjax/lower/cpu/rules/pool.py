@@ -123,7 +123,9 @@ def channelwise(b: Builder, s: Setup, x: View, w: View | None, t: Tail, combine:
     acc = accumulator(dtype, out)
     dims = [d for d in s.dims if not d.trivial]
     if s.inputs > 1:
-        dims.insert(0, Dim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0, (0,) * len(t.more)))
+        # Where sums have one order, features are innermost, as in all other convolutions.
+        at = len(dims) if target.reproducible else 0
+        dims.insert(at, Dim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0, (0,) * len(t.more)))
     if len(dims) > 3:
         raise NoKernel("too many dimensions of windows")
     s = replace(s, dims=tuple(dims))

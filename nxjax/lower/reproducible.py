@@ -1,0 +1,69 @@
+"""The same bits everywhere (`config.reproducible`): what NumPy may compute then, and what is refused.
+
+NumPy's sums, products of matrices and transcendental functions hang on the processor that it finds. What it moves, what
+it computes of integers, and what IEEE 754 rounds once is the same on all. Everything else has to be a kernel of the CPU
+compiler, or is an error. Knows ops by name, and no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from nxjax.errors import LoweringError
+from nxjax.trace import dtypes
+from nxjax.trace.core import Op
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation
+
+# Elements go elsewhere, and are what they were.
+MOVED: Final = frozenset((
+    "bitcast_convert_type", "broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "dynamic_update_slice",
+    "gather", "name", "optimization_barrier", "pad", "reshape", "rev", "select_n", "slice", "split", "stop_gradient",
+    "transpose",
+))  # fmt: skip
+# Rounded once, as IEEE 754 has it. Not ``max`` and ``min``: which of two zeros is larger is the processor's choice.
+ROUNDED: Final = frozenset((
+    "abs", "add", "convert_element_type", "div", "eq", "ge", "gt", "iota", "is_finite", "le", "lt", "mul", "ne", "neg",
+    "sqrt", "square", "sub",
+))  # fmt: skip
+# The user's own code, which runs in Python wherever the program runs.
+CALLS: Final = frozenset(("check", "debug_callback", "io_callback", "pure_callback"))
+_EXACT: Final = dtypes.BITS | {dtypes.key}
+_PLAIN: Final = _EXACT | {dtypes.float32, dtypes.float64}
+
+
+def by_numpy(op: Op, types: Sequence[DType]) -> bool:
+    """Whether the NumPy meaning of ``op`` has the same bits on every machine.
+
+    ``types`` are those of its operands, then of its results.
+    """
+    found = set(types)
+    if op.name in CALLS or op.name in MOVED or found <= _EXACT:
+        return not op.nested
+    if op.name == "convert_element_type" and types[-1] in dtypes.INTEGER:
+        return False  # out of range, processors differ
+    return op.name in ROUNDED and found <= _PLAIN
+
+
+def check_host(e: Equation, why: str) -> None:
+    """Raise unless the equation, which has no kernel because of ``why``, may run by its NumPy meaning."""
+    types = [v.type.dtype for v in (*e.inputs, *e.outputs)]
+    if not by_numpy(e.op, types):
+        raise LoweringError(
+            f"{e.op.name}: no promise of the same bits everywhere",
+            got=f"{', '.join(str(v.type) for v in e.inputs)}, which NumPy or LAPACK computes ({why})",
+            expected="an op with a kernel of the CPU compiler, while nx.config.reproducible is True",
+            fix="compute this outside, under `nx.config.using(reproducible=False)`, and pass the result in",
+            source=e.source,
+        )
+
+
+def refused(name: str) -> LoweringError:
+    """The error for a backend, called ``name``, whose results are others' business."""
+    return LoweringError(
+        f"{name}: no promise of the same bits everywhere",
+        got=f"nx.config.reproducible=True, and the backend {name}",
+        expected="the CPU's own executor: executor='cpu', one device",
+        fix="run it on the CPU, or under `nx.config.using(reproducible=False)`",
+    )
