@@ -13,6 +13,7 @@ from nxjax.numpy.selection import where
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.trace.promise import check_written
 
 
 def _cut(x: Array, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Array:
@@ -328,6 +329,7 @@ def blackman(M: int) -> Array:
     >>> jnp.round(jnp.blackman(5), 2)
     Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)
     """
+    check_written("jnp.blackman")
     return _finished(np.blackman(_window("blackman", M)))
 
 
@@ -338,6 +340,7 @@ def hamming(M: int) -> Array:
     >>> jnp.hamming(3)
     Array([0.08, 1.  , 0.08], dtype=float32)
     """
+    check_written("jnp.hamming")
     return _finished(np.hamming(_window("hamming", M)))
 
 
@@ -348,6 +351,7 @@ def hanning(M: int) -> Array:
     >>> jnp.hanning(5)
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
+    check_written("jnp.hanning")
     return _finished(np.hanning(_window("hanning", M)))
 
 

@@ -1,0 +1,20 @@
+"""What Python and NumPy may not compute for a program while `config.reproducible` promises the same bits everywhere.
+
+Numbers that are made while a program is written down: the last bits of NumPy's functions hang on the processor.
+"""
+
+from __future__ import annotations
+
+from nxjax.config import config
+from nxjax.errors import LoweringError
+
+
+def check_written(name: str) -> None:
+    """Raise for the function ``name``, whose numbers NumPy's transcendental functions make, if these are promised."""
+    if config.reproducible:
+        raise LoweringError(
+            f"{name}: no promise of the same bits everywhere",
+            got="numbers that NumPy computes on the host",
+            expected="ops with kernels of the CPU compiler, while nx.config.reproducible is True",
+            fix="compute this outside, under `nx.config.using(reproducible=False)`, and pass the result in",
+        )
