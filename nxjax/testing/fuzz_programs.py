@@ -5,7 +5,11 @@ Knows nothing of files, nor of processes.
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import random
+import signal
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +36,11 @@ from nxjax.transforms.jit import jit
 _DERIVATIVES: Final = frozenset(("grad", "jvp", "vjp", "linearize", "second derivative", "vmap of grad"))
 # What differences of values know nothing of.
 _ONE_SIDED: Final = frozenset(("stop_gradient",))
+
+# Elements of an argument that is written out.
+_LITERAL: Final = 200
+# Seconds that a run takes at most that may have no end.
+_ALARM: Final = 20
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,18 @@ def check(
         raise Broken(wrong)
 
 
+def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
+    """The random program of ``seed``, and the ways to run it."""
+    rng = random.Random(f"ways of {seed}")
+    program = random_text(ROWS, seed, _taken_by_jax)
+    args = program.values()
+    ways = random_ways(rng, args, program.x64, others)
+    differentiates = program.features & _DERIVATIVES and not program.features & _ONE_SIDED
+    if differentiates and _moderate(args) and rng.random() < 0.5:
+        ways.append(Way("differences"))
+    return program, ways
+
+
 def attempt(seed: int, begun: Callable[[str], None] | None = None, others: float = 1.0) -> Attempt:
     """The random program of ``seed``, run in the ways of ``seed``.
 
@@ -119,18 +140,14 @@ def attempt(seed: int, begun: Callable[[str], None] | None = None, others: float
         begun: is told the text before it runs, in case that the process does not come back.
         others: how much oftener than usual executors other than the CPU compiler run it.
     """
-    rng = random.Random(f"ways of {seed}")
     try:
-        program = random_text(ROWS, seed, _taken_by_jax)
+        program, ways = _drawn(seed, others)
     except Refused as error:
         text, given = error.args
         refused = Program(given, Block(tuple(a.name for a in given), (), ()), text=text)
         return Attempt(report(refused, Way("eager"), f"raises here and not in JAX: {error.__cause__!r}", seed))
     args = program.values()
     features = set(program.features) | {_dtype(a) for a in args} | ({"x64"} if program.x64 else set())
-    ways = random_ways(rng, args, program.x64, others)
-    if program.features & _DERIVATIVES and not program.features & _ONE_SIDED and _moderate(args) and rng.random() < 0.5:
-        ways.append(Way("differences"))
     if begun:
         begun(report(program, ways[0], ""))
     try:
@@ -149,6 +166,32 @@ def attempt(seed: int, begun: Callable[[str], None] | None = None, others: float
             least = next((x for x in (little, (program, way)) if _failure(*x)), (program, way))
             return Attempt(report(*least, _failure(*least) or wrong, seed), frozenset(features))
     return Attempt("", frozenset(features))
+
+
+def ended(seed: int, seconds: float = 60.0) -> str:
+    """The report of the program of ``seed``, smaller, if it ends its process or has no end; empty if it doesn't."""
+    if not hasattr(os, "fork"):
+        return ""
+    program, ways = _drawn(seed)
+    for way in ways:
+        if _ends(program, way):
+            return report(*smaller(ROWS, program, way, _ends, seconds), "ends the process", seed)
+    return ""
+
+
+def _ends(program: Program, way: Way) -> bool:
+    """Whether a process that runs a program is ended by a signal, that of a clock included."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there may be threads, which the child does not have
+        child = os.fork()
+    if not child:
+        faulthandler.disable()
+        signal.alarm(_ALARM)
+        try:
+            _failure(program, way, sure=False)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def _taken_by_jax(text: str, args: Sequence[Argument], x64: bool) -> bool:
@@ -196,13 +239,14 @@ def report(program: Program, way: Way, wrong: str, seed: int | None = None) -> s
     """A Python text that fails in the same way."""
     rounds = {n: float(f"{v:.3g}") for n, v in program.rounds.items()}
     more = (f", {rounds}" if rounds else "") + (", x64=True" if program.x64 else "")
-    args = "".join(f"    {_literal(x)},  # {a.name}\n" for a, x in zip(program.args, program.values(), strict=True))
+    args = "".join(f"    {_literal(a)},  # {a.name}\n" for a in program.args)
     comments = [*([f"seed {seed}"] if seed is not None else []), *wrong.splitlines()[:14]]
     return "\n".join(
         (
             "import numpy as np",
             "from numpy import inf, nan",
             "from nxjax.testing.fuzz_programs import check",
+            *(["from nxjax.testing.inputs import Argument, values"] if "values(" in args else []),
             "from nxjax.testing.ways import Way",
             f"text = '''\n{program.text}'''",
             f"args = [\n{args}]",
@@ -218,10 +262,13 @@ def _shown(way: Way) -> str:
     return f"Way({', '.join(parts)})"
 
 
-def _literal(x: Any) -> str:
-    """An argument as Python writes it."""
+def _literal(a: Argument) -> str:
+    """An argument as Python writes it; a large one as what makes it."""
+    x = values(a)
     if not isinstance(x, np.ndarray):
         return repr(x)
+    if x.size > _LITERAL:
+        return f"values({a!r})"
     if x.dtype.isbuiltin == 1:
         return f"np.array({x.tolist()!r}, {x.dtype.name!r}).reshape({x.shape})"
     return f"np.array({x.astype(np.float64).tolist()!r}).astype({x.dtype.name!r}).reshape({x.shape})"

@@ -147,7 +147,7 @@ def _rounds(shares: Mapping[str, int], seed: int, end: float, cases: int | None)
 
 def child(what: str) -> None:
     """What a process of `fuzz` runs."""
-    serve({name: one for name, (_, one) in targets(what).items()})
+    serve({name: one for name, (_, one) in targets(what).items()}, {"programs": fuzz_programs.ended})
 
 
 def targets(what: str) -> dict[str, tuple[int, Try]]:

@@ -25,7 +25,6 @@ class Argument:
             zeros of both signs, denormals; "huge"; "tiny"; "small": integers fit to be indices; "extreme": integers at
             the ends of their range; "python": a Python number.
         seed: of the values.
-        given: the values, where they are no random ones.
     """
 
     name: str
@@ -33,7 +32,6 @@ class Argument:
     dtype: str
     data: str = "plain"
     seed: int = 0
-    given: Any = None
 
 
 def scalar(a: Argument) -> bool:
@@ -47,8 +45,6 @@ def values(a: Argument) -> Any:
     >>> values(Argument("x", (2,), "int8", "constant")).dtype.name
     'int8'
     """
-    if a.given is not None:
-        return a.given
     rng = np.random.default_rng(a.seed)
     dtype = dtypes.as_dtype(a.dtype)
     name, shape, data = a.dtype, a.shape, a.data

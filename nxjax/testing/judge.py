@@ -138,6 +138,13 @@ class Bounds:
             with quiet(), nxjax.config.using(executor="reference"):
                 for k in range(16):
                     self._shake(k % 2 == 1, (1.0, 2.0, 4.0, 8.0)[k // 4])
+                # A line may round many times: what comes out in the working precision beside the point shows that.
+                for size in (1.0, 1.0, 2.0, 2.0, 4.0, 8.0):
+                    args = [
+                        _shaken(x, self._rng, 2 * size).astype(x.dtype) if isinstance(x, np.ndarray) else x
+                        for x in self._args
+                    ]
+                    self._runs.append(leaves(defined(self._text)(*arrays(args))))
 
     def wrong_derivatives(self) -> str:
         """Where the derivatives in 64 bits are not those that differences of values give, as far as these are known."""

@@ -144,7 +144,7 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
     )),
     ("cross-entropy", "s", 0.5, "f", 1, (
         "-(jax.nn.log_softmax({x}, {a}) * jax.nn.softmax({s}, {a})).sum({a})",
-        "-jnp.take_along_axis(jax.nn.log_softmax({x}, -1), jnp.zeros((*{x}.shape[:-1], 1), jnp.int32), -1).mean()",
+        "-jnp.take_along_axis(jax.nn.log_softmax({x}, -1), jnp.zeros((*{x}.shape[:-1], 1), jnp.int32), -1).mean() if {x}.shape[-1] else {x}",
         "jnp.mean(jax.nn.softplus({x}) - {x} * jax.nn.sigmoid({s}))", "jnp.mean(({x} - {s}) ** 2, {e})",
         "jax.nn.logsumexp({x}, {a}) - jnp.mean({x}, {a})",
     )),

@@ -45,7 +45,7 @@ def _size(program: Program) -> tuple[int, int, int]:
     """What is made smaller: lines first, then elements, then what is special about them."""
     lines = program.text.count("\n") + len(program.body.results)
     elements = sum(int(np.prod(a.shape)) + len(a.shape) for a in program.args)
-    return lines, elements, sum(a.data != "plain" and a.given is None for a in program.args)
+    return lines, elements, sum(a.data != "plain" for a in program.args)
 
 
 def _fitting(way: Way, before: Program, after: Program) -> Way:
@@ -98,9 +98,7 @@ def _programs(program: Program) -> Iterator[Program]:
                 changed = (*shape[:axis], less, *shape[axis + 1 :])
                 yield replace(
                     program,
-                    args=tuple(
-                        replace(a, shape=changed) if a.shape == shape and a.given is None else a for a in program.args
-                    ),
+                    args=tuple(replace(a, shape=changed) if a.shape == shape else a for a in program.args),
                 )
 
 
@@ -167,8 +165,6 @@ def _inlined(program: Program, step: Step, block: Block) -> Iterator[Program]:
 
 
 def _arguments(a: Argument) -> Iterator[Argument]:
-    if a.given is not None:
-        return
     if a.data not in ("plain",) and not scalar(a):
         yield replace(a, data="plain")
     for axis, n in enumerate(a.shape):

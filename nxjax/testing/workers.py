@@ -30,8 +30,13 @@ KEPT: Final = 200
 _LIFE: Final = 2000
 
 
-def serve(tries: Mapping[str, Try]) -> None:
-    """The child: read cases, try them, tell."""
+def serve(tries: Mapping[str, Try], ended: Mapping[str, Callable[[int], str]]) -> None:
+    """The child: read cases, try them, tell.
+
+    Args:
+        tries: by name, what tries the case of a seed.
+        ended: by name, what makes a case smaller that ends the process.
+    """
     # What a program or a library prints goes to the errors, not between the answers.
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -42,8 +47,11 @@ def serve(tries: Mapping[str, Try]) -> None:
 
     out.write("\n")  # here
     for k, line in enumerate(sys.stdin):
-        name, seed = json.loads(line)
-        found = tries[name](seed, begun)
+        name, seed, again = json.loads(line)
+        if again:
+            found = Attempt(ended[name](seed) if name in ended else "")
+        else:
+            found = tries[name](seed, begun)
         out.write(json.dumps({"failure": found.failure, "features": sorted(found.features)}) + "\n")
         if k % KEPT == KEPT - 1:
             clear_caches()
@@ -107,6 +115,8 @@ class Workers:
         )
         with self._lock:
             self._running.add(process)
+        assert process.stdout is not None
+        process.stdout.readline()  # it is there: the time of its first case begins
         try:
             yield process
         finally:
@@ -124,39 +134,47 @@ class Workers:
         answers: queue.Queue[tuple[str, Attempt] | None],
     ) -> Case | None:
         """Cases that one process tries; gives the first that it didn't."""
-        assert process.stdin is not None and process.stdout is not None
-        process.stdout.readline()
         for _ in range(_LIFE):
             if case is None:
                 return None
-            late = threading.Timer(LIMIT, process.kill)
-            late.start()
-            text, answer = "", None
-            with contextlib.suppress(BrokenPipeError, ValueError):
-                process.stdin.write(json.dumps(case) + "\n")
-                process.stdin.flush()
-                for line in process.stdout:
-                    told = json.loads(line)
-                    if "begun" not in told:
-                        answer = Attempt(told["failure"], frozenset(told["features"]))
-                        break
-                    text = told["begun"]
-            hung = not late.is_alive()
-            late.cancel()
-            if answer is None and not self._stopped:
-                answers.put((case[0], Attempt(_ended(process, errors, case, text, hung))))
-                return self._next(cases)
-            if answer is None:
+            answer, text, hung = _asked(process, case)
+            if answer is None and self._stopped:
                 return None
+            if answer is None:
+                answer = Attempt(self._ended(process, errors, case, text, hung))
+                answers.put((case[0], answer))
+                return self._next(cases)
             answers.put((case[0], answer))
             case = self._next(cases)
         return case
 
+    def _ended(self, process: subprocess.Popen[str], errors: Any, case: Case, text: str, hung: bool) -> str:
+        """The report of a case that didn't come back, made smaller by another process."""
+        code = process.wait()
+        errors.seek(0)
+        last = [f"# {line}" for line in errors.read().splitlines()[-25:]]
+        what = f"no end after {LIMIT:.0f} s" if hung else f"the process ended with status {code}"
+        with tempfile.TemporaryFile("w+") as others, self._process(others) as second:
+            less, _, _ = _asked(second, case, ended=True)
+        text = less.failure if less is not None and less.failure else text
+        return "\n".join((text, f"# {what}: {case[0]}, seed {case[1]}", *last))
 
-def _ended(process: subprocess.Popen[str], errors: Any, case: Case, text: str, hung: bool) -> str:
-    """The report of a case that didn't come back."""
-    code = process.wait()
-    errors.seek(0)
-    last = [f"# {line}" for line in errors.read().splitlines()[-25:]]
-    what = f"no end after {LIMIT:.0f} s" if hung else f"the process ended with status {code}"
-    return "\n".join((text, f"# {what}: {case[0]}, seed {case[1]}", *last))
+
+def _asked(process: subprocess.Popen[str], case: Case, ended: bool = False) -> tuple[Attempt | None, str, bool]:
+    """A process's answer, the last that it said before, and whether it took too long."""
+    assert process.stdin is not None and process.stdout is not None
+    late = threading.Timer(LIMIT, process.kill)
+    late.start()
+    text, answer = "", None
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        process.stdin.write(json.dumps([*case, ended]) + "\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            told = json.loads(line)
+            if "begun" not in told:
+                answer = Attempt(told["failure"], frozenset(told["features"]))
+                break
+            text = told["begun"]
+    hung = late.finished.is_set() and answer is None
+    late.cancel()
+    return answer, text, hung

@@ -1,5 +1,6 @@
 """What is planted for the generator of programs is found, and told in a few lines that fail again."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -130,6 +131,19 @@ def test_programs_are_those_of_their_seeds():
     programs = [random_text(ROWS, 7) for _ in range(2)]
     assert programs[0].text == programs[1].text
     assert len({random_text(ROWS, seed).text for seed in range(20)}) == 20
+
+
+def test_a_program_that_ends_its_process(monkeypatch):
+    """It is made smaller by other processes."""
+    run = ways.run
+
+    def ending(text, *args):
+        return os.abort() if "softmax" in text else run(text, *args)
+
+    monkeypatch.setattr(fuzz_programs, "run", ending)
+    seed = next(s for s in range(200) if "softmax" in random_text(ROWS, s).features)
+    assert len(lines(text := fuzz_programs.ended(seed))) <= 4 and "ends the process" in text, text
+    assert not fuzz_programs.ended(next(s for s in range(200) if "softmax" not in random_text(ROWS, s).text))
 
 
 def test_every_row_of_the_table_makes_lines():

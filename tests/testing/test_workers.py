@@ -15,13 +15,13 @@ from nxjax.testing.workers import serve
 def attempt(seed, begun):
     print("noise of a library")
     begun(f"text of {seed}")
-    if seed == 3:
+    if seed in (3, 6):
         os.abort()
     if seed == 5:
         time.sleep(1000)
     return Attempt(f"wrong {seed}" if seed == 1 else "", frozenset({"odd"} if seed % 2 else ()))
 
-serve({"number": attempt})
+serve({"number": attempt}, {"number": lambda seed: "less" if seed == 6 else ""})
 """
 
 
@@ -39,7 +39,8 @@ def test_crashes_and_hangs_are_failures_with_their_text(short):
     assert told[3].failure.startswith("text of 3\n# the process ended with status -6: number, seed 3")
     assert "Fatal Python error: Aborted" in told[3].failure
     assert told[5].failure.startswith("text of 5\n# no end after 4 s: number, seed 5")
-    assert not any(told[k].failure for k in (0, 2, 4, 6, 7))
+    assert told[6].failure.startswith("less\n# the process ended with status -6")
+    assert not any(told[k].failure for k in (0, 2, 4, 7))
 
 
 def test_ctrl_c_ends_the_processes():
