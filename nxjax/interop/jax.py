@@ -20,6 +20,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.jit_options import exactly
 
 
 def _jax() -> Any:
@@ -102,7 +103,8 @@ class FromJax:
         types = tuple(x.type for x in values)
         x64 = _wide(jax, types)
         try:
-            found = self._known.get(key := (treedef, types, statics, static_names, x64))
+            exact = exactly((statics, static_names))
+            found = self._known.get(key := (treedef, types, statics, static_names, exact, x64))
         except TypeError as error:
             raise StaticArgumentError(
                 f"from_jax: a static argument of {self.__name__} is not hashable", got=str(error)

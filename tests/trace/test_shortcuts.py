@@ -1,0 +1,160 @@
+"""Shortcuts of calls: each is named, each is asked for before it is taken, and one setting removes them all."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.backends import large
+from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.executable import CpuExecutable
+from nxjax.backends.cpu.first import FirstByMeaning
+from nxjax.config import config
+from nxjax.numpy import eager
+from nxjax.trace.array import LARGE
+from nxjax.trace.core import EVAL
+from nxjax.trace.shortcuts import SHORTCUTS, may
+from nxjax.transforms.jit import Jitted
+
+PACKAGE = Path(nx.__file__).parent
+X = np.arange(5, dtype=np.float32)
+
+
+def taken(name: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether what the shortcut ``name`` is for goes that way."""
+    with monkeypatch.context() as patch:
+        return _TAKEN[name](patch)
+
+
+def _plan(_: Any) -> bool:
+    f = nx.jit(lambda x: x + 1)
+    for _ in range(6):
+        f(X)
+    return f._plans is not None
+
+
+def _recent(_: Any) -> bool:
+    f = nx.jit(lambda x: x - 1)
+    f(nx.asarray(X))
+    return f._recent is not None
+
+
+def _executable(f: Any) -> Any:
+    f(X)
+    (entry,) = f._entries.values()
+    return entry.way.executable
+
+
+def _first(_: Any) -> bool:
+    with config.using(compile_first=False):
+        return type(_executable(nx.jit(lambda x: x * 2 + 1))) is FirstByMeaning
+
+
+def _hurried(patch: pytest.MonkeyPatch) -> bool:
+    patch.setattr(Engine, "has", lambda self, kernels: False)
+    return _executable(nx.jit(lambda x: x * 3 + 1))._quick
+
+
+def _held(patch: pytest.MonkeyPatch) -> bool:
+    asked: list[Any] = []
+    patch.setattr(CpuExecutable, "holding", lambda self, held: asked.append(held))
+    f = nx.jit(lambda x, c=nx.asarray(X): x + c * 2)
+    f(X)
+    f(X)
+    return bool(asked)
+
+
+def _ufunc(_: Any) -> bool:
+    return eager._open is EVAL
+
+
+def _kernel(patch: pytest.MonkeyPatch) -> bool:
+    patch.setattr(large, "_found", {})
+    x = nx.zeros(LARGE, "float16")
+    _ = x + x
+    return bool(large._found) and large._found != {None: None}
+
+
+_TAKEN = {
+    "eager ufunc": _ufunc,
+    "eager kernel": _kernel,
+    "recent entry": _recent,
+    "held arguments": _held,
+    "plan": _plan,
+    "first run": _first,
+    "hurried code": _hurried,
+}
+
+
+@pytest.mark.parametrize("name", SHORTCUTS)
+def test_one_setting_removes_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with config.using(executor="cpu"):
+        assert may(name) and taken(name, monkeypatch)
+        with config.using(fast_calls=False):
+            assert not may(name) and not taken(name, monkeypatch)
+        assert taken(name, monkeypatch)
+
+
+def test_each_is_asked_for_where_it_says() -> None:
+    asked = {
+        name: path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r'may\("([^"]+)"\)', path.read_text())
+    }
+    assert asked.keys() == SHORTCUTS.keys() - {"eager ufunc"}  # which `eager.close` closes
+    for says in SHORTCUTS.values():
+        assert (PACKAGE / says.split(":")[0]).exists()
+
+
+def test_a_plan_is_left_where_calls_are_not_fast() -> None:
+    seen: list[int] = []
+    before = Jitted.__call__.__code__
+    f = nx.jit(lambda x: x * 5)
+    with config.using(executor="cpu"):
+        for _ in range(6):
+            f(X)
+        sys.setprofile(lambda frame, event, _: seen.append(0) if frame.f_code is before and event == "call" else None)
+        try:
+            f(X)
+            native = len(seen)
+            with config.using(fast_calls=False):
+                slow = f(X)
+        finally:
+            sys.setprofile(None)
+    assert (native, len(seen)) == (0, 1)
+    np.testing.assert_array_equal(slow, X * 5)
+
+
+def test_the_environment_removes_them_from_the_start() -> None:
+    code = (
+        "import nxjax as nx; from nxjax.numpy import eager\n"
+        "f = nx.jit(lambda x: x + 1)\n"
+        "x = nx.ones(3)\n"
+        "for _ in range(5): y = f(x)\n"
+        "print(nx.config.fast_calls, eager._open, f._plans, f._recent, (x + y).tolist())"
+    )
+    environment = {**os.environ, "NXJAX_FAST_CALLS": "0"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        cwd=PACKAGE.parent,
+    )
+    assert ran.stdout.split("\n")[0] == "False None None None [3.0, 3.0, 3.0]"
+
+
+def test_a_thread_with_slow_calls_leaves_others_their_own() -> None:
+    """Eager ops of all threads take the general way meanwhile, and their calls stay quick."""
+    with config.using(fast_calls=False):
+        assert eager._open is None
+        assert jnp.add(nx.ones(2), 1.0).tolist() == [2.0, 2.0]
+    assert eager._open is EVAL
