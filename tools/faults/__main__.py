@@ -4,7 +4,7 @@
     python -m tools.faults plant --seed 1 --count 60 --minutes 10 --jobs 2
     python -m tools.faults report                                 # caught and planted by folder and kind, survivors
     python -m tools.faults show ID                                # one fault as a diff
-    python -m tools.faults try ID tests/ops/test_sort.py          # whether these tests notice it
+    python -m tools.faults try ID tests/ops/test_sort.py          # whether these tests notice it; noted if they do
 
 What is planted is never written to the checkout, but to a copy. The record grows by a line per fault, so that the
 command may be stopped and given again; `plant` with the same seed and a larger count goes on.
@@ -18,13 +18,12 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tools.faults import children, covers
-from tools.faults.campaign import Campaign, as_record
+from tools.faults.campaign import Campaign, Verdict, as_record
 from tools.faults.known import EQUIVALENT
 from tools.faults.report import latest, text
 from tools.faults.sites import Site, chosen, difference, sites, sources
@@ -133,13 +132,17 @@ def _work(
             record = as_record(
                 site.fault, campaign.verdict(site), seed=given.seed, minutes=given.minutes, programs=given.generator
             )
-            with (given.record / "record.jsonl").open("a") as f:
-                f.write(json.dumps(record) + "\n")
+            _note(given, record)
             place, who = f"{record['path']}:{record['line']}", f"{record['by']} {record['who']}".strip()
             print(record["id"], place, record["kind"], record["outcome"], who, f"{record['seconds']} s", flush=True)
         status = 0
     finally:
         os._exit(status)
+
+
+def _note(given: argparse.Namespace, record: dict[str, Any]) -> None:
+    with (given.record / "record.jsonl").open("a") as f:
+        f.write(json.dumps(record) + "\n")
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -170,10 +173,17 @@ def _try(given: argparse.Namespace) -> int:
         before = children.pytest_over(tree, given.tests, 600)
         with children.changed(tree, site.fault.path, site.applied((tree / site.fault.path).read_text())):
             after = children.pytest_over(tree, given.tests, 600)
-    counted = Counter({"without": len(before.report.get("failed", [])), "with": len(after.report.get("failed", []))})
-    print(f"without the fault: {counted['without']} fail; with it: {counted['with']} fail, status {after.status}")
+    failed = after.report.get("failed", [])
     print(after.tail if after.status else "not noticed")
-    return 0 if after.status and not before.status else 1
+    if before.status or not after.status:
+        print("the tests fail without the fault" if before.status else "", file=sys.stderr)
+        return 1
+    how = "failure" if failed else f"crash ({after.status})"
+    who, said = failed[0] if failed else (after.running, after.tail[-200:])
+    verdict = Verdict("caught", "test", who, how, said, round(after.seconds, 1))
+    known = {r["id"]: r for r in _records(given)}.get(given.id, {"seed": None, "minutes": None, "programs": None})
+    _note(given, as_record(site.fault, verdict, **{k: known[k] for k in ("seed", "minutes", "programs") if k in known}))
+    return 0
 
 
 if __name__ == "__main__":

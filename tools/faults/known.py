@@ -10,5 +10,8 @@ EQUIVALENT: Final[dict[str, str]] = {
     "4ac80a9bc9": "Host.run asserts that a host step has its equation, so the test for None never decides",
     "27826c69f4": "the index is clamped to the last branch again after the conversion to int32",
     "834938802e": "two conversions become one to the same dtype, and the walk asks again, which drops it",
+    "af4bf82c13": "an empty view of the block has the same shape, dtype and flags; it only keeps the block alive",
+    "77cb477699": "Builder.const lays every constant densely, so there is nothing to lay together",
     "8fec13d031": "a tuple instead of a list: the caller pairs it with the equation's results and nothing else",
+    "a10bf16abf": "the mark of what is no variable is compared with numbers of variables only, which are 0 or more",
 }

@@ -48,6 +48,20 @@ def test_a_copy_that_is_read_after_a_write_to_its_source_stays():
     assert any(isinstance(s, Copy) for s in steps)
 
 
+def test_a_value_and_its_copy_are_one_as_long_as_nobody_writes_to_either():
+    x, t, u, y = buffers()
+    z = Buffer(64, "output", 1)
+    steps = [call(x, t), copy(t, u), call(u, y), call(t, z)]
+    without_copies(steps)
+    assert len(steps) == 3
+    assert steps[0].outs == steps[1].ins == steps[2].ins
+    x, t, u, y = buffers()
+    steps = [call(x, t), copy(t, u), call(x, u), call(t, y), call(u, z)]
+    without_copies(steps)
+    made, written = steps[0].outs[0], next(s for s in reversed(steps[:-2]) if s.reads() == (Ref(x),)).outs[0]
+    assert made != written and steps[-2].ins == (made,) and steps[-1].ins == (written,)
+
+
 def test_kernels_that_may_work_in_place():
     x, t, u, y = buffers()
     steps = [call(x, t), call(t, u, inplace=True), call(u, y, inplace=True)]

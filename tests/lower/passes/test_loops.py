@@ -43,6 +43,46 @@ def test_cheap_views_stay_inside():
     assert all(a.type.size <= 3 for a in loop_of(p).inputs[: loop_of(p).params["num_consts"]])
 
 
+def test_a_carry_that_does_not_change_beside_what_is_closed_over():
+    b = X[0] + 3
+
+    def turn(w, b):
+        return lambda c: (nx.numpy.tanh(c[0] @ w) + c[1] + 1, c[1], c[2] + b[0])
+
+    def scanned(w, b, v, xs):
+        return nx.lax.scan(lambda c, x: (turn(w, b)(c), c[1] * x + b), (xs[0], v, 0.0), xs)
+
+    def repeated(w, b, v, limit):
+        return nx.lax.while_loop(lambda c: (c[2] < limit[0]) & (c[1][0] < 99), turn(w, b), (v * 0, v, 0.0))
+
+    p = simple(scanned, W, b, X[1], X)
+    assert loop_of(p).params["num_carry"] == 2
+    p = simple(repeated, W, b, X[1], X[3] + 9)
+    assert len(loop_of(p, "while").outputs) == 2
+
+
+def test_what_stays_keeps_its_order():
+    """Of many carries, each told by its place: a set of numbers is no order."""
+
+    def body(c, x):
+        return tuple(v + (i + 1) * x[0] for i, v in enumerate(c)), tuple(v * i for i, v in enumerate(c))
+
+    def turn(c):
+        return tuple(v + (i + 1) for i, v in enumerate(c))
+
+    def some(xs, kept):
+        return [xs[i] for i in kept]
+
+    start = tuple(np.float32(100 * i) for i in range(20))
+    for kept in ((1, 8), (3, 16, 17), (0, 9, 16)):
+        p = simple(lambda xs, kept=kept: some(nx.lax.scan(body, start, xs)[0], kept), X)
+        assert loop_of(p).params["num_carry"] == len(kept)
+        p = simple(lambda xs, kept=kept: some(nx.lax.scan(body, start, xs)[1], kept), X)
+        assert len(loop_of(p).outputs) == 2 * len(kept)
+        p = simple(lambda s, kept=kept: some(nx.lax.while_loop(lambda c: c[19] < 2000, turn, s), kept), start)
+        assert len(loop_of(p, "while").outputs) == len(kept) + 1
+
+
 def test_carries_that_do_not_change_or_are_not_read_leave():
     def body(c, x):
         h, count, w = c

@@ -218,6 +218,22 @@ def test_distances_are_right_or_refused():
 
 
 @packed
+@intel
+def test_data_without_code_has_a_page_of_its_own():
+    own = Room()
+    kept = own.place(_near("@x = global i64 7"), lambda name: None)
+    assert ctypes.c_int64.from_address(kept.addresses["x"]).value == 7
+    (slab,) = own._slabs
+    assert sum(n for _, n in slab.free) == slab.pages - 1
+    del kept
+    gc.collect()
+    own.place(_near("@x = global i64 8"), lambda name: None)
+    gc.collect()
+    own._put_back()
+    assert slab.free == [(0, slab.pages)]
+
+
+@packed
 def test_a_function_that_the_process_does_not_have_is_an_error():
     """LLVM's loader takes it for one at address 0."""
     text = "declare void @no_such_function()\ndefine void @k() {\n  call void @no_such_function()\n  ret void\n}"
