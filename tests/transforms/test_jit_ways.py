@@ -3,6 +3,7 @@
 import gc
 import itertools
 import pickle
+import random
 import sys
 import threading
 import weakref
@@ -571,3 +572,69 @@ def test_pickled_functions(way: Way) -> None:
     assert _bits(got) == _bits(other)
     thawed = pickle.loads(pickle.dumps((args, got)))
     assert _bits(way.last(again, lambda: thawed[0])[0]) == _bits(thawed[1]) == _bits(got)
+
+
+# --- results and donation, at random ---
+
+_CLOSED = nx.asarray(floats(start=100))
+_RESULTS: list[Any] = [
+    lambda a, b, n: a,
+    lambda a, b, n: b,
+    lambda a, b, n: n,
+    lambda a, b, n: a + 1,
+    lambda a, b, n: (a + 1) * 2,
+    lambda a, b, n: (a + 1).reshape(2, 3),
+    lambda a, b, n: a.reshape(2, 3),
+    lambda a, b, n: a[::-1],
+    lambda a, b, n: a * b,
+    lambda a, b, n: (a * b).astype("float16"),
+    lambda a, b, n: jnp.where(a > b, a, b),
+    lambda a, b, n: jnp.sum(a),
+    lambda a, b, n: jnp.cumsum(b),
+    lambda a, b, n: jnp.roll(a, 1),
+    lambda a, b, n: jnp.concatenate([a, b])[:N],
+    lambda a, b, n: nx.lax.fori_loop(0, 3, lambda i, c: c + 1, a),
+    lambda a, b, n: nx.lax.scan(lambda c, y: (c + y, c * y), 0.0, b)[1],
+    lambda a, b, n: n * 1,
+    lambda a, b, n: jnp.asarray(n, "float32"),
+    lambda a, b, n: n + a,
+    lambda a, b, n: _CLOSED,
+    lambda a, b, n: _CLOSED + a,
+    lambda a, b, n: jnp.arange(6.0),
+    lambda a, b, n: 3.0,
+]
+_MADE: dict[str, Any] = {
+    "NumPy's": lambda: (floats(), floats(start=7)),
+    "copies": lambda: (nx.asarray(floats()), nx.asarray(floats(start=7))),
+    "results": lambda: (nx.jit(lambda x: x + 0)(floats()), nx.jit(lambda x: x * 1)(floats(start=7))),
+    "one": lambda: (nx.jit(lambda x: x + 0)(floats()),) * 2,
+}
+
+
+@pytest.mark.parametrize("made", _MADE)
+def test_random_results_of_random_donations(made: str) -> None:
+    """Values that are given back once or several times, of arguments given away or not, call after call."""
+    draw = random.Random(made)
+    for _ in range(8):
+        chosen = [draw.choice(_RESULTS) for _ in range(draw.randint(1, 5))]
+        chosen += [draw.choice(chosen)]
+        donate = tuple(i for i in range(3) if draw.random() < 0.5)
+        number = draw.choice([2.0, np.float32(2)])
+
+        def function(a: Any, b: Any, n: Any, chosen: Any = chosen) -> Any:
+            known = {f: f(a, b, n) for f in chosen}  # what is chosen twice is one value
+            return [known[f] for f in chosen]
+
+        make = lambda number=number: (*_MADE[made](), number)
+        with config.using(executor="cpu", fast_calls=False):
+            wanted = _bits(nx.jit(function)(*make()))
+        kept: list[Any] = []
+        for settings in ({"fast_calls": False}, {}, {"compile_first": False}):
+            with config.using(executor="cpu", **settings):
+                f = nx.jit(function, donate_argnums=donate)
+                for _ in range(5):
+                    args = make()
+                    kept.append(f(*args))
+                    gone = {i for i in donate if i < 2} | ({0, 1} if made == "one" and {0, 1} & {*donate} else set())
+                    assert made == "NumPy's" or {i for i in (0, 1) if args[i].is_deleted()} == gone
+        assert all(_bits(got) == wanted for got in kept)
