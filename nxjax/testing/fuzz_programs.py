@@ -34,6 +34,8 @@ from nxjax.transforms.grad import vjp
 from nxjax.transforms.jit import jit
 
 _DERIVATIVES: Final = frozenset(("grad", "jvp", "vjp", "linearize", "second derivative", "vmap of grad"))
+# With lines that have no derivatives, some of them in JAX neither.
+_UNDIFFERENTIABLE: Final = frozenset(("while_loop", "fori_loop", "special function", "rough", "linalg"))
 # What differences of values know nothing of.
 _ONE_SIDED: Final = frozenset(("stop_gradient",))
 
@@ -126,7 +128,7 @@ def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
     rng = random.Random(f"ways of {seed}")
     program = random_text(ROWS, seed, _taken_by_jax)
     args = program.values()
-    ways = random_ways(rng, args, program.x64, others)
+    ways = random_ways(rng, args, program.x64, others, differentiable=not program.features & _UNDIFFERENTIABLE)
     differentiates = program.features & _DERIVATIVES and not program.features & _ONE_SIDED
     if differentiates and _moderate(args) and rng.random() < 0.5:
         ways.append(Way("differences"))

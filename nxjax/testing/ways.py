@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.testing.comparison import executors
 from nxjax.testing.inputs import LAYOUTS
 from nxjax.testing.judge import Results, defined, leaves
+from nxjax.testing.through import DIFFERENTIATING, THROUGH
 
 # What is flipped, and how often; a setting that there isn't is left out. No setting may change what a program gives.
 _SETTINGS: Final[tuple[tuple[str, tuple[Any, ...], float], ...]] = (
@@ -56,6 +57,7 @@ class Way:
         closed: which are values around the function, not arguments.
         calls: how often it is called.
         callers: how many threads call it at once.
+        through: transforms that leave its values as they are, see `nxjax.testing.through`; the last is the outermost.
     """
 
     executor: str = "cpu"
@@ -65,6 +67,7 @@ class Way:
     closed: tuple[int, ...] = ()
     calls: int = 1
     callers: int = 1
+    through: tuple[str, ...] = ()
 
     @property
     def features(self) -> list[str]:
@@ -73,6 +76,7 @@ class Way:
         found += [n for n, _ in self.settings if n not in ("cpu_isa", "guard")]
         found += [name for name in ("donate", "closed") if getattr(self, name)]
         found += ["threads"] if self.callers > 1 else []
+        found += [f"through {name}" for name in self.through]
         return [*found, *{n for n in self.layouts if n not in ("array", "numpy")}]
 
 
@@ -89,11 +93,14 @@ def _settings() -> tuple[tuple[str, tuple[Any, ...], float], ...]:
     return tuple((n, isas if n == "cpu_isa" else v, share) for n, v, share in _SETTINGS if hasattr(config, n))
 
 
-def random_ways(rng: random.Random, args: Sequence[Any], x64: bool, others: float = 1.0) -> list[Way]:
+def random_ways(
+    rng: random.Random, args: Sequence[Any], x64: bool, others: float = 1.0, *, differentiable: bool = False
+) -> list[Way]:
     """The ways that a program is run: on the CPU compiler always, on others now and then.
 
     Args:
         others: how much oftener than usual other executors run it.
+        differentiable: transforms that differentiate may be used.
     """
     count = len(args)
     settings = tuple((name, rng.choice(given)) for name, given, share in _settings() if rng.random() < share)
@@ -105,9 +112,13 @@ def random_ways(rng: random.Random, args: Sequence[Any], x64: bool, others: floa
     closed = tuple(i for i in subset(0.4) if i not in donate) if rng.random() < 0.12 else ()
     calls = rng.choice((1, 1, 2, 2, 3, 3, 3, 10))
     callers = rng.randint(2, 7) if rng.random() < 0.06 else 1
-    ways = [Way("cpu", settings, layouts, donate, closed, calls, callers)]
+    names = [n for n in THROUGH if differentiable or n not in DIFFERENTIATING]
+    through = tuple(rng.choice(names) for _ in range(rng.choice((1, 1, 2)))) if rng.random() < 0.2 else ()
+    if not args or not all(isinstance(x, np.ndarray) for x in args):
+        through = ()  # a Python number is of a weak type, which not all transforms keep
+    ways = [Way("cpu", settings, layouts, donate, closed, calls, callers, through)]
     if rng.random() < 0.2:
-        ways.append(Way("eager"))
+        ways.append(Way("eager", through=through))
     if "xla" in executors() and rng.random() < 0.03 * others:
         ways.append(Way("xla", donate=donate, calls=2))
     wide = any(getattr(x, "dtype", np.dtype(bool)).itemsize > 4 and x.dtype.kind != "c" for x in args)
@@ -142,6 +153,8 @@ def run(text: str, args: Sequence[Any], way: Way, x64: bool = False) -> list[Res
         using: AbstractContextManager[Any] = config.using(**settings)
         with using:
             f = defined(text)
+            for name in way.through:
+                f = partial(THROUGH[name], f)
             if way.executor == "eager":
                 return [leaves(f(*_given(args, way)))]
             return _called(f, args, way)

@@ -16,6 +16,7 @@ from nxjax.testing.fuzz_programs import attempt, check, failure
 from nxjax.testing.generator import Refused, Unfit, Writer, random_text
 from nxjax.testing.inputs import Argument
 from nxjax.testing.productions import ROWS
+from nxjax.testing.through import THROUGH
 from nxjax.testing.ways import Broken, Way
 
 
@@ -196,3 +197,15 @@ def test_layouts_have_the_same_elements():
             np.testing.assert_array_equal(np.asarray(layout(each)), each, err_msg=name, strict=True)
     assert not ways.LAYOUTS["offset"](x).flags.aligned and ways.LAYOUTS["reversed"](x).strides == (-16, -4)
     assert nx.jit(lambda v: v + 1)(ways.LAYOUTS["memmap"](x)).shape == (3, 4)
+
+
+@pytest.mark.parametrize("name", THROUGH)
+def test_transforms_that_keep_values(name, monkeypatch):
+    x, n = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(3, dtype=np.int32)
+    text = "def f(x, n):\n    v1 = jax.nn.softmax(x, 1)\n    return v1, n + 1\n"
+    rounds = {"v1": 6e-8}
+    for way in (Way("eager", through=(name,)), Way("cpu", through=(name, "vmap"), calls=3)):
+        check(text, [x, n], way, rounds)
+    plain = THROUGH[name]
+    monkeypatch.setitem(THROUGH, name, lambda f, *xs: nx.tree.map(lambda y: y * 2, plain(f, *xs)))
+    assert "wrong value" in failure(text, [x, n], Way("eager", through=(name,)), rounds)
