@@ -18,6 +18,7 @@ import numpy as np
 
 from nxjax.backends.reference.quiet import quiet
 from nxjax.config import config
+from nxjax.errors import LoweringError
 from nxjax.ops import elementary
 from nxjax.quant.function import quantize
 from nxjax.testing.comparison import assert_close, executors
@@ -26,7 +27,7 @@ from nxjax.testing.inputs import Argument, values
 from nxjax.testing.judge import Bounds, widened
 from nxjax.testing.productions import ROWS
 from nxjax.testing.smaller import smaller
-from nxjax.testing.ways import Broken, Way, has_jax, random_ways, run
+from nxjax.testing.ways import Broken, Way, elsewhere, has_jax, random_ways, run
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.transforms.checkpoint import checkpoint
@@ -94,8 +95,15 @@ def failure(
                 wrong = wrong or "other bits"  # which calls may not have that are all right otherwise
             if wrong:
                 return f"{wrong}\n(call {k + 1} of {len(found)})"
+        for other in elsewhere(way):
+            if _bits(run(text, args, other, x64)[0]) != _bits(found[0]):
+                return f"other bits: {way.settings} and {other.settings}"
     except Broken as error:
         return str(error)
+    except LoweringError as error:
+        if "no promise" in str(error) and way.is_reproducible:
+            return ""
+        return f"{type(error).__name__}: {error}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

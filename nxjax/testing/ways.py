@@ -70,6 +70,11 @@ class Way:
     through: tuple[str, ...] = ()
 
     @property
+    def is_reproducible(self) -> bool:
+        """Whether its results have the same bits everywhere."""
+        return dict(self.settings).get("reproducible", False)
+
+    @property
     def features(self) -> list[str]:
         """What it counts as in reports."""
         found = [f"on {self.executor}", *(f"{n}={v}" for n, v in self.settings if n in ("cpu_isa", "guard"))]
@@ -125,6 +130,14 @@ def random_ways(
     if has_jax() and rng.random() < 0.05 * others and (x64 or not wide):
         ways.append(Way("jax"))
     return ways
+
+
+def elsewhere(way: Way) -> list[Way]:
+    """The ways that give the same bits as a reproducible one: on the simplest instruction set, and on one thread."""
+    if way.executor != "cpu" or not way.is_reproducible:
+        return []
+    settings = {**dict(way.settings), "cpu_isa": isa.possible()[-1], "num_threads": 1}
+    return [Way(settings=tuple(settings.items()), closed=way.closed, through=way.through)]
 
 
 def _jax(text: str, args: Sequence[Any], x64: bool) -> list[Results]:
