@@ -14,6 +14,10 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.jobs import Job
+from nxjax.backends.hybrid.policy import LaneOptions
+from nxjax.backends.memory.double import prefetch
 from nxjax.config import CallSettings, config, current_settings, with_current_settings
 from nxjax.errors import ParameterError, TypePromotionError
 
@@ -341,3 +345,25 @@ def test_what_a_call_means_is_one_object_for_equal_settings():
             assert current_settings().call is wide
     assert current_settings().call is here
     assert pickle.loads(pickle.dumps(wide)) is wide
+
+
+def test_threads_of_nxjax_run_under_the_settings_of_who_asked():
+    seen: dict[str, object] = {}
+
+    def look(name, result=None):
+        seen[name] = (threading.current_thread() is not threading.main_thread(), dtype_of_one(nx))
+        return result
+
+    def batches():
+        yield look("prefetch", np.ones(2))
+
+    double = Job("double", "cpu", {"cpu": lambda args: look("units", [2 * args[0]])}, inputs=((-1, 0),))
+    with Engine({"cpu": LaneOptions()}) as engine:
+        engine.submit([double], [1]).result()
+        assert seen.pop("units") == (True, "float32")
+        with nx.enable_x64(True):
+            assert engine.submit([double], [21]).result() == [42]
+            assert [x.dtype.name for x in prefetch(batches())] == ["float64"]
+        assert seen == {"units": (True, "float64"), "prefetch": (True, "float64")}
+        engine.submit([double], [1]).result()
+    assert seen["units"] == (True, "float32")

@@ -638,3 +638,15 @@ def test_random_results_of_random_donations(made: str) -> None:
                     gone = {i for i in donate if i < 2} | ({0, 1} if made == "one" and {0, 1} & {*donate} else set())
                     assert made == "NumPy's" or {i for i in (0, 1) if args[i].is_deleted()} == gone
         assert all(_bits(got) == wanted for got in kept)
+
+
+def test_no_memory_is_an_error_and_no_more(way: Way) -> None:
+    """Results and temporaries that no machine has room for; the next call is as any."""
+    f = way.jit(lambda x, y: (jnp.broadcast_to(x[0] + y, (2**24, 2**24)) * y[0], y + 1))
+    for _ in range(2):
+        args = (nx.asarray(floats()), nx.asarray(floats(1)))
+        with pytest.raises(MemoryError):
+            way.last(f, lambda args=args: args)
+        assert not any(x.is_deleted() for x in args)
+    got = way.run(lambda x, y: (x * y, y + 1), lambda: (nx.asarray(floats()), nx.asarray(floats(1))))
+    np.testing.assert_array_equal(got[0], floats() * floats(1))
