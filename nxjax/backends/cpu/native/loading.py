@@ -16,6 +16,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, final
 
 from nxjax.backends.cpu.locks import COMPILING
@@ -244,7 +245,11 @@ class Room:
 
 
 def _synchronize() -> Any:
-    """The compiler's library has the function that tells a processor's caches of instructions what was written."""
+    """The compiler's library has the function that tells a processor's caches of instructions what was written.
+
+    Raises:
+        OSError, AttributeError: it is not here.
+    """
     told: Any = getattr(ctypes.CDLL("libgcc_s.so.1"), "__clear_cache")
     told.argtypes, told.restype = (ctypes.c_void_p, ctypes.c_void_p), None
     return told
@@ -384,10 +389,10 @@ _rooms: list[Room] = []
 
 
 def room() -> Room | None:
-    """Where this process's code is packed; None on systems and processors whose object files are not known here."""
+    """Where this process's code is packed; None where object files, or how to tell caches of code, are not known."""
     known = sys.platform.startswith(("linux", "freebsd")) and platform.machine() in PROCESSORS
     if not _rooms and known:
-        with COMPILING:
+        with COMPILING, suppress(OSError, AttributeError):
             if not _rooms:
                 _rooms.append(Room())
     return _rooms[0] if _rooms else None

@@ -152,6 +152,20 @@ def test_llvms_own_loader_does_the_same(monkeypatch):
     assert not e.has([StreamCopy(12)])
 
 
+def test_without_the_compilers_library_llvms_loader_takes_over(monkeypatch):
+    """Where caches of instructions have to be told, and nothing is there to tell them."""
+
+    def missing():
+        raise OSError("libgcc_s.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(loading, "_rooms", [])
+    monkeypatch.setattr(loading, "_synchronize", missing)
+    monkeypatch.setattr(loading.platform, "machine", lambda: "aarch64")
+    assert room() is None
+    monkeypatch.setattr(loading, "_synchronize", lambda: lambda *_: None)
+    assert room() is not None
+
+
 @packed
 def test_memory_that_the_system_refuses_is_an_error(monkeypatch):
     own = Room()

@@ -43,7 +43,7 @@ def counts():
 """
 
 
-def child(code, *, wait=None, send=signal.SIGINT, timeout=60):
+def child(code, *, wait=None, send=signal.SIGINT, timeout=600):
     """The output of a process that runs ``code``; once it has said ``wait`` and worked a while, it gets a signal."""
     command = [sys.executable, "-c", _PRELUDE + code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -115,7 +115,7 @@ print("well")
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         env={**os.environ, "NXJAX_EXECUTOR": "cpu"},
     )
     assert done.stdout == "well\n", (done.returncode, done.stderr[-2000:])
