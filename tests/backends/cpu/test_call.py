@@ -695,3 +695,36 @@ def test_the_end_of_the_process() -> None:
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", _END], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Fatal" not in done.stderr
+
+
+_NO_MEMORY = """
+import resource, numpy as np, nxjax as nx
+import nxjax.numpy as jnp
+nx.config.update("executor", "cpu")
+nx.config.update("cpu_pool_bytes", 0)
+f = nx.jit(lambda x, y: (y * 2, jnp.broadcast_to(x, (2**25,)) + 1, y + 1, y - 1), donate_argnums=1)
+x = nx.ones(())
+fresh = lambda: nx.jit(lambda x: x + 0)(np.arange(4.0, dtype=np.float32))
+for _ in range(4): f(x, fresh())
+assert f._plans
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**25, -1))
+for _ in range(3):
+    try:
+        f(x, fresh())
+    except MemoryError as error:
+        print(type(error).__name__)
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+y = f(x, fresh())
+print(y[0].tolist(), y[1][-1], y[2].tolist(), y[3].tolist())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is limited otherwise")
+def test_no_memory_for_a_result() -> None:
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", _NO_MEMORY], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        *["MemoryLimitError"] * 3,
+        "[0.0, 2.0, 4.0, 6.0] 2.0 [1.0, 2.0, 3.0, 4.0] [-1.0, 0.0, 1.0, 2.0]",
+    ]
