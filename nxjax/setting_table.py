@@ -118,6 +118,12 @@ OF_THE_PROCESS: Final[dict[str, Callable[[], Any]]] = {
     "num_threads": lambda: _number("NXJAX_NUM_THREADS", 0),
     "platforms": lambda: os.environ.get("NXJAX_PLATFORMS", ""),
 }
+# Those that are numbers from 0, and what they count.
+_COUNTS: Final = {
+    "cpu_pool_bytes": "a number of bytes, at least 0",
+    "num_cpu_devices": "a number of devices, or 0",
+    "num_threads": "a number of threads, or 0",
+}
 # Every setting that has a meaning here.
 NAMES: Final = (*OWN, *OF_THE_PROCESS, *JAX)
 # What decides what a call of a jitted function means, besides its arguments, the axes in scope and the mesh.
@@ -249,8 +255,8 @@ def checked(name: str, value: Any) -> tuple[str, Any]:
         value = _guard(value)
     if attribute == "num_cpu_devices" and value == -1:
         value = 0  # JAX's way to say: none was asked for
-    if attribute == "num_cpu_devices" and (not isinstance(value, int) or value < 0):
-        raise ParameterError("config: num_cpu_devices", got=repr(value), expected="a number of devices, or 0")
+    if attribute in _COUNTS and (not isinstance(value, int) or value < 0):
+        raise ParameterError(f"config: {attribute}", got=repr(value), expected=_COUNTS[attribute])
     if attribute == "default_device" and not (value is None or hasattr(value, "platform")):
         raise ParameterError("config: default_device", got=repr(value), expected="one of nx.devices(), or None")
     if attribute in _FLAGS:

@@ -230,6 +230,9 @@ def test_settings_without_effect_are_the_threads_own_too():
 
 def test_settings_of_the_process_change_for_all_threads():
     before = config.cpu_pool_bytes
+    for wrong in ({"num_threads": -3}, {"cpu_pool_bytes": 1.5}, {"num_threads": 2, "cpu_pool_bytes": -1}):
+        with pytest.raises(ParameterError, match="a number of"):
+            config.using(enable_x64=True, **wrong)
     with config.using(cpu_pool_bytes=12345, check=not config.check):
         assert elsewhere(lambda: config.cpu_pool_bytes) == 12345
         assert elsewhere(lambda: config.check) is not config.check

@@ -19,7 +19,7 @@ from nxjax.backends.cpu.native import machine, pool, threads
 from nxjax.backends.cpu.native.abi import Addresses
 from nxjax.backends.cpu.native.sync import SYSTEM, System
 from nxjax.config import config, watch
-from nxjax.errors import MemoryLimitError, ParameterError
+from nxjax.errors import MemoryLimitError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import Module
 
@@ -96,25 +96,13 @@ class Runtime:
     # --- settings ---
 
     def set_threads(self, count: int) -> None:
-        """Use ``count`` threads from the next parallel region on; 0: as many as the process has processors.
-
-        Raises:
-            ParameterError: no such number.
-        """
-        if not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ParameterError("config: num_threads", got=repr(count), expected="a number of threads, or 0")
+        """Use ``count`` threads from the next parallel region on; 0: as many as the process has processors."""
         here = processors()
         # More helpers than processors would only keep each other from working while they wait awake.
         self._set_threads(count or here, _SPINS if (count or here) <= here else 0)
 
     def set_limit(self, nbytes: int) -> None:
-        """Keep at most ``nbytes`` of free memory.
-
-        Raises:
-            ParameterError: no such number.
-        """
-        if not isinstance(nbytes, int) or nbytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ParameterError("config: cpu_pool_bytes", got=repr(nbytes), expected="a number of bytes, at least 0")
+        """Keep at most ``nbytes`` of free memory."""
         self._set_limit(nbytes)
 
     # --- questions ---
