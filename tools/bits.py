@@ -136,8 +136,9 @@ def hashed(ys: Any) -> str:
     found = hashlib.sha256()
     for y in nx.tree.leaves(ys):
         y = np.asarray(y)
-        y = np.where(y == y, y, np.zeros_like(y)) if y.dtype.kind not in "biu" else y
-        found.update(repr((y.shape, y.dtype.name, bool((y == y).all()))).encode() + y.tobytes())
+        nan = y != y
+        y = np.where(nan, np.zeros_like(y), y) if nan.any() else y
+        found.update(repr((y.shape, y.dtype.name)).encode() + y.tobytes() + nan.tobytes())
     return found.hexdigest()[:16]
 
 

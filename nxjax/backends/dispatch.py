@@ -14,10 +14,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from nxjax.backends import large, placing, registry
-from nxjax.backends.base import Executable, Placement
+from nxjax.backends.base import Backend, Executable, Placement
 from nxjax.backends.reference.quiet import quiet
 from nxjax.config import current_settings
-from nxjax.lower.reproducible import by_numpy, refused
+from nxjax.lower.reproducible import by_numpy, check_program, refused
 from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped
 from nxjax.trace.program import Equation, Program, Var, check_sizes
@@ -89,6 +89,13 @@ def one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) ->
     return Program(inputs, [Equation(op, tuple(inputs), outputs, params)], outputs, name=op.name)
 
 
+def _check_promise(program: Program, backend: Backend) -> None:
+    """Raise where the same bits everywhere cannot be promised."""
+    if not backend.reproducible:
+        raise refused(backend.name)
+    check_program(program)
+
+
 def _code() -> Any:
     """The settings that an executable is made for."""
     settings = current_settings()
@@ -117,8 +124,8 @@ class Dispatcher:
 
     def _by_fingerprint(self, program: Program, backend: Any, donate: tuple[int, ...]) -> Executable:
         check_sizes(program)
-        if current_settings().reproducible and not backend.reproducible:
-            raise refused(backend.name)
+        if current_settings().reproducible:
+            _check_promise(program, backend)
         key = (backend.name, _code(), program.fingerprint, donate)
         return self._known(key, lambda: backend.compile(program, donate))
 
@@ -192,8 +199,8 @@ class Dispatcher:
 
         def make() -> Executable:
             backend = placement.devices[0].backend
-            if current_settings().reproducible and not backend.reproducible:
-                raise refused(backend.name)
+            if current_settings().reproducible:
+                _check_promise(program, backend)
             made = backend.compile_placed(program, donate, placement)
             return placing.at_place(made, placement)
 

@@ -14,7 +14,7 @@ from nxjax.errors import LoweringError
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
-from nxjax.trace.program import Equation
+from nxjax.trace.program import Equation, Program
 
 # Elements go elsewhere, and are what they were.
 MOVED: Final = frozenset((
@@ -29,6 +29,8 @@ ROUNDED: Final = frozenset((
 ))  # fmt: skip
 # The user's own code, which runs in Python wherever the program runs.
 CALLS: Final = frozenset(("check", "debug_callback", "io_callback", "pure_callback"))
+# Integers from tables of functions, which NumPy makes.
+TABLES: Final = frozenset(("qsoftmax", "qunary"))
 _EXACT: Final = dtypes.BITS | {dtypes.key}
 _PLAIN: Final = _EXACT | {dtypes.float32, dtypes.float64}
 
@@ -39,6 +41,8 @@ def by_numpy(op: Op, types: Sequence[DType]) -> bool:
     ``types`` are those of its operands, then of its results.
     """
     found = set(types)
+    if op.name in TABLES:
+        return False
     if op.name in CALLS or op.name in MOVED or found <= _EXACT:
         return not op.nested
     if op.name == "convert_element_type" and types[-1] in dtypes.INTEGER:
@@ -46,17 +50,30 @@ def by_numpy(op: Op, types: Sequence[DType]) -> bool:
     return op.name in ROUNDED and found <= _PLAIN
 
 
+def check_program(program: Program) -> None:
+    """Raise where a program, or one that it holds, has an op of `TABLES`."""
+    for e in program.equations:
+        if e.op.name in TABLES:
+            raise _unpromised(e, "functions, in tables that NumPy makes")
+        for inner in e.programs():
+            check_program(inner)
+
+
+def _unpromised(e: Equation, got: str) -> LoweringError:
+    return LoweringError(
+        f"{e.op.name}: no promise of the same bits everywhere",
+        got=got,
+        expected="an op with a kernel of the CPU compiler, while nx.config.reproducible is True",
+        fix="compute this outside, under `nx.config.using(reproducible=False)`, and pass the result in",
+        source=e.source,
+    )
+
+
 def check_host(e: Equation, why: str) -> None:
     """Raise unless the equation, which has no kernel because of ``why``, may run by its NumPy meaning."""
-    types = [v.type.dtype for v in (*e.inputs, *e.outputs)]
-    if not by_numpy(e.op, types):
-        raise LoweringError(
-            f"{e.op.name}: no promise of the same bits everywhere",
-            got=f"{', '.join(str(v.type) for v in e.inputs)}, which NumPy or LAPACK computes ({why})",
-            expected="an op with a kernel of the CPU compiler, while nx.config.reproducible is True",
-            fix="compute this outside, under `nx.config.using(reproducible=False)`, and pass the result in",
-            source=e.source,
-        )
+    if not by_numpy(e.op, [v.type.dtype for v in (*e.inputs, *e.outputs)]):
+        types = ", ".join(str(v.type) for v in e.inputs)
+        raise _unpromised(e, f"{types}, which NumPy or LAPACK computes ({why})")
 
 
 def refused(name: str) -> LoweringError:

@@ -1,0 +1,48 @@
+"""The table of bits that every machine has to give: `tools/bits.py check` has more programs and threads."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.kernels.cpu import isa
+from tools import bits
+
+PROGRAMS = 20  # of the table's
+
+
+@pytest.fixture(autouse=True)
+def reproducible():
+    with nx.config.using(reproducible=True, enable_x64=True):
+        yield
+
+
+@pytest.mark.parametrize("which", isa.possible())
+def test_this_machine_gives_the_bits_of_the_table(which):
+    table = json.loads(bits.TABLE.read_text())
+    with nx.config.using(cpu_isa=which, num_threads=2):
+        wrong = bits.compare(table, PROGRAMS, show=False)
+    assert not wrong, "\n".join((*wrong, "where this is meant: python tools/bits.py write --programs ..."))
+
+
+def test_another_bit_is_seen():
+    table = json.loads(bits.TABLE.read_text())
+    with nx.config.using(reproducible=False):
+        assert bits.network() != table["network"]
+    x = np.ones(3, np.float32)
+    assert bits.hashed(x) != bits.hashed(np.nextafter(x, np.float32(2)))
+    assert bits.hashed(np.float32("nan")) == bits.hashed(-np.float32("nan")) != bits.hashed(np.float32(0))
+
+
+def test_an_element_of_a_batch_is_what_it_is_alone(monkeypatch):
+    total = nx.custom_batching.custom_vmap(lambda x: x.sum())
+    wrong = total.def_vmap(lambda size, batched, x: (x.sum(1) + 1, True))
+    assert wrong is not None
+    numbers = bits.numbers(random.Random(0), (8, 99))
+    monkeypatch.setattr(bits, "program", lambda seed: (lambda x: x.sum(), numbers))
+    assert bits.one(2)
+    monkeypatch.setattr(bits, "program", lambda seed: (total, numbers))
+    with pytest.raises(AssertionError, match=r"element [07] of a batch of 8"):
+        bits.one(2)
