@@ -16,7 +16,7 @@ LEFT   := tests/kernels/cpu/test_math.py tests/kernels/cpu/test_ops.py tests/ker
           tests/lower/cpu/rules/test_quant.py tests/lower/cpu/rules/test_pool.py tests/lower/cpu/rules/test_elementwise.py \
           tests/backends/cpu/test_programs.py
 
-.PHONY: demo test tests test-quick fuzz lint bench bars docs site clean
+.PHONY: demo test tests test-quick guarded fuzz lint bench bars docs site clean
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +41,7 @@ demo: $(VENV)/demo
 # Side by side: the type checker has one thread, and tests that wait leave it time.
 test: $(VENV)/test
 	$(MAKE) --no-print-directory --jobs=2 lint fuzz tests
+	$(MAKE) --no-print-directory guarded
 
 tests: $(VENV)/test
 	$(BIN)/python -m pytest -n auto
@@ -48,6 +49,11 @@ tests: $(VENV)/test
 # Core dependencies only: no jaxlib, no JAX, nothing to compare with.
 test-quick: $(VENV)-core/quick
 	$(VENV)-core/bin/python -m pytest $(QUICK) $(CPU) $(LEFT:%=--ignore=%)
+
+# Once more with forbidden pages beside all memory, and with what is dead in the arena overwritten.
+guarded: $(VENV)/test
+	NXJAX_GUARD=end $(BIN)/python -m pytest -n auto -m "not unguarded" $(GUARDED)
+	NXJAX_GUARD=poison $(BIN)/python -m pytest -n auto -m "not unguarded" $(POISONED)
 
 # Random programs from a fresh seed, which it prints: `--seed` does them again.
 fuzz: $(VENV)/test

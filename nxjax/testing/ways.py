@@ -36,7 +36,7 @@ _SETTINGS: Final[tuple[tuple[str, tuple[Any, ...], float], ...]] = (
     ("check", (True,), 0.2),
     ("cpu_pool_bytes", (0, 4096), 0.05),
     ("fast_calls", (False,), 0.2),
-    ("guard", ("end", "begin"), 0.15),
+    ("guard", ("end", "begin", "poison"), 0.15),
     ("reproducible", (True,), 0.1),
 )
 

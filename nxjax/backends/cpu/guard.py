@@ -23,7 +23,7 @@ from nxjax.backends.cpu.native import fault
 from nxjax.backends.cpu.native.runtime import out_of_memory
 from nxjax.backends.cpu.native.sync import SYSTEM
 from nxjax.config import config
-from nxjax.errors import ExecutionError
+from nxjax.errors import ExecutionError, SettingError
 
 PAGE: Final = mmap.PAGESIZE
 _PATTERNS: Final = fault.PATTERN * (1 << 15)
@@ -41,6 +41,8 @@ class _Room:
     """The addresses of this process that guarded memory has, and the tables that the fault handler reads."""
 
     def __init__(self) -> None:
+        if SYSTEM.name not in fault.SIGNALS:
+            raise SettingError("config: guard", got=f"the system {SYSTEM.name}", expected="Linux or macOS")
         libc = ctypes.PyDLL(None)
         self.map: Callable[..., int | None] = libc.mmap
         libc.mmap.restype = ctypes.c_void_p

@@ -1,8 +1,9 @@
 """Runs a kernel's machine code on NumPy arrays, cut into items in several ways, between pages that may not be touched.
 
-Every kernel is run twice, the second time with other bytes wherever it says that it reads none: in outputs, in scratch
-memory, and between and around the elements of its inputs. Its results may not change, and what it says it writes, and
-nothing else, has to be written (`Kernel.touches`).
+Every kernel is run twice. All memory ends at such a page the first time and begins at one the second, which has other
+bytes wherever the kernel says that it reads none: in outputs, in scratch memory, and between and around the elements of
+its inputs. Its results may not change, and what it says it writes, and nothing else, has to be written
+(`Kernel.touches`).
 """
 
 import ctypes
@@ -12,6 +13,7 @@ import numpy as np
 
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.guard import Piece, address_of, reported
+from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.tape import ALIGN
 
@@ -20,7 +22,7 @@ _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, 
 
 
 def guarded(nbytes, fill, name, align=1):
-    """Memory that ends at such a page, and its bytes."""
+    """Memory at such a page, and its bytes."""
     piece = Piece(nbytes, name, align)
     raw = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(piece.address), np.uint8)
     raw[...] = fill
@@ -43,8 +45,9 @@ def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
     outs = call([place for place, _ in copies], 0xFF)
     touched = kernel.touches()
     if touched is not None:
-        others = [_elsewhere(x, boxes) for x, boxes in zip(xs, touched.ins, strict=True)]
-        again = call([place for place, _ in others], 0x3C)
+        with config.using(guard="begin"):
+            others = [_elsewhere(x, boxes) for x, boxes in zip(xs, touched.ins, strict=True)]
+            again = call([place for place, _ in others], 0x3C)
         for first, second, written in zip(outs, again, touched.outs, strict=False):
             _check(first, second, written)
     return [o.view(y.dtype).reshape(y.shape) for o, y in zip(outs, wanted, strict=True)]

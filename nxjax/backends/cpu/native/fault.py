@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.native.sync import SYSTEM, System, fetch, forever, load, null, put, store, swap_if, word
-from nxjax.errors import SettingError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import Function, Module, Value
 
@@ -50,14 +49,14 @@ class _Signals(NamedTuple):
     flags: int  # SA_SIGINFO, and SA_ONSTACK: where there is another stack, this one may be what has no room
 
 
-_SIGNALS: Final = {"linux": _Signals(16, 136, 0x0800_0004), "darwin": _Signals(24, 12, 0x41)}
+SIGNALS: Final = {"linux": _Signals(16, 136, 0x0800_0004), "darwin": _Signals(24, 12, 0x41)}
 
 
 def text(system: System = SYSTEM) -> str:
     """The handler in LLVM's language."""
     module = Module()
     module.globals[_STATE] = f"{_STATE} = internal global [{_OLD + 2 * _ACTION} x i8] zeroinitializer, align 16"
-    layout = _SIGNALS[system.name]
+    layout = SIGNALS[system.name]
     _number(module)
     _row(module)
     _run(module)
@@ -281,8 +280,6 @@ class Functions(NamedTuple):
 
 def install(pieces: int, running: int) -> Functions:
     """From now on faults are explained by the tables at these addresses, of `PIECES` and `THREADS` rows."""
-    if SYSTEM.name not in _SIGNALS:
-        raise SettingError("config: guard", got=f"a system that is {SYSTEM.name}", expected="Linux or macOS")
     symbols = ["nx_fault_install", "nx_guarded", "nx_fault_run"]
     start, guarded, run = engine(isa.current()).module(text(), symbols)
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(start)(pieces, running)
