@@ -57,8 +57,9 @@ class CpuExecutable(Executable):
         # For numbers of held arguments: what prepares them, what runs then, and which of them that still takes.
         self._parted: dict[int, tuple[CpuExecutable, CpuExecutable, tuple[int, ...]] | None] = {}
         self._runtime = runtime()
-        self._quick = hurry and _is_short(program) and not engine(isa.current()).has(c.kernel for c in program.calls())
-        self.tape = Tape(program, engine(isa.current(), 0 if self._quick else 2), self._runtime)
+        self._isa = isa.current()  # as the program was lowered for; the setting may change before other code is made
+        self._quick = hurry and _is_short(program) and not engine(self._isa).has(c.kernel for c in program.calls())
+        self.tape = Tape(program, engine(self._isa, 0 if self._quick else 2), self._runtime)
         self._guards: dict[tuple[str, bool], Tape] = {}
         self._has_run = False
         self._ins = ctypes.c_void_p * len(program.inputs)
@@ -122,13 +123,13 @@ class CpuExecutable(Executable):
             if key not in self._guards:
                 level = 0 if self._quick else 2
                 writer = guarded_tape.writer(mode)
-                self._guards[key] = Tape(self.program, engine(isa.current(), level), self._runtime, writer)
+                self._guards[key] = Tape(self.program, engine(self._isa, level), self._runtime, writer)
         return self._guards[key]
 
     def prepare(self) -> None:
         """Have the best code, where the first was made quickly."""
         if self._quick:
-            self.tape = Tape(self.program, engine(isa.current()), self._runtime)
+            self.tape = Tape(self.program, engine(self._isa), self._runtime)
             self._quick = False
 
     def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:

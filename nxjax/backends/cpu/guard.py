@@ -27,6 +27,7 @@ from nxjax.errors import ExecutionError, SettingError
 
 PAGE: Final = mmap.PAGESIZE
 _PATTERNS: Final = fault.PATTERN * (1 << 15)
+_NAME: Final = 64  # bytes of the name of a piece, at most
 # Forbidden bytes on each side: at least, and at most where a piece is larger. A stride too far is within them, too.
 _GAP, _MOST_GAP = 4 * PAGE, 1 << 20
 _CHUNK: Final = 1 << 36  # bytes of addresses that are reserved at once; none is used twice
@@ -53,7 +54,7 @@ class _Room:
         self.running: Any = (ctypes.c_uint64 * (fault.RUNNING * fault.THREADS))()
         # Rows of the table of pieces; one that was freed is told of for as long as possible.
         self.rows = deque(range(fault.PIECES))
-        self.names: list[bytes] = [b""] * fault.PIECES
+        self.names: Any = (ctypes.c_char * (_NAME * fault.PIECES))()
         self.running[0] = 1  # no thread's
         self._lock = threading.Lock()
         self._next = self._end = 0
@@ -147,8 +148,10 @@ class Piece:
     def name(self, name: str) -> None:
         """What reports call it from now on."""
         if self._row >= 0:
-            self._room.names[self._row] = text = name.encode()
-            self._room.pieces[fault.PIECE * self._row + 4] = address_of(text)
+            at = ctypes.addressof(self._room.names) + _NAME * self._row
+            text = name.encode()[: _NAME - 1] + b"\0"
+            ctypes.memmove(at, text, len(text))
+            self._room.pieces[fault.PIECE * self._row + 4] = at
 
     def seal(self) -> None:
         """From now on it may only be read."""
@@ -169,7 +172,8 @@ class Piece:
                 found = ctypes.string_at(low, high - low)
                 if found != _PATTERNS[phase : phase + high - low]:
                     wrong = [i for i, byte in enumerate(found) if byte != _PATTERNS[phase + i]]
-                    name = self._room.names[self._row].decode() if self._row >= 0 else "memory"
+                    at = self._room.pieces[fault.PIECE * self._row + 4]
+                    name = ctypes.string_at(at).decode() if self._row >= 0 else "memory"
                     where = (
                         f"byte {begin - low - wrong[-1]} before the beginning"
                         if low == first

@@ -59,6 +59,7 @@ def test_a_full_pool_says_who_holds_it_and_gives_back():
     assert "cpu: 2.0 KiB of 4.0 KiB in 1 buffers (peak 2.9 KiB)" in str(pools)
 
 
+@pytest.mark.unguarded
 def test_memory_that_comes_again_is_a_hit():
     pool = MemoryPool("npu")
     block, held = pool.block(3000, page=True)
