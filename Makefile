@@ -16,6 +16,11 @@ LEFT   := tests/kernels/cpu/test_math.py tests/kernels/cpu/test_ops.py tests/ker
           tests/lower/cpu/rules/test_quant.py tests/lower/cpu/rules/test_pool.py tests/lower/cpu/rules/test_elementwise.py \
           tests/backends/cpu/test_programs.py
 
+# What runs once more in guard mode: calls, donation, loops; and the kernels of every op in one arena.
+GUARDED  := tests/backends/cpu tests/backends/memory tests/transforms/test_jit.py tests/transforms/test_jit_ways.py \
+            tests/transforms/control
+POISONED := tests/lower/cpu
+
 .PHONY: demo test tests test-quick guarded fuzz lint bench bars docs site clean
 
 $(VENV)/created:
