@@ -47,7 +47,8 @@ def test_a_carry_that_does_not_change_beside_what_is_closed_over():
     b = X[0] + 3
 
     def turn(w, b):
-        return lambda c: (nx.numpy.tanh(c[0] @ w) + c[1] + 1, c[1], c[2] + b[0])
+        # That it does not change is known when the product is gone, not when it is traced.
+        return lambda c: (nx.numpy.tanh(c[0] @ w) + c[1] + 1, c[1] * 1.0, c[2] + b[0])
 
     def scanned(w, b, v, xs):
         return nx.lax.scan(lambda c, x: (turn(w, b)(c), c[1] * x + b), (xs[0], v, 0.0), xs)
