@@ -146,7 +146,11 @@ def _note(given: argparse.Namespace, record: dict[str, Any]) -> None:
 
 
 def _report(given: argparse.Namespace) -> int:
-    print(text(_records(given), EQUIVALENT))
+    records = _records(given)
+    # What survived and was rewritten since is a fault of other sources.
+    left = {r["path"] for r in records if r["outcome"] == "survived" and (ROOT / r["path"]).exists()}
+    present = {s.fault.id for path in left for s in sites(path, (ROOT / path).read_text())}
+    print(text([r for r in records if r["outcome"] != "survived" or r["id"] in present], EQUIVALENT))
     return 0
 
 
