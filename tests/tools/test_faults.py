@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.faults.campaign import callers
+from tools.faults.covers import Cover
 from tools.faults.report import latest, text
 from tools.faults.sites import chosen, difference, sites, sources
 
@@ -159,6 +161,17 @@ def test_who_notices_is_told(tmp_path: Path):
         ["counted", [f"{test}counted"], "caught", "test", f"{test}counted", "no end"],
         ["unseen", [f"{test}unseen"], "survived", "", "", ""],
     ]
+
+
+def test_tests_of_the_file_or_the_folder_stand_in_for_those_of_a_new_function():
+    def cover(file, *calls):
+        return Cover(file, 1.0, ["t"], {"t": 0.1}, {c: [0] for c in calls})
+
+    (site, *_) = sites("nxjax/ops/sort.py", "def new(a, b):\n    return a - b\n")
+    called, same_file, same_folder = (f"nxjax/ops/{name}" for name in ("sort.py:new", "sort.py:old", "dot.py:old"))
+    for names in ((called, same_file, same_folder), (same_file, same_folder), (same_folder,)):
+        covers = {str(i): cover(str(i), name) for i, name in enumerate(names)}
+        assert list(callers(site.fault, covers)) == ["0"]
 
 
 def test_the_report_counts_the_last_verdict_of_each_fault():

@@ -49,10 +49,14 @@ class Verdict:
 
 
 def callers(fault: Fault, covers: Mapping[str, Cover]) -> dict[str, list[str]]:
-    """Files of tests -> the passing tests that call the function of ``fault``; files that mirror it come first."""
+    """Files of tests -> the passing tests that call the function of ``fault``; files that mirror it come first.
+
+    Where none is known to call it, those that call anything of its file, or of its folder: it may be new.
+    """
     exact, within = f"{fault.path}:{fault.function}", f"{fault.path}:{fault.function}."
-    if not fault.function:
-        within = f"{fault.path}:"
+    wider = (within, f"{fault.path}:", f"{fault.path.rpartition('/')[0]}/")
+    known = [p for p in wider if any(n == exact or n.startswith(p) for c in covers.values() for n in c.calls)]
+    within = known[0] if fault.function and known else wider[1]
     found: dict[str, list[str]] = {}
     for cover in covers.values():
         numbers: set[int] = set()
