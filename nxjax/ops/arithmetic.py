@@ -11,7 +11,17 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.ops.base import Binary, Differentiable, LinearOp, NDArray, Nondifferentiable, Tangent, Unary, like
+from nxjax.ops.base import (
+    Binary,
+    Differentiable,
+    LinearOp,
+    NDArray,
+    Nondifferentiable,
+    RoundedSlope,
+    Tangent,
+    Unary,
+    like,
+)
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.types import ArrayType
@@ -182,6 +192,8 @@ class Pow(Differentiable, Binary):
     hlo = "power"
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
+        if x.dtype in dtypes.NARROW:
+            return self.eval(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
         out = np.asarray(np.power(x, y), x.dtype)
         # Where NumPy sees one exponent of 1/2 for all elements it takes the root, which is NaN for -inf and -0 for -0;
         # IEEE 754 (9.2.1) has inf and 0 there.
@@ -396,7 +408,7 @@ class Square(Differentiable, Unary):
         return mul(x, x)
 
 
-class _Root(Differentiable, Unary):
+class _Root(RoundedSlope, Unary):
     allowed = dtypes.INEXACT
 
 
@@ -420,11 +432,12 @@ class Rsqrt(_Root):
     hlo = "rsqrt"
 
     def eval(self, x: NDArray, /) -> NDArray:
-        root = np.sqrt(x)
-        return np.asarray(ratio(np.ones_like(root), root) if x.dtype.kind == "c" else np.reciprocal(root), x.dtype)
+        root = np.sqrt(x.astype(np.float32) if x.dtype in dtypes.NARROW else x)
+        inverse = ratio(np.ones_like(root), root) if x.dtype.kind == "c" else np.reciprocal(root)
+        return np.asarray(inverse).astype(x.dtype)
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
-        return (lambda t: mul(t, mul(div(out, x), -0.5)),)
+        return (lambda t: mul(t, div(mul(out, -0.5), x)),)
 
 
 @final

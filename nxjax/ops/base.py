@@ -236,6 +236,28 @@ class Differentiable(Op):
         return y, total
 
 
+class RoundedSlope(Differentiable):
+    """Of one operand. The slope of a narrow float is computed in float32 and rounded once, as the function itself is.
+
+    In the dtype itself differences cancel, and squares overflow where the slope does not.
+    """
+
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        if t is None or x.dtype not in dtypes.NARROW:
+            return super().jvp(primals, tangents, **params)
+        from nxjax.ops.arithmetic import mul
+        from nxjax.ops.convert import convert_element_type
+
+        wide = convert_element_type(x, dtype=dtypes.float32)
+        y = self(wide, **params)
+        (push,) = self.tangents(y, wide, **params)
+        y = convert_element_type(y, dtype=x.dtype)
+        if push is None:
+            return y, None
+        return y, mul(t, convert_element_type(push(like(wide, 1)), dtype=x.dtype))
+
+
 class LinearOp(Op):
     """Linear in all its operands together: the tangent is the op itself applied to tangents (zeros filled in)."""
 

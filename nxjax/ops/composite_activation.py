@@ -9,10 +9,11 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, integer_pow, max, min, mul, neg, square, sub
-from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
+from nxjax.ops.base import NDArray, RoundedSlope, Tangent, Unary, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, lt
-from nxjax.ops.elementary import exp, expm1, log1p, logistic, tanh
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.elementary import exp, expm1, log1p, logistic
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -21,10 +22,21 @@ from nxjax.trace.types import ArrayType
 REAL = dtypes.INTEGER | dtypes.FLOAT
 
 
-class Activation(Differentiable, Unary):
+class Activation(RoundedSlope, Unary):
     """An elementwise function known by its expansion."""
 
     allowed = dtypes.FLOAT
+
+    def expand(self, x: Array, /, **params: Any) -> Array:
+        """`formula`, of narrow floats in float32 and rounded once: rounded step by step, differences lose all digits."""
+        if x.dtype not in dtypes.NARROW:
+            return self.formula(x, **params)
+        wide = convert_element_type(x, dtype=dtypes.float32)
+        return convert_element_type(self.formula(wide, **params), dtype=x.dtype)
+
+    def formula(self, x: Array, /, **params: Any) -> Array:
+        """The expansion of float32 and float64."""
+        raise NotImplementedError
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **params: Any) -> Any:
         return b.inline(self.expand, (x,), params)
@@ -38,7 +50,7 @@ class Relu(Activation):
     allowed = REAL
 
     def eval(self, x: NDArray, /) -> NDArray:
-        return np.asarray(np.maximum(x, np.zeros((), x.dtype)))
+        return np.asarray(np.maximum(x, np.zeros((), x.dtype)), x.dtype)
 
     def expand(self, x: Array, /) -> Array:
         return max(x, like(x, 0))
@@ -68,7 +80,7 @@ class Silu(Activation):
 
     name = "silu"
 
-    def expand(self, x: Array, /) -> Array:
+    def formula(self, x: Array, /) -> Array:
         return mul(x, logistic(x))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
@@ -83,7 +95,7 @@ class HardSwish(Activation):
 
     name = "hard_swish"
 
-    def expand(self, x: Array, /) -> Array:
+    def formula(self, x: Array, /) -> Array:
         return mul(x, div(relu6(add(x, like(x, 3))), like(x, 6)))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
@@ -117,7 +129,7 @@ class Softplus(Activation):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(np.logaddexp(x, np.zeros((), x.dtype)), x.dtype)
 
-    def expand(self, x: Array, /) -> Array:
+    def formula(self, x: Array, /) -> Array:
         return add(max(x, like(x, 0)), log1p(exp(neg(abs(x)))))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
@@ -130,7 +142,7 @@ class Elu(Activation):
 
     name = "elu"
 
-    def expand(self, x: Array, /) -> Array:
+    def formula(self, x: Array, /) -> Array:
         above = gt(x, like(x, 0))
         # The exponential sees no large x, whose infinite derivative would be multiplied by 0.
         return select_n(above, expm1(select_n(above, x, like(x, 0))), x)
@@ -155,9 +167,10 @@ class Gelu(Activation):
 
     name = "gelu"
 
-    def expand(self, x: Array, /, *, approximate: bool) -> Array:
+    def formula(self, x: Array, /, *, approximate: bool) -> Array:
         if approximate:
-            return mul(x, mul(add(tanh(self._inner(x)), 1.0), 0.5))
+            # (1 + tanh u) / 2, where tanh u is nearly -1, too
+            return mul(x, logistic(mul(self._inner(x), 2.0)))
         from nxjax.ops.special import erfc
 
         return mul(mul(x, 0.5), erfc(mul(neg(x), _rounded(math.sqrt(0.5), x))))
@@ -167,11 +180,11 @@ class Gelu(Activation):
 
     def tangents(self, y: Array, x: Array, *, approximate: bool) -> Sequence[Tangent | None]:
         if approximate:
-            h = tanh(self._inner(x))
+            s = logistic(mul(self._inner(x), 2.0))
             # d inner / dx = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
             inner = mul(add(mul(square(x), 3 * 0.044715), 1.0), math.sqrt(2 / math.pi))
-            bend = mul(mul(mul(x, 0.5), sub(like(h, 1), square(h))), inner)
-            slope = add(mul(add(h, 1.0), 0.5), bend)
+            bend = mul(mul(mul(x, 2.0), mul(s, sub(like(s, 1), s))), inner)
+            slope = add(s, bend)
         else:
             from nxjax.ops.special import erfc
 

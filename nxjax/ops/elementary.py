@@ -8,14 +8,14 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, mul, neg, ratio, rsqrt, square, sub
-from nxjax.ops.base import Differentiable, NDArray, Tangent, Unary, like
+from nxjax.ops.base import NDArray, RoundedSlope, Tangent, Unary, like
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
 
-class Smooth(Differentiable, Unary):
+class Smooth(RoundedSlope, Unary):
     """A differentiable function of one inexact operand. ``chlo`` names an operation that XLA expands itself."""
 
     allowed = dtypes.INEXACT
@@ -23,9 +23,9 @@ class Smooth(Differentiable, Unary):
 
     def eval(self, x: NDArray, /) -> NDArray:
         function: Any = type(self).ufunc
-        if x.dtype.isbuiltin == 1:
+        if x.dtype not in dtypes.NARROW:
             return np.asarray(function(x), x.dtype)
-        # ml_dtypes' types round better when the function is taken in float32.
+        # Narrow types round better when the function is taken in float32.
         return np.asarray(function(x.astype(np.float32))).astype(x.dtype)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
@@ -166,7 +166,12 @@ class Asin(Smooth):
     ufunc = np.arcsin
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, rsqrt(sub(like(x, 1), square(x)))),)
+        return (lambda t: mul(t, _circular(x)),)
+
+
+def _circular(x: Array) -> Array:
+    """1 / sqrt(1 - x^2); next to 1 and -1 the difference is exact, that of a rounded square is not."""
+    return rsqrt(mul(sub(like(x, 1), x), add(x, 1)))
 
 
 @final
@@ -178,7 +183,7 @@ class Acos(Smooth):
     ufunc = np.arccos
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: neg(mul(t, rsqrt(sub(like(x, 1), square(x))))),)
+        return (lambda t: neg(mul(t, _circular(x))),)
 
 
 @final
@@ -275,9 +280,12 @@ class Logistic(Smooth):
     hlo = "logistic"
 
     def eval(self, x: NDArray, /) -> NDArray:
-        wide = x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
-        total = 1 + np.exp(-wide)
-        return np.asarray(ratio(np.ones_like(total), total) if x.dtype.kind == "c" else 1 / total).astype(x.dtype)
+        wide = x.astype(np.float32) if x.dtype in dtypes.NARROW else x
+        if x.dtype.kind == "c":
+            total = 1 + np.exp(-wide)
+            return np.asarray(ratio(np.ones_like(total), total), x.dtype)
+        power = np.exp(-np.abs(wide))  # does not overflow, so that small results keep their digits
+        return np.asarray(np.where(wide < 0, power, np.ones_like(power)) / (1 + power)).astype(x.dtype)
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)

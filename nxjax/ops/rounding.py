@@ -54,7 +54,8 @@ class Round(_Rounding):
         if rounding_method == TO_NEAREST_EVEN:
             return np.asarray(np.rint(x), x.dtype)
         whole = np.trunc(x)
-        return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0).astype(x.dtype), x.dtype)
+        step = np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0).astype(x.dtype)
+        return np.asarray(np.where(step == 0, whole, whole + step), x.dtype)  # -0 and 0 would be 0
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, rounding_method: int) -> Any:
         return b.simple("round_nearest_even" if rounding_method == TO_NEAREST_EVEN else "round_nearest_afz", (x,), out)

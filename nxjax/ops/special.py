@@ -161,7 +161,8 @@ class Digamma(_Real):
         r = 1 / (z * z)
         series = r * (1 / 12 - r * (1 / 120 - r * (1 / 252 - r * (1 / 240 - r * (1 / 132 - r * 691 / 32760)))))
         y = np.log(z) - 0.5 / z - series - shift
-        y = np.where(low, y - np.pi / np.tan(np.pi * x), y)
+        # The tangent has period pi: only the distance to the next whole number counts, which is exact.
+        y = np.where(low, y - np.pi / np.tan(np.pi * (x - np.rint(x))), y)
         return np.where((x <= 0) & (x == np.floor(x)), np.nan, y)
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:

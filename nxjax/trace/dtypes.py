@@ -43,6 +43,8 @@ SIGNED: Final = frozenset((int4, int8, int16, int32, int64))
 UNSIGNED: Final = frozenset((uint4, uint8, uint16, uint32, uint64))
 INTEGER: Final = SIGNED | UNSIGNED
 FLOAT: Final = frozenset((*_FLOAT8, bfloat16, float16, float32, float64))
+# Held in fewer than 32 bits, computed in float32.
+NARROW: Final = FLOAT - {float32, float64}
 COMPLEX: Final = frozenset((complex64, complex128))
 BOOL: Final = frozenset((bool_,))
 INEXACT: Final = FLOAT | COMPLEX

@@ -266,18 +266,19 @@ def convert(f: Function, isa: Isa, x: Value, old: DType, new: DType) -> Value:
         return round_float(f, isa, new, y) if new in NARROW else y
     if new not in NARROW:
         return x.convert(type)
-    if old == dtypes.float64:
-        x = _to_odd(f, x) if new == dtypes.float16 else x
-        x = x.convert(type)
-    return round_float(f, isa, new, x)
+    return round_float(f, isa, new, _to_odd(f, x) if old == dtypes.float64 else x)
 
 
 def _to_odd(f: Function, x: Value) -> Value:
-    """A double cut to the precision of a float, its last bit set where anything was cut: rounds but once afterwards."""
-    bits = x.bitcast(with_element(x.type, "i64"))
-    rest = bits & 0x1FFFFFFF
-    sticky = f.select(rest.ne(0), 0x20000000, bits ^ bits)
-    return ((bits & -0x20000000) | sticky).bitcast(x.type)
+    """A double as that of its two neighbours among floats whose last bit is set, unless it is a float itself: rounds
+    but once afterwards."""
+    near = x.convert(with_element(x.type, "float"))
+    back = near.convert(x.type)
+    size, whole = (f.intrinsic("fabs", x.type, v) for v in (x, back))
+    bits = near.bitcast(with_element(near.type, "i32"))
+    even = (bits & 1).eq(0)
+    step = f.select(whole.lt(size) & even, 1, f.select(whole.gt(size) & even, f.constant(bits.type, -1), 0))
+    return (bits + step).bitcast(near.type)
 
 
 def _saturated(f: Function, x: Value, new: DType) -> Value:

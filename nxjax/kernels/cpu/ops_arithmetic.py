@@ -205,7 +205,7 @@ def sqrt(s: Site) -> Value:
 @op("rsqrt", FLOAT)
 def rsqrt(s: Site) -> Value:
     (x,) = s.xs
-    return 1.0 / s.settle(s.f.intrinsic("sqrt", x.type, x))
+    return 1.0 / s.f.intrinsic("sqrt", x.type, x)
 
 
 # --- comparison and choice ---
@@ -259,7 +259,7 @@ def round_(s: Site) -> Value:
     whole = rounded(s.f, s.isa, "trunc", x)
     away = f.select(x.lt(0.0), f.constant(x.type, -1.0), f.constant(x.type, 1.0))
     rest = f.intrinsic("fabs", x.type, x - whole)
-    return whole + f.select(rest.ge(0.5), away, 0.0)
+    return f.select(rest.ge(0.5), whole + away, whole)
 
 
 def rounded(f: Function, isa: Isa, how: str, x: Value) -> Value:
