@@ -351,6 +351,9 @@ class Abs(Differentiable, Unary):
     def eval(self, x: NDArray, /) -> NDArray:
         return _wrapped(np.asarray(np.abs(x), dtypes.real_part(x.dtype)))
 
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
+        return x if out.dtype in dtypes.UNSIGNED else b.simple("abs", (x,), out)
+
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         if x.dtype not in dtypes.COMPLEX:
             from nxjax.ops.compare import ge

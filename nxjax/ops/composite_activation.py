@@ -28,7 +28,7 @@ class Activation(RoundedSlope, Unary):
     allowed = dtypes.FLOAT
 
     def expand(self, x: Array, /, **params: Any) -> Array:
-        """`formula`, of narrow floats in float32 and rounded once: rounded step by step, differences lose all digits."""
+        """`formula`, of narrow floats in float32 and rounded once: step by step, differences lose all digits."""
         if x.dtype not in dtypes.NARROW:
             return self.formula(x, **params)
         wide = convert_element_type(x, dtype=dtypes.float32)

@@ -1,151 +1,21 @@
 """What each elementwise op gives, in wide arithmetic and apart from nxjax: the oracle of the exhaustive tests.
 
-A row of `ROWS` is the meaning of one op on float64 or int64 operands, exact or with many more digits than the result has,
-and how far a result may be from it. Results are rounded to a dtype by its table of numbers, not by a cast. Knows no
-executor.
+A row of `ROWS` is the meaning of one op on float64 or int64 operands, exact or with many more digits than the result
+has, and how far a result may be from it. Knows no executor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import scipy.special as sp
 
 from nxjax.trace import dtypes
+from tests.ops.numbers import EXACT, magnitudes, wrapped
 
-EXACT = 0.5
 # Computed in float32 or wider and rounded: next to a tie the other number may come out.
 ROUNDED = 0.501
-FLOAT8 = [d for d in dtypes._SHORT if d in dtypes.FLOAT and d.itemsize == 1]
-HALF = [dtypes.float16, dtypes.bfloat16]
-FOUR = [dtypes.int4, dtypes.uint4]
-
-
-# --- numbers of a dtype ---
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A dtype as the meanings see it."""
-
-    dtype: Any
-
-    @property
-    def bits(self):
-        return dtypes.bit_width(self.dtype)
-
-    @property
-    def signed(self):
-        return self.dtype in dtypes.SIGNED
-
-    def round(self, x):
-        """``x`` rounded once to the dtype, in float64 again."""
-        return rounded(x, self.dtype).astype(np.float64)
-
-
-def words(dtype):
-    """Every value of a dtype of at most 16 bits."""
-    if dtype == dtypes.bool_:
-        return np.array([False, True])
-    bits = dtypes.bit_width(dtype)
-    if bits == 4:
-        return (np.arange(16) - (8 if dtype == dtypes.int4 else 0)).astype(np.int8).astype(dtype)
-    return np.arange(1 << bits).astype(f"u{bits // 8}").view(dtype)
-
-
-def singles(mantissas):
-    """float32 of every exponent and sign, with ``mantissas`` fractions each: evenly spread, ties of narrow formats, ends."""
-    even = np.arange(0, 1 << 23, (1 << 23) // mantissas)
-    ends = [0, 1, 2, (1 << 23) - 1, (1 << 23) - 2]
-    ties = [(k << cut) + (1 << (cut - 1)) + e for cut in (13, 16, 20, 21) for k in (0, 1, 2, 3) for e in (-1, 0, 1)]
-    ties += [(k << cut) - (1 << (cut - 1)) + e + (1 << 23) - (1 << cut) for cut in (13, 16, 20, 21) for k in (0, 1) for e in (-1, 0, 1)]
-    # Subnormal numbers of float16 and float8 have their ties at higher bits.
-    ties += [(1 << b) + e for b in range(23) for e in (-1, 0, 1)] + [(3 << b) + e for b in range(22) for e in (-1, 0, 1)]
-    fractions = np.unique(np.concatenate([even, ends, ties])) & ((1 << 23) - 1)
-    top = (np.arange(512) << 23)[:, None]
-    return (top | fractions[None]).reshape(-1).astype(np.uint32).view(np.float32)
-
-
-def wide(x):
-    """Operands as the meanings take them."""
-    if x.dtype == dtypes.bool_:
-        return x
-    return x.astype(np.float64 if x.dtype in dtypes.FLOAT else np.int64)
-
-
-@lru_cache(None)
-def magnitudes(dtype):
-    """Finite numbers from 0 up, each at the place that its word is, and the one that would be next; middles between."""
-    x = words(dtype)[: 1 << (dtypes.bit_width(dtype) - 1)].astype(np.float64)
-    x = x[np.isfinite(x)]
-    assert (np.diff(x) > 0).all()
-    x = np.append(x, 2 * x[-1] - x[-2])
-    return x, (x[1:] + x[:-1]) / 2
-
-
-def rounded(x, dtype):
-    """float64 rounded to ``dtype``, ties to the even word; past the last number infinite, or NaN where there is no infinity."""
-    x = np.asarray(x, np.float64)
-    if dtype.itemsize > 2:
-        return x.astype(dtype)
-    _, middle = magnitudes(dtype)
-    size = np.abs(x)
-    word = np.searchsorted(middle, size)
-    tie = size == middle[np.minimum(word, len(middle) - 1)]
-    word += tie & (word & 1).astype(bool)
-    sign = np.signbit(x) & ((word > 0) | signed_zero(dtype))
-    y = (word | sign.astype(np.int64) << (dtypes.bit_width(dtype) - 1)).astype(f"u{dtype.itemsize}").view(dtype)
-    return np.where(np.isnan(x), np.array(np.nan, dtype), y)
-
-
-def signed_zero(dtype):
-    return "fnuz" not in dtype.name
-
-
-def wrapped(x, dtype):
-    """Integers modulo the range of ``dtype``, in int64."""
-    bits = dtypes.bit_width(dtype)
-    low = -(1 << (bits - 1)) if dtype in dtypes.SIGNED else 0
-    return (x.astype(np.int64) - low) % (1 << bits) + low
-
-
-def errors(got, want, dtype):
-    """Distance of each result from what is wanted, in units of the last place; infinite where the kind differs."""
-    if dtype == dtypes.bool_:
-        return np.where(got == want, 0, np.inf)
-    if dtype in dtypes.INTEGER:
-        return np.where(got.astype(np.int64) == wrapped(want, dtype), 0, np.abs(got.astype(np.float64) - want))
-    info = ml_dtypes.finfo(dtype)
-    top = float(info.max) + 2.0 ** (np.frexp(float(info.max))[1] - 1 - info.nmant)
-    y, want = got.astype(np.float64), np.asarray(want, np.float64)
-    if not np.isinf(np.array(np.inf, dtype).astype(np.float64)):
-        # NaN stands for what is too large.
-        y = np.where(np.isnan(y) & (np.abs(want) > float(info.max)), np.copysign(np.inf, want), y)
-    exponent = np.maximum(np.frexp(want)[1] - 1, info.minexp)
-    inside = np.clip(want, -top, top)
-    error = np.abs(np.clip(y, -top, top) - inside) / np.ldexp(1.0, np.where(np.isfinite(want), exponent, 0) - info.nmant)
-    error = np.where(np.isinf(want), np.where(y == want, 0, np.inf), error)
-    if signed_zero(dtype):
-        error = np.where(np.signbit(y) == np.signbit(want), error, np.inf)
-    return np.where(np.isnan(want), np.where(np.isnan(y), 0, np.inf), np.where(np.isnan(y), np.inf, error))
-
-
-def unlike(got, want, dtype, bound, right=None):
-    """Where results are not what the row promises; ``right`` is ``want`` rounded, if that is known."""
-    if dtype not in dtypes.FLOAT:
-        return errors(got, want, dtype) > 0
-    right = rounded(want, dtype) if right is None else right
-    word = f"u{dtype.itemsize}"
-    bad = (np.ascontiguousarray(got).view(word) != right.view(word)) & ~(np.isnan(got) & np.isnan(right))
-    if np.any(bound != EXACT) and bad.any():
-        bad[bad] = errors(got[bad], np.asarray(want, np.float64)[bad], dtype) > np.broadcast_to(bound, bad.shape)[bad]
-    return bad
-
-
-# --- rows ---
 
 
 @dataclass(frozen=True)
@@ -320,7 +190,13 @@ ROWS = {
     "ceil": Row(lambda d, x: np.ceil(x)),
     "round": Row(_afz, params=[{"rounding_method": m} for m in (0, 1)]),
     "is_finite": Row(lambda d, x: np.isfinite(x)),
-    "reduce_precision": Row(_reduced, params=[{"exponent_bits": e, "mantissa_bits": m} for e, m in ((5, 2), (4, 3), (8, 7), (5, 10), (2, 1), (8, 0), (3, 0), (11, 52))]),
+    "reduce_precision": Row(
+        _reduced,
+        params=[
+            {"exponent_bits": e, "mantissa_bits": m}
+            for e, m in ((5, 2), (4, 3), (8, 7), (5, 10), (2, 1), (8, 0), (3, 0), (11, 52))
+        ],
+    ),
     "exp": Row(lambda d, x: np.exp(x), ROUNDED, 1.03),
     "exp2": Row(lambda d, x: np.exp2(x), ROUNDED, 0.9),
     "expm1": Row(lambda d, x: np.expm1(x), ROUNDED, 1.02),
@@ -349,14 +225,21 @@ ROWS = {
     "power": Row(_pow, ROUNDED, 0.51, params=[{"y": y} for y in (0.5, -0.5, 2.5, -1.5, 3.0, -1.0, 0.0)]),
     "relu": Row(lambda d, x: _extremum(True)(d, x, np.zeros_like(x))),
     "relu6": Row(lambda d, x: np.minimum(_extremum(True)(d, x, np.zeros_like(x)), 6)),
-    "leaky_relu": Row(lambda d, x, alpha: np.where(x >= 0, x, d.round(alpha) * x), params=[{"alpha": a} for a in (0.01, 0.2)]),
+    "leaky_relu": Row(
+        lambda d, x, alpha: np.where(x >= 0, x, d.round(alpha) * x), params=[{"alpha": a} for a in (0.01, 0.2)]
+    ),
     # Far from 0 the factor is subnormal.
     "silu": Row(lambda d, x: x * _logistic(d, x), ROUNDED, lambda x: np.where(x < -87, np.inf, 2)),
     "hard_swish": Row(lambda d, x: x * np.clip(x + 3, 0, 6) / 6, ROUNDED, 3),
     "elu": Row(lambda d, x: np.where(x > 0, x, np.expm1(np.where(x > 0, 0, x))), ROUNDED, 1.02),
     "softplus": Row(lambda d, x: np.logaddexp(x, 0), ROUNDED, 2),
     # The rounding of -x^2 / 2 stands in an exponent.
-    "gelu": Row(_gelu, 0.52, lambda x: np.where(x < -12, np.inf, 3 + 2 * x * x), params=[{"approximate": a} for a in (False, True)]),
+    "gelu": Row(
+        _gelu,
+        0.52,
+        lambda x: np.where(x < -12, np.inf, 3 + 2 * x * x),
+        params=[{"approximate": a} for a in (False, True)],
+    ),
     "not": Row(lambda d, x: ~x),
     "population_count": Row(_count(lambda x, bits: x.bit_count())),
     "clz": Row(_count(lambda x, bits: bits - x.bit_length())),
