@@ -161,12 +161,12 @@ def _square(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, 
 
 
 def _rsqrt(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    return f"1.0f / {read(e.value(f'std::sqrt({a[0]})', out), out)}"
+    return f"1.0f / std::sqrt({a[0]})"
 
 
 def _logistic(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    power = read(e.value(f"std::exp(-{a[0]})", out), out)
-    return f"1.0f / {read(e.value(f'1.0f + {power}', out), out)}"
+    power = e.value(f"std::exp(-std::fabs({a[0]}))", np.dtype("float32"))  # does not overflow
+    return f"({a[0]} < 0 ? {power} : 1.0f) / (1.0f + {power})"
 
 
 def _integer_pow(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
