@@ -18,7 +18,7 @@ from nxjax.backends.cpu.memory import Block, CpuBuffer, constant
 from nxjax.backends.cpu.native.abi import NO_MEMORY
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape, time_of
-from nxjax.config import config
+from nxjax.config import current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
 from nxjax.lower.cpu.held import Parts
@@ -73,27 +73,29 @@ class CpuExecutable(Executable):
         if self._quick and self._has_run:
             self.prepare()
         self._has_run = True
-        guard = config.guard
+        guard = current_settings().guard
         tape = self._guarded(guard) if guard else self.tape
         held: list[Any] = []
         ins, outs = self._ins(), self._outs()
         owned: dict[int, Block] = {}
         # What is read is held first, as it is now: another thread may delete it meanwhile, and an array that is also
         # given away is seen to have another user.
-        passed = {r.index: args[r.index] for r in tape.results if r.kind == "input"}
-        passed = {i: x.retyped(x.type) for i, x in passed.items() if i not in tape.overwritten}
-        for i, x in enumerate(args):
+        read = args
+        if tape.passed:
+            read = [x.retyped(x.type) if i in tape.passed else x for i, x in enumerate(args)]
+        for i, x in enumerate(read):
             if i not in tape.overwritten:
-                ins[i] = _address(passed.get(i, x), held)
+                ins[i] = _address(x, held)
         asked = (not guard and into) or (None,) * len(tape.results)
         blocks = [(b or Block(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)]
         for i, block in enumerate(blocks):
             outs[i] = block and block.address
-        last = {id(args[i]): i for i in tape.overwritten}
-        for i in tape.overwritten:
-            x = args[i]
-            owned[i] = block = _own(x) if last[id(x)] == i else _copied(x.numpy())
-            ins[i] = block.address
+        if tape.overwritten:
+            last = {id(args[i]): i for i in tape.overwritten}
+            for i in tape.overwritten:
+                x = args[i]
+                owned[i] = block = _own(x) if last[id(x)] == i else _copied(x.numpy())
+                ins[i] = block.address
         if guard:
             status = guarded_tape.run(tape, self.program, self._runtime, ins, outs, blocks)
             for i, b in enumerate(into):
@@ -111,7 +113,7 @@ class CpuExecutable(Executable):
             elif r.kind == "const":
                 results.append(DeviceArray(constant(tape.constants[r.index], type), type))
             elif block is None and r.index not in owned:
-                results.append(passed[r.index].retyped(type))
+                results.append(read[r.index].retyped(type))
             else:
                 results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
         return results
@@ -158,7 +160,7 @@ class CpuExecutable(Executable):
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         """Machine code answers the next call that is like this one; better code, where the first was made quickly."""
         self.prepare()
-        if config.guard:
+        if current_settings().guard:
             return  # what machine code runs alone has no notes of what runs
         shortcut(self.program, self.tape, jitted, call)
 
@@ -212,7 +214,7 @@ def _own(x: DeviceArray) -> Block:
     # Two references are the name's, or the attribute's, and `getrefcount`'s own: no other array has it, no view of
     # NumPy's, and no call that is under way.
     is_ours = sys.getrefcount(buffer) == 2 and sys.getrefcount(buffer.block) == 2
-    if is_ours and (not config.guard or buffer.block.piece is not None):
+    if is_ours and (not current_settings().guard or buffer.block.piece is not None):
         return buffer.block
     x.buffer = buffer
     return _copied(buffer.to_numpy())

@@ -65,6 +65,7 @@ class Tape:
         address: of the tape, for ``run``.
         results: where each result is.
         overwritten: arguments whose memory the tape writes to (they were donated).
+        passed: arguments that are results as they were.
         nanoseconds: estimated time of a run; infinite where loops run until a condition says.
         constants: the program's, 64-byte aligned.
         writer: what wrote the tables, a `Writer` or what ``writer`` names.
@@ -77,6 +78,7 @@ class Tape:
         self.constants = [_aligned(c) for c in program.consts]
         self.results = _results(program)
         self.overwritten = tuple(sorted({b.index for b in _written(program.steps) if b.kind == "input"}))
+        self.passed = frozenset({r.index for r in self.results if r.kind == "input"}.difference(self.overwritten))
         self.writer = written = (writer or Writer)(program, engine, runtime, self.constants)  # holds the tables
         written.steps(program.steps)
         written.emit("end")
