@@ -6,6 +6,7 @@ Knows nothing of files, nor of processes.
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import random
 import signal
@@ -24,11 +25,10 @@ from nxjax.quant.function import quantize
 from nxjax.testing.comparison import assert_close, executors
 from nxjax.testing.generator import Block, Program, Refused, random_text
 from nxjax.testing.inputs import Argument, values
-from nxjax.testing.judge import Bounds, widened
+from nxjax.testing.judge import Bounds
 from nxjax.testing.productions import ROWS
 from nxjax.testing.smaller import smaller
 from nxjax.testing.ways import Broken, Way, elsewhere, has_jax, random_ways, run
-from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.transforms.checkpoint import checkpoint
 from nxjax.transforms.grad import vjp
@@ -80,9 +80,9 @@ def failure(
     """
     try:
         bounds = bounds or _bounds(text, args, rounds or {}, x64)
-        if way.executor == "differences":
+        if way.executor in ("differences", "slopes"):
             with config.using(enable_x64=x64):
-                return bounds.wrong_derivatives()
+                return bounds.wrong_derivatives() if way.executor == "differences" else bounds.wrong_slopes()
         found = run(text, args, way, x64)
         for k, results in enumerate(found):
             if any(_bits(results) == _bits(before) for before in found[:k]):
@@ -137,9 +137,11 @@ def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
     program = random_text(ROWS, seed, _taken_by_jax)
     args = program.values()
     ways = random_ways(rng, args, program.x64, others, differentiable=not program.features & _UNDIFFERENTIABLE)
-    differentiates = program.features & _DERIVATIVES and not program.features & _ONE_SIDED
-    if differentiates and _moderate(args) and rng.random() < 0.5:
-        ways.append(Way("differences"))
+    if not program.features & _ONE_SIDED and _moderate(program.args):
+        if program.features & _DERIVATIVES and rng.random() < 0.75:
+            ways.append(Way("differences"))
+        if program.rounds and not program.features & _UNDIFFERENTIABLE and rng.random() < 0.4:
+            ways.append(Way("slopes"))
     return program, ways
 
 
@@ -233,12 +235,11 @@ def kind_of(wrong: str) -> str:
     return wrong.split(":")[0].split("\n")[0]
 
 
-def _moderate(args: Sequence[Any]) -> bool:
-    """Whether differences of values mean something at these arguments."""
-    floats = [
-        np.abs(widened(x)) for x in args if isinstance(x, np.ndarray) and x.dtype in (*dtypes.FLOAT, *dtypes.COMPLEX)
-    ]
-    return all(bool((x < 100).all()) for x in floats)
+def _moderate(args: Sequence[Argument]) -> bool:
+    """Whether differences of values mean something at these arguments: not at ties, as among many, nor far from one."""
+    return sum(math.prod(a.shape) for a in args) < 5000 and all(
+        a.data in ("plain", "python") or not a.dtype.startswith(("float", "bfloat", "complex")) for a in args
+    )
 
 
 def _dtype(x: Any) -> str:

@@ -154,19 +154,39 @@ class Bounds:
                 runs = [leaves(defined(self._text, jnp=_wide, jax=numeric)(*args)) for numeric in _NUMERIC]
         except TooLarge:
             return ""
-        for i, (got, *others) in enumerate(zip(self.clean, *runs, strict=True)):
-            if got.dtype not in dtypes.FLOAT:
-                continue
-            with np.errstate(all="ignore"):
-                spread = np.max([np.abs(a - others[0]) for a in others[1:]], axis=0)
-                size = np.abs(others[0]) + 1.0
-                bad = (spread < 1e-4 * size) & ~(np.abs(got - others[0]) <= 1e-2 * size)
-            if bad.any():
-                at = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
-                return (
-                    f"wrong derivative: result {i}, {got.dtype}{list(got.shape)}, {int(bad.sum())} of {got.size} "
-                    f"elements: {list(at)} is {got[at]} in 64 bits, expected {others[0][at]} by differences"
-                )
+        return _off(self.clean, runs)
+
+    def wrong_slopes(self) -> str:
+        """Where the program's own derivatives along a direction are not those of differences, or not those of `vjp`."""
+        f = defined(self._text, jnp=_wide)
+        given = arrays([widened(x) for x in self._args])
+        places = [i for i, x in enumerate(given) if getattr(x, "dtype", None) in dtypes.FLOAT]
+        if not places:
+            return ""
+
+        def of(*floats: Any) -> Any:
+            full = list(given)
+            for i, x in zip(places, floats, strict=True):
+                full[i] = x
+            return [y for y in nxjax.tree.leaves(f(*full)) if y.dtype in dtypes.FLOAT]
+
+        random = lambda xs: [nx_numpy.asarray(self._rng.uniform(-1, 1, x.shape), dtype=np.float64) for x in xs]
+        with quiet(), nxjax.config.using(executor="reference"):
+            xs = [given[i] for i in places]
+            ts = random(xs)
+            ys, pushed = nxjax.jvp(of, tuple(xs), tuple(ts))
+            wrong = _off(leaves(pushed), [leaves(numeric.jvp(of, xs, ts)[1]) for numeric in _NUMERIC])
+            if wrong or not ys:
+                return wrong
+            cts = [ct.astype(y.dtype) for ct, y in zip(random(ys), ys, strict=True)]
+            pulled = nxjax.vjp(of, *xs)[1](cts)
+            left, right = (
+                np.concatenate([(np.asarray(a) * np.asarray(b)).ravel() for a, b in zip(one, other, strict=True)])
+                for one, other in ((cts, pushed), (pulled, ts))
+            )
+        size = np.abs(left).sum() + np.abs(right).sum() + 1
+        if np.isfinite(size) and not abs(left.sum() - right.sum()) <= 1e-5 * size:
+            return f"wrong derivative: vjp and jvp pair to {right.sum()} and {left.sum()}"
         return ""
 
     def wrong(self, got: Results) -> str:
@@ -216,6 +236,24 @@ class Bounds:
             near = np.abs(clean) + allowed >= float(ml_dtypes.finfo(a.dtype).max)
             bad = np.where(finite, ~(np.abs(got - clean) <= allowed) & ~near, _class(got) != _class(clean))
         return np.asarray(stable & bad), clean, np.asarray(allowed)
+
+
+def _off(found: Results, runs: Sequence[Results]) -> str:
+    """Which of ``found`` is not what the first of ``runs`` says, where these agree with one another."""
+    for i, (got, *others) in enumerate(zip(found, *runs, strict=True)):
+        if got.dtype not in dtypes.FLOAT:
+            continue
+        with np.errstate(all="ignore"):
+            spread = np.max([np.abs(a - others[0]) for a in others[1:]], axis=0)
+            size = np.abs(others[0]) + 1.0
+            bad = (spread < 1e-4 * size) & ~(np.abs(got - others[0]) <= 1e-2 * size)
+        if bad.any():
+            at = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
+            return (
+                f"wrong derivative: result {i}, {got.dtype}{list(got.shape)}, {int(bad.sum())} of {got.size} "
+                f"elements: {list(at)} is {got[at]} in 64 bits, expected {others[0][at]} by differences"
+            )
+    return ""
 
 
 def _class(x: NDArray) -> NDArray:

@@ -84,7 +84,7 @@ def _template(text: str, kinds: str, rank: int, most: int) -> Callable[[Draw], s
 
 # feature -> flags, then kinds and rank of x, then templates. s: smooth; e: exact; a weight follows.
 _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]] = (
-    ("elementwise", "s", 0.35, "f", 0, (
+    ("elementwise", "s", 0.5, "f", 0, (
         "jnp.sin({x})", "jnp.cos({x})", "jnp.tanh({x})", "jnp.exp(-{x} * {x})", "jax.nn.sigmoid({x})",
         "jnp.arctan({x})", "jnp.log({x} * {x} + {c} * {c})", "jnp.sqrt({x} * {x} + 1)", "lax.rsqrt({x} * {x} + 0.5)",
         "jnp.log1p(jnp.exp(jnp.tanh({x})))", "jnp.expm1(jnp.tanh({x}))", "jnp.tanh({x}) ** 3", "jnp.square(jnp.tanh({x}))",

@@ -50,7 +50,8 @@ class Way:
     """One way to run a program.
 
     Attributes:
-        executor: "eager", "jax", "differences" (only derivatives), or the name of one that `jit` takes.
+        executor: "eager", "jax", "differences" (of values, for the derivatives in the program), "slopes" (the
+            program's own derivatives), or the name of one that `jit` takes.
         settings: of `nxjax.config`, by name.
         layouts: the memory of each argument, see `nxjax.testing.inputs`; none: arrays of nxjax.
         donate: which arguments are given away.

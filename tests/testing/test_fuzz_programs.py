@@ -11,7 +11,7 @@ from nxjax.backends.reference.quiet import quiet
 from nxjax.lower.cpu.rules import reduce
 from nxjax.ops import arithmetic, elementary
 from nxjax.runtime import clear_caches
-from nxjax.testing import fuzz_programs, ways
+from nxjax.testing import fuzz_programs, judge, ways
 from nxjax.testing.fuzz_programs import attempt, check, failure
 from nxjax.testing.generator import Refused, Unfit, Writer, random_text
 from nxjax.testing.inputs import Argument
@@ -59,10 +59,22 @@ def test_a_wrong_derivative(monkeypatch):
         text = f"def f(x):\n    v1 = {use}\n    return v1,\n"
         check(text, [x], Way("cpu"), {"v1": 6e-8})
         assert "wrong derivative" in failure(text, [x], Way("differences"), {"v1": 6e-8})
+    own = "def f(x, n):\n    v1 = jnp.tanh(x)\n    return v1, n\n"
+    assert "wrong derivative" in failure(own, [x, np.arange(3)], Way("slopes"), {"v1": 6e-8})
     monkeypatch.undo()
+    assert not failure(own, [x, np.arange(3)], Way("slopes"), {"v1": 6e-8})
     assert not any(
         failure(f"def f(x):\n    v1 = {use}\n    return v1,\n", [x], Way("differences"), {"v1": 6e-8}) for use in uses
     )
+
+
+def test_a_wrong_transpose(monkeypatch):
+    """vjp gives another derivative than jvp."""
+    plain = nx.vjp
+    monkeypatch.setattr(judge.nxjax, "vjp", lambda f, *xs: (f(*xs), lambda cts: [g * 2 for g in plain(f, *xs)[1](cts)]))
+    x = np.array([0.3, -1.2], np.float32)
+    wrong = failure("def f(x):\n    v1 = jnp.sin(x)\n    return v1,\n", [x], Way("slopes"), {"v1": 6e-8})
+    assert "wrong derivative: vjp and jvp pair to" in wrong
 
 
 def test_a_wrong_kernel(monkeypatch):
