@@ -58,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _map(given: argparse.Namespace) -> int:
+    if missing := [f for f in given.files if not (ROOT / f).is_file()]:
+        print(f"no such file: {', '.join(missing)}", file=sys.stderr)
+        return 1
     children.load_libraries()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
