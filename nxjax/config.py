@@ -293,6 +293,10 @@ class Override(ContextDecorator):
         # For each block that was entered and not left: the settings outside and inside, and the process's before.
         self._entered: list[tuple[Settings, Settings, dict[str, Any]]] = []
 
+    def __repr__(self) -> str:
+        values = ", ".join(f"{n}={v!r}" for n, v in {**self._shared, **self._own}.items())
+        return f"<settings inside: {values}>"
+
     def _recreate_cm(self) -> Override:
         return Override(self._config, {**self._shared, **self._own})  # a call of a function has its own
 

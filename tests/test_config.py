@@ -64,6 +64,7 @@ def test_flags_of_jax():
     with pytest.raises(AttributeError):
         _ = config.jax_nonsense
     assert config.mode is None
+    assert repr(nx.debug_nans(True)) == "<settings inside: debug_nans=True>"
     assert repr(nx.debug_nans) == "<setting debug_nans = False>" and nx.debug_nans.value is False
     with pytest.raises(TypeError, match="context manager"):
         bool(nx.debug_nans)
