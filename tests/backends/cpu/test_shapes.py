@@ -121,6 +121,12 @@ ROWS = {
     "sort": Row("mn", lambda x: (jnp.sort(x, 1), jnp.sort(x, 0), jnp.argsort(x, 1)), least=1),
     "first of a sort": Row("mn", lambda x: lax.top_k(x, 1), least=1),
     "transposition": Row("amn", lambda x: (x.transpose(2, 0, 1).copy(), x.transpose(1, 0, 2).copy(), x.T.copy())),
+    "transposition of four": Row(
+        "abmn", lambda x: [x.transpose(p).copy() for p in ((2, 0, 3, 1), (3, 1, 2, 0), (1, 3, 0, 2))]
+    ),
+    "transposition of five": Row(
+        "abcmn", lambda x: [x.transpose(p).copy() for p in ((4, 2, 0, 3, 1), (3, 1, 4, 0, 2))]
+    ),
     "reversal": Row("mn", lambda x: (x[::-1] + 0, x[:, ::-1] + 0, x[::-1, ::-1].copy())),
     "steps": Row("mn", lambda x: (x[::2].copy(), x[:, 1::3].copy(), x[::-2, ::2].copy())),
     "joining": Row("mn an mk", lambda x, y, z: (jnp.concatenate([x, y], 0), jnp.concatenate([x, z], 1))),
@@ -183,7 +189,7 @@ def cases(row, lanes, times):
     for turn in range(len(sizes)):
         chosen = {c: max(sizes[(turn + 3 * i) % len(sizes)], row.least) for i, c in enumerate(row.letters)}
         if len(chosen) > 3:
-            chosen.update({c: min(n, 9) for c, n in list(chosen.items())[2:]})
+            chosen.update({c: min(n, 11 - len(chosen)) for c, n in list(chosen.items())[2:]})
         for k in range(times):
             layout, dtype = (turn + 2 * k + turn // 5) % len(LAYOUTS), row.dtypes[(turn + k) % len(row.dtypes)]
             arrays, views = [], []
