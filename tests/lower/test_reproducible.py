@@ -10,6 +10,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
+from nxjax.backends import registry
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.registry import NAMES
@@ -326,3 +327,16 @@ def test_products_of_several_are_made_as_they_stand():
 def test_windows_of_numpy_are_refused(name):
     with pytest.raises(LoweringError, match=f"{name}.*no promise"):
         getattr(jnp, name)(9)
+
+
+def test_code_that_is_made_later_is_for_what_the_program_was_lowered_for():
+    with nx.config.using(enable_x64=True, cache_dir=""):
+        x = array(4999, dtype=np.float64) * 1e15
+        program, _ = nx.make_jaxpr(jnp.sin)(x).close_over()
+        made = registry.get("cpu").compile(program)
+        expected = bits(made([x]))
+        with nx.config.using(reproducible=False):
+            assert [bits(made([x])) for _ in range(3)] == [expected] * 3
+            other = registry.get("cpu").compile(program)
+            other.prepare()
+        assert bits(other([x])) != expected  # else this says nothing: C's sine has other last bits

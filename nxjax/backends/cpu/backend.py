@@ -64,12 +64,16 @@ class CpuBackend(Backend):
         return [self._device]
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
+        # What is made later is made as the settings are now.
+        kept = {"cpu_isa": config.cpu_isa, "reproducible": config.reproducible}
+
         def part(count: int) -> Parts | None:
-            with using(self._choices):
+            with config.using(**kept), using(self._choices):
                 return lower_parts(program, count, donate)
 
         def make(*, hurry: bool) -> CpuExecutable:
-            return CpuExecutable(self.lowered(program, donate), part, hurry=hurry)
+            with config.using(**kept):
+                return CpuExecutable(self.lowered(program, donate), part, hurry=hurry)
 
         # Which of two zeros NumPy takes for the larger one is up to the processor.
         form = simple(program) if may("first run") and not config.reproducible else None

@@ -20,6 +20,7 @@ from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape, time_of
 from nxjax.config import current_settings
 from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
 from nxjax.lower.cpu.held import Parts
 from nxjax.lower.cpu.tape import Call, CpuProgram, Host, walk
@@ -41,6 +42,7 @@ class CpuExecutable(Executable):
         part: the program in two parts, for so many held arguments; see `holding`.
         shown: what `text` gives, if that is more than the program.
         hurry: the first code of a short program is made quickly.
+        target: what code is made for; None: as the settings say.
     """
 
     def __init__(
@@ -50,14 +52,16 @@ class CpuExecutable(Executable):
         shown: Parts | None = None,
         *,
         hurry: bool = True,
+        target: Isa | None = None,
     ) -> None:
         self.program = program
+        # Code that is made later is for what the program was lowered for, whatever is set by then.
+        self._isa = target or isa.current()
         self._part = part
         self._shown = shown or program
         # For numbers of held arguments: what prepares them, what runs then, and which of them that still takes.
         self._parted: dict[int, tuple[CpuExecutable, CpuExecutable, tuple[int, ...]] | None] = {}
         self._runtime = runtime()
-        self._isa = isa.current()  # as the program was lowered for; the setting may change before other code is made
         self._quick = hurry and _is_short(program) and not engine(self._isa).has(c.kernel for c in program.calls())
         self.tape = Tape(program, engine(self._isa, 0 if self._quick else 2), self._runtime)
         self._guards: dict[tuple[str, bool], Tape] = {}
@@ -142,8 +146,8 @@ class CpuExecutable(Executable):
             if count not in self._parted:
                 parts = self._part(count)
                 self._parted[count] = parts and (
-                    CpuExecutable(parts.preparation),
-                    CpuExecutable(parts.main, shown=parts),
+                    CpuExecutable(parts.preparation, target=self._isa),
+                    CpuExecutable(parts.main, shown=parts, target=self._isa),
                     parts.kept,
                 )
         found = self._parted[count]
