@@ -380,6 +380,10 @@ class KernelError(NxError, ValueError):
     """A custom op or a kernel of one that is not what it says: it fails its own test and is not registered."""
 
 
+class VerificationError(NxError, AssertionError):
+    """A compiled program that is not what it was made from: a defect of nxjax, found before the program ran."""
+
+
 # JAX's name for a failure of compiled code.
 JaxRuntimeError = ExecutionError
 # JAX's name for a program that is not well formed.

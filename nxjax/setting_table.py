@@ -100,6 +100,7 @@ _FLAGS: Final = {
     "progress": True,
     "reproducible": False,
     "traceback_filtering": True,
+    "verify": True,
 }
 # All of nxjax's own, and where their first values are from. Those that the whole process has in common come last.
 OWN: Final[dict[str, Callable[[], Any]]] = {
@@ -146,6 +147,7 @@ class Declared:
     progress: bool
     reproducible: bool
     traceback_filtering: bool
+    verify: bool
     cache_bytes: int
     cache_dir: str
     cpu_pool_bytes: int

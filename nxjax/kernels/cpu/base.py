@@ -13,6 +13,7 @@ that runs the call, 64-byte aligned, ``scratch`` bytes of it. Knows no program, 
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,6 +81,17 @@ class Box:
             else:
                 repeats.append((n, s))
         return first, length, tuple(repeats)
+
+    @cached_property
+    def end(self) -> int:
+        """Behind its last byte."""
+        first, length, repeats = self.runs
+        return first + length + sum([(n - 1) * s for n, s in repeats])
+
+    @cached_property
+    def nbytes(self) -> int:
+        """How many bytes it has, if none of them twice."""
+        return self.runs[1] * math.prod([n for n, _ in self.runs[2]])
 
 
 @final
@@ -155,6 +167,15 @@ class Kernel(ABC):
     @abstractmethod
     def touches(self) -> Touches:
         """What it does to the memory of its operands, from their shapes and strides; see `lower.cpu.verify`."""
+
+    @cached_property
+    def touched(self) -> Touches:
+        """`touches`, found once."""
+        return self.touches()
+
+    def flaw(self) -> str:
+        """What is wrong with its plan of its own scratch memory, if anything is; see `lower.cpu.verify`."""
+        return ""
 
     @abstractmethod
     def emit(self, module: Module, isa: Isa) -> None:

@@ -75,6 +75,13 @@ class Axis:
         last = (self.outputs - 1) * self.step + (self.taps - 1) * self.dilation - self.low
         return self.outputs > 0 and self.taps > 0 and (self.low > 0 or last >= self.size)
 
+    @property
+    def seen(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        """Where the first input lies that windows see, and how many there are at what steps, along two loops."""
+        if not self.padded:
+            return -self.low * self.x, (self.outputs, self.step * self.x), (self.taps, self.dilation * self.x)
+        return 0, (self.size, self.x), (1, 0)
+
 
 NONE: Final = Axis(1, 1, 1, 1, 1, 0, 0, 0, 0)
 
@@ -116,6 +123,7 @@ class Problem:
         axes: three spatial dimensions, `NONE` where there are fewer.
         x_n, x_c, x_group, y_n, y_group: of the input and the result.
         w_c, w_block, w_group: of the weights: per input feature, per block of output channels, per group.
+        odd: of the last pair of inputs only the first half counts; the other is read, and multiplied by 0.
     """
 
     batch: int
@@ -131,6 +139,7 @@ class Problem:
     w_group: int
     y_n: int
     y_group: int
+    odd: bool = False
 
     @property
     def pixels(self) -> int:
@@ -139,6 +148,20 @@ class Problem:
     @property
     def taps(self) -> int:
         return math.prod(a.taps for a in self.axes)
+
+
+def inputs(p: Problem, size: int) -> tuple[Box, ...]:
+    """What is read of the input; elements, or pairs, have ``size`` bytes."""
+    if not p.taps:
+        return ()
+    seen = [a.seen for a in p.axes]
+    loops = [(p.batch, p.x_n), *(loop for _, *two in seen for loop in two), (p.groups, p.x_group)]
+    points, steps, at = tuple(n for n, _ in loops), tuple(s for _, s in loops), sum(first for first, *_ in seen)
+    if not p.odd:
+        return (Box(size, (*points, p.inputs), (*steps, p.x_c), at),)
+    last = at + (p.inputs - 1) * p.x_c
+    whole = Box(size, (*points, p.inputs - 1), (*steps, p.x_c), at)
+    return whole, Box(size // 2, points, steps, last), Box(size, points, steps, last, idle=True)
 
 
 def ends(
@@ -313,9 +336,7 @@ class Conv(Kernel):
         return Cost(2.0 * y * features * p.taps, x + w + extra, written)
 
     def touches(self) -> Touches:
-        p, size = self.problem, self._size
-        shape = (p.batch, *(a.size for a in p.axes), p.groups, p.inputs)
-        x = Box(size, shape if p.taps else (0,) * 6, (p.x_n, *(a.x for a in p.axes), p.x_group, p.x_c))
+        p = self.problem
         lanes = self.block.channels
         shape = (p.groups, *(a.taps for a in p.axes), p.inputs)
         steps = (p.w_group, *(a.w for a in p.axes), p.w_c)
@@ -328,8 +349,8 @@ class Conv(Kernel):
             Box(row, (*shape, lanes if rest else 0), (*steps, row), whole * p.w_block, idle=True),
         ]
         ins, outs = ends(p, self.extras, self.more, self.epilogue.out_dtypes, (p.groups, p.outputs))
-        found = plain([x, *ins], outs)
-        return Touches((found.ins[0], tuple(w), *found.ins[1:]), found.outs)
+        found = plain(ins, outs)
+        return Touches((inputs(p, self._size), tuple(w), *found.ins), found.outs)
 
     # --- meaning ---
 

@@ -33,6 +33,7 @@ from nxjax.kernels.cpu.base import Box, Cost, Kernel, Touches, Written
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.nest_plan import Plan, flaw
 from nxjax.trace import dtypes
 from nxjax.trace.core import OPS
 from nxjax.trace.dtypes import DType
@@ -137,6 +138,8 @@ class Nest(Kernel):
         fixed: reductions have the association that hangs on nothing but the sizes of the reduced dimensions.
     """
 
+    plan: Plan
+
     def __init__(
         self,
         sizes: tuple[int, ...],
@@ -236,12 +239,12 @@ class Nest(Kernel):
         self.items = count if math.prod(self.sizes[: self.kept]) else 0
         per = max(self.size // max(self.items, 1) * self.weight, 1)
         self.grain = max(1, (8 * self.item) // per)
-        self.scratch = 0
         self._plan_scratch()
 
     def _plan_scratch(self) -> None:
-        from nxjax.kernels.cpu.nest_emit import last_reads, scratch_sizes
+        from nxjax.kernels.cpu.nest_emit import last_reads, planned, scratch_sizes
 
+        self.plan = planned(self)
         self.scratch = sum(scratch_sizes(self))
         last = last_reads(self)
         # An output may lie where an input does that has the same elements in the same places, unless a pass after the
@@ -358,6 +361,9 @@ class Nest(Kernel):
         whole, rest = divmod(self.total, length)
         last = (1, *sizes[1 : self.kept], rest, *sizes[self.kept + 1 :])
         return Box(size, (whole, *sizes[1:]), strides), Box(size, last, strides, whole * strides[0])
+
+    def flaw(self) -> str:
+        return flaw(self)
 
     def emit(self, module: Module, isa: Isa) -> None:
         from nxjax.kernels.cpu.nest_emit import emit

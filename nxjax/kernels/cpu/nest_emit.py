@@ -22,6 +22,7 @@ from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, DEAR, Iota, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest_plan import TILE, Pass, Plan, Slot
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -34,10 +35,13 @@ def emit(nest: Nest, module: Module, isa: Isa) -> None:
     """Add the function of ``nest``."""
     f, words, lo, hi, scratch = nest.function(module)
     places = [pointer(f, words, i) for i in range(len(nest.inputs) + len(nest.outputs))]
-    offset = 0
-    for size in scratch_sizes(nest):
-        places.append(f.at(scratch, offset))
-        offset += size
+    if nest.whole:
+        offset = 0
+        for size in scratch_sizes(nest):
+            places.append(f.at(scratch, offset))
+            offset += size
+    else:
+        places += [f.at(scratch, s.offset) for s in nest.plan.slots]
     streamed = [p for p, y in zip(places[len(nest.inputs) :], nest.outputs, strict=False) if y.stream]
     if streamed:
         # Stores past the caches want vectors at multiples of their size; what was planned so may have moved since.
@@ -123,7 +127,7 @@ def slot_bytes(nest: Nest, index: int) -> int:
 def last_reads(nest: Nest) -> list[int]:
     """For each input the last pass that reads it; -1 for what is read before all passes."""
     last = [-1] * len(nest.inputs)
-    for p, one in enumerate(passes(nest, saved(nest))):
+    for p, one in enumerate(nest.plan.passes):
         for i in one.values:
             if i < len(last):
                 last[i] = p
@@ -135,7 +139,7 @@ def scratch_sizes(nest: Nest) -> list[int]:
     if nest.whole:
         room = -(-min(nest.sizes[nest.lane], nest.block) // BLOCK) * BLOCK  # whole tiles
         return [room * m.accumulator.itemsize for m in nest.nodes if isinstance(m, Reduction)]
-    return [slot_bytes(nest, i) for i in saved(nest)]
+    return [s.nbytes for s in nest.plan.slots]
 
 
 def needed(nest: Nest, number: int, have: Collection[int]) -> list[int]:
@@ -155,20 +159,6 @@ def needed(nest: Nest, number: int, have: Collection[int]) -> list[int]:
     return sorted(found)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One run of the reduced loops.
-
-    Attributes:
-        values: of the whole space, that it takes, in order.
-        back: those of them that it reads back from scratch memory; it makes the others.
-    """
-
-    values: list[int]
-    back: frozenset[int]
-
-
 def passes(nest: Nest, keep: Collection[int]) -> list[Pass]:
     """The passes, where the values of ``keep`` are saved.
 
@@ -184,9 +174,31 @@ def passes(nest: Nest, keep: Collection[int]) -> list[Pass]:
     return found
 
 
-# --- how wide ---
+def planned(nest: Nest) -> Plan:
+    """The passes, and where saved values lie in scratch memory."""
+    keep = saved(nest)
+    slots: list[Slot] = []
+    offset = 0
+    for i in keep:
+        nbytes = slot_bytes(nest, i)
+        slots.append(Slot(i, offset, nbytes, _slot_strides(nest, i)))
+        offset += nbytes
+    return Plan(tuple(passes(nest, keep)), tuple(slots))
 
-TILE: Final = 64  # columns at most that go together where there are several passes
+
+def _slot_strides(nest: Nest, index: int) -> tuple[int, ...]:
+    found: list[int] = []
+    step = nest.dtype_of(index).itemsize * (1 if nest.rows else TILE)
+    for n in reversed(nest.sizes[nest.kept :]):
+        found.append(step)
+        step *= n
+    strides = [*([0] * nest.kept), *reversed(found)]
+    if not nest.rows:
+        strides[nest.lane] = nest.dtype_of(index).itemsize
+    return tuple(strides)
+
+
+# --- how wide ---
 
 
 def register_bytes(nest: Nest) -> int:
@@ -262,25 +274,13 @@ class Writer:
         self.facts = nest.facts
         self.count = len(nest.inputs)
         self.register, self.lanes = widths(nest, isa)
-        self.saved = saved(nest)
-        self.plan = passes(nest, self.saved)
-        slots = [] if nest.whole else self.saved
+        self.saved = [s.value for s in nest.plan.slots]
+        self.plan = nest.plan.passes
         self.strides = [
             *(x.strides for x in nest.inputs),
             *(y.strides for y in nest.outputs),
-            *(self._slot_strides(i) for i in slots),
+            *(s.strides for s in nest.plan.slots),
         ]
-
-    def _slot_strides(self, index: int) -> tuple[int, ...]:
-        nest, found = self.nest, list[int]()
-        step = nest.dtype_of(index).itemsize * (1 if nest.rows else TILE)
-        for n in reversed(nest.sizes[nest.kept :]):
-            found.append(step)
-            step *= n
-        strides = [*([0] * nest.kept), *reversed(found)]
-        if not nest.rows:
-            strides[nest.lane] = nest.dtype_of(index).itemsize
-        return tuple(strides)
 
     # --- scopes ---
 

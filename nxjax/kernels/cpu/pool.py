@@ -23,7 +23,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
-from nxjax.kernels.cpu.conv import Extra, Kind, Problem, ends, multiply_add, used
+from nxjax.kernels.cpu.conv import Extra, Kind, Problem, ends, inputs, multiply_add, used
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
@@ -117,11 +117,12 @@ class Pool(Kernel):
 
     def touches(self) -> Touches:
         p, size, acc = self.problem, self.dtype.itemsize, self.acc.itemsize
-        shape = (p.batch, *(a.size for a in p.axes), p.groups)
-        x = Box(size, shape if p.taps else (0,) * 5, (p.x_n, *(a.x for a in p.axes), size))
+        # One input per channel: as `Conv` has them with features for groups.
+        x = inputs(p, size)
         w = Box(acc, (*(a.taps for a in p.axes), p.groups), (*(a.w for a in p.axes), acc))
         ins, outs = ends(p, self.extras, self.more, self.epilogue.out_dtypes, (1, p.groups))
-        return plain([x, *([w] if self.combine == "dot" else []), *ins], outs)
+        found = plain([*([w] if self.combine == "dot" else []), *ins], outs)
+        return Touches((x, *found.ins), found.outs)
 
     def cost(self) -> Cost:
         p = self.problem

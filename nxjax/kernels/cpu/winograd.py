@@ -39,7 +39,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, dense, integer, plain, pointer
-from nxjax.kernels.cpu.conv import SCALAR, WORK, Block, Conv, Extra, Kind, Problem, ends, multiply_add
+from nxjax.kernels.cpu.conv import SCALAR, WORK, Block, Conv, Extra, Kind, Problem, ends, inputs, multiply_add
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, is_float, vector
 from nxjax.kernels.cpu.isa import Isa
@@ -237,10 +237,10 @@ class Winograd(Kernel):
     def touches(self) -> Touches:
         p = self.problem
         high, wide = p.axes[1:]
-        x = Box(4, (p.batch, high.size, wide.size, p.inputs), (p.x_n, high.x, wide.x, 4))
         w = Box(4, (3, 3, p.inputs, p.outputs), (high.w, wide.w, p.w_c, 4))
         ins, outs = ends(p, self.extras, self.more, self.epilogue.out_dtypes, (1, p.outputs))
-        return plain([x, w, *dense(_POINTS * p.inputs * p.outputs * 4), *ins], outs)
+        found = plain([w, *dense(_POINTS * p.inputs * p.outputs * 4), *ins], outs)
+        return Touches((inputs(p, 4), *found.ins), found.outs)
 
     def cost(self) -> Cost:
         """Products that are made, which are fewer than a convolution's."""

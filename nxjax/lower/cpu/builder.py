@@ -232,7 +232,6 @@ class Builder:
                 tuple(v.ref for v in ins),
                 tuple(v.ref for v in outs),
                 tuple(integers),
-                out_nbytes=tuple(v.size * v.dtype.itemsize for v in outs),
                 equation=self.equation,
             )
         )

@@ -14,11 +14,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.lower.cpu.analysis import cost_of
 from nxjax.lower.cpu.invariant import without_repetition
-from nxjax.lower.cpu.memory import planned
+from nxjax.lower.cpu.memory import placed
 from nxjax.lower.cpu.memory_uses import replace
 from nxjax.lower.cpu.tape import Buffer, CpuProgram, Host, Ref, Step, walk
+from nxjax.lower.cpu.verify import Trace, argument, trace, verify
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -52,6 +54,7 @@ class Parts:
 
 def parted(program: CpuProgram, count: int) -> Parts | None:
     """``program``, whose memory is not planned, with its first ``count`` inputs held; None: it is not worth it."""
+    whole = trace(program) if config.verify or config.check else None
     without_repetition(program.steps)
     given, types = program.inputs, program.in_types
     fixed = _fixed(program.steps, set(given[:count]))
@@ -76,7 +79,22 @@ def parted(program: CpuProgram, count: int) -> Parts | None:
         program.out_types,
     )
     main.donated = tuple(i - count + len(kept) + len(crossing) for i in program.donated)
-    return Parts(planned(preparation), planned(main), kept)
+    parts = Parts(placed(preparation), placed(main), kept)
+    if whole is not None:
+        _verify(parts, whole, count)
+    return parts
+
+
+def _verify(parts: Parts, whole: Trace, count: int) -> None:
+    """Raise where the two programs together do not what ``whole`` says that one did."""
+    first, second = parts.preparation, parts.main
+    made = verify(first, complete=False)  # packed weights have padding
+    inputs = second.inputs
+    n = len(parts.kept)
+    given = [argument(i, b) for i, b in zip(parts.kept, inputs, strict=False)]
+    rest = [argument(i, b) for i, b in enumerate(inputs[n + len(made.contents) :], count)]
+    arguments = [*given, *made.contents, *rest]
+    verify(second, whole, arguments)
 
 
 def _reads(step: Step) -> set[Buffer]:

@@ -27,7 +27,7 @@ def without_copies(steps: list[Step]) -> None:
         if isinstance(step, Call):
             for k, j in step.kernel.inplace:
                 # As many bytes are made at the target as the source has: nothing else that lies there is lost.
-                if step.out_nbytes and step.out_nbytes[k] == step.ins[j].buffer.nbytes:
+                if sum(box.nbytes for box in step.kernel.touched.outs[k].boxes) == step.ins[j].buffer.nbytes:
                     _goes_forward(uses, path, step, step.ins[j], step.outs[k])
     _drop_empty(steps)
 

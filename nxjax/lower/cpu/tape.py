@@ -91,17 +91,12 @@ class Step:
 @final
 @dataclass(eq=False, slots=True)
 class Call(Step):
-    """``kernel`` on all its items. ``words``: its operands' places, then its integers.
-
-    Attributes:
-        out_nbytes: bytes that each output has, if they are known; it need not fill its buffer.
-    """
+    """``kernel`` on all its items. ``words``: its operands' places, then its integers."""
 
     kernel: Kernel
     ins: tuple[Ref, ...]
     outs: tuple[Ref, ...]
     integers: tuple[int, ...] = ()
-    out_nbytes: tuple[int, ...] = field(default=(), kw_only=True)
 
     def reads(self) -> Sequence[Ref]:
         return self.ins

@@ -90,7 +90,7 @@ def test_constants_are_prepared_only_for_what_is_held() -> None:
 
 def test_little_is_not_worth_it() -> None:
     a, b = temp(), Buffer(BYTES * 5, "temp")
-    assert parted(program(lambda w, x, y: [move(w, a, 0, 4), Copy(Ref(a), Ref(y), BYTES)]), 1) is None
+    assert parted(program(lambda w, x, y: [move(w, a, 0, 4), move(x, y), Copy(Ref(a), Ref(y), 4)]), 1) is None
     grown = Call(Move((5, BYTES // 4), (0, 4), (BYTES, 4), 4), (Ref(Buffer(0, "input")),), (Ref(b),))
 
     def steps(w, x, y):

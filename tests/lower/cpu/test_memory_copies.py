@@ -1,5 +1,6 @@
 """Copies that need not be are not; those that must be are."""
 
+from nxjax.kernels.cpu.base import dense, plain
 from nxjax.lower.cpu.memory_copies import onto_donated, without_copies
 from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref
 from tests.kernels.cpu.written import Written
@@ -8,9 +9,13 @@ from tests.kernels.cpu.written import Written
 class Pure(Written):
     """A kernel of one input and one output, which may be one place or not."""
 
-    def __init__(self, inplace=False):
+    def __init__(self, inplace=False, nbytes=64):
         super().__init__(lambda *_: None, lambda x: [x])
         self.inplace = ((0, 0),) if inplace else ()
+        self.nbytes = nbytes
+
+    def touches(self):
+        return plain(dense(self.nbytes), dense(self.nbytes))
 
 
 def buffers():
@@ -18,7 +23,7 @@ def buffers():
 
 
 def call(source, target, inplace=False, nbytes=64):
-    return Call(Pure(inplace), (Ref(source),), (Ref(target),), out_nbytes=(nbytes,))
+    return Call(Pure(inplace, nbytes), (Ref(source),), (Ref(target),))
 
 
 def copy(source, target):
@@ -81,11 +86,12 @@ def test_what_lies_around_a_partial_output_stays():
     assert [s.outs[0].buffer for s in steps] == [y, t, y]
 
 
-def test_a_value_whose_bytes_are_not_known_is_made_where_it_is():
-    x, t, _, y = buffers()
-    steps = [call(x, t), Call(Pure(True), (Ref(t),), (Ref(y),))]
-    without_copies(steps)
-    assert [s.outs[0].buffer for s in steps] == [t, y]
+def test_the_bytes_of_an_output_are_those_that_its_kernel_says():
+    for nbytes, place in ((64, "output"), (60, "temp")):
+        x, t, _, y = buffers()
+        steps = [call(x, t), Call(Pure(True, nbytes), (Ref(t),), (Ref(y),))]
+        without_copies(steps)
+        assert [s.outs[0].buffer.kind for s in steps] == [place, "output"]
 
 
 def test_results_lie_in_donated_arguments():

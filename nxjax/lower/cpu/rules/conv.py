@@ -79,6 +79,8 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
         left, right = converted(b, x, stored, numbers.lhs_spec[1]), converted(b, w, stored, numbers.rhs_spec[1])
         if work == "pairs":
             left = unit(b, left, numbers.lhs_spec[1])
+            if window[numbers.rhs_spec[1]] % 2:
+                left = roomy(b, left, numbers.lhs_spec[1])
         with tail(b, expression, operands, outputs, channel) as t:
             for s in setup(left, right, t.outputs[0], tuple(numbers), **given, more=t.more):
                 one(b, simplified(s), left, right, t, work, dtype, narrow=narrow)
@@ -88,6 +90,16 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
         emit(identity(WORK[kind]), [], [y])
         return [converted(b, y, type.dtype, channel)]
     return [product(b, type.shape, type.dtype, channel, emit)]
+
+
+def roomy(b: Builder, v: View, last: int) -> View:
+    """``v``, or a copy, with memory behind it: an odd last feature is read with what follows it."""
+    end = v.ref.offset + v.dtype.itemsize + sum((n - 1) * k for n, k in zip(v.shape, v.strides, strict=True) if k > 0)
+    if not v.ref.moves and v.ref.buffer.kind == "temp" and v.ref.buffer.nbytes >= end + 2:
+        return v
+    out = channels_last(v.shape, v.dtype, last, 64)
+    copy(b, v, out)
+    return out
 
 
 def product(b: Builder, shape: Shape, dtype: DType, channel: int, emit: Any) -> Product:
@@ -171,7 +183,7 @@ def run(
     axes = [NONE] * (3 - len(axes)) + axes
     problem = Problem(
         s.batch, s.groups, s.inputs, s.outputs, (axes[0], axes[1], axes[2]), s.x_n, s.x_c, s.x_group,
-        s.w_c, w_block, s.w_group, s.y_n, s.y_group,
+        s.w_c, w_block, s.w_group, s.y_n, s.y_group, s.odd,
     )  # fmt: skip
     extras, more, ins, outs = t.extras(s)
     kernel = Conv(problem, kind, block, dtype, t.expression, extras, more)
@@ -202,7 +214,7 @@ def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[S
             part = shifted(w, s.w_offset + parity * s.w_c, shape, [*strides[:-2], 2 * s.w_c, s.w_o])
             copy(b, part, shifted(room, parity * size, shape, [*room.strides[:-2], pair, 2 * size]))
         out = room
-        s = replace(s, inputs=half, x_c=2 * size)
+        s = replace(s, inputs=half, x_c=2 * size, odd=s.inputs % 2 > 0)
     dims = tuple(replace(d, w=step) for d, step in zip(s.dims, out.strides[1:-2], strict=True))
     return replace(s, dims=dims, w_group=out.strides[0], w_c=out.strides[-2], w_o=out.strides[-1], w_offset=0), out
 

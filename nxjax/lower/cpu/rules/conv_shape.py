@@ -62,6 +62,7 @@ class Setup:
         batch, groups, inputs, outputs: sizes; inputs and outputs are those of a group.
         dims: spatial dimensions.
         x_n, x_c, x_group, w_c, w_o, w_group, y_n, y_group: strides.
+        odd: inputs are pairs, and the last one is one feature and what lies behind it.
         more_n, more_group, more_offset: of what else has an element for each of the result.
     """
 
@@ -84,6 +85,7 @@ class Setup:
     more_n: tuple[int, ...] = ()
     more_group: tuple[int, ...] = ()
     more_offset: tuple[int, ...] = ()
+    odd: bool = False
 
     @property
     def padded(self) -> bool:

@@ -70,7 +70,7 @@ def winograd(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype:
     axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in (high, wide)]
     problem = Problem(
         s.batch, 1, s.inputs, s.outputs, (NONE, axes[0], axes[1]), s.x_n, s.x_c, 0, s.w_c, block.channels * 4, 0,
-        s.y_n, 0,
+        s.y_n, 0, s.odd,
     )  # fmt: skip
     source = at(w, s.w_offset)
     first = Weights(kind, s.inputs, s.outputs, (s.w_c, high.w, wide.w), block.vectors, block.lanes)

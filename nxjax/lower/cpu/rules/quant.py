@@ -20,7 +20,7 @@ from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted
 from nxjax.lower.cpu.lazy import Lazy, Leaf, Map
-from nxjax.lower.cpu.rules.conv import is_single, one
+from nxjax.lower.cpu.rules.conv import is_single, one, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import tail, unit
 from nxjax.lower.cpu.rules.pool import depthwise, pooled
@@ -145,7 +145,7 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
     left, right, scale = b.view(integers(b, x, x_grid)), b.view(w), b.view(w_scale)
     left = unit(b, left, numbers.lhs_spec[1])
     if e.inputs[1].type.shape[numbers.rhs_spec[1]] % 2:
-        left = _roomy(b, left, numbers.lhs_spec[1])
+        left = roomy(b, left, numbers.lhs_spec[1])
     row = View(scale.ref, (type.shape[channel],), (_stride(scale, numbers.rhs_spec[0]),), scale.dtype)
     rows = _rows(b, b.view(bias), row, p)
     # What differs from layer to layer is read, so that all of them are one piece of machine code.
@@ -170,16 +170,6 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
             else:
                 one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
     return [values(b, Leaf(y), y_grid)]
-
-
-def _roomy(b: Builder, v: View, last: int) -> View:
-    """``v``, or a copy, with memory behind it: an odd last feature is read with what follows it."""
-    end = v.ref.offset + v.dtype.itemsize + sum((n - 1) * k for n, k in zip(v.shape, v.strides, strict=True) if k > 0)
-    if not v.ref.moves and v.ref.buffer.kind == "temp" and v.ref.buffer.nbytes >= end + 2:
-        return v
-    out = channels_last(v.shape, v.dtype, last, 64)
-    copy(b, v, out)
-    return out
 
 
 def _stride(v: View, dim: int) -> int:
@@ -235,7 +225,8 @@ class _Pack:
             target = shifted(out, first * out.strides[-2], sizes, out.strides)
             self._call(b, steps.pair if both else steps.single, sizes, ins, scales, target)
         dims = tuple(replace(d, w=k) for d, k in zip(s.dims, out.strides[1:-2], strict=True))
-        s = replace(s, inputs=half, x_c=4, dims=dims, w_group=out.strides[0], w_c=out.strides[-2], w_o=4, w_offset=0)
+        s = replace(s, inputs=half, odd=s.inputs % 2 > 0, x_c=4, dims=dims)
+        s = replace(s, w_group=out.strides[0], w_c=out.strides[-2], w_o=4, w_offset=0)
         return s, out
 
     def single(self, b: Builder, s: Setup, w: View) -> tuple[Setup, View]:

@@ -1,0 +1,361 @@
+"""What lies in memory while a tape runs, by names of values in place of bytes.
+
+A `Run` says of some bytes which value they are part of, where that value begins, and whose memory they were written as.
+Names are numbers: what a step makes of which names. So two tapes that leave the same names have computed the same
+thing, wherever their temporaries lie. Knows no step and no kernel.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from nxjax.lower.cpu.tape import Buffer
+
+Repeats = tuple[tuple[int, int], ...]
+Cells = np.ndarray[Any, np.dtype[np.int32]]
+UNKNOWN: Final = 0  # the name of what is not followed: more pieces than are worth it
+_TOP: Final = 1 << 62  # beyond all places
+_FEW: Final = 64  # runs up to which a strided box is taken run by run
+_MOST: Final = 1 << 22  # cells of an extent, at most
+
+
+class Run(NamedTuple):
+    """Bytes ``start`` to ``end``: those of value ``name`` that lies at ``base``, written as a part of ``owner``.
+
+    ``pattern``: there are many values, in cells of so many bytes; ``name`` is that of all of them.
+    """
+
+    start: int
+    end: int
+    name: int
+    base: int
+    owner: Buffer
+    pattern: Pattern | None = None
+
+
+@final
+class Pattern:
+    """Runs without number: ``ids`` of cells of ``size`` bytes from ``base`` on, into ``table``; 0 is a hole."""
+
+    __slots__ = ("base", "ids", "size", "table")
+
+    def __init__(self, ids: Cells, size: int, base: int, table: list[Run | None]) -> None:
+        self.ids, self.size, self.base, self.table = ids, size, base, table
+
+
+class Missing(Exception):
+    """Bytes ``start`` to ``end`` are not what is read there: nothing (``run`` is None), or another buffer's."""
+
+    def __init__(self, start: int, end: int, run: Run | None) -> None:
+        super().__init__(start, end, run)
+        self.start, self.end, self.run = start, end, run
+
+
+class Space(list[Run]):
+    """The runs of one memory, in order; what is in none of them has not been written."""
+
+    __slots__ = ()
+
+    def within(self, lo: int, hi: int) -> list[Run]:
+        """The runs between ``lo`` and ``hi``, cut to them."""
+        i = bisect.bisect_right(self, (lo, _TOP))
+        if i and self[i - 1].end > lo:
+            i -= 1
+        found: list[Run] = []
+        for k in range(i, len(self)):
+            run = self[k]
+            if run.start >= hi:
+                break
+            if run.start < lo or run.end > hi:
+                run = run._replace(start=max(run.start, lo), end=min(run.end, hi))
+            found.append(run)
+        return found
+
+    def put(self, runs: Sequence[Run], lo: int, hi: int) -> None:
+        """``runs`` in place of all that lies between ``lo`` and ``hi``."""
+        i = bisect.bisect_right(self, (lo, _TOP))
+        before: list[Run] = []
+        after: list[Run] = []
+        if i and self[i - 1].end > lo:
+            i -= 1
+            if self[i].start < lo:
+                before = [self[i]._replace(end=lo)]
+        j = i
+        while j < len(self) and self[j].start < hi:
+            j += 1
+        if j > i and self[j - 1].end > hi:
+            after = [self[j - 1]._replace(start=hi)]
+        self[i:j] = [*before, *runs, *after]
+
+
+# --- reading ---
+
+
+def plain(runs: Iterable[Run]) -> list[Run]:
+    """Runs without patterns, joined where one goes on with the other."""
+    found: list[Run] = []
+    for run in runs:
+        for r in [run] if run.pattern is None else _spread(run, run.pattern):
+            last = found[-1] if found else None
+            if last is not None and last.end == r.start and last[2:] == r[2:]:
+                found[-1] = last._replace(end=r.end)
+            else:
+                found.append(r)
+    return found
+
+
+def _spread(run: Run, p: Pattern) -> list[Run]:
+    first, last = (run.start - p.base) // p.size, -(-(run.end - p.base) // p.size)
+    ids = p.ids[first:last]
+    cuts = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
+    found: list[Run] = []
+    for a, b in itertools.pairwise(cuts):
+        of = p.table[int(ids[a])]
+        if of is not None:
+            start, end = p.base + (first + a) * p.size, p.base + (first + b) * p.size
+            found.append(of._replace(start=max(start, run.start), end=min(end, run.end)))
+    return found
+
+
+def read(space: Space, owner: Buffer, at: int, lo: int, hi: int, repeats: Repeats = ()) -> int:
+    """The name of all bytes of a box of ``owner``, as an operand at ``at`` sees them; raises `Missing`.
+
+    The box is the run from ``lo`` to ``hi`` and its repetitions.
+    """
+    top = hi + sum((n - 1) * s for n, s in repeats)
+    i = bisect.bisect_right(space, (lo, _TOP)) - 1
+    if i >= 0:
+        run = space[i]
+        if run.end >= top and run.owner is owner and run.pattern is None:
+            return hash((run.name, at - run.base, lo - at, top - at))
+    length = hi - lo
+    few = not repeats or math.prod([n for n, _ in repeats]) <= _FEW
+    if few:
+        pieces: list[tuple[int, Run]] = []
+        for i, k in enumerate(sorted(starts(repeats))):
+            found = space.within(lo + k, hi + k)
+            if any(r.pattern is not None for r in found):
+                break
+            _complete(found, owner, lo + k, hi + k)
+            pieces += [(i * length + r.start - lo - k, r) for r in found]
+        else:
+            return _named(pieces, at, lo, top)
+    made = cells(space, lo, top, [length, *(s for _, s in repeats)])
+    if made is None:
+        return UNKNOWN
+    view = boxed(made, 0, length, repeats)
+    ids = np.flatnonzero(np.bincount(view.reshape(-1), minlength=len(made.table))).tolist()
+    runs = [made.table[i] for i in ids]
+    for r, i in zip(runs, ids, strict=True):
+        if r is None or r.owner is not owner:
+            mask = np.zeros(made.ids.shape, np.bool_)
+            boxed(Pattern(mask, made.size, lo, []), 0, length, repeats)[...] = True  # pyright: ignore[reportArgumentType]
+            k = lo + int(np.flatnonzero((made.ids == i) & mask)[0]) * made.size
+            raise Missing(k, k + made.size, r)
+        if r.name == UNKNOWN:
+            return UNKNOWN
+    if len({(r.name, r.base) for r in runs if r is not None}) == 1:
+        return _named([(0, r) for r in runs if r is not None], at, lo, top)
+    names = np.array([0 if r is None else hash((r.name, at - r.base)) for r in made.table], np.int64)
+    # Cells are as long as they happen to be: names are taken where they change.
+    flat = names[view].reshape(-1)
+    cuts = np.flatnonzero(np.diff(flat, prepend=~flat[:1]))
+    return hash((lo - at, top - at, (cuts * made.size).tobytes(), flat[cuts].tobytes()))
+
+
+def _complete(runs: list[Run], owner: Buffer, lo: int, hi: int) -> None:
+    """Raise unless ``runs`` are all that is from ``lo`` to ``hi``, and parts of ``owner``."""
+    at = lo
+    for run in runs:
+        if run.start > at:
+            raise Missing(at, run.start, None)
+        if run.owner is not owner:
+            raise Missing(run.start, run.end, run)
+        at = run.end
+    if at < hi:
+        raise Missing(at, hi, None)
+
+
+def _named(pieces: Sequence[tuple[int, Run]], at: int, lo: int, top: int) -> int:
+    """The name of runs, each at its position among the bytes of the box."""
+    places, names = array("q"), array("q")
+    for place, r in pieces:
+        if r.name == UNKNOWN:
+            return UNKNOWN
+        name = hash((r.name, at - r.base))
+        if not names or names[-1] != name:
+            places.append(place)
+            names.append(name)
+    if len(names) == 1:
+        first = pieces[0][1]
+        return hash((first.name, at - first.base, lo - at, top - at))
+    return hash((lo - at, top - at, places.tobytes(), names.tobytes()))
+
+
+def _joined(runs: Sequence[Run]) -> list[Run]:
+    found: list[Run] = []
+    for r in runs:
+        last = found[-1] if found else None
+        if last is not None and last.end == r.start and last.name == r.name and last.base == r.base:
+            found[-1] = last._replace(end=r.end)
+        else:
+            found.append(r)
+    return found
+
+
+def old(space: Space, at: int, boxes: Iterable[tuple[int, int, Repeats]]) -> int:
+    """The name of whatever lies in ``boxes``, holes included."""
+    found: list[tuple[int, ...]] = []
+    for lo, hi, repeats in boxes:
+        top = hi + sum((n - 1) * s for n, s in repeats)
+        runs = _joined(plain(space.within(lo, top)))
+        found += [(r.start - at, r.end - at, r.name, at - r.base) for r in runs]
+    return hash(tuple(found))
+
+
+# --- writing ---
+
+
+def write(space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = ()) -> None:
+    """A box of ``owner`` becomes a part of value ``name``, which lies at ``at``."""
+    if hi <= lo:
+        return
+    if not repeats:
+        space.put([Run(lo, hi, name, at, owner)], lo, hi)
+        return
+    if math.prod(n for n, _ in repeats) <= _FEW:
+        for k in starts(repeats):
+            space.put([Run(lo + k, hi + k, name, at, owner)], lo + k, hi + k)
+        return
+    top = hi + sum((n - 1) * s for n, s in repeats)
+    made = cells(space, lo, top, [hi - lo, *(s for _, s in repeats)])
+    if made is None:
+        space.put([Run(lo, top, UNKNOWN, lo, owner)], lo, top)
+        return
+    made.table.append(Run(lo, top, name, at, owner))
+    boxed(made, 0, hi - lo, repeats)[...] = len(made.table) - 1
+    _store(space, owner, made, lo, top)
+
+
+def change(space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = ()) -> None:
+    """As `write`, of what has been written only: nothing becomes whole by it."""
+    top = hi + sum((n - 1) * s for n, s in repeats)
+    if hi <= lo:
+        return
+    if not repeats:
+        runs = [r._replace(name=name, base=at, owner=owner) for r in plain(space.within(lo, hi))]
+        space.put(plain(runs), lo, hi)
+        return
+    made = cells(space, lo, top, [hi - lo, *(s for _, s in repeats)])
+    if made is None:
+        space.put([Run(lo, top, UNKNOWN, lo, owner)], lo, top)
+        return
+    made.table.append(Run(lo, top, name, at, owner))
+    view = boxed(made, 0, hi - lo, repeats)
+    view[view != 0] = len(made.table) - 1
+    _store(space, owner, made, lo, top)
+
+
+def _store(space: Space, owner: Buffer, made: Pattern, lo: int, top: int) -> None:
+    """The cells from ``lo`` to ``top`` as runs: a few, or one with a pattern."""
+    run = Run(lo, top, 0, lo, owner, made)
+    few = np.count_nonzero(np.diff(made.ids)) < _FEW
+    space.put(plain([run]) if few else [run], lo, top)
+
+
+def starts(repeats: Repeats) -> list[int]:
+    """Where the repetitions of a run begin."""
+    found = [0]
+    for n, s in repeats:
+        found = [k + i * s for i in range(n) for k in found]
+    return found
+
+
+def cells(space: Space, lo: int, hi: int, steps: Sequence[int]) -> Pattern | None:
+    """All that lies between ``lo`` and ``hi`` as cells that ``steps`` are whole numbers of; None: too many."""
+    runs = space.within(lo, hi)
+    size = math.gcd(hi - lo, *steps)
+    for r in runs:
+        size = math.gcd(size, r.start - lo, r.end - lo)
+        if r.pattern is not None:
+            size = math.gcd(size, r.pattern.size, r.pattern.base - lo)
+    if (hi - lo) // size > _MOST:
+        return None
+    table: list[Run | None] = [None]
+    ids = np.zeros((hi - lo) // size, np.int32)
+    for r in runs:
+        part = slice((r.start - lo) // size, (r.end - lo) // size)
+        if r.pattern is None:
+            table.append(r)
+            ids[part] = len(table) - 1
+        else:
+            p = r.pattern
+            theirs = np.repeat(p.ids, p.size // size)
+            first = (r.start - p.base) // size
+            numbers = theirs[first : first + (r.end - r.start) // size]
+            ids[part] = np.where(numbers, numbers + (len(table) - 1), 0)
+            table += p.table[1:]
+    return Pattern(ids, size, lo, table)
+
+
+def boxed(made: Pattern, first: int, length: int, repeats: Repeats) -> Cells:
+    """The cells of a box that begins ``first`` bytes into ``made``."""
+    size = made.ids.itemsize
+    shape = (*(n for n, _ in reversed(repeats)), length // made.size)
+    strides = (*(s // made.size * size for _, s in reversed(repeats)), size)
+    return np.lib.stride_tricks.as_strided(made.ids[first // made.size :], shape, strides)
+
+
+def repeat(space: Space, owner: Buffer, lo: int, hi: int, stride: int, count: int) -> None:
+    """What lies between ``lo`` and ``hi``, again ``count`` times, ``stride`` bytes further each."""
+    if count <= 0 or hi <= lo:
+        return
+    row = [r for r in plain(space.within(lo, hi)) if r.owner is owner]
+    if count <= _FEW:
+        for k in range(1, count + 1):
+            move = k * stride
+            for r in row:
+                there = r._replace(start=r.start + move, end=r.end + move, base=r.base + move)
+                space.put([there], there.start, there.end)
+        return
+    first, last = sorted((lo + stride, lo + stride * count))
+    last += hi - lo
+    whole = abs(stride) == hi - lo and len(row) and row[0].start == lo and row[-1].end == hi
+    whole = whole and all(x.end == y.start for x, y in itertools.pairwise(row))
+    if whole and all(r.name != UNKNOWN for r in row):
+        name = hash(("rows", *((r.start - lo, r.end - lo, r.name, lo - r.base) for r in _joined(row))))
+        space.put([Run(first, last, name, first, owner)], first, last)
+    elif row:
+        space.put([Run(first, last, UNKNOWN, first, owner)], first, last)
+
+
+# --- two ways ---
+
+
+def merged(a: Space, b: Space, why: int) -> Space:
+    """What is sure where either ``a`` or ``b`` holds, by a choice named ``why``."""
+    found = Space()
+    left, right = plain(a), plain(b)
+    i = k = 0
+    while i < len(left) and k < len(right):
+        x, y = left[i], right[k]
+        start, end = max(x.start, y.start), min(x.end, y.end)
+        if start < end and x.owner is y.owner:
+            if x.name == y.name and x.base == y.base:
+                found.append(x._replace(start=start, end=end))
+            else:
+                unknown = UNKNOWN in (x.name, y.name)
+                name = UNKNOWN if unknown else hash((why, x.name, y.name, x.base - y.base))
+                found.append(Run(start, end, name, x.base, x.owner))
+        if x.end <= end:
+            i += 1
+        if y.end <= end:
+            k += 1
+    return Space(plain(found))

@@ -1,0 +1,197 @@
+"""Faults planted in the tapes of random programs, and what becomes of them: refused, without effect, or missed."""
+
+from collections import Counter as Tally
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+import nxjax as nx
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.errors import VerificationError
+from nxjax.kernels.cpu import isa
+from nxjax.lower.cpu import memory
+from nxjax.lower.cpu.lower import _lowered
+from nxjax.lower.cpu.tape import Branch, Call, Copy, Host, Repeat, While, walk
+from nxjax.lower.cpu.verify import trace, verify
+from nxjax.testing.fuzz_programs import chosen_ways, through
+from nxjax.testing.programs import random_program
+
+
+def random_tape(seed):
+    """A program, its arguments, and its tape with what it computed before memory was planned."""
+    rng = np.random.default_rng(seed)
+    choose = lambda n: int(rng.integers(n))
+    made = random_program(rng, 2 + choose(10), differentiable=True)
+    with np.errstate(all="ignore"):
+        float_ = made(*made.args).dtype.kind == "f"
+        ways = [w for w in chosen_ways(choose, float_) if " " not in w]
+        program = nx.make_jaxpr(through(made, ways))(*made.args)
+    donate = tuple(i for i in range(len(program.in_types)) if choose(2))
+    tape = _lowered(program, donate)
+    before = trace(tape)
+    memory.placed(tape)
+    verify(tape, before)
+    return tape, before, made.args, rng
+
+
+def lists(steps):
+    """Every list of steps, those of bodies included."""
+    yield steps
+    for step in steps:
+        for body in step.bodies():
+            yield from lists(body)
+
+
+def steps_of(tape, *kinds):
+    return [s for s in walk(tape.steps) if isinstance(s, kinds or object)]
+
+
+def _refs(step):
+    """The places that a step names, as (attribute, index or None)."""
+    if isinstance(step, Call | Host):
+        return [(name, i) for name in ("ins", "outs") for i in range(len(getattr(step, name)))]
+    return {Copy: [("source_ref", None), ("target", None)], While: [("flag", None)], Branch: [("index", None)]}.get(
+        type(step), []
+    )
+
+
+@contextmanager
+def changed(thing, name, value):
+    """``thing.name`` is ``value`` for a while."""
+    before = getattr(thing, name)
+    setattr(thing, name, value)
+    try:
+        yield
+    finally:
+        setattr(thing, name, before)
+
+
+@contextmanager
+def rearranged(steps, new):
+    before = list(steps)
+    steps[:] = new
+    try:
+        yield
+    finally:
+        steps[:] = before
+
+
+def _place(step, where, ref):
+    name, i = where
+    if i is None:
+        return changed(step, name, ref)
+    refs = list(getattr(step, name))
+    refs[i] = ref
+    return changed(step, name, tuple(refs))
+
+
+def _ref(step, where):
+    name, i = where
+    return getattr(step, name) if i is None else getattr(step, name)[i]
+
+
+def drop(tape, pick):
+    steps = pick([x for x in lists(tape.steps) if x])
+    i = pick(range(len(steps)))
+    return rearranged(steps, [*steps[:i], *steps[i + 1 :]])
+
+
+def swap(tape, pick):
+    steps = pick([x for x in lists(tape.steps) if len(x) > 1])
+    i = pick(range(len(steps) - 1))
+    return rearranged(steps, [*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :]])
+
+
+def shift(tape, pick):
+    step = pick([s for s in steps_of(tape) if _refs(s)])
+    where = pick(_refs(step))
+    ref = _ref(step, where)
+    return _place(step, where, replace(ref, offset=ref.offset + pick([-64, -8, -4, 4, 8, 64])))
+
+
+def overlap(tape, pick):
+    """A temporary where another one is."""
+    temps = list({r.buffer: 0 for s in steps_of(tape) for r in (*s.reads(), *s.writes()) if r.buffer.kind == "temp"})
+    mine, other = pick(temps), pick(temps)
+    return changed(mine, "offset", other.offset)
+
+
+def elsewhere(tape, pick):
+    """An operand that is another buffer of the same size."""
+    step = pick([s for s in steps_of(tape) if _refs(s)])
+    where = pick(_refs(step))
+    ref = _ref(step, where)
+    others = {r.buffer: 0 for s in steps_of(tape) for r in (*s.reads(), *s.writes())}
+    return _place(step, where, replace(ref, buffer=pick([b for b in others if b.nbytes == ref.buffer.nbytes])))
+
+
+def shorter(tape, pick):
+    """A loop of another number of turns, a copy of other bytes, a place that moves in other steps."""
+    found = steps_of(tape, Repeat, Copy)
+    moving = [(s, w) for s in steps_of(tape) for w in _refs(s) if _ref(s, w).moves]
+    step = pick([*found, *moving])
+    if isinstance(step, tuple):
+        ref = _ref(*step)
+        (counter, stride), *rest = ref.moves
+        return _place(*step, replace(ref, moves=((counter, pick([0, -stride, 2 * stride])), *rest)))
+    if isinstance(step, Repeat):
+        return changed(step.counter, "count", step.counter.count + pick([-1, 1]))
+    return changed(step, "nbytes", step.nbytes - pick([1, 4]))
+
+
+def exchange(tape, pick):
+    """Two operands of a call, or two branches, in each other's place."""
+    calls = [s for s in steps_of(tape, Call, Host) if len(s.ins) > 1]
+    step = pick([*calls, *(s for s in steps_of(tape, Branch) if len(s.branches) > 1)])
+    if isinstance(step, Branch):
+        return changed(step, "branches", step.branches[::-1])
+    i, k = pick(range(len(step.ins))), pick(range(len(step.ins)))
+    refs = list(step.ins)
+    refs[i], refs[k] = refs[k], refs[i]
+    return changed(step, "ins", tuple(refs))
+
+
+def result(tape, pick):
+    """Another buffer as a result."""
+    i = pick(range(len(tape.outputs)))
+    others = [b for b in (*tape.inputs, *tape.outputs) if b.nbytes == tape.outputs[i].nbytes]
+    return changed(tape, "outputs", [pick(others) if k == i else b for k, b in enumerate(tape.outputs)])
+
+
+FAULTS = (drop, swap, shift, overlap, elsewhere, shorter, exchange, result)
+
+
+def _run(tape, args):
+    with np.errstate(all="ignore"):
+        return [y.tobytes() for y in Interpreter(tape, engine(isa.current()))(args)]
+
+
+def planted(seed, count):
+    """What became of ``count`` faults in one tape, by kind; and those that were missed."""
+    tape, before, args, rng = random_tape(seed)
+    given = [np.array(x, t.dtype) for x, t in zip(args, tape.in_types, strict=False)]
+    if len(given) != len(tape.in_types):
+        return Tally(), []
+    tally, missed, wanted = Tally(), [], None
+    for _ in range(count):
+        fault = FAULTS[rng.integers(len(FAULTS))]
+        try:
+            pick = lambda xs: xs[int(rng.integers(len(xs)))]
+            change = fault(tape, pick)
+        except (ValueError, IndexError):
+            continue  # nothing of the kind is there
+        if wanted is None:
+            wanted = _run(tape, [x.copy() for x in given])
+        with change:
+            try:
+                verify(tape, before)
+            except VerificationError:
+                tally[fault.__name__, "refused"] += 1
+                continue
+            same = _run(tape, [x.copy() for x in given]) == wanted
+            tally[fault.__name__, "without effect" if same else "missed"] += 1
+            if not same:
+                missed.append((seed, fault.__name__, str(tape)))
+    return tally, missed

@@ -1,0 +1,325 @@
+"""Tapes with a fault of each kind are refused, with its name; so are faults planted in the tapes of random programs."""
+
+from collections import Counter as Tally
+
+import numpy as np
+import pytest
+
+from nxjax.errors import VerificationError
+from nxjax.kernels.cpu.base import Box, Touches, dense
+from nxjax.kernels.cpu.base import Written as Stored
+from nxjax.kernels.cpu.expression import Constant, Node
+from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest_plan import Pass, Plan, Slot
+from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, While
+from nxjax.lower.cpu.verify import trace, verify
+from nxjax.trace import dtypes
+from nxjax.trace.core import OPS
+from tests.kernels.cpu.written import Written
+from tests.lower.cpu.planted import FAULTS, planted
+
+
+class Does(Written):
+    """A kernel that only says what it does."""
+
+    def __init__(self, ins, outs, inplace=(), flaw=""):
+        super().__init__(lambda *_: None, lambda *xs: xs)
+        self.said = Touches(tuple((b,) for b in ins), tuple(o if isinstance(o, Stored) else Stored((o,)) for o in outs))
+        self.inplace = inplace
+        self.said_flaw = flaw
+
+    def touches(self):
+        return self.said
+
+    def flaw(self):
+        return self.said_flaw
+
+
+WHOLE = Does(dense(64), dense(64))
+ROW = Does(dense(16), dense(16))
+
+
+def argument(i=0, nbytes=64):
+    return Buffer(nbytes, "input", i)
+
+
+def result(i=0, nbytes=64):
+    return Buffer(nbytes, "output", i)
+
+
+def temp(offset=0, nbytes=64):
+    return Buffer(nbytes, "temp", offset=offset)
+
+
+def call(kernel, ins, outs):
+    ref = lambda b: b if isinstance(b, Ref) else Ref(b)
+    return Call(kernel, tuple(map(ref, ins)), tuple(map(ref, outs)))
+
+
+def tape(inputs, outputs, steps, consts=(), arena=1024, donated=()):
+    return CpuProgram((), (), list(inputs), list(outputs), list(consts), list(steps), arena, donated)
+
+
+def refused(kind, program, before=None):
+    with pytest.raises(VerificationError, match=f"verify: {kind}: ") as caught:
+        verify(program, before)
+    return str(caught.value)
+
+
+X, Y = argument(), result()
+
+
+def test_a_sound_tape():
+    t, u = temp(), temp(64)
+    verify(tape([X], [Y], [call(WHOLE, [X], [t]), call(WHOLE, [t], [u]), Copy(Ref(u), Ref(Y), 64)]))
+
+
+def test_what_nobody_wrote_is_not_read():
+    t = temp()
+    text = refused("unwritten", tape([X], [Y], [call(WHOLE, [t], [Y])]))
+    assert "bytes 0 to 64" in text and "temp@0" in text and "written(" in text
+
+
+def test_every_byte_counts():
+    t = temp()
+    steps = [call(ROW, [X], [t]), call(ROW, [X], [Ref(t, 32)]), call(WHOLE, [t], [Y])]
+    assert "bytes 16 to 32" in refused("unwritten", tape([X], [Y], steps))
+
+
+@pytest.mark.parametrize("rows", [8, 500])
+def test_strided_parts_are_known_to_the_byte(rows):
+    t, y = temp(nbytes=8 * rows), result(nbytes=8 * rows)
+    left = Does([Box(4)], [Box(4, (rows,), (8,))])
+    whole = Does([Box(8 * rows)], [Box(8 * rows)])
+    parts = [call(left, [X], [t]), call(left, [X], [Ref(t, 4)])]
+    verify(tape([X], [y], [*parts, call(whole, [t], [y])], arena=8 * rows + 64))
+    text = refused("unwritten", tape([X], [y], [parts[0], call(whole, [t], [y])], arena=8 * rows + 64))
+    assert "bytes 4 to 8" in text
+
+
+def test_results_are_complete():
+    refused("unwritten", tape([X], [Y], [call(ROW, [X], [Y])]))
+
+
+def test_what_is_written_in_part_is_not_complete():
+    some = Does(dense(64), [Stored(dense(64), "some")])
+    refused("unwritten", tape([X], [Y], [call(some, [X], [Y])]))
+    verify(tape([X], [Y], [call(WHOLE, [X], [Y]), call(some, [X], [Y])]))
+
+
+def test_live_temporaries_lie_apart():
+    t, u = temp(0), temp(0)
+    steps = [call(WHOLE, [X], [t]), call(WHOLE, [X], [u]), call(Does(dense(64, 64), dense(64)), [t, u], [Y])]
+    assert "temp@0" in refused("overwritten", tape([X], [Y], steps))
+    u.offset = 32
+    refused("overlap", tape([X], [Y], steps))  # not at a whole line
+    u.offset = 64
+    verify(tape([X], [Y], steps))
+
+
+def test_temporaries_lie_in_the_arena():
+    t = temp(64)
+    refused("overlap", tape([X], [Y], [call(WHOLE, [X], [t]), call(WHOLE, [t], [Y])], arena=64))
+
+
+def test_places_are_inside_of_buffers():
+    refused("outside", tape([X], [Y], [call(WHOLE, [Ref(X, 4)], [Y])]))
+    refused("outside", tape([X], [Y], [call(WHOLE, [X], [Ref(Y, -4)])]))
+    row = Repeat(Counter(5), [])
+    row.body.append(call(ROW, [Ref(X, 0, ((row.counter, 16),))], [Y]))
+    refused("outside", tape([X], [Y], [row]))
+    idle = Touches(((Box(64), Box(4, offset=64, idle=True)),), (Stored(dense(64)),))
+    kernel = Does(dense(64), dense(64))
+    kernel.said = idle
+    refused("outside", tape([X], [Y], [call(kernel, [X], [Y])]))
+
+
+def test_constants_and_arguments_are_not_written():
+    c = Buffer(64, "const", 0)
+    refused("constant", tape([X], [Y], [call(WHOLE, [X], [c])], [np.zeros(64, np.uint8)]))
+    refused("constant", tape([X], [Y], [call(WHOLE, [X], [argument(1)])]))
+
+
+def test_operands_lie_apart_but_where_the_kernel_allows_it():
+    t = temp(nbytes=128)
+    steps = lambda kernel, at: [call(WHOLE, [X], [t]), call(WHOLE, [X], [Ref(t, 64)]), call(kernel, [t], [Ref(t, at)])]
+    ending = Copy(Ref(t, 64), Ref(Y), 64)
+    refused("overlap", tape([X], [Y], [*steps(WHOLE, 16), ending]))
+    refused("overlap", tape([X], [Y], [*steps(WHOLE, 0), ending]))
+    verify(tape([X], [Y], [*steps(WHOLE, 64), ending]))
+    verify(tape([X], [Y], [*steps(Does(dense(64), dense(64), ((0, 0),)), 0), ending]))
+    refused("overlap", tape([X], [Y], [*steps(Does(dense(64), dense(64), ((0, 0),)), 16), ending]))
+    every_other = Does([Box(4, (8,), (8,))], [Box(4, (8,), (8,))])
+    verify(tape([X], [Y], [*steps(every_other, 4), ending]))
+    refused("overlap", tape([X], [Y], [*steps(every_other, 8), ending]))
+    refused("overlap", tape([X], [Y], [call(WHOLE, [X], [t]), Copy(Ref(t), Ref(t, 32), 64), ending]))
+
+
+def test_in_place_means_the_same_bytes_in_the_same_order():
+    turned = Does([Box(4, (4, 4), (4, 16))], [Box(4, (4, 4), (16, 4))], ((0, 0),))
+    assert "other bytes" in refused("kernel", tape([X], [Y], [call(turned, [X], [Y])]))
+
+
+def test_a_loop_finds_in_its_first_turn_what_it_reads():
+    t = temp()
+    loop = Repeat(Counter(3), [call(WHOLE, [t], [Y]), call(WHOLE, [X], [t])])
+    refused("unwritten", tape([X], [Y], [loop]))
+    verify(tape([X], [Y], [call(WHOLE, [X], [t]), loop]))
+
+
+def test_a_loop_finds_in_its_second_turn_what_it_reads():
+    t, u = temp(), temp()
+    loop = Repeat(Counter(2), [call(WHOLE, [t], [Y]), call(WHOLE, [X], [u])])
+    refused("overwritten", tape([X], [Y], [call(WHOLE, [X], [t]), loop]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 50, 100_000])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_of_all_turns_make_a_result(count, reverse):
+    y = result(nbytes=16 * count)
+    loop = Repeat(Counter(count), [])
+    start, step = (16 * (count - 1), -16) if reverse else (0, 16)
+    loop.body.append(call(ROW, [X], [Ref(y, start, ((loop.counter, step),))]))
+    verify(tape([X], [y], [loop]))
+    if count > 1:
+        loop.counter.count -= 1
+        start = 0 if not reverse else 16
+        refused("unwritten", tape([X], [y], [loop]))
+
+
+def test_rows_of_loops_in_one_another():
+    y = result(nbytes=4 * 200 * 16)
+    outer, inner = Repeat(Counter(4), []), Repeat(Counter(200), [])
+    outer.body.append(inner)
+    inner.body.append(call(ROW, [X], [Ref(y, 0, ((outer.counter, 3200), (inner.counter, 16)))]))
+    verify(tape([X], [y], [outer]))
+
+
+def test_a_while_may_not_run():
+    flag, t = temp(128, 1), temp()
+    ask = call(Does(dense(64), dense(1)), [X], [flag])
+    loop = While([ask], Ref(flag), [call(WHOLE, [X], [t])])
+    refused("unwritten", tape([X], [Y], [loop, call(WHOLE, [t], [Y])]))
+    verify(tape([X], [Y], [call(WHOLE, [X], [t]), loop, call(WHOLE, [t], [Y])]))
+    refused("unwritten", tape([X], [Y], [call(WHOLE, [X], [Y]), While([], Ref(flag), [])]))
+
+
+def test_all_branches_write():
+    t = temp()
+    write = call(WHOLE, [X], [t])
+    index = Buffer(4, "input", 1)
+    refused("unwritten", tape([X, index], [Y], [Branch(Ref(index), [[write], []]), call(WHOLE, [t], [Y])]))
+    verify(tape([X, index], [Y], [Branch(Ref(index), [[write], [write]]), call(WHOLE, [t], [Y])]))
+
+
+def test_a_kernel_has_its_operands():
+    refused("size", tape([X], [Y], [call(WHOLE, [X, X], [Y])]))
+
+
+def test_an_argument_is_read_before_it_is_overwritten():
+    other = result(1)
+    first, last = call(WHOLE, [X], [Y]), call(Does(dense(64, 64), dense(64)), [X, Y], [other])
+    before = trace(tape([X], [Y, other], [first, last]))
+    verify(tape([X], [Y, other], [first, last], donated=(0,)), before)
+    first.kernel.inplace = ((0, 0),)
+    first.outs, last.ins = (Ref(X),), (Ref(X), Ref(X))
+    text = refused("changed", tape([X], [X, other], [first, last], donated=(0,)), before)
+    WHOLE.inplace = ()
+    assert "reads other values" in text
+
+
+# --- the tape that was wrong ---
+
+
+def summed_twice(plan=None):
+    """``(sum(x) * cos(x)).sum()`` of 16 rows of 64 floats, with its passes as ``plan`` says."""
+    op = lambda name: OPS[name]
+    nodes = (
+        Node(op("cos"), (), (0,), dtypes.float32),
+        Reduction("add", 0, bytes(4), dtypes.float32),
+        Node(op("mul"), (), (1, 2), dtypes.float32),
+        Reduction("add", 3, bytes(4), dtypes.float32),
+    )
+    nest = Nest((16, 64), 1, True, (Input(dtypes.float32, (256, 4)),), nodes, (Output(4, (4, 0)),))
+    if plan is not None:
+        nest.plan, nest.scratch = plan, sum(s.nbytes for s in plan.slots)
+    x, y = argument(nbytes=4096), result()
+    return tape([x], [y], [call(nest, [x], [y])])
+
+
+# As it was planned: the second pass takes ``cos(x)`` (value 1) from scratch memory, where the first one, which did not
+# need it, has put nothing.
+SLOT = Slot(1, 0, 256, (0, 4))
+WRONG = Plan((Pass([0], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), (SLOT,))
+
+
+def test_the_nest_that_read_what_no_pass_had_saved():
+    assert "which no pass before has saved" in refused("kernel", summed_twice(WRONG))
+    verify(summed_twice())
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (Plan((Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), (SLOT,)), ""),
+        (
+            Plan((Pass([0], frozenset()), Pass([1, 3], frozenset()), Pass([], frozenset())), (SLOT,)),
+            "of value 0",
+        ),
+        (Plan((Pass([0], frozenset()), Pass([0, 1], frozenset()), Pass([], frozenset())), ()), "does not have value 3"),
+        (Plan((Pass([], frozenset()), Pass([0, 1, 3], frozenset()), Pass([], frozenset())), ()), "not have value 0"),
+        (Plan((Pass([0, 1, 3], frozenset()), Pass([], frozenset()), Pass([], frozenset())), (SLOT,)), "of value 2"),
+        (Plan((Pass([0], frozenset()),), ()), "made after them"),
+        (Plan((Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), ()), "has saved there"),
+    ],
+)
+def test_passes_have_what_they_take(plan, why):
+    if why:
+        assert why in refused("kernel", summed_twice(plan))
+    else:
+        verify(summed_twice(plan))
+
+
+@pytest.mark.parametrize(
+    ("slots", "scratch", "why"),
+    [
+        ([Slot(1, 0, 192, (0, 4))], 192, "takes 256 bytes"),
+        ([Slot(1, 0, 256, (0, 2))], 256, "saved in the same place"),
+        ([SLOT], 128, "of which there are 128"),
+        ([SLOT, Slot(3, 192, 256, (0, 4))], 448, "where another is"),
+    ],
+)
+def test_saved_values_lie_apart(slots, scratch, why):
+    passes = (Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset()))
+    program = summed_twice(Plan(passes, tuple(slots)))
+    program.steps[0].kernel.scratch = scratch
+    assert why in refused("kernel", program)
+
+
+def test_a_part_that_is_changed_in_place_keeps_what_lies_around_it():
+    """``y = 1; y[::2] = -s``: the nest writes eight of the sixteen floats of ``y``, and ``s`` was made there whole."""
+    negative = (Node(OPS["neg"], (), (0,), dtypes.float32),)
+    kernel = Nest((8,), 1, False, (Input(dtypes.float32, (8,)),), negative, (Output(1, (8,)),))
+    one = (Constant(np.float32(1).tobytes(), np.dtype(np.float32)),)
+    ones = Nest((16,), 1, False, (), one, (Output(0, (4,)),))
+    s = temp()
+    fill, make, change = call(ones, [], [Y]), call(WHOLE, [X], [s]), call(kernel, [s], [Y])
+    program = tape([X], [Y], [fill, make, change])
+    before = trace(program)
+    verify(program, before)
+    make.outs = change.ins = (Ref(Y),)
+    refused("changed", program, before)
+
+
+# --- faults in real tapes ---
+
+
+def test_faults_that_change_a_result_are_refused():
+    tally, missed = Tally(), []
+    for seed in range(30):
+        found, wrong = planted(seed, 12)
+        tally += found
+        missed += wrong
+    assert not missed, missed[0]
+    for fault in FAULTS:
+        assert tally[fault.__name__, "refused"] >= 3, tally
