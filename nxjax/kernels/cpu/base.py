@@ -138,12 +138,14 @@ class Kernel(ABC):
         scratch: bytes of memory that each running thread needs.
         inplace: pairs (output, input) that may be one place: the same number of bytes in the same order, of which each
             item reads all that lies where it writes before it writes there, and no other item reads any.
+        added: pairs that are the same if a rule gives them one place; memory is not planned so.
     """
 
     items: int
     grain: int
     scratch: int = 0
     inplace: tuple[tuple[int, int], ...] = ()
+    added: tuple[tuple[int, int], ...] = ()
 
     @property
     @abstractmethod

@@ -257,6 +257,8 @@ class Conv(Kernel):
         self.epilogue = epilogue or identity(dtype)
         self.extras = tuple(extras)
         self.more = tuple(more)
+        # Parts of a long sum are added to what is there.
+        self.added = tuple((0, 2 + i) for i in range(len(self.extras)))
         size = 4 if kind == "pairs" else WORK[kind].itemsize
         self._size = size
         # Where features do not lie one after the other there is no row of zeros to read instead of padding.

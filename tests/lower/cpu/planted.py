@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter
 from nxjax.errors import VerificationError
@@ -15,8 +16,38 @@ from nxjax.lower.cpu import memory
 from nxjax.lower.cpu.lower import _lowered
 from nxjax.lower.cpu.tape import Branch, Call, Copy, Host, Repeat, While, walk
 from nxjax.lower.cpu.verify import trace, verify
-from nxjax.testing.fuzz_programs import chosen_ways, through
 from nxjax.testing.programs import random_program
+
+
+def _slope(f):
+    def slope(*xs):
+        floats = [i for i, x in enumerate(xs) if x.dtype.kind == "f"]
+        of = lambda *ys: f(*(ys[floats.index(i)] if i in floats else x for i, x in enumerate(xs))).sum()
+        return nx.grad(of)(*(xs[i] for i in floats))
+
+    return slope
+
+
+def _chosen(f):
+    return lambda *xs: nx.lax.cond((xs[0] > 0).all(), f, lambda *ys: f(*ys) * f(*ys), *xs)
+
+
+def _counted(f):
+    def counted(*xs):
+        step = lambda c: (c[0] + 1, f(*xs) + c[1])
+        return nx.lax.while_loop(lambda c: c[0] < 3, step, (0, f(*xs)))[1]
+
+    return counted
+
+
+WAYS = (
+    lambda f: f,
+    _slope,
+    _chosen,
+    _counted,
+    lambda f: lambda *xs: nx.lax.scan(lambda c, _: (c, f(*c)), tuple(xs), None, length=5)[1],
+    lambda f: lambda *xs: nx.vmap(f)(*(jnp.stack([x, x]) for x in xs)),
+)
 
 
 def random_tape(seed):
@@ -24,10 +55,13 @@ def random_tape(seed):
     rng = np.random.default_rng(seed)
     choose = lambda n: int(rng.integers(n))
     made = random_program(rng, 2 + choose(10), differentiable=True)
+    f = made
     with np.errstate(all="ignore"):
-        float_ = made(*made.args).dtype.kind == "f"
-        ways = [w for w in chosen_ways(choose, float_) if " " not in w]
-        program = nx.make_jaxpr(through(made, ways))(*made.args)
+        for _ in range(choose(3)):
+            way = WAYS[choose(len(WAYS))]
+            if way is not _slope or (f is made and made(*made.args).dtype.kind == "f"):
+                f = way(f)
+        program = nx.make_jaxpr(f)(*made.args)
     donate = tuple(i for i in range(len(program.in_types)) if choose(2))
     tape = _lowered(program, donate)
     before = trace(tape)
