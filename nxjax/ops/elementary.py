@@ -284,9 +284,12 @@ class Logistic(Smooth):
         if x.dtype.kind == "c":
             total = 1 + np.exp(-wide)
             return np.asarray(ratio(np.ones_like(total), total), x.dtype)
-        power = np.exp(-np.abs(wide))  # does not overflow, so that small results keep their digits
-        top = np.maximum(power, (wide >= 0).astype(power.dtype))  # 1 from 0 on; quicker than a choice
-        return np.asarray(top / (1 + power)).astype(x.dtype)
+        # e^-|x| does not overflow, so that small results keep their digits; written in place, as new pages cost more.
+        power = np.abs(wide, out=np.empty_like(wide))
+        np.exp(np.negative(power, out=power), out=power)
+        top = np.maximum(power, wide >= 0, out=np.empty_like(wide))  # 1 from 0 on
+        np.divide(top, np.add(power, 1, out=power), out=top)
+        return np.asarray(top).astype(x.dtype)
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)
