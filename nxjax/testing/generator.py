@@ -572,7 +572,7 @@ def random_text(
         writer = Writer(rows, rng.getrandbits(62))
         with nxjax.config.using(enable_x64=x64, executor="reference"), quiet():
             try:
-                large = rng.random() < 0.02
+                large = rng.random() < 0.01
                 steps = rng.choice((1, 2, 3) if large else (1, 2, 3, 4, 4, 5, 5, 6, 7, 8, 10))
                 args = random_arguments(rng, x64, large)
                 return used(rows, writer.program(args, None, x64, steps))

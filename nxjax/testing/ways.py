@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import os
 import random
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -142,7 +143,9 @@ def elsewhere(way: Way) -> list[Way]:
 
 
 def _jax(text: str, args: Sequence[Any], x64: bool) -> list[Results]:
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    if "jax" not in sys.modules:  # quickly compiled, on the CPU alone
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     jax: Any = importlib.import_module("jax")
     jax.config.update("jax_enable_x64", x64)
     f = defined(text, jax=jax, jnp=importlib.import_module("jax.numpy"), lax=jax.lax)
