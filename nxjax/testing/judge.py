@@ -55,11 +55,13 @@ _wide: Final = _Wide()
 
 
 def widened(x: Any) -> Any:
-    """A NumPy array with floats in 64 bits; anything else as it is.
+    """Floats in 64 bits, those of Python too; anything else as it is.
 
     >>> widened(np.ones(2, np.float32)).dtype.name
     'float64'
     """
+    if isinstance(x, float):
+        return np.asarray(x)
     if not isinstance(x, np.ndarray) or x.dtype not in (*dtypes.FLOAT, *dtypes.COMPLEX):
         return x
     return x.astype(np.complex128 if x.dtype in dtypes.COMPLEX else np.float64)
@@ -100,7 +102,7 @@ def _noise(rng: np.random.Generator, size: float) -> Callable[[Any, float], Any]
 def _shaken(x: Any, rng: np.random.Generator, size: float) -> Any:
     """An argument in 64 bits, moved within ``size`` times half a unit in the last place of what it was."""
     if not isinstance(x, np.ndarray) or x.dtype not in (*dtypes.FLOAT, *dtypes.COMPLEX):
-        return x
+        return widened(x)
     eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
     return np.asarray(widened(x) * (1 + rng.uniform(-size * eps, size * eps, x.shape)))
 

@@ -340,3 +340,20 @@ def test_code_that_is_made_later_is_for_what_the_program_was_lowered_for():
             other = registry.get("cpu").compile(program)
             other.prepare()
         assert bits(other([x])) != expected  # else this says nothing: C's sine has other last bits
+
+
+@pytest.mark.parametrize("name", isa.possible())
+def test_products_of_bytes_take_no_instruction_that_a_processor_lacks(name):
+    """Vectors of 256 bits are described for all processors, instructions on them are only some processors'."""
+    x = np.random.default_rng(1).integers(-128, 128, (2, 8, 9, 9)).astype(np.int8)
+    w = np.random.default_rng(2).integers(-128, 128, (16, 8, 3, 3)).astype(np.int8)
+    wide = lambda a: a.astype(np.int64)
+    with nx.config.using(cpu_isa=name):
+        product = nx.jit(lambda a: lax.dot_general(a, a, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32))
+        rows = x.reshape(18, 72)
+        np.testing.assert_array_equal(np.asarray(product(rows)), wide(rows) @ wide(rows).T)
+        y = nx.jit(lambda a, b: conv(a, b, preferred_element_type=jnp.int32))(x, w)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(wide(x), ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
+    )
+    np.testing.assert_array_equal(np.asarray(y), np.einsum("nchwij,ocij->nohw", windows, wide(w)))

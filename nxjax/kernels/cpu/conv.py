@@ -28,6 +28,7 @@ import numpy as np
 from nxjax.kernels.cpu import convert, knobs
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.expression import Constant, Expression, identity
+from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pixels import Pixels, Words
@@ -688,8 +689,9 @@ def multiply_add(f: Function, isa: Isa, kind: Kind, x: Value, w: Value, acc: Val
     if isa.vnni and isa.name == "avx512":
         return f.intrinsic("x86.avx512.vpdpwssd.512", acc.type, acc, x, w)
     halves = vector("i16", 2 * lanes)
-    name = {512: "avx512.pmaddw.d.512", 256: "avx2.pmadd.wd", 128: "sse2.pmadd.wd"}[isa.bits]
-    if isa.x86:
-        return acc + f.intrinsic(f"x86.{name}", acc.type, x.bitcast(halves), w.bitcast(halves))
+    name = {512: "x86.avx512.pmaddw.d.512", 256: "x86.avx2.pmadd.wd", 128: "x86.sse2.pmadd.wd"}[isa.bits]
+    # What all processors share is described with vectors that are wider than those of some.
+    if isa.x86 and (not needed(name) or isa.has(needed(name))):
+        return acc + f.intrinsic(name, acc.type, x.bitcast(halves), w.bitcast(halves))
     low = (x << 16 >> 16) * (w << 16 >> 16)
     return acc + low + (x >> 16) * (w >> 16)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
+from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Function, Value, bits_of, vector
 from nxjax.kernels.cpu.isa import Isa
 
@@ -87,8 +88,9 @@ def step(f: Function, isa: Isa, tile: Tile, total: Value, x: Value, y: Value) ->
     if whole and isa.bits == 512 and isa.vnni:
         return f.intrinsic("x86.avx512.vpdpwssd.512", total.type, total, x, y)
     pairs = vector("i16", 2 * lanes)
-    if whole and isa.bits >= 256:
-        name = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd"}[lanes]
+    name = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd"}.get(lanes, "")
+    # What all processors share is described with vectors that are wider than those of some.
+    if whole and name and isa.has(needed(name)):
         return total + f.intrinsic(name, total.type, x.bitcast(pairs), y.bitcast(pairs))
     # -2^15 * -2^15 twice is the one sum that 32 bits do not hold; operands are bytes, so it does not occur.
     low = ((x << 16) >> 16) * ((y << 16) >> 16)
