@@ -44,7 +44,14 @@ def simplified(program: Program, whole: frozenset[str] = frozenset()) -> Program
 
 def _simplified(program: Program, whole: frozenset[str]) -> Program:
     while True:
-        program = _Simplifier(folded(flattened(program, whole), HOLDERS, LARGEST), whole).result()
+        for step in (
+            lambda p: flattened(p, whole),
+            lambda p: folded(p, HOLDERS, LARGEST),
+            lambda p: _Simplifier(p, whole).result(),
+        ):
+            program = step(program)
+            if config.check:
+                program.check()
         # A choice may be known only now.
         if not any(e.op.name == "cond" and isinstance(e.inputs[0], Literal) for e in program.equations):
             return program

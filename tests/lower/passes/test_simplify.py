@@ -10,6 +10,7 @@ import nxjax as nx
 from nxjax.lower.passes.simplify import simplified
 from nxjax.testing import random_program
 from nxjax.trace.evaluate import evaluate
+from nxjax.trace.program import Program
 
 SPECIAL = np.array([0.0, -0.0, 1.5, -2.5, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3e38], np.float32)
 
@@ -184,3 +185,12 @@ def test_numbers_without_sign_keep_their_negation():
 def test_of_two_cases_any_number_but_0_takes_the_second(which):
     x = np.arange(3.0, dtype=np.float32)
     simple(lambda x: nx.lax.select_n(nx.full(3, which, "int32"), x, nx.lax.neg(x)), x)
+
+
+@pytest.mark.parametrize("step", ["flattened", "folded"])
+def test_what_a_pass_gives_is_checked(step, monkeypatch):
+    short = lambda p, *_: Program(p.inputs, p.equations[1:], p.outputs, p.constvars, p.values)
+    monkeypatch.setattr(f"nxjax.lower.passes.simplify.{step}", short)
+    p = nx.make_jaxpr(lambda x: nx.sin(x) * nx.cos(x))(0.5)
+    with nx.config.using(check=True), pytest.raises(nx.errors.ProgramError, match="not defined"):
+        simplified(p)
