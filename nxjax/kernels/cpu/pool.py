@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -117,8 +118,8 @@ class Pool(Kernel):
 
     def touches(self) -> Touches:
         p, size, acc = self.problem, self.dtype.itemsize, self.acc.itemsize
-        # One input per channel: as `Conv` has them with features for groups.
-        x = inputs(p, size)
+        # One input per channel, and these lie side by side.
+        x = inputs(replace(p, x_group=size), size)
         w = Box(acc, (*(a.taps for a in p.axes), p.groups), (*(a.w for a in p.axes), acc))
         ins, outs = ends(p, self.extras, self.more, self.epilogue.out_dtypes, (1, p.groups))
         found = plain([*([w] if self.combine == "dot" else []), *ins], outs)
