@@ -16,7 +16,11 @@ import numpy as np
 from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign, square, sub
 from nxjax.ops.base import Binary, Differentiable, NDArray, Tangent, like
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import eq, ge, gt, lt, ne
 from nxjax.ops.elementary import Smooth, exp
+from nxjax.ops.rounding import floor
+from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.types import ArrayType
@@ -182,7 +186,6 @@ def no_derivative(op: Op, operand: str) -> Tangent:
 
 class _RealBinary(Differentiable, Binary):
     allowed = dtypes.FLOAT
-    chlo: str
 
     def double(self, x: NDArray, y: NDArray) -> NDArray:
         raise NotImplementedError
@@ -190,36 +193,72 @@ class _RealBinary(Differentiable, Binary):
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         return np.asarray(self.double(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
 
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
-        return b.op(f"chlo.{self.chlo}", (x, y), out)
+
+def _is_even(x: Array) -> Array:
+    return eq(x, mul(floor(mul(x, 0.5)), 2))
+
+
+def _hurwitz(s: NDArray, q: NDArray) -> NDArray:
+    """The sum of (q + k)^-s for q > 0 and s > 1: Euler-Maclaurin (DLMF 25.11.5) after N terms."""
+    count = 12
+    total = np.zeros_like(q)
+    for k in range(count):
+        total += np.power(q + k, -s)
+    a = q + count
+    power = np.power(a, -s)
+    total += power * a / (s - 1) + 0.5 * power
+    factor, term = s / a, power
+    for j, bernoulli in enumerate((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)):
+        total += bernoulli / math.factorial(2 * j + 2) * factor * term
+        factor = factor * (s + 2 * j + 1) * (s + 2 * j + 2) / (a * a)
+    return total
 
 
 @final
 class Zeta(_RealBinary):
-    """Hurwitz zeta: the sum of (q + k)^-s over k >= 0 (DLMF 25.11.1); operands in the order (s, q)"""
+    """Hurwitz zeta: the sum of (q + k)^-s over k >= 0 (DLMF 25.11.1); operands in the order (s, q)
+
+    For q = -n - f below 0, with f in (0, 1), the terms of positive q + k are the sum from 1 - f on, and the others are
+    (-1)^s times the sum from f on without the terms from n + 1 + f on.
+    """
 
     name = "zeta"
-    chlo = "zeta"
 
     def double(self, x: NDArray, y: NDArray) -> NDArray:
-        # Euler-Maclaurin (DLMF 25.11.5) after N terms.
         s, q = np.broadcast_arrays(x, y)
-        count = 12
-        total = np.zeros_like(q)
-        for k in range(count):
-            total += np.power(q + k, -s)
-        a = q + count
-        power = np.power(a, -s)
-        total += power * a / (s - 1) + 0.5 * power
-        factor, term = s / a, power
-        for j, bernoulli in enumerate((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)):
-            total += bernoulli / math.factorial(2 * j + 2) * factor * term
-            factor = factor * (s + 2 * j + 1) * (s + 2 * j + 2) / (a * a)
+        low = q < 0
+        part = np.fmod(np.where(low, -q, 0), 1)
+        total = _hurwitz(s, np.where(low, 1 - part, q))
+        if low.any():
+            side = np.where(s % 2 == 0, 1.0, -1.0)
+            # In this order nothing is lost half way between poles, where the large sums cancel.
+            both = total + side * _hurwitz(s, np.where(low, part, 1)) - side * _hurwitz(s, np.where(low, 1 - q, 1))
+            total = np.where(low, both, total)
         total = np.where(s == 1, np.inf, np.where(s < 1, np.nan, total))
         # At the poles of even order both sides go to +inf; powers of negative numbers need a whole exponent.
         pole = np.where(s % 2 == 0, np.inf, np.nan)
         total = np.where((q <= 0) & (q == np.floor(q)) & (s > 1), pole, total)
         return np.where((q <= 0) & (s != np.floor(s)), np.nan, total)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
+        # XLA's zeta is right for q >= 0 only.
+        wide = dtypes.float64 if out.dtype == dtypes.float64 else dtypes.float32
+        s, q = b.convert(x, wide), b.convert(y, wide)
+        sums = [b.op("chlo.zeta", (s, start), s.type) for start in b.inline(self._starts, (q,))]
+        return b.convert(b.inline(self._joined, (s, q, *sums)), out.dtype)
+
+    def _starts(self, q: Array) -> Sequence[Array]:
+        """Where the three sums start."""
+        low = lt(q, like(q, 0))
+        size = select_n(low, like(q, 1), neg(q))
+        part = sub(size, floor(size))
+        return select_n(low, q, sub(1, part)), part, add(size, 1)
+
+    def _joined(self, s: Array, q: Array, up: Array, down: Array, rest: Array) -> Array:
+        both = select_n(_is_even(s), add(sub(up, down), rest), sub(add(up, down), rest))
+        low = lt(q, like(q, 0))
+        total = select_n(and_(low, gt(s, like(s, 1))), up, both)
+        return select_n(and_(low, ne(s, floor(s))), total, like(s, math.nan))
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         # By q: -s zeta(s + 1, q). By s there is no closed form.
@@ -231,7 +270,6 @@ class Polygamma(_RealBinary):
     """The derivative of order m of digamma(x) (DLMF 5.15.1); operands in the order (m, x), m a whole float"""
 
     name = "polygamma"
-    chlo = "polygamma"
 
     def double(self, x: NDArray, y: NDArray) -> NDArray:
         m, z = np.broadcast_arrays(x, y)
@@ -239,6 +277,16 @@ class Polygamma(_RealBinary):
         series = np.where(m % 2 == 0, -1.0, 1.0) * np.exp(_pointwise(_lgamma)(m + 1)) * zeta.double(m + 1, z)
         value = np.where(m == 0, digamma.double(z), series)
         return np.where((m < 0) | (m != np.floor(m)), np.nan, value)
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
+        wide = dtypes.float64 if out.dtype == dtypes.float64 else dtypes.float32
+        return b.convert(b.inline(self._by_zeta, (b.convert(x, wide), b.convert(y, wide))), out.dtype)
+
+    def _by_zeta(self, m: Array, x: Array) -> Array:
+        size = mul(exp(lgamma(add(m, 1))), zeta(add(m, 1), x))
+        y = select_n(_is_even(m), size, neg(size))
+        y = select_n(eq(m, like(m, 0)), y, digamma(x))
+        return select_n(and_(ge(m, like(m, 0)), eq(m, floor(m))), like(x, math.nan), y)
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         return (no_derivative(self, "the order m"), lambda t: mul(t, polygamma(add(x, 1), y)))
@@ -257,9 +305,6 @@ def _bessel(order: int, x: Array) -> Array:
 
     The power series (DLMF 10.25.2), of positive terms only, up to |x| = 20; the asymptotic one (10.40.1) beyond.
     """
-    from nxjax.ops.compare import lt
-    from nxjax.ops.select import select_n
-
     size = abs(x)
     near = min(size, 20)
     terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(45)]
@@ -312,9 +357,6 @@ class BesselI1e(_Bessel):
         return mul(sign(x), _bessel(1, x))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        from nxjax.ops.compare import eq
-        from nxjax.ops.select import select_n
-
         def push(t: Array) -> Array:
             # I_1' = I_0 - I_1 / x, and I_1(x) / x is 1/2 at 0.
             zero = eq(x, 0)

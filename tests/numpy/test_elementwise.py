@@ -1,11 +1,13 @@
 """Elementwise functions against JAX: values, dtypes, weakness, under jit and grad."""
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.trace import dtypes
 
 F = jnp.array(np.linspace(-2, 2, 9, dtype=np.float32) + np.float32(0.01))
 P = jnp.array(np.linspace(0.1, 0.9, 9, dtype=np.float32))
@@ -300,6 +302,40 @@ def test_sinc_has_a_slope_far_from_zero(dtype, far):
     slopes = nx.vmap(nx.grad(jnp.sinc))(jnp.array([0.0, far, -far], dtype))
     assert np.isfinite(np.asarray(slopes, np.float32)).all() and slopes[0] == 0
     assert nx.grad(nx.grad(jnp.sinc))(0.0) == pytest.approx(-(np.pi**2) / 3, rel=1e-6)
+
+
+def _sinc_derivative(order, x):
+    """By mpmath; the series converges everywhere."""
+    with mpmath.workdps(120):
+        x, terms = mpmath.mpf(float(x)), range(order // 2 * 2, 320, 2)
+        powers = ((-1) ** (k // 2) * mpmath.pi**k * mpmath.ff(k, order) / mpmath.factorial(k + 1) for k in terms)
+        return float(mpmath.fsum(c * x ** (k - order) for c, k in zip(powers, terms, strict=True) if k >= order))
+
+
+@pytest.mark.parametrize("turned", [lambda f: f, nx.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    ("dtype", "bounds"),
+    [
+        (np.float64, (1e-15, 1e-14, 1e-13)),
+        (np.float32, (1e-6, 4e-6, 3e-5)),
+        (np.float16, (5e-4, 1e-3, 2e-3)),
+        (dtypes.bfloat16, (4e-3, 8e-3, 1.6e-2)),
+    ],
+    ids=str,
+)
+def test_derivatives_of_sinc_next_to_zero(dtype, bounds, turned):
+    """Relative to pi^n, of which the n-th derivative is a fraction, and next to 0 to the derivative itself."""
+    small = [0, 1e-13, 1e-9, 3e-7, 1e-5, 6e-3, 0.1]
+    x = np.array([*small, 0.4375, 0.4961, 0.5, 0.5039, 0.8125, 1, 2.375, 7.5]).astype(dtype)
+    x = np.concatenate([x, -x])
+    slope = jnp.sinc
+    for order, bound in enumerate(bounds, 1):
+        slope = nx.grad(slope)
+        wanted = np.array([_sinc_derivative(order, v) for v in x])
+        scale = np.where(np.abs(x.astype(float)) <= 0.1, np.abs(wanted), np.pi**order)
+        scale = np.maximum(scale, float(dtypes.float_info(x.dtype).smallest_normal))
+        error = np.abs(np.asarray(turned(nx.vmap(slope))(nx.array(x, x.dtype))).astype(float) - wanted)
+        assert (error <= bound * scale).all(), (order, (error / scale).max(), x[(error / scale).argmax()])
 
 
 def test_results_yield_to_others_where_jaxs_do():

@@ -288,6 +288,13 @@ def _density(x):
     return np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
 
 
+def _trigamma(x):
+    """Below 0 by reflection (DLMF 5.15.6), of the distance to the next whole number, which is exact."""
+    reflected = (np.pi / np.sin(np.pi * (x - np.rint(x)))) ** 2 - sp.zeta(2, np.where(x < 0, 1 - x, 1))
+    value = np.where(x < 0, reflected, sp.zeta(2, np.where(x > 0, x, 1)))
+    return np.where((x <= 0) & (x == np.floor(x)), np.inf, value)
+
+
 # Derivatives of functions of one operand.
 SLOPES = {
     "neg": lambda x: -1 + 0 * x,
@@ -318,7 +325,7 @@ SLOPES = {
     "erfc": lambda x: -2 / np.sqrt(np.pi) * np.exp(-x * x),
     "erf_inv": lambda x: np.sqrt(np.pi) / 2 * np.exp(sp.erfinv(x) ** 2),
     "lgamma": lambda x: _digamma(None, x),
-    "digamma": lambda x: sp.zeta(2, np.where(x > 0, x, np.nan)),
+    "digamma": _trigamma,
     "bessel_i0e": lambda x: np.sign(x) * (sp.i1e(np.abs(x)) - sp.i0e(x)),
     "bessel_i1e": lambda x: sp.i0e(x) - sp.i1e(np.abs(x)) - np.where(x == 0, 0.5, sp.i1e(x) / np.where(x == 0, 1, x)),
     "relu": lambda x: x > 0,

@@ -1,12 +1,14 @@
 """Special functions: every law, against SciPy in float32 and float64."""
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.special as peer
 
+import nxjax as nx
 from nxjax.errors import DtypeError, GradientError
 from nxjax.ops import special as ops
-from nxjax.testing import bad, check_op, sample
+from nxjax.testing import bad, check_op, executors, sample
 
 LINE = np.linspace(-4.7, 4.7, 12) + 0.013
 POSITIVE = np.linspace(0.3, 20, 12)
@@ -49,8 +51,6 @@ def test_zeta_and_polygamma(dtype):
 
 
 def test_edges():
-    import nxjax as nx
-
     x = nx.array([-1.0, 1.0, 2.0])
     np.testing.assert_array_equal(ops.erf_inv(x), [-np.inf, np.inf, np.nan])
     assert np.isposinf(ops.lgamma(nx.array(0.0)))
@@ -60,8 +60,6 @@ def test_edges():
 
 
 def test_second_operands_have_derivatives():
-    import nxjax as nx
-
     q = nx.array(2.5, nx.float64)
     one = nx.array(1.0, nx.float64)
     np.testing.assert_allclose(nx.grad(lambda v: ops.polygamma(one, v))(q), peer.polygamma(2, 2.5), rtol=1e-10)
@@ -76,9 +74,35 @@ def test_zeta_at_and_beyond_its_poles():
     check_op(ops.zeta, [sample(s, q, differentiable=False)], reference=lambda s, q: expected)
 
 
-def test_a_missing_derivative_is_an_error_and_not_zero():
-    import nxjax as nx
+NEGATIVE = np.array([-0.25, -3.3125, -7.984375, -11.5, -12.5, -13.46875, -20.3125, -50.6875, -1000.25])
 
+
+def _polygamma(m, x):
+    """By mpmath: the terms below 0 one by one, and the others."""
+    with mpmath.workdps(50):
+        x = mpmath.mpf(x)
+        count = max(0, -int(mpmath.floor(x)))
+        total = mpmath.zeta(m + 1, x + count) + mpmath.fsum((x + k) ** -(m + 1) for k in range(count))
+        return float((-1) ** (m + 1) * mpmath.factorial(m) * total)
+
+
+@pytest.mark.parametrize("executor", ["eager", *executors()])
+def test_derivatives_of_digamma_at_negative_numbers(executor):
+    settings = {} if executor == "eager" else {"executor": executor}
+    turned = (lambda f: f) if executor == "eager" else nx.jit
+    x = nx.array(NEGATIVE, nx.float64)
+    slope = ops.digamma
+    with nx.config.using(**settings):
+        for order in (1, 2, 3, 8, 15):
+            wanted = [_polygamma(order, v) for v in NEGATIVE]
+            got = turned(ops.polygamma)(nx.numpy.full_like(x, order), x)
+            np.testing.assert_allclose(got, wanted, rtol=1e-11)
+            if order <= 3:
+                slope = nx.grad(slope)
+                np.testing.assert_allclose(turned(nx.vmap(slope))(x), wanted, rtol=1e-11)
+
+
+def test_a_missing_derivative_is_an_error_and_not_zero():
     half = nx.array(1.5)
     for op in (ops.zeta, ops.polygamma):
         with pytest.raises(GradientError, match="has no derivative"):

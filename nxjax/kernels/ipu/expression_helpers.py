@@ -92,13 +92,8 @@ inline T stepTowards(T x, T y, Word signBit) {
   const float series = r * (1 / 12.0f - r * (1 / 120.0f - r * (1 / 252.0f - r * (1 / 240.0f))));
   return std::log(x) - 0.5f / x - series - shift - reflected;
 }""",
-    # Euler-Maclaurin (DLMF 25.11.5) after 12 terms.
-    "hurwitzZeta": """inline float hurwitzZeta(float s, float q) {
-  if (s != s || q != q) return notANumber();
-  if (q <= 0 && s != std::floor(s)) return notANumber();
-  if (q <= 0 && q == std::floor(q) && s > 1) return std::fmod(s, 2.0f) == 0 ? infinity() : notANumber();
-  if (s == 1) return infinity();
-  if (s < 1) return notANumber();
+    # For q > 0: Euler-Maclaurin (DLMF 25.11.5) after 12 terms.
+    "hurwitzSum": """inline float hurwitzSum(float s, float q) {
   float total = 0;
   for (int k = 0; k < 12; ++k) total += std::pow(q + k, -s);
   const float a = q + 12;
@@ -113,6 +108,18 @@ inline T stepTowards(T x, T y, Word signBit) {
     factor = factor * ((s + 2 * j + 1) / a) * ((s + 2 * j + 2) / a);
   }
   return total;
+}""",
+    # As the op: below 0 the terms of both signs are sums of their own.
+    "hurwitzZeta": """inline float hurwitzZeta(float s, float q) {
+  if (s != s || q != q) return notANumber();
+  if (q <= 0 && s != std::floor(s)) return notANumber();
+  if (q <= 0 && q == std::floor(q) && s > 1) return std::fmod(s, 2.0f) == 0 ? infinity() : notANumber();
+  if (s == 1) return infinity();
+  if (s < 1) return notANumber();
+  if (q >= 0) return hurwitzSum(s, q);
+  const float part = -q - std::floor(-q);
+  const float side = std::fmod(s, 2.0f) == 0 ? 1.0f : -1.0f;
+  return hurwitzSum(s, 1 - part) + side * hurwitzSum(s, part) - side * hurwitzSum(s, 1 - q);
 }""",
     # (-1)^(m+1) m! zeta(m + 1, x) (DLMF 5.15.1)
     "polygamma": """inline float polygamma(float m, float x) {
