@@ -14,6 +14,7 @@ from nxjax import config as _config
 from nxjax import ops as _ops
 from nxjax.config import config as config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
+from nxjax.trace import program as _program
 
 __array_api_version__ = "2024.12"  # `nxjax` is as good a namespace of the standard as `nxjax.numpy`
 
@@ -111,9 +112,18 @@ def _vocabulary() -> None:
             _importlib.import_module(found.name)
 
 
+def _flaw(equation: _program.Equation) -> str | None:
+    """What the rules apart from the ops say; they are loaded when a program is first checked."""
+    from nxjax.lower.type_rules.table import flaw
+
+    _program.install_type_rules(flaw)
+    return flaw(equation)
+
+
 _core.install_execute(_execute)
 _core.install_compiler(_compiler)
 _core.install_vocabulary(_vocabulary)
+_program.install_type_rules(_flaw)
 
 
 def _watch(set: frozenset[str]) -> None:

@@ -112,7 +112,7 @@ class Config(Declared):
     Attributes:
         enable_x64: Python scalars and 64-bit NumPy input keep 64 bits by default.
         executor: name of the executor that `jit` uses; empty means the best one available.
-        check: run `Program.check()` after every staging and every pass.
+        check: run `Program.check()` after every staging, every transform and every pass.
         verify: the CPU compiler follows every program that it makes, before it makes code; so it does under ``check``.
         default_device: where `jit` computes of arguments that were put nowhere; see `nx.default_device`. None: on the
             first device.

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import LinearOp, like, move_batch, of_dtype, own_axis, zeros
+from nxjax.ops.base import LinearOp, like, move_batch, of_dtype, own_axis, require, zeros
 from nxjax.ops.collectives import Collective, Groups, Names, by_groups
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.slicing import concatenate
@@ -222,6 +222,9 @@ class Ppermute(LinearOp, Collective):
     name = "ppermute"
 
     def infer(self, x: ArrayType, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]) -> ArrayType:
+        targets = {target for _, target in perm}
+        fits = len(targets) == len(perm) and all(n >= 0 for pair in perm for n in pair)
+        require(self, fits, "perm", perm, "pairs (source, target) of indices, no target twice")
         return x.strong()
 
     def batch_axis(

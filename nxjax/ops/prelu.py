@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import max, min, mul, sub
-from nxjax.ops.base import Differentiable, Elementwise, NDArray, Tangent, equal_shapes, like
+from nxjax.ops.base import Differentiable, Elementwise, NDArray, Tangent, equal_dtypes, equal_shapes, like, of_dtype
 from nxjax.ops.compare import ge
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import prelu as fixed_prelu
@@ -29,6 +29,8 @@ class Prelu(Differentiable, Elementwise):
 
     def infer(self, x: ArrayType, alpha: ArrayType, /) -> ArrayType:
         equal_shapes(self, x, alpha)
+        equal_dtypes(self, x, alpha)
+        of_dtype(self, dtypes.INTEGER | dtypes.FLOAT, x)
         return x.strong()
 
     def eval(self, x: NDArray, alpha: NDArray, /) -> NDArray:

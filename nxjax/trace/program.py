@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
+from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
 from nxjax.trace.core import Array, Op, current_trace
 from nxjax.trace.kinds import check_params
@@ -24,6 +25,8 @@ from nxjax.trace.types import ArrayType
 T = TypeVar("T")
 # Bytes: what addresses of today's processors reach.
 _MOST: Final = 1 << 47
+# The key under which a program keeps that it was checked; it never changes after that.
+_CHECKED: Final = "checked"
 
 
 @final
@@ -302,7 +305,10 @@ class Program(_Lazy):
         """A program (or anything else) made from this one, kept with it under ``key``."""
         found = self._derived.get(key)
         if found is None:
-            found = self._derived[key] = make()
+            found = make()
+            if config.check:
+                _check_made(found)
+            self._derived[key] = found
         return found
 
     def close_over(self) -> tuple[Program, tuple[Array, ...]]:
@@ -434,8 +440,30 @@ def _check_size(type: ArrayType, where: str, source: Source | None = None) -> No
         )
 
 
+_flaw: Callable[[Equation], str | None] = lambda e: None
+
+
+def install_type_rules(flaw: Callable[[Equation], str | None]) -> None:
+    """Say who knows apart from the ops what is wrong with an equation. Called once, by the package's ``__init__``."""
+    global _flaw
+    _flaw = flaw
+
+
+def _check_made(found: Any) -> None:
+    """Check the programs that were made from one; each once, however many hold it."""
+    if isinstance(found, Program):
+        if _CHECKED not in found._derived:  # pyright: ignore[reportPrivateUsage]
+            check(found)
+    elif isinstance(found, (tuple, list)):
+        for one in found:  # pyright: ignore[reportUnknownVariableType]
+            _check_made(one)
+
+
 def check(program: Program) -> None:
-    """Every variable made once and before use, every type as the op infers it, every const of its value's type."""
+    """Every variable made once and before use, every type as the op infers it, every const of its value's type.
+
+    What an op infers is held against the rules of `install_type_rules`.
+    """
     if len(program.constvars) != len(program.values):
         raise ProgramError("program: consts and values differ in number")
     for var, value in zip(program.constvars, program.values, strict=True):
@@ -452,7 +480,9 @@ def check(program: Program) -> None:
 
     def used(atoms: Sequence[Atom], where: str, source: Source | None) -> None:
         for atom in atoms:
-            if isinstance(atom, Var) and atom not in known:
+            if isinstance(atom, Literal):
+                _check_literal(atom, where, source)
+            elif atom not in known:
                 raise ProgramError(
                     f"program: {where} uses a variable that is not defined", got=atom.type, source=source
                 )
@@ -462,7 +492,7 @@ def check(program: Program) -> None:
         name = equation.op.name
         used(equation.inputs, name, equation.source)
         for inner in equation.programs():
-            check(inner)
+            _check_made(inner)
         check_params(equation.op, equation.params)
         inferred = equation.op.infer(*(v.type for v in equation.inputs), **equation.params)
         types = tuple(inferred) if equation.op.multi else (inferred,)
@@ -471,5 +501,22 @@ def check(program: Program) -> None:
             raise ProgramError(
                 f"program: {name} has other types than it infers", got=got, expected=types, source=equation.source
             )
+        wrong = _flaw(equation)
+        if wrong is not None:
+            raise ProgramError(
+                f"program: {name}: {wrong}", got=[a.type for a in equation.inputs], source=equation.source
+            )
         define(equation.outputs, name)
     used(program.outputs, "the result", None)
+    program._derived[_CHECKED] = True  # pyright: ignore[reportPrivateUsage]
+
+
+def _check_literal(literal: Literal, where: str, source: Source | None) -> None:
+    value: np.ndarray[Any, Any] = literal.value.numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    if literal.type.shape or value.shape or value.dtype != literal.type.dtype:
+        raise ProgramError(
+            f"program: {where} reads a literal that is no scalar of its type",
+            got=f"{value.dtype}{list(value.shape)}",
+            expected=literal.type,
+            source=source,
+        )

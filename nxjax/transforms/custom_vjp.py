@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, final
 
 from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described, needs_function
 from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import NDArray, like, move_batch
+from nxjax.ops.base import NDArray, counted, like, move_batch, require
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import dtypes, tree
@@ -119,6 +119,8 @@ class CustomLin(Op):
         pull: Pull,
         out_types: tuple[ArrayType, ...],
     ) -> tuple[ArrayType, ...]:
+        tangents = len(types) - counted(self, "num_residuals", num_residuals, len(types))
+        require(self, tangents == sum(varying), "tangents", tangents, f"{sum(varying)}, one per argument that varies")
         return out_types
 
     def eval(self, *xs: NDArray, **params: Any) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from nxjax.lower.passes.invariants import passed
 from nxjax.trace.program import Equation, Program, Var
 
 
 def dead_code_eliminated(program: Program) -> Program:
     """The program without dead equations; inputs stay. Kept with ``program``."""
-    return program.derive("dce", lambda: _dce(program))
+    return program.derive("dce", lambda: passed(program, _dce(program)))
 
 
 def _dce(program: Program) -> Program:

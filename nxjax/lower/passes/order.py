@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax.lower.passes.invariants import passed
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
@@ -22,7 +23,7 @@ def in_order(program: Program) -> Program:
     """``program`` with its effects tied together."""
     if not program.effect:
         return program
-    return program.derive("in order", lambda: _in_order(program))
+    return program.derive("in order", lambda: passed(program, _in_order(program)))
 
 
 def _in_order(program: Program) -> Program:

@@ -18,6 +18,7 @@ from nxjax.config import config
 from nxjax.lower.passes.algebra import rewritten
 from nxjax.lower.passes.flatten import flattened
 from nxjax.lower.passes.fold import KEPT, folded
+from nxjax.lower.passes.invariants import passed
 from nxjax.lower.passes.loops import HOLDERS, hoisted, lifted, settled, trimmed
 from nxjax.lower.reproducible import by_numpy
 from nxjax.trace.array import wrap
@@ -44,14 +45,9 @@ def simplified(program: Program, whole: frozenset[str] = frozenset()) -> Program
 
 def _simplified(program: Program, whole: frozenset[str]) -> Program:
     while True:
-        for step in (
-            lambda p: flattened(p, whole),
-            lambda p: folded(p, HOLDERS, LARGEST),
-            lambda p: _Simplifier(p, whole).result(),
-        ):
-            program = step(program)
-            if config.check:
-                program.check()
+        program = passed(program, flattened(program, whole))
+        program = passed(program, folded(program, HOLDERS, LARGEST))
+        program = passed(program, _Simplifier(program, whole).result(), used=True)
         # A choice may be known only now.
         if not any(e.op.name == "cond" and isinstance(e.inputs[0], Literal) for e in program.equations):
             return program

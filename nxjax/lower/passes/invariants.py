@@ -1,0 +1,84 @@
+"""What no pass may change: the types of arguments and results, the order of effects. Asked under `config.check`.
+
+Equations themselves are checked by `trace.program.check`. Must not know what any pass does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nxjax.config import config
+from nxjax.errors import ProgramError
+from nxjax.trace.program import Equation, Literal, Program
+
+
+def passed(before: Program, after: Program, *, used: bool = False) -> Program:
+    """``after``, which a pass has made of ``before``.
+
+    Args:
+        used: the pass promises to leave no const that nothing reads.
+
+    Raises:
+        ProgramError: it is not well formed, or is another function.
+    """
+    if not config.check or after is before:
+        return after
+    after.check()
+    for what, old, new in (
+        ("arguments", before.in_types, after.in_types),
+        ("results", before.out_types, after.out_types),
+    ):
+        if len(old) != len(new) or not all(a.same(b) for a, b in zip(old, new, strict=True)):
+            raise ProgramError(f"program: a pass changed the {what}", got=new, expected=old)
+    read = {a for e in after.equations for a in e.inputs}.union(after.outputs)
+    if used and not read.issuperset(after.constvars):
+        raise ProgramError("program: a pass left consts that nothing reads", got=after.constvars)
+    if before.effect or after.effect:
+        old, new = list(effects(before)), list(effects(after))
+        if _apart(before):  # one device takes the turns of all: what is inside becomes a loop's
+            old, new = list(_names(old)), list(_names(new))
+        if old != new:
+            raise ProgramError("program: a pass changed the order of effects", got=new, expected=old)
+    return after
+
+
+def effects(program: Program) -> Iterator[Any]:
+    """Effects in program order, as names and rows of names; calls, and what runs once, are written out."""
+    for e in program.equations:
+        if e.op.effect:
+            yield e.op.name
+        elif e.effect:
+            yield from _inside(e)
+
+
+def _inside(e: Equation) -> Iterator[Any]:
+    name, params = e.op.name, e.params
+    if name == "cond" and isinstance(e.inputs[0], Literal):
+        branches: Sequence[Program] = params["branches"]
+        at = int(e.inputs[0].value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+        yield from effects(branches[min(max(at, 0), len(branches) - 1)])
+    elif name in ("scan", "while", "cond"):
+        rows = [list(effects(p)) for p in e.programs()]
+        once = name == "scan" and params["length"] < 2
+        yield from rows[0] * params["length"] if once else ((name, rows),)
+    else:
+        yield from effects(_called(e))
+
+
+def _called(e: Equation) -> Program:
+    """The program that computes a call's results."""
+    if e.op.name == "custom_linear_solve":
+        return e.params["programs"][2]
+    if e.op.name == "custom_root":
+        return e.params["solve"]
+    return next(e.programs())
+
+
+def _apart(program: Program) -> bool:
+    return any(e.op.name == "shard_map" or any(map(_apart, e.programs())) for e in program.equations)
+
+
+def _names(rows: Sequence[Any]) -> Iterator[str]:
+    for row in rows:
+        yield from (n for held in row[1] for n in _names(held)) if isinstance(row, tuple) else (row,)
