@@ -58,7 +58,8 @@ def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target
     first, last = min(levels), max(levels)
     if any(u.writes and u.path > path for u in mine):
         return False
-    if isinstance(step, Call) and last > here:
+    # Another output may be in that place already, and nobody reads it.
+    if isinstance(step, Call) and (last > here or any(r.buffer is s for r in step.outs)):
         return False
     n = len(within)
     for u in uses.of[t]:

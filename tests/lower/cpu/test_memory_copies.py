@@ -18,6 +18,17 @@ class Pure(Written):
         return plain(dense(self.nbytes), dense(self.nbytes))
 
 
+class Double(Pure):
+    """A kernel of one input and two outputs, of which each may lie where the input does."""
+
+    def __init__(self):
+        super().__init__()
+        self.inplace = ((0, 0), (1, 0))
+
+    def touches(self):
+        return plain(dense(64), dense(64, 64))
+
+
 def buffers():
     return Buffer(64, "input", 0), Buffer(64, "temp"), Buffer(64, "temp"), Buffer(64, "output", 0)
 
@@ -76,6 +87,18 @@ def test_kernels_that_may_work_in_place():
     steps = [call(x, t), call(t, u), call(u, y)]
     without_copies(steps)
     assert [s.outs[0].buffer for s in steps] == [t, u, y]
+
+
+def test_two_outputs_are_never_one_place():
+    """Also where nobody reads one of them."""
+    x, t, u, y = buffers()
+    steps = [call(x, t), Call(Double(), (Ref(t),), (Ref(u), Ref(Buffer(64, "temp")))), call(u, y)]
+    without_copies(steps)
+    assert steps[1].outs[0] != steps[1].outs[1]
+    x, t, u, y = buffers()
+    steps = [call(x, t), Call(Double(), (Ref(t),), (Ref(Buffer(64, "temp")), Ref(u))), call(u, y)]
+    without_copies(steps)
+    assert steps[1].outs[0] != steps[1].outs[1]
 
 
 def test_what_lies_around_a_partial_output_stays():
