@@ -12,13 +12,17 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
+from nxjax.config import config
 from nxjax.errors import NxError, ProgramError
 from nxjax.lower.passes.dce import dead_code_eliminated
+from nxjax.lower.passes.simplify import simplified
 from nxjax.lower.type_rules import table
 from nxjax.lower.type_rules.table import RULES, WITHOUT, flaw
 from nxjax.ops.base import Elementwise
 from nxjax.ops.shape import transpose
-from nxjax.testing.programs import random_program
+from nxjax.testing.generator import random_text
+from nxjax.testing.judge import defined
+from nxjax.testing.productions import ROWS
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import OPS, has_op
@@ -145,23 +149,19 @@ def test_the_rules_share_no_code_with_ops():
 
 
 def test_faults_of_every_row_are_refused_and_nothing_else():
-    tally, rows, wrong, harmed = Counter(), set(), [], set()
+    rows, wrong = {}, []
     for e in examples():
         assert flaw(e) is None, f"{e}: {flaw(e)}"
         if e.op.name in RULES:
-            rows.add(e.op.name)
-            before = tally.total()
-            judged(e, tally, wrong)
-            assert tally.total() > before
-            refused = [k for k in tally if k[1] == "refused"]
-            harmed |= {e.op.name} if refused else set()
+            judged(e, rows.setdefault(e.op.name, Counter()), wrong)
     assert not wrong, "\n".join(wrong[:20])
-    missing = set(RULES) - rows
-    assert missing == {"check", "axis_index"} - rows, missing
-    assert tally["result", "refused"] > 1000
-    assert tally["operand", "refused"] > 1000
-    assert tally["parameter", "refused"] > 1000
-    assert tally["result", "harmless"] == 0
+    # Of an op that users' programs reach through `checkify` alone there is no equation here; it shares its row.
+    assert set(RULES) - set(rows) <= {"check"}
+    for name, tally in rows.items():
+        assert tally["result", "harmless"] == 0, name
+        assert sum(n for (_, verdict), n in tally.items() if verdict == "refused"), name
+    total = sum(rows.values(), Counter())
+    assert min(total[what, "refused"] for what in ("result", "operand", "parameter")) > 1000
 
 
 def test_elementwise_ops_take_what_their_rows_take():
@@ -181,31 +181,20 @@ def test_elementwise_ops_take_what_their_rows_take():
                 assert (flaw(e) is None) == inferred(e), f"{e}: {flaw(e)}"
 
 
-WAYS = (
-    lambda f: f,
-    lambda f: lambda *xs: nx.jvp(f, xs, xs)[1],
-    lambda f: lambda *xs: nx.grad(lambda *ys: f(*ys).sum())(*xs),
-    lambda f: lambda *xs: nx.vmap(f)(*(jnp.stack([x, x]) for x in xs)),
-    lambda f: lambda *xs: lax.scan(lambda c, _: (c, f(*c)), tuple(xs), None, length=5)[1],
-    lambda f: lambda *xs: lax.cond((xs[0] > 0).all(), f, lambda *ys: f(*ys) * f(*ys), *xs),
-    lambda f: lambda *xs: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(*xs) + c[1]), (0, f(*xs)))[1],
-)
-
-
-def test_faults_in_random_programs():
-    """The equations of whole programs, their derivatives, loops and choices."""
+@pytest.mark.parametrize("seed", range(30))
+def test_faults_in_programs_of_the_generator(seed):
+    """Whole programs, as they are traced and as they are lowered."""
     tally, wrong = Counter(), []
-    rng = np.random.default_rng(0)
-    for k in range(28):
-        program = random_program(rng, 2 + k % 7, differentiable=True)
-        f = WAYS[k % len(WAYS)](WAYS[k // len(WAYS)](program))
-        with np.errstate(all="ignore"):
-            made = nx.make_jaxpr(f)(*map(jnp.asarray, program.args))
-        for e in equations(made):
-            assert flaw(e) is None, f"{e}: {flaw(e)}"
+    drawn = random_text(ROWS, seed, lambda *_: False)
+    with config.using(enable_x64=drawn.x64), np.errstate(all="ignore"):
+        traced = nx.make_jaxpr(defined(drawn.text))(*drawn.values())
+        lowered = simplified(traced)
+    for k, e in enumerate(itertools.chain(equations(traced), equations(lowered))):
+        assert flaw(e) is None, f"{e}: {flaw(e)}"
+        if k % 4 == seed % 4:
             judged(e, tally, wrong)
     assert not wrong, "\n".join(wrong[:20])
-    assert sum(n for (_, verdict), n in tally.items() if verdict == "refused") > 5000
+    assert sum(n for (_, verdict), n in tally.items() if verdict == "refused") > sum(tally.values()) / 2
 
 
 def _staged(lie, program):
