@@ -140,7 +140,7 @@ def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
     if not program.features & _ONE_SIDED and _moderate(program.args):
         if program.features & _DERIVATIVES and rng.random() < 0.75:
             ways.append(Way("differences"))
-        if program.rounds and not program.features & _UNDIFFERENTIABLE and rng.random() < 0.4:
+        if program.rounds and not program.features & _UNDIFFERENTIABLE and rng.random() < 0.8:
             ways.append(Way("slopes"))
     return program, ways
 

@@ -249,7 +249,8 @@ def _off(found: Results, runs: Sequence[Results]) -> str:
             spread = np.max([np.abs(a - others[0]) for a in others[1:]], axis=0)
             size = np.abs(others[0]) + 1.0
             # Where a derivative has no end, as that of a square root at zero, differences say nothing.
-            bad = (spread < 1e-4 * size) & (np.abs(got - others[0]) > 1e-2 * size) & np.isfinite(got)
+            error = np.abs(got - others[0])
+            bad = (spread < 1e-4 * size) & (error > 1e-3 * size) & (error > 20 * spread) & np.isfinite(got)
         if bad.any():
             at = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
             return (

@@ -16,6 +16,8 @@ from nxjax.trace import dtypes
 
 # Elements that are differentiated by.
 LARGEST: Final = 30
+# The product of their sizes, of derivatives of derivatives.
+NESTED: Final = 300
 # Weights of the function at so many steps: of fourth order around a point, and of second order on one side of it.
 _CENTRAL: Final = ((1 / 12, -2), (-8 / 12, -1), (8 / 12, 1), (-1 / 12, 2))
 _FORWARD: Final = ((-3 / 2, 0), (2.0, 1), (-1 / 2, 2))
@@ -38,6 +40,7 @@ class Numeric:
 
     def __init__(self, step: float, forward: bool = False) -> None:
         self._step, self._weights = step, _FORWARD if forward else _CENTRAL
+        self._each_of = 1  # elements of arguments, multiplied over the derivatives that are being taken
 
     def __getattr__(self, name: str) -> Any:
         return getattr(nxjax, name)
@@ -68,7 +71,15 @@ class Numeric:
             unit[k] = 1
             ts = [np.zeros(v.shape) for v in xs]
             ts[i] = unit.reshape(x.shape)
-            yield self._along(f, xs, ts)
+            outer = self._each_of
+            self._each_of *= x.size
+            try:
+                if self._each_of > NESTED:
+                    raise TooLarge
+                y = self._along(f, xs, ts)
+            finally:
+                self._each_of = outer
+            yield y
 
     def vjp(self, f: Callable[..., Any], *xs: Any) -> Any:
         """`nxjax.vjp`."""

@@ -374,6 +374,32 @@ def _attention(draw: Draw) -> str:
     return f"jax.nn.dot_product_attention({x}{shape}, {y}{shape}, {x}{shape}{more})"
 
 
+# Differentiable functions, each where it is smooth and moderate: u is between -1 and 1.
+_FUNCTIONS: Final = (
+    "jnp.abs({x})", "jnp.exp({u})", "jnp.exp2({u})", "jnp.expm1({u})", "jnp.log({u} * {u} + 0.5)", "jnp.log1p({u} * {u})",
+    "jnp.sin({x})", "jnp.cos({x})", "jnp.tan({u})", "jnp.arcsin({u} * 0.9)", "jnp.arccos({u} * 0.9)", "jnp.arctan({x})",
+    "jnp.arctan2({x}, {u} + 2)", "jnp.arctan2({u} + 2, {x})", "jnp.sinh({u})", "jnp.cosh({u})", "jnp.tanh({x})", "jnp.sinc({x})",
+    "jnp.arcsinh({x})", "jnp.arccosh({u} * {u} + 1.5)", "jnp.arctanh({u} * 0.9)", "jnp.sqrt({u} + 1.5)", "lax.rsqrt({u} + 1.5)",
+    "jnp.cbrt({u} + 2)", "jnp.square({u})", "lax.integer_pow({u}, 3)", "({u} + 1.5) ** 2.5", "jnp.power({u} + 1.5, {u})",
+    "lax.rem({x}, {u} + 2)", "jnp.maximum({x}, {u})", "jnp.minimum({x}, {u})", "{x} / ({u} + 2)", "jnp.logaddexp({x}, {u})",
+    "lax.logistic({x})", "jax.nn.relu({x})", "jax.nn.relu6({x})", "jax.nn.leaky_relu({x})", "jax.nn.silu({x})", "jax.nn.elu({x})",
+    "jax.nn.hard_silu({x})", "jax.nn.softplus({x})", "jax.nn.gelu({x})", "jax.nn.gelu({x}, approximate=False)",
+    "lax.erf({x})", "lax.erfc({x})", "lax.erf_inv({u} * 0.9)", "lax.lgamma({u} + 1.5)", "lax.digamma({u} + 1.5)",
+    "lax.polygamma(jnp.ones_like({x}), {u} + 1.5)", "lax.zeta(jnp.full_like({x}, 3), {u} + 1.5)", "lax.bessel_i0e({x})", "lax.bessel_i1e({x})",
+    "lax.igamma(jnp.full_like({x}, 1.5), {u} + 1.5)", "lax.igammac(jnp.full_like({x}, 1.5), {u} + 1.5)",
+    "lax.betainc(jnp.full_like({x}, 1.5), jnp.full_like({x}, 2.5), {u} * 0.4 + 0.5)",
+    "jax.scipy.special.gammainc(1.5, {u} + 1.5)", "jax.scipy.special.gammaincc(1.5, {u} + 1.5)",
+    "jax.scipy.special.betainc(1.5, 2.5, {u} * 0.4 + 0.5)",
+)  # fmt: skip
+
+
+def _functions(draw: Draw) -> str:
+    """A sum of differentiable functions: each has to be drawn often enough that its slope is judged."""
+    x = draw.pick("f", most=MEDIUM)
+    names = {"x": str(x), "u": f"jnp.tanh({x})"}
+    return " + ".join(f"({text.format(**names)}).astype({x.jnp})" for text in draw.r.sample(_FUNCTIONS, 5))
+
+
 def _take(draw: Draw) -> str:
     """A gather with indices that repeat, count from the end, and lie outside, in every mode."""
     r = draw.r
@@ -421,6 +447,7 @@ def _table() -> tuple[Row, ...]:
     rows += [
         Row(_conv, "convolution", smooth=True, weight=2),
         Row(_attention, "attention", smooth=True, weight=1),
+        Row(_functions, "functions", smooth=True, weight=10),
         Row(_take, "gather", smooth=True, exact=True, weight=3),
         Row(_at, "scatter", smooth=True, weight=3),
         # Written where an inner function must give a type that it has not.

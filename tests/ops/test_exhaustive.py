@@ -25,7 +25,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.types import ArrayType
 from tests.kernels.cpu.elementwise import specials
 from tests.kernels.cpu.running import ISAS
-from tests.ops.exhaustive import ELSEWHERE, ROWS, SLOPES
+from tests.ops.exhaustive import ELSEWHERE, PEERS, ROUNDED, ROWS, SLOPES
 from tests.ops.numbers import EXACT, Kind, converted, errors, hard, rounded, singles, unlike, wide, words
 
 for module in pkgutil.iter_modules(nxjax.ops.__path__):
@@ -255,6 +255,58 @@ def test_bits_of_every_value(dtype, way):
     for new, got in zip(others, computed(way, turned, [x]), strict=True):
         bad = got.view(f"u{new.itemsize}") != x.view(f"u{new.itemsize}")
         assert not bad.any(), listed(f"{dtype.name} as {new.name}", bad, [x], got, x)
+
+
+OPERANDS = [
+    0.0,
+    6e-8,
+    1e-3,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    0.9,
+    1,
+    1.5,
+    2,
+    2.5,
+    3,
+    5,
+    7.25,
+    10,
+    20,
+    50,
+    100.5,
+    300,
+    1000,
+    np.inf,
+]
+OPERANDS += [np.nan, -0.0, -1e-3, -0.5, -1, -1.5, -2.25, -7.75, -8, -11.5, -12.5, -13.25, -20.5, -100.25, -300, -np.inf]
+
+
+@pytest.mark.parametrize("dtype", [*HALF, dtypes.float32], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", PEERS)
+def test_functions_of_several_operands(name, dtype):
+    """Rounded once at structured operands; at the edges and outside NaN and infinities stand where JAX has them."""
+    peer, count = PEERS[name], 3 if "beta" in name else 2
+    pool = np.array(OPERANDS[:: peer.every]).astype(dtype)
+    grid = np.meshgrid(pool[~(pool.astype(float) > peer.most)], *[pool] * (count - 1), indexing="ij")
+    xs = [np.ascontiguousarray(x.reshape(-1)) for x in grid]
+    wides = [wide(x) for x in xs]
+    here = peer.inside(*wides)
+    with jax.enable_x64(True):
+        want = np.array(getattr(jax.lax, "betainc" if count == 3 else name)(*wides))
+    want[here] = peer.meaning(*(w[here] for w in wides))
+    known = ~(here & np.isnan(want)) | (name == "zeta")
+    assert (here & known).sum() > 50
+    outside = kinds(rounded(want, dtype))
+    for way in WAYS[:2]:
+        (got,) = computed(way, [core.OPS[name]], xs)
+        assert got.dtype == dtype
+        units = errors(got, want, dtype)
+        near = np.abs(got.astype(np.float64) - want) * (1 - ROUNDED / units) <= peer.off
+        bad = np.where(here, (units > ROUNDED) & ~near, kinds(got) != outside) & known
+        assert not bad.any(), listed(name, bad, xs, got, want)
 
 
 def slopes(dtype):

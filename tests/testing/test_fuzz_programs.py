@@ -15,6 +15,7 @@ from nxjax.testing import fuzz_programs, judge, ways
 from nxjax.testing.fuzz_programs import attempt, check, failure
 from nxjax.testing.generator import Refused, Unfit, Writer, random_text
 from nxjax.testing.inputs import Argument
+from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.testing.productions import ROWS
 from nxjax.testing.through import THROUGH
 from nxjax.testing.ways import Broken, Way
@@ -133,6 +134,27 @@ def test_bounds_are_narrow_where_rounding_is_small_and_wide_where_it_is_large():
     check(rough, [x], Way(), dict.fromkeys(("v1", "v2", "v3", "v4"), 6e-8))
 
 
+def test_differences_of_differences_have_an_end():
+    numeric, x = Numeric(1e-3), np.ones(10)
+    once = numeric.grad(lambda x: (x**4).sum())
+    np.testing.assert_allclose(once(x), 4, rtol=1e-6)
+    twice = numeric.grad(lambda x: once(x).sum())
+    np.testing.assert_allclose(twice(x), 12, rtol=1e-4)
+    with pytest.raises(TooLarge):
+        numeric.grad(lambda x: twice(x).sum())(x)
+
+
+def test_a_derivative_that_is_a_little_wrong(monkeypatch):
+    """Five parts in a hundred, where the derivative is one term of several and small itself."""
+    right = arithmetic.Rsqrt.tangents
+    wrong = lambda self, y, x: [lambda t, push=p: arithmetic.mul(push(t), 1.05) for p in right(self, y, x)]
+    text = "def f(x):\n    v1 = x + lax.rsqrt(x * x + 3)\n    return v1,\n"
+    x = np.array([0.3, -1.2], np.float32)
+    check(text, [x], Way("slopes"), {"v1": 6e-8})
+    monkeypatch.setattr(arithmetic.Rsqrt, "tangents", wrong)
+    assert "wrong derivative" in failure(text, [x], Way("slopes"), {"v1": 6e-8})
+
+
 def test_moves_and_integers_are_exact():
     x = np.array([-0.0, np.nan, 1.0], np.float32)
     check("def f(x):\n    return x[::-1],\n", [x], Way())
@@ -154,9 +176,10 @@ def test_a_program_that_ends_its_process(monkeypatch):
         return os.abort() if "softmax" in text else run(text, *args)
 
     monkeypatch.setattr(fuzz_programs, "run", ending)
-    seed = next(s for s in range(200) if "softmax" in random_text(ROWS, s).features)
+    drawn = lambda seed: random_text(ROWS, seed, fuzz_programs._taken_by_jax)
+    seed = next(s for s in range(200) if "softmax" in drawn(s).text)
     assert len(lines(text := fuzz_programs.ended(seed))) <= 4 and "ends the process" in text, text
-    assert not fuzz_programs.ended(next(s for s in range(200) if "softmax" not in random_text(ROWS, s).text))
+    assert not fuzz_programs.ended(next(s for s in range(200) if "softmax" not in drawn(s).text))
 
 
 def test_every_row_of_the_table_makes_lines():

@@ -50,3 +50,28 @@ def test_blocks_of_items_end_with_the_side():
     cut = Cut([Side(10, (400,)), Side(100, (4,))], 4, 130)
     assert cut.items == 10 * 3  # of 34 elements, the last moved back
     assert Cut([Side(10, (4,))], 4, 160).items == 1
+
+
+MODES = [(clip, wrap) for clip in (False, True) for wrap in (False, True)]
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("width", [1, 3])
+def test_no_index_passes_either_end(name, dtype, width):
+    """In every mode, one by one and in lanes: the array ends, or begins, at a page that may not be touched."""
+    signed = np.dtype(dtype).kind == "i"
+    near = [0, 1, 28, 29, 30, 31, 100, np.iinfo(dtype).max]
+    near += [-1, -2, -29, -30, -31, -100, np.iinfo(dtype).min] if signed else []
+    i = np.array([near[k % len(near)] for k in range(5 * len(near) + 3)], dtype)
+    x = np.random.default_rng(0).normal(size=(30, width)).astype(np.float32)
+    for clip, wrap in MODES:
+        vectors = Vectors(i.dtype, (Component(0, 29, 4 * width),), clip, 30 if wrap and signed else 0)
+        window = Move((width,), (4,), (4,), 4)
+        kernel = Gather([Side(i.size, (i.itemsize, 4 * width, 0))], window, vectors, np.float32(7).tobytes())
+        (y,) = run(kernel, x, i, name=name)
+        numbers = [int(n) + 30 if wrap and n < 0 else int(n) for n in i]
+        wanted = x[[min(max(n, 0), 29) for n in numbers]]
+        if not clip:
+            wanted[[not 0 <= n <= 29 for n in numbers]] = 7
+        assert y.tobytes() == wanted.tobytes()
