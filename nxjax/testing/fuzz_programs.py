@@ -9,6 +9,7 @@ import faulthandler
 import math
 import os
 import random
+import re
 import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,11 @@ _DERIVATIVES: Final = frozenset(("grad", "jvp", "vjp", "linearize", "second deri
 _UNDIFFERENTIABLE: Final = frozenset(("while_loop", "fori_loop", "special function", "rough", "linalg"))
 # What differences of values know nothing of.
 _ONE_SIDED: Final = frozenset(("stop_gradient",))
+
+# What JAX says of ops that it has, but not for these dtypes, derivatives or processors.
+_NOT_IN_JAX: Final = re.compile(
+    "^NotImplementedError|UNIMPLEMENTED|Unsupported elementwise|precision .* is not supported"
+)
 
 # Elements of an argument that is written out.
 _LITERAL: Final = 200
@@ -105,6 +111,8 @@ def failure(
             return ""
         return f"{type(error).__name__}: {error}"
     except Exception as error:
+        if way.executor == "jax" and _NOT_IN_JAX.search(f"{type(error).__name__}: {error}"):
+            return ""
         return f"{type(error).__name__}: {error}"
     return ""
 

@@ -11,7 +11,6 @@ parameter that is a Python function prints as ``<function name>`` and cannot be 
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import enum
 import re
@@ -190,6 +189,23 @@ _TOKEN: Final = re.compile(
 )
 
 
+_NAMED: Final = {"None": None, "True": True, "False": False}
+
+
+def _python_value(word: str) -> Any:
+    """The value of a number, a string or a name of Python's.
+
+    Not by `ast`: in Python 3.11, threads that make syntax trees at the same time disturb one another (SystemError).
+    """
+    if word in _NAMED:
+        return _NAMED[word]
+    if word[0] in "'\"":
+        return word[1:-1].encode("latin-1", "backslashreplace").decode("unicode_escape")
+    if "j" in word:
+        return complex(word)
+    return int(word) if word.lstrip("-").isdigit() else float(word)
+
+
 @final
 class _Parser:
     """Recursive descent over the token list."""
@@ -333,7 +349,7 @@ class _Parser:
             return float(word)
         if word == "key" or (word not in ("None", "True", "False") and re.fullmatch(r"[a-z][a-z0-9_]*", word)):
             return dtypes.from_short_name(word)
-        return ast.literal_eval(word)
+        return _python_value(word)
 
     def instance(self, cls: Any) -> Any:
         if self.accept("."):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.stage import stage
-from nxjax.trace.text import parse_program, to_text
+from nxjax.trace.text import _python_value, parse_program, to_text
 from nxjax.trace.types import ArrayType, parse_type
 
 F3 = ArrayType((3,), dtypes.float32)
@@ -177,3 +178,28 @@ def test_a_process_that_has_used_no_op_reads_programs():
     code = f"import nxjax as nx; print(nx.parse_program({program!r}))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == program, done.stderr
+
+
+def test_parameters_of_text_are_those_that_python_writes():
+    """Numbers and strings with every kind of character, by several threads at once."""
+    words = [
+        "None",
+        "True",
+        "7",
+        "-12",
+        "1.5",
+        "-2e-07",
+        "1e+300",
+        "2j",
+        "(1-2j)",
+        "'a'",
+        '"it\'s"',
+        r"'\n\\\x00ü\u20ac €'",
+    ]
+
+    def all_of_them(_):
+        return [_python_value(word) for word in words]
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(all_of_them, range(200)):
+            assert [(type(x), x) for x in found] == [(type(x := eval(word)), x) for word in words]

@@ -25,7 +25,7 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Equation, Program
+from nxjax.trace.program import Equation, Literal, Program
 from nxjax.transforms.jit_stages import Repeated
 
 NDArray = np.ndarray[Any, Any]
@@ -49,10 +49,15 @@ def simple(program: Program) -> Program | None:
     """``program``, or what is left of it after simplification, if that `is_simple`."""
     if config.compile_first:
         return None
-    if is_simple(program):
+    if is_simple(program) and not any(map(_is_folded, program.equations)):
         return program
     ready = prepared(program)
     return ready if is_simple(ready) else None
+
+
+def _is_folded(e: Equation) -> bool:
+    """Whether machine code has the value of ``e`` as NumPy gives it: nothing that is an argument goes into it."""
+    return all(isinstance(a, Literal) for a in e.inputs)
 
 
 def is_simple(program: Program) -> bool:
