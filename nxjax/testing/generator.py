@@ -427,6 +427,8 @@ class Writer:
         if any(np.size(leaf) > 4 * self.most for leaf in nxjax.tree.leaves(value)):
             raise Unfit
         noise = 0.0 if row.exact else precision(value)
+        if noise and "float32" in text:  # a part of the line is rounded to that
+            noise = max(noise, 2.0**-24)
         scope.lines.append(_Line(scope.indent, step.name, text, noise))
         scope.add(step.name, value)
         return replace(step, operands=tuple(draw.operands), blocks=tuple(draw.blocks))

@@ -16,6 +16,7 @@ integers of the call, so one piece of code serves all of them. Knows no op and n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -320,7 +321,7 @@ class _Writer:
         self.operands = len(kernel.end.operands)
         n = self.operands + len(kernel.end.outs)
         self.places = [pointer(f, words, i) for i in range(2 + n)]
-        place = iter(range(2 + n, 99))
+        place = itertools.count(2 + n)
         take = lambda count: [integer(f, words, next(place)) for _ in range(count)]
         self.rows, self.columns, self.depth = take(3)
         self.block_rows, self.block_columns, self.block_depth, self.turns, self.grid_rows, self.grid_columns = take(6)

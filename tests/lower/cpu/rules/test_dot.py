@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import ml_dtypes
@@ -254,6 +255,15 @@ def test_gradients():
     loss = lambda w, x: jnp.sum((x @ w) ** 2)
     (found,) = run(nx.grad(loss), w, x)
     np.testing.assert_allclose(found, 2 * x.T @ (x @ w), rtol=1e-3, atol=1e-3)
+
+
+def test_an_ending_of_many_operands():
+    """More numbers than a kernel has places for in any other test."""
+    rng = np.random.default_rng(5)
+    x, w, *others = (values(rng, shape, "int32") for shape in ((2, 3, 6, 8), (2, 1, 8, 7), *[(2, 3, 6, 7)] * 24))
+    function = lambda x, w, *others: functools.reduce(jnp.add, others, jnp.matmul(x, w))
+    (found,) = run(function, x, w, *others)
+    np.testing.assert_array_equal(found, functools.reduce(np.add, others, np.matmul(x, w)))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 9])
