@@ -88,6 +88,7 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
     (v,) = promote_inexact("logmeanexp", x)
     if where is None:
-        return total - math.log(max(1, math.prod(v.shape[a] for a in as_axes("logmeanexp", axis, v.ndim))))
+        count = math.prod(v.shape[a] for a in as_axes("logmeanexp", axis, v.ndim))
+        return total - (math.log(count) if count else -math.inf)
     mask = jnp.broadcast_to(jnp.asarray(where), v.shape)
     return total - jnp.log(jnp.sum(mask.astype(total.dtype), axis=axis, keepdims=keepdims))

@@ -68,6 +68,7 @@ def test_large_and_infinite_logits():
         np.testing.assert_allclose(*both(name, x), rtol=1e-5)
     np.testing.assert_allclose(*both("logsumexp", x, axis=1), rtol=1e-6)
     np.testing.assert_allclose(*both("logmeanexp", x, axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(*both("logmeanexp", x[:0], axis=0))
 
 
 @pytest.mark.parametrize("axis", [None, 0, (0, 2), -1])

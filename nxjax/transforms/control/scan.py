@@ -153,7 +153,8 @@ class Scan(Nested):
         out = self(*captured, *primals, body=value, num_consts=len(captured) + num_consts, num_carry=num_carry, **loop)
         n = len(body.outputs)
         results, stacked = out[:n], out[n:]
-        if not any(varies):
+        # Without a turn, tangents of carries stay those that came.
+        if not any(varies) and length:
             return results, (None,) * n
         # Residuals that do not change from step to step are computed once, and xs need no second copy.
         hoisted = run(split.prelude, primals[:num_consts])

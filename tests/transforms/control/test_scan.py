@@ -148,3 +148,42 @@ def test_scan_prints_and_counts_one_equation() -> None:
     assert "length=5" in str(program)
     jaxpr = jax.make_jaxpr(lambda x: jax.lax.scan(lambda c, s: (c + s, c), x, X))(jnp.float32(0))
     assert [e.primitive.name for e in jaxpr.eqns] == ["scan"]
+
+
+_STEPS: dict[str, Any] = {
+    "carries that are written over": lambda m, c, x: ((0 * m.np.ones_like(c[0]), m.np.ones_like(c[1])), c[0]),
+    "results that are constants": lambda m, c, x: ((m.np.zeros_like(c[0]), m.np.ones_like(c[1])), m.np.ones_like(x)),
+    "carries that change places": lambda m, c, x: ((c[1], c[0]), c[0] * x),
+    "a carry of the slices": lambda m, c, x: ((x, c[0]), c[1]),
+    "a carry that is left": lambda m, c, x: ((m.np.sin(c[0]) * x, c[1]), x * c[0]),
+}
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+@pytest.mark.parametrize("name", _STEPS)
+def test_derivatives_of_any_number_of_turns(name: str, length: int) -> None:
+    """Against a Python loop. Without a turn, what a body would do to a tangent does not happen."""
+    m, step = ours, _STEPS[name]
+    args = (nx.numpy.float32(0.3), nx.numpy.float32(0.9), nx.numpy.arange(length, dtype=np.float32) + 1)
+
+    def looped(a: Any, b: Any, xs: Any) -> Any:
+        (a, b), ys = nx.lax.scan(lambda c, x: step(m, c, x), (a, b), xs)
+        return 2 * a + 3 * b + 5 * ys.sum()
+
+    def unrolled(a: Any, b: Any, xs: Any) -> Any:
+        total = 0.0
+        for i in range(length):
+            (a, b), y = step(m, (a, b), xs[i])
+            total = total + y
+        return 2 * a + 3 * b + 5 * total + 0 * xs.sum()
+
+    ones = tuple(map(nx.numpy.ones_like, args))
+    for derivative in (
+        lambda f: nx.grad(f, (0, 1, 2))(*args),
+        lambda f: nx.jvp(f, args, ones)[1],
+        lambda f: nx.linearize(f, *args)[1](*ones),
+        lambda f: nx.grad(lambda *xs: nx.grad(f)(*xs) ** 2, (0, 1))(*args),
+        lambda f: nx.jit(nx.grad(f, (0, 1)))(*args),
+    ):
+        for found, wanted in zip(nx.tree.leaves(derivative(looped)), nx.tree.leaves(derivative(unrolled)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
