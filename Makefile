@@ -62,7 +62,7 @@ guarded: $(VENV)/test
 
 # Random programs from a fresh seed, which it prints: `--seed` does them again.
 fuzz: $(VENV)/test
-	$(BIN)/python -m nxjax fuzz --what programs --seconds 120
+	$(BIN)/python -m nxjax fuzz --what programs --seconds 20
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -96,7 +96,7 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
     )),
     ("special function", "s", 0.1, "f", 0, (
         "lax.lgamma({x} * {x} + 1)", "lax.digamma({x} * {x} + 1)", "lax.erfc({x})", "lax.bessel_i0e({x})",
-        "lax.bessel_i1e({x})", "lax.igamma({x} * {x} + 0.5, {s} * {s} + 0.5)",
+        "lax.bessel_i1e({x})", "lax.igamma({c} * {c} + 0.5, {x} * {x} + 0.5)",
     )),
     ("activation", "s", 0.25, "f", 0, (
         "jax.nn.relu({x})", "jax.nn.gelu({x})", "jax.nn.gelu({x}, approximate=False)", "jax.nn.silu({x})",
@@ -219,7 +219,7 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
         "-{x}", "jnp.real({x})", "jnp.imag({x})", "{x} * (0.5 - 1j)", "jnp.sum({x})", "jnp.real({x} * jnp.conj({x}))",
     )),
     ("complex", "", 0.3, "c", 0, (
-        "jnp.abs({x})", "jnp.angle({x})", "jnp.sqrt({x})", "jnp.log({x})", "{x} == {s}", "jnp.isfinite({x})", "jnp.sin({x})", "jnp.tanh({x})",
+        "jnp.abs({x})", "jnp.angle({x} + 0.5j)", "jnp.sqrt({x} + 0.5j)", "jnp.log({x} + 0.5j)", "{x} == {s}", "jnp.isfinite({x})", "jnp.sin({x})", "jnp.tanh({x})",
     )),
     ("complex", "s", 0.15, "f", 0, ("lax.complex({x}.astype(jnp.float32), {s}.astype(jnp.float32))",)),
     ("fft", "s", 0.3, "f", 1, (
