@@ -94,7 +94,7 @@ def _verify(parts: Parts, whole: Trace, count: int) -> None:
     given = [argument(i, b) for i, b in zip(parts.kept, inputs, strict=False)]
     rest = [argument(i, b) for i, b in enumerate(inputs[n + len(made.contents) :], count)]
     arguments = [*given, *made.contents, *rest]
-    verify(second, whole, arguments)
+    verify(second, whole, arguments, ends=made.ends)
 
 
 def _reads(step: Step) -> set[Buffer]:

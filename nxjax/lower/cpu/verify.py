@@ -71,6 +71,7 @@ class Trace:
 
     results: tuple[int, ...] = ()
     effects: int = 0
+    ends: int = 0  # how often each `While` runs, and that it ends, in no order: a sum of names
     vague: bool = False  # something is not followed, so effects are not compared
     reads: dict[int, set[int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)  # so that nobody else gets their identity
@@ -90,7 +91,12 @@ def argument(i: int, b: Buffer) -> list[Run]:
 
 
 def verify(
-    program: CpuProgram, before: Trace | None = None, arguments: Arguments = None, *, complete: bool = True
+    program: CpuProgram,
+    before: Trace | None = None,
+    arguments: Arguments = None,
+    *,
+    complete: bool = True,
+    ends: int = 0,
 ) -> Trace:
     """Follow ``program``, whose memory is planned; raises `VerificationError`.
 
@@ -98,16 +104,18 @@ def verify(
         before: what it has to compute.
         arguments: what the arguments hold; by default each has a name of its own.
         complete: every byte of the results is written; otherwise they are what another tape reads.
+        ends: `Trace.ends` of a tape that ran before this one, where both together do what ``before`` did.
     """
     v = _Verifier(program, arguments)
-    v.complete = complete
+    v.complete, v.ends = complete, ends
     v.run()
     found = v.trace
     if before is None:
         return found
     pairs = enumerate(zip(before.results, found.results, strict=True))
     wrong = [i for i, (x, y) in pairs if x != y and UNKNOWN not in (x, y)]
-    acts = before.effects != found.effects and not (before.vague or found.vague)
+    same = (before.effects, before.ends) == (found.effects, found.ends)
+    acts = not (same or before.vague or found.vague)
     if wrong or acts:
         _Verifier(program, arguments, before).run()  # raises at the step that reads something else
         what = f"result {wrong[0]}" if wrong else "an effect"
@@ -136,7 +144,7 @@ class _Verifier:
         # Memories that nobody else holds, which may be changed.
         self.own: set[Buffer | None] = set()
         self.turn: dict[Counter, int] = {}
-        self.effects = 0
+        self.effects = self.ends = 0
         self.step: Step | None = None
         self.depth = 0
         self.donated = {program.inputs[i] for i in program.donated}
@@ -161,7 +169,7 @@ class _Verifier:
             found.append(self.read(Ref(b), Box(b.nbytes)) if b.nbytes and self.complete else 1)
             self.trace.contents.append(plain(self._space(b).within(0, b.nbytes)))
         self.trace.results = tuple(found)
-        self.trace.effects = self.effects
+        self.trace.effects, self.trace.ends = self.effects, self.ends
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -301,26 +309,29 @@ class _Verifier:
         self.steps(step.condition)
         self.step = step
         flags = [self.read(step.flag, Box(1))]
-        done, effects = self._kept(), self.effects
+        done, effects, ends = self._kept(), self.effects, self.ends
         for _ in range(2 if self.depth <= _DEPTH else 1):
             self.steps(step.body)
             self.steps(step.condition)
             self.step = step
             flags.append(self.read(step.flag, Box(1)))
         self.depth -= 1
-        self._joined(done, effects, hash(("while", *flags)))
-        # How often it runs, and that it ends, is an effect.
-        self.effects = hash((self.effects, *flags))
+        why = hash(("while", *flags))
+        self._joined(done, effects, why)
+        self.ends = ends + hash((why, self.ends - ends))
 
     def _branch(self, step: Branch) -> None:
         index = self.read(step.index, Box(4))
-        start, effects = self._kept(), self.effects
+        start, effects, ends = self._kept(), self.effects, self.ends
         found: list[tuple[dict[Buffer | None, Space], int]] = []
+        turns: list[int] = []
         for branch in step.branches:
-            self.spaces, self.effects = dict(start), effects
+            self.spaces, self.effects, self.ends = dict(start), effects, ends
             self.own.clear()
             self.steps(branch)
             found.append((self._kept(), self.effects))
+            turns.append(self.ends - ends)
+        self.ends = ends + hash((index, *turns)) if any(turns) else ends
         self.step = step
         (self.spaces, self.effects), *rest = found or [(start, effects)]
         self.own.clear()

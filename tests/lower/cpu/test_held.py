@@ -224,3 +224,28 @@ def test_weights_in_a_loop_are_packed_before_all_calls() -> None:
     step = lambda w, x: nx.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, None, length=4)[0]
     parts = check(step, w, jnp.asarray(normal(1, 40, 290)))
     assert parts.kept == ()
+
+
+# --- control flow ---
+
+halved = lambda w, n: nx.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.tanh(c[1]) * 0.5), (0, w))[1]
+CONTROL = {
+    "a loop of what is held": lambda w, x: (x + halved(w, 3),),
+    "and one of an argument before it": lambda w, x: (halved(x, x[0, 0]), halved(w, 2)),
+    "and one of an argument after it": lambda w, x: (halved(w, w[0, 0]), halved(x, x[0, 0]) * w),
+    "loops of both in one another": lambda w, x: (halved(halved(w, 2) + x, 3), halved(halved(w, 1), 2)),
+    "a loop in a branch": lambda w, x: (
+        nx.lax.cond(w[0, 0] > 0, lambda v: halved(v, 3), lambda v: halved(v, 2) + 1, w) + x,
+        nx.lax.cond(x[0, 0] > 0, lambda v: halved(v, 1), jnp.sin, x),
+    ),
+    "a loop in a scan": lambda w, x: (
+        nx.lax.scan(lambda h, _: (halved(h, 2), h.sum()), w, None, length=3)[0] + x,
+        nx.lax.scan(lambda h, _: (halved(h, 2) + w, h.sum()), x, None, length=3)[1],
+    ),
+    "all of it held": lambda w, x: (halved(w, 4), nx.lax.cond(w.sum() > 0, jnp.cos, lambda v: halved(v, 2), w)),
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_control_flow_of_what_is_held_gives_the_same_bits(name) -> None:
+    check(CONTROL[name], jnp.asarray(normal(0, 64, 70)), jnp.asarray(normal(1, 64, 70)), prepared=False)

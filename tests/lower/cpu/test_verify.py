@@ -204,6 +204,19 @@ def test_a_while_may_not_run():
     refused("unwritten", tape([X], [Y], [call(WHOLE, [X], [Y]), While([], Ref(flag), [])]))
 
 
+def test_a_while_that_may_not_end_is_not_left_out():
+    flag, other = temp(128, 1), temp(192, 1)
+    ask = lambda at: call(Does(dense(64), dense(1)), [X], [at])
+    one, two = While([ask(flag)], Ref(flag), []), While([ask(other)], Ref(other), [])
+    last, index = call(WHOLE, [X], [Y]), Buffer(4, "input", 1)
+    before = trace(tape([X], [Y], [one, two, last]))
+    verify(tape([X], [Y], [two, one, last]), before)  # none says when the other runs
+    assert "an effect" in refused("changed", tape([X], [Y], [one, last]), before)
+    chosen = [Branch(Ref(index), [[one], [two]]), last]
+    before = trace(tape([X, index], [Y], chosen))
+    refused("changed", tape([X, index], [Y], [Branch(Ref(index), [[two], [one]]), last]), before)
+
+
 def test_all_branches_write():
     t = temp()
     write = call(WHOLE, [X], [t])
