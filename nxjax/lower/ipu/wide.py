@@ -81,7 +81,8 @@ def converted(b: Builder, x: Value, dtype: np.dtype[Any], bounds: Bounds | None 
 def constant(b: Builder, data: np.ndarray[Any, Any]) -> Lazy | None:
     """A 64-bit constant, or None if tiles cannot hold it."""
     flat = data.reshape(-1)
-    if data.size and bool((flat == flat[0]).all()):
+    bits = flat.view(np.uint64)  # 0.0 is not -0.0
+    if data.size and bool((bits == bits[0]).all()):
         return Lazy("literal", (), {"value": flat[0]}, data.shape, data.dtype, b.source, b.scope)
     small = INT if data.dtype in INTEGERS else SINGLE
     with np.errstate(all="ignore"):

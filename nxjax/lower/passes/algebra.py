@@ -206,9 +206,9 @@ def _holds(wide: DType, narrow: DType) -> bool:
         return wide in (dtypes.float32, dtypes.float64)
     if narrow == dtypes.float32 or wide in small or not (narrow.isbuiltin and wide.isbuiltin):
         return narrow == dtypes.float32 and wide == dtypes.float64
-    return (
-        narrow in dtypes.INTEGER and wide in dtypes.INTEGER | dtypes.FLOAT and bool(np.can_cast(narrow, wide, "safe"))
-    )
+    if wide in dtypes.FLOAT:
+        return narrow in dtypes.INTEGER and dtypes.bit_width(narrow) <= dtypes.float_info(wide).nmant
+    return narrow in dtypes.INTEGER and wide in dtypes.INTEGER and bool(np.can_cast(narrow, wide, "safe"))
 
 
 @_row("convert_element_type")
@@ -224,8 +224,13 @@ def _convert(e: Equation, known: Known) -> Atom | Equation | None:
         return None
     if first.type.dtype == to:
         return first
-    # What is out of an integer's range depends on the float that it comes from.
-    exact = first.type.dtype in dtypes.BITS or to in dtypes.FLOAT
+    middle, start = x.type.dtype, first.type.dtype
+    if middle in dtypes.FLOAT and to in dtypes.INTEGER:
+        exact = _holds(to, start)  # what is out of range: a float ends at the ends, an integer wraps around
+    elif middle in dtypes.FLOAT and start in dtypes.INTEGER and to in dtypes.NARROW:
+        exact = _holds(dtypes.float32, start)  # an integer gets there by way of float32
+    else:
+        exact = start in dtypes.BITS or to in dtypes.FLOAT
     return e.replaced((first,), e.outputs) if exact else None
 
 

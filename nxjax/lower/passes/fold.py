@@ -17,6 +17,7 @@ from nxjax.config import config
 from nxjax.lower.reproducible import by_numpy
 from nxjax.ops.base import Elementwise, NDArray
 from nxjax.ops.shape import broadcast_in_dim
+from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
@@ -66,7 +67,15 @@ def _repeats(data: NDArray, axis: int) -> bool:
     before = (slice(None),) * axis
     first = data[(*before, slice(0, 1))]
     # Most arrays differ at once; few bytes tell.
-    return bool(np.all(data[(*before, slice(1, 2))] == first) and np.all(data == first))
+    return _equal(data[(*before, slice(1, 2))], first) and _equal(data, first)
+
+
+def _equal(x: NDArray, y: NDArray) -> bool:
+    """Bit by bit: 0.0 is not -0.0."""
+    if x.dtype in dtypes.COMPLEX:
+        return _equal(x.real, y.real) and _equal(x.imag, y.imag)
+    word = f"u{x.dtype.itemsize}"
+    return bool(np.all(x.view(word) == y.view(word)))
 
 
 def evaluated(

@@ -1,10 +1,12 @@
 """Folding: what only reads constants is computed once, and repeated values stay small."""
 
 import numpy as np
+import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.lower.passes.fold import LARGEST, compact, folded
+from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
 
 
@@ -68,7 +70,17 @@ def test_kept_ops_are_left():
 def test_compact():
     assert compact(np.broadcast_to(np.arange(3), (2, 3))).data.shape == (1, 3)
     assert compact(np.arange(6).reshape(2, 3)).data.shape == (2, 3)
-    assert compact(np.float32(np.nan) * np.ones((2, 2))).data.shape == (2, 2)
+    assert compact(np.float32(np.nan) * np.ones((2, 2))).data.shape == (1, 1)
     x = np.zeros((5, 7))
     x[4, 6] = 1
     assert compact(x).data.shape == (5, 7)
+
+
+@pytest.mark.parametrize("dtype", [*sorted(dtypes.INEXACT, key=str), np.dtype(np.int32)], ids=str)
+def test_only_equal_bits_repeat(dtype):
+    """0.0 equals -0.0 and is another number."""
+    x = np.array([0.0, -0.0]).astype(dtype)
+    assert compact(np.stack([x[:1], x[1:]])).full.tobytes() == x.tobytes()
+    with nx.enable_x64(True):
+        p = nx.make_jaxpr(lambda: jnp.concatenate([jnp.asarray(x[:1]), jnp.asarray(x[1:])]))()
+    assert evaluate(folded(p), ())[0].tobytes() == x.tobytes()

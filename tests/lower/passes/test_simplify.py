@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import nxjax as nx
 from nxjax.lower.passes.simplify import simplified
 from nxjax.testing import random_program
+from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program
 
@@ -127,6 +128,33 @@ def test_exact_conversions_are_one():
     assert simple(lambda v: v.astype(np.float32).astype("float64"), y) == ["convert_element_type"]
     # 300 does not survive int8.
     assert len(simple(lambda v: v.astype(np.int8).astype(np.float32), np.array([300, 1], np.int32))) == 2
+
+
+def numbers(dtype):
+    """Every value of a dtype of 8 bits; of others what lies about powers of two and the ends."""
+    if dtype == dtypes.bool_:
+        return np.array([False, True])
+    if dtype.itemsize == 1:
+        every = np.arange(256, dtype=np.uint8)
+        return every.view(dtype) if dtypes.bit_width(dtype) == 8 else every[:16].astype(np.int8).astype(dtype)
+    if dtype in dtypes.INTEGER:
+        info = np.iinfo(dtype)
+        about = {s * (1 << k) + d for k in range(info.bits) for s in (1, -1) for d in (-3, -1, 0, 1, 3)}
+        return np.array(sorted(n for n in about if info.min <= n <= info.max), dtype)
+    with np.errstate(all="ignore"):
+        powers = np.ldexp(1.0, np.arange(-140, 128))
+        about = np.concatenate([powers, powers * 1.0039062, powers * 1.5 - 1, SPECIAL.astype(np.float64)])
+        return np.concatenate([about, -about]).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", sorted(dtypes.NUMERIC - dtypes.COMPLEX, key=str), ids=str)
+def test_no_chain_of_conversions_changes_a_bit(dtype):
+    """From each dtype by way of each other one to each."""
+    others = sorted(dtypes.NUMERIC - dtypes.COMPLEX, key=str)
+    convert = nx.lax.convert_element_type
+    with nx.enable_x64(True):
+        left = simple(lambda x: [convert(convert(x, a), b) for a in others for b in others], numbers(dtype))
+    assert len(left) < len(others) * (len(others) + 1)
 
 
 def test_equal_expressions_are_computed_once():
