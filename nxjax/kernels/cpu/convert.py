@@ -293,10 +293,9 @@ def _saturated(f: Function, x: Value, new: DType) -> Value:
         clipped = f.select(x.is_nan(), 0.0, clipped)
         return clipped.convert(with_element(x.type, "i32")).convert(register_type(new, lanes_of(x.type)))
     inside = f.select(x.ge(low), x, 0.0 if not signed else low)
-    inside = f.select(x.lt(above), inside, 0.0)
+    inside = f.select(x.lt(above), inside, 0.0)  # NaN, too, which is below nothing
     y = inside.convert(register_type(new, lanes_of(x.type)), signed=signed)
-    y = f.select(x.ge(above), int(info.max), y)
-    return f.select(x.is_nan(), 0, y) if signed else y
+    return f.select(x.ge(above), int(info.max), y)
 
 
 def word_of(dtype: DType) -> str:

@@ -208,7 +208,8 @@ def _arctangent(f: Function, isa: Isa, numerator: Value, denominator: Value) -> 
     q = top / bottom
     product = q * bottom
     lost = ((top - product) - product_error(f, isa, q, bottom, product)) / bottom
-    lost = f.select(fabs(f, lost).lt(1.0), lost, 0.0)
+    # Where products of halves are subnormal, what they tell is rounded off itself.
+    lost = f.select(fabs(f, lost).lt(1.0) & fabs(f, product).gt(2.0**-900), lost, 0.0)
     square = q * q
     return base + (q + (f.fma(q * square, polynomial(f, _ATAN, square), lost) + tail))
 
@@ -232,7 +233,7 @@ def atan2(f: Function, isa: Isa, y: Value, x: Value) -> Value:
     a, b = f.select(a.eq(inf), 1.0, f.select(b.eq(inf), 0.0, a)), f.select(b.eq(inf), 1.0, f.select(a.eq(inf), 0.0, b))
     b = f.select(a.eq(0.0) & b.eq(0.0), 1.0, b)
     most = f.select(a.gt(b), a, b)
-    factor = f.select(most.gt(2.0**500), 2.0**-600, f.select(most.lt(2.0**-500), f.constant(a.type, 2.0**550), 1.0))
+    factor = f.select(most.gt(2.0**990), 2.0**-40, f.select(most.lt(2.0**-500), f.constant(a.type, 2.0**550), 1.0))
     angle = _arctangent(f, isa, a * factor, b * factor)
     left = words(x).lt(0)
     angle = f.select(left, math.pi - (angle - _PI_TAIL), angle)

@@ -198,4 +198,6 @@ def _exact(value: Any) -> Any:
     """A parameter as a key that tells 0.0 from -0.0 and 1 from True, which are equal."""
     if type(value) is tuple:
         return tuple([_exact(v) for v in value])  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, complex | np.generic):
+        return type(value), np.asarray(value).tobytes()
     return value.hex() if isinstance(value, float) else (type(value), value)  # pyright: ignore[reportUnknownVariableType]

@@ -154,7 +154,12 @@ def test_atan2(isa_name):
     for dtype, bound in ((F32, 0.51), (F64, 1.7)):
         y, x = (rng.standard_normal(20000) * np.exp(rng.uniform(-30, 30, 20000)) for _ in range(2))
         a, b = grid((dtype, dtype), 8000)
-        y, x = np.concatenate([y.astype(dtype), a]), np.concatenate([x.astype(dtype), b])
+        # Every pair of sizes, from subnormal numbers to the largest ones: the quotient, not its parts, may be too small.
+        info = np.finfo(dtype)
+        powers = np.arange(info.minexp - info.nmant, info.maxexp, 13 if dtype == F64 else 3)
+        sizes = np.concatenate([np.ldexp(dtype.type(m), powers) for m in (1.0, 1.3)])
+        c, d = (v.reshape(-1) for v in np.meshgrid(sizes, np.concatenate([sizes, -sizes])))
+        y, x = np.concatenate([y.astype(dtype), a, c]), np.concatenate([x.astype(dtype), b, d])
         got = compute("atan2", dtype, y, x, isa_name=isa_name)
         want = np.arctan2(y.astype(np.longdouble), x.astype(np.longdouble))
         assert error(got, want, dtype) <= bound

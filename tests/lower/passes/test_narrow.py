@@ -44,6 +44,25 @@ def test_only_what_comes_back_the_same_is_converted():
     np.testing.assert_array_equal(evaluate(small, [halves])[0], evaluate(program, [halves])[0])
 
 
+WHOLE = (-128, 127, -129, 128, 383, -(2**31))
+FLOATS = (*WHOLE, 2.0**31, 0.5, -0.0, np.nan, np.inf, -np.inf)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [(d, n) for d, numbers in (("i4", WHOLE), ("i8", WHOLE), ("f4", FLOATS), ("f8", FLOATS)) for n in numbers],
+)
+def test_the_ends_of_int8(dtype, number):
+    constant = np.ones(SMALLEST, dtype)
+    constant[1] = number
+    with nx.enable_x64(True):
+        program = nx.make_jaxpr(lambda: jnp.asarray(constant)[::-1])()
+    small = narrowed(program)
+    fits = number in (-128, 127)
+    assert [v.type.dtype == np.int8 for v in small.constvars] == [fits]
+    assert evaluate(small, ())[0].tobytes() == constant[::-1].tobytes()
+
+
 def test_programs_without_quantized_ops_are_left_alone():
     program = nx.make_jaxpr(lambda x: jnp.sin(x) @ W)(X)
     assert expanded(program) is program

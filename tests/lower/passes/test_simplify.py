@@ -162,6 +162,19 @@ def test_equal_expressions_are_computed_once():
     assert simple(lambda x: nx.sin(x * 0.0) + nx.sin(x * -0.0), SPECIAL).count("sin") == 2
 
 
+@pytest.mark.parametrize("kind", [float, np.float32, ml_dtypes.bfloat16, complex, np.complex64])
+def test_parameters_that_are_equal_may_be_other_numbers(kind):
+    """0.0 and -0.0: what fills a gather beyond the end, at both."""
+    numbers = nx.lax.GatherDimensionNumbers((), collapsed_slice_dims=(0,), start_index_map=(0,))
+    dtype = np.complex64 if kind in (complex, np.complex64) else np.float32
+    fills = [kind(0.0), kind(-0.0)] + ([kind(complex(0.0, -0.0))] if dtype == np.complex64 else [])
+
+    def f(x, i):
+        return [nx.lax.gather(x, i, numbers, (1,), mode="fill", fill_value=fill) for fill in (*fills, *fills)]
+
+    assert simple(f, np.ones(3, dtype), np.array([[9]])) == ["gather"] * len(fills)
+
+
 @pytest.mark.parametrize("index", [-1, 0, 1, 5])
 def test_a_known_choice_is_made(index):
     names = simple(lambda x: nx.lax.switch(index, [nx.sin, nx.cos], x), SPECIAL[:4])
