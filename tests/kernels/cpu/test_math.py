@@ -154,7 +154,7 @@ def test_atan2(isa_name):
     for dtype, bound in ((F32, 0.51), (F64, 1.7)):
         y, x = (rng.standard_normal(20000) * np.exp(rng.uniform(-30, 30, 20000)) for _ in range(2))
         a, b = grid((dtype, dtype), 8000)
-        # Every pair of sizes, from subnormal numbers to the largest: a quotient may be large, and parts of it too small.
+        # Every pair of sizes from subnormal numbers on: where a quotient is normal, what leads to it may be too small.
         info = np.finfo(dtype)
         powers = np.arange(info.minexp - info.nmant, info.maxexp, 13 if dtype == F64 else 3)
         sizes = np.concatenate([np.ldexp(dtype.type(m), powers) for m in (1.0, 1.3)])
