@@ -20,6 +20,7 @@ nothing of how memory is planned.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, final
@@ -514,6 +515,8 @@ def _crosses(x: tuple[int, int, Repeats, int], y: tuple[int, int, Repeats, int])
     (lo, hi, repeats, top), (low, high, again, end) = x, y
     if not repeats and not again:
         return True
+    if _interleaved(hi - lo, repeats, high - low, again, low - lo):
+        return False
     first, last = min(lo, low), max(top, end)
     steps = [hi - lo, high - low, lo - first, low - first, *(s for _, s in (*repeats, *again))]
     made = cells(Space(), first, last, steps)
@@ -521,3 +524,18 @@ def _crosses(x: tuple[int, int, Repeats, int], y: tuple[int, int, Repeats, int])
         return True
     boxed(made, lo - first, hi - lo, repeats)[...] = 1
     return bool(boxed(made, low - first, high - low, again).any())
+
+
+def _interleaved(length: int, repeats: Repeats, other: int, again: Repeats, shift: int) -> bool:
+    """Whether two boxes, the second ``shift`` bytes after the first, lie in separate parts of one period.
+
+    A period divides all large strides of both; the small ones move within it.
+    """
+    strides = sorted({s for _, s in (*repeats, *again)})
+    for i, least in enumerate(strides):
+        period = math.gcd(*strides[i:])
+        mine = length + sum((n - 1) * s for n, s in repeats if s < least)
+        theirs = other + sum((n - 1) * s for n, s in again if s < least)
+        if mine <= shift % period and shift % period + theirs <= period:
+            return True
+    return False

@@ -12,7 +12,7 @@ from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_plan import Pass, Plan, Slot
 from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, While
-from nxjax.lower.cpu.verify import trace, verify
+from nxjax.lower.cpu.verify import _interleaved, trace, verify
 from nxjax.trace import dtypes
 from nxjax.trace.core import OPS
 from tests.kernels.cpu.written import Written
@@ -153,6 +153,32 @@ def test_operands_lie_apart_but_where_the_kernel_allows_it():
     verify(tape([X], [Y], [*steps(every_other, 4), ending]))
     refused("overlap", tape([X], [Y], [*steps(every_other, 8), ending]))
     refused("overlap", tape([X], [Y], [call(WHOLE, [X], [t]), Copy(Ref(t), Ref(t, 32), 64), ending]))
+
+
+@pytest.mark.parametrize("n", [4, 1500])
+def test_operands_that_take_turns_lie_apart_however_many_pieces_they_have(n):
+    # As the parts of complex numbers, and as rows beside them, 9 million pieces in the larger one.
+    part, whole = Box(4, (n, n), (16 * n, 8)), result(nbytes=16 * n * n)
+    kernel = Does([Box(64)], [part] * 4)
+    parts = lambda *places: tape([X], [whole], [call(kernel, [X], [Ref(whole, at) for at in places])])
+    verify(parts(0, 4, 8 * n, 8 * n + 4))
+    refused("overlap", parts(0, 4, 8 * n, 8 * n + 2))
+    refused("overlap", parts(0, 4, 8 * n - 8, 8 * n + 4))
+
+
+def test_parts_of_a_period_have_no_byte_in_common():
+    r, apart = np.random.default_rng(0), 0
+    box = lambda: (int(r.integers(1, 5)), tuple((int(r.integers(2, 5)), 4 * int(r.integers(1, 9))) for _ in range(2)))
+    for _ in range(3000):
+        (length, repeats), (other, again), shift = box(), box(), int(r.integers(-40, 41))
+        if _interleaved(length, repeats, other, again, shift):
+            (n, s), (m, t) = repeats
+            x = {p + i * s + j * t for p in range(length) for i in range(n) for j in range(m)}
+            (n, s), (m, t) = again
+            y = {p + i * s + j * t + shift for p in range(other) for i in range(n) for j in range(m)}
+            assert x.isdisjoint(y), (length, repeats, other, again, shift)
+            apart += 1
+    assert apart > 99
 
 
 def test_in_place_means_the_same_bytes_in_the_same_order():
