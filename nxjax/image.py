@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy import known
 from nxjax.numpy.promotion import promote_inexact, value
 from nxjax.ops import resize as ops
 from nxjax.ops.dot import Precision
@@ -72,7 +73,8 @@ def _keys(a: float) -> Callable[..., Any]:
 
 def _lanczos(radius: float) -> Callable[..., Any]:
     def kernel(x: Any, m: Any = np) -> Any:
-        y = radius * m.sin(np.pi * x) * m.sin(np.pi * x / radius)
+        sin = known.sin if m is np else m.sin
+        y = radius * sin(np.pi * x) * sin(np.pi * x / radius)
         out = m.where(x > 1e-3, y / m.where(x != 0, np.pi**2 * x**2, 1), 1)
         return m.where(x > radius, 0.0, out)
 

@@ -15,9 +15,11 @@ import numpy as np
 
 from nxjax import nn, random
 from nxjax import numpy as jnp
+from nxjax.config import config as settings
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
+from nxjax.numpy import known
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
@@ -132,12 +134,17 @@ def _compare(have: Any, want: Any, path: str) -> None:
         _compare(have[k], want[k], f"{path}.{k}" if path else str(k))
 
 
-@lru_cache(maxsize=8)
 def rotations(config: DecoderConfig) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Cosines and sines [context, head_size / 2] of the angles of every position, float32; made in float64."""
+    return _rotations(config, settings.reproducible)
+
+
+@lru_cache(maxsize=8)
+def _rotations(config: DecoderConfig, _: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     half = config.head_size // 2
-    angles = np.arange(config.context)[:, None] * float(config.rope_base) ** (-np.arange(half) / half)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    rates = known.power(np.full(half, float(config.rope_base)), -np.arange(half) / half)
+    angles = np.arange(config.context)[:, None] * rates
+    return known.cos(angles).astype(np.float32), known.sin(angles).astype(np.float32)
 
 
 def rotated(x: Array, cos: Array, sin: Array) -> Array:

@@ -512,8 +512,10 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
         if start == 0:
             return x
         return ops.concatenate(_part(x, axis, start, n), _part(x, axis, 0, start), dimension=axis)
+    from nxjax.numpy.elementwise import trunc
     from nxjax.numpy.powers import remainder
 
+    by = trunc(by) if by.dtype in dtypes.FLOAT else by  # as int() does with what is known
     twice = ops.concatenate(x, x, dimension=axis)
     zero = wrap(np.asarray(0, np.int32))
     starts = [zero] * x.ndim

@@ -1,6 +1,7 @@
 """What Python and NumPy may not compute for a program while `config.reproducible` promises the same bits everywhere.
 
-Numbers that are made while a program is written down: the last bits of NumPy's functions hang on the processor.
+Numbers that are made while a program is written down: the last bits of NumPy's functions hang on the processor. And
+what was compiled before the promise was asked for.
 """
 
 from __future__ import annotations
@@ -17,4 +18,15 @@ def check_written(name: str) -> None:
             got="numbers that NumPy computes on the host",
             expected="ops with kernels of the CPU compiler, while nx.config.reproducible is True",
             fix="compute this outside, under `nx.config.using(reproducible=False)`, and pass the result in",
+        )
+
+
+def check_made(promised: bool) -> None:
+    """Raise for a call of what was compiled ahead, ``promised`` or not, if it would not give the bits of everywhere."""
+    if config.reproducible and not promised:
+        raise LoweringError(
+            "compiled call: no promise of the same bits everywhere",
+            got="a function that was compiled while nx.config.reproducible was False, and a call while it is True",
+            expected="both under one setting",
+            fix="`jitted.lower(...).compile()` again, under `nx.config.using(reproducible=True)`",
         )

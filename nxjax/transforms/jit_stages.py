@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
+from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.trace import core, tree
 from nxjax.trace.array import DeviceArray, PlacedArray, another, as_value
 from nxjax.trace.program import Program
+from nxjax.trace.promise import check_made
 from nxjax.trace.sharding import Sharding
 from nxjax.trace.shortcuts import may
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
@@ -149,6 +151,7 @@ class Compiled:
         self._traced = traced
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
         self.executable = executable
+        self._promised = bool(config.reproducible)
         _, consts = traced.program.close_over()
         self._leading: Sequence[Any] = tuple(map(another, consts))
         if may("held arguments") and all(type(x) is DeviceArray for x in self._leading):
@@ -157,9 +160,18 @@ class Compiled:
                 self.executable, self._leading = held
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        check_made(self._promised)
         dynamic = self._traced.bind(args, kwargs)
         leaves, treedef = tree.flatten(dynamic)
         values = [as_value(x, "compiled call") for x in leaves]
+        traced = next((x for x in values if isinstance(x, core.Tracer)), None)
+        if traced is not None:
+            raise ParameterError(
+                "compiled call: takes arrays, not what a transform traces",
+                got=f"{type(traced).__name__} of {traced.type}",
+                expected="arrays",
+                fix="hand the jitted function to `jit`, `grad` or `vmap`, not what `compile()` gave",
+            )
         types = tuple(x.type for x in values)
         wanted = self._traced.program.in_types
         if (

@@ -12,9 +12,12 @@ import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.backends import registry
 from nxjax.errors import LoweringError
+from nxjax.generation.config import DecoderConfig
+from nxjax.generation.model import _rotations, rotations
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.registry import NAMES
 from nxjax.lower.reproducible import CALLS, MOVED
+from nxjax.scipy.special.errs import _legendre
 from nxjax.trace.core import OPS, has_op
 
 rng = np.random.default_rng(0)
@@ -327,6 +330,46 @@ def test_products_of_several_are_made_as_they_stand():
 def test_windows_of_numpy_are_refused(name):
     with pytest.raises(LoweringError, match=f"{name}.*no promise"):
         getattr(jnp, name)(9)
+
+
+def written():
+    """Numbers that are made while a program is written down."""
+    _rotations.cache_clear()
+    _legendre.cache_clear()
+    x = np.linspace(-3, 4, 63).reshape(9, 7)
+    decoder = DecoderConfig(vocabulary=9, width=8, layers=1, heads=1, kv_heads=1, head_size=8, hidden=8, context=37)
+    sizes = [("lanczos3", (31, 8)), ("lanczos5", (4, 3)), ("cubic", (5, 11))]
+    return [
+        [nx.image.resize(x, shape, method) for method, shape in sizes],
+        nx.jit(lambda: nx.image.resize(np.ones((5, 5)), (9, 4), "lanczos3"))(),
+        nx.scipy.linalg.dft(37, dtype=np.complex128),
+        nx.scipy.special.owens_t(x, x[::-1]),
+        rotations(decoder),
+    ]
+
+
+def test_what_a_program_is_written_with_is_not_computed_by_numpy(monkeypatch):
+    with nx.config.using(enable_x64=True):
+        expected = bits(written())
+        for name in ("sin", "cos", "exp", "power"):
+            monkeypatch.setattr(np, name, lambda *xs, f=getattr(np, name): f(*xs) * (1 + 1e-9))
+        monkeypatch.setattr(np.polynomial.legendre, "leggauss", None)
+        assert bits(written()) == expected
+    _rotations.cache_clear()
+
+
+def test_what_was_compiled_without_the_promise_is_refused():
+    f, x = nx.jit(lambda x: nx.nn.softmax(x * 3).sum(0)), array(9, 7)
+    with nx.config.using(reproducible=False):
+        lowered = f.lower(x)
+        early = lowered.compile()
+    with pytest.raises(LoweringError, match="compiled call: no promise of the same bits everywhere"):
+        early(x)
+    made = lowered.compile()
+    assert bits(made(x)) == bits(f(x))
+    with nx.config.using(reproducible=False):
+        assert bits(made(x)) == bits(made(x))
+        early(x)
 
 
 def test_code_that_is_made_later_is_for_what_the_program_was_lowered_for():

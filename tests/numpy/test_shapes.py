@@ -126,6 +126,8 @@ def test_pad_options(check):
 def test_roll_by_a_traced_shift(check):
     check.values(lambda m, x, k: m.roll(x, k, 1), X, jnp.array(-5))
     check.values(lambda m, x, k: m.roll(x, k), X, jnp.array(3))
+    for k in (-0.5, -1.5, 1.5, 2.0):  # towards zero, known or traced
+        check.values(lambda m, x, k: m.roll(x, k), X, jnp.array(k))
 
 
 def test_repeat_by_traced_counts(check):

@@ -165,6 +165,16 @@ def test_what_shares_memory_with_a_donated_argument_stays(executor: str) -> None
                 np.testing.assert_array_equal(closed(make(x)), wanted + wanted[::-1])
 
 
+@pytest.mark.parametrize(
+    "transform", [nx.jit, nx.vmap, lambda f: nx.grad(lambda x: f(x).sum())], ids=["jit", "vmap", "grad"]
+)
+def test_a_compiled_function_takes_no_tracers(transform: Any) -> None:
+    compiled = nx.jit(lambda x: x * 2).lower(nx.ones(3)).compile()
+    with pytest.raises(TypeError, match="compiled call: takes arrays") as error:
+        transform(compiled)(nx.ones((2, 3) if transform is nx.vmap else 3))
+    assert "compile()" in str(error.value)
+
+
 def test_a_compiled_function_takes_what_it_was_donated() -> None:
     f = nx.jit(lambda x: x + 1, donate_argnums=0)
     x = nx.jit(lambda x: x * 2)(nx.numpy.ones(1000))

@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy import known
 from nxjax.numpy.promotion import promote, promote_inexact, value
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -354,5 +355,6 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     if wanted not in dtypes.COMPLEX:
         raise ParameterError("scipy.linalg.dft: dtype", got=str(wanted), expected="a complex dtype")
     i = np.arange(n)
-    whole = np.exp(-2j * np.pi * ((i[:, None] * i[None, :]) % max(n, 1)) / max(n, 1))
+    angles = -2 * np.pi * ((i[:, None] * i[None, :]) % max(n, 1)) / max(n, 1)
+    whole = known.cos(angles) + 1j * known.sin(angles)
     return jnp.asarray(whole / {None: 1, "sqrtn": np.sqrt(n), "n": n}[scale], wanted)

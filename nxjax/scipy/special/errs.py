@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
 import functools
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -209,9 +211,19 @@ def ndtri(p: Any) -> Array:
 
 @functools.cache
 def _legendre(points: int) -> tuple[tuple[float, float], ...]:
-    """Gauss-Legendre points and weights on [0, 1]."""
-    x, w = np.polynomial.legendre.leggauss(points)
-    return tuple((float(a), float(b)) for a, b in zip((x + 1) / 2, w / 2, strict=True))
+    """Gauss-Legendre points and weights on [0, 1], the nearest numbers on every machine."""
+    found: list[tuple[float, float]] = []
+    with decimal.localcontext(prec=40):
+        for i in reversed(range(points)):
+            x = slope = Decimal(math.cos(math.pi * (i + 0.75) / (points + 0.5)))
+            for _ in range(7):  # Newton's method doubles the digits
+                before, p = Decimal(1), x
+                for k in range(2, points + 1):
+                    before, p = p, ((2 * k - 1) * x * p - (k - 1) * before) / k
+                slope = points * (before - x * p) / (1 - x * x)
+                x -= p / slope
+            found.append((float((x + 1) / 2), float(1 / ((1 - x * x) * slope * slope))))
+    return tuple(found)
 
 
 def _owens_t_value(h: Array, a: Array) -> Array:
