@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 import nxjax as nx
-from nxjax.trace.core import EVAL, current_trace
+from nxjax.trace.core import AROUND, EVAL, current_trace
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,68 @@ def test_a_minute_of_work_stops(make):
     finally:
         thread.join()
     assert (run(x, 3) == expected).all()
+
+
+class _Stop(BaseException):
+    """What a signal's handler raises."""
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        nx.jit,
+        nx.grad,
+        lambda f: lambda x: nx.jvp(f, (x,), (x,))[1],
+        lambda f: lambda x: nx.vmap(lambda v: nx.lax.psum(v, "i"), axis_name="i")(x),
+        lambda f: lambda x: nx.vmap(lambda v: f(v[None]))(x),
+        lambda f: nx.make_jaxpr(f)(nx.ones(3)),
+    ],
+    ids=["jit", "grad", "jvp", "vmap with a name", "vmap", "a program"],
+)
+def test_tracing_may_be_stopped_anywhere(wrap):
+    """Python runs handlers where a function begins and where one of C's has returned: each such place, one by one."""
+    files = (
+        "core.py",
+        "stage.py",
+        "axes.py",
+        "scope.py",
+        "vmap.py",
+        "jvp.py",
+        "linearize.py",
+        "transpose.py",
+        "program.py",
+    )
+    left = [0]
+
+    def at(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code  # nobody hears what a generator raises while it is closed
+        if event in ("call", "c_return") and code.co_filename.endswith(files) and code.co_name != "<genexpr>":
+            left[0] -= 1
+            if left[0] == 0:
+                sys.setprofile(None)
+                raise _Stop
+
+    def f(x: Any) -> Any:
+        with nx.named_scope("here"):
+            return nx.sin(x).sum()
+
+    x = nx.ones(3)
+    expected = str(wrap(f)(x))
+    rest = contextvars.Context().run(lambda: [v.get() for v in AROUND])
+    stopped, places = True, 0
+    while stopped:
+        places += 1
+        left[0] = places
+        run = wrap(f)
+        try:
+            sys.setprofile(at)
+            run(x)
+            stopped = False
+        except _Stop:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert current_trace() is EVAL, places
+        assert [v.get() for v in AROUND] == rest, places
+    assert places > 20
+    assert str(wrap(f)(x)) == expected

@@ -6,6 +6,7 @@ from contextvars import ContextVar, Token
 from typing import Any, final
 
 from nxjax.errors import NxError
+from nxjax.trace.core import AROUND
 
 # Name, size, and for an axis of a mesh inside `shard_map`: which one, and whether it is checked what varies along it.
 Bound = tuple[Any, int, Any, bool]
@@ -55,6 +56,8 @@ def axis_size(name: Any) -> int:
 # --- the mesh axis that a vmapped dimension is cut along ---
 
 _spmd: ContextVar[Any] = ContextVar("nxjax_spmd_axis", default=None)
+
+AROUND.extend((_axes, _spmd))
 
 # While a batching rule runs: `spmd_axis_name` of the `vmap` it runs for, or None.
 spmd_axis = _spmd.get

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Self, TypeVar, final
 
 import numpy as np
 
@@ -30,6 +30,7 @@ else:
     ArrayMembers = object
 
 Types = ArrayType | tuple[ArrayType, ...]
+R = TypeVar("R")
 
 
 class Array(ArrayMembers):
@@ -410,6 +411,28 @@ class use(Shown):
 
     def __exit__(self, *exc: object) -> None:
         _current.reset(self.token)
+
+
+# What else belongs to a trace under way: `scope` and `axes` add theirs.
+AROUND: Final[list[ContextVar[Any]]] = []
+
+
+def under(trace: Trace, function: Callable[[], R]) -> R:
+    """What ``function`` gives where ``trace`` is the current one.
+
+    Unlike `use`, whose methods are Python's, it leaves nothing behind wherever a signal's handler raises. So what
+    begins a trace takes this, and what is inside of one may take `use`.
+    """
+    outer, around = _current.get(), [v.get() for v in AROUND]
+    try:
+        _current.set(trace)
+        return function()
+    except BaseException:
+        for variable, value in zip(AROUND, around, strict=True):
+            variable.set(value)
+        raise
+    finally:
+        _current.set(outer)  # one call of C's, so that nothing is raised before it is done
 
 
 def escaped(x: Tracer, where: str) -> UnexpectedTracerError:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
-from nxjax.trace.core import Array, Op, current_trace
+from nxjax.trace.core import EVAL, Array, Op, Trace, current_trace, under
 from nxjax.trace.kinds import check_params
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
@@ -404,6 +404,10 @@ def run(program: Program, args: Sequence[Array]) -> list[Array]:
     if len(args) != len(program.inputs):
         raise ProgramError("program: wrong number of arguments", got=len(args), expected=len(program.inputs))
     trace = current_trace()
+    return under(trace, lambda: _run(program, args, trace)) if trace is EVAL else _run(program, args, trace)
+
+
+def _run(program: Program, args: Sequence[Array], trace: Trace) -> list[Array]:
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
     env.update(zip(program.constvars, program.values, strict=True))
     for equation, dead in zip(program.equations, program.last_use, strict=True):

@@ -6,6 +6,7 @@ from contextvars import ContextVar, Token
 from typing import Any, Final, final
 
 from nxjax.errors import Shown, Source, user_source
+from nxjax.trace.core import AROUND
 
 _scope: ContextVar[str] = ContextVar("nxjax_scope", default="")
 # While a program is replayed, its equations keep the line they were first written on.
@@ -14,6 +15,7 @@ _replayed: ContextVar[Source | None] = ContextVar("nxjax_source", default=None)
 NOWHERE: Final = Source((lambda: None).__code__, 0)
 
 current_scope = _scope.get
+AROUND.extend((_scope, _replayed))
 
 
 @final

@@ -10,7 +10,7 @@ from typing import Any, final
 from nxjax.config import config
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, another, as_value
-from nxjax.trace.core import EVAL, Array, Op, Trace, Tracer, current_trace, escaped, use
+from nxjax.trace.core import AROUND, EVAL, Array, Op, Trace, Tracer, current_trace, escaped, under, use
 from nxjax.trace.depth import make_room
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var, axis_names
 from nxjax.trace.scope import current_scope, current_source
@@ -43,6 +43,7 @@ class StageTracer(Tracer):
 
 # Whether ops of concrete values are computed while a program is written, and not written into it.
 _at_once: ContextVar[bool] = ContextVar("nxjax_at_once", default=False)
+AROUND.append(_at_once)
 
 
 @contextmanager
@@ -134,8 +135,9 @@ def stage(
     trace = StageTrace(current_trace(), name)
     names = arg_names or [""] * len(types)
     tracers = [trace.input(t, n) for t, n in zip(types, names, strict=True)]
-    with use(trace):
-        outputs = [as_value(y, f"result of {name or 'the traced function'}") for y in function(*tracers)]
+    outputs = under(
+        trace, lambda: [as_value(y, f"result of {name or 'the traced function'}") for y in function(*tracers)]
+    )
     program = trace.finish(outputs)
     if config.check_tracer_leaks:
         from nxjax.trace import leaks

@@ -19,7 +19,7 @@ from nxjax.ops.collectives import varying
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
+from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, under, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import taken_apart
@@ -106,8 +106,7 @@ def jvp_flat(
     """Results and tangents of a function of flat sequences, in the current trace."""
     trace = JVPTrace(current_trace())
     xs = [trace.join(x, t) for x, t in zip(primals, tangents, strict=True)]
-    with use(trace):
-        ys = [as_value(y, "jvp") for y in function(*xs)]
+    ys = under(trace, lambda: [as_value(y, "jvp") for y in function(*xs)])
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
         from nxjax.trace import leaks

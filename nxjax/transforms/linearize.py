@@ -14,7 +14,7 @@ from nxjax.config import config
 from nxjax.errors import needs_function
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Op, current_trace, use
+from nxjax.trace.core import Array, Op, current_trace, under, use
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import StageTrace, StageTracer, stage
 from nxjax.transforms.auxiliary import taken_apart
@@ -71,8 +71,7 @@ def linearize_flat(
     xs = [
         trace.join(x, tangent_trace.input(x.type.strong())) if v else x for x, v in zip(primals, varying, strict=True)
     ]
-    with use(trace):
-        ys = [as_value(y, "linearize") for y in function(*xs)]
+    ys = under(trace, lambda: [as_value(y, "linearize") for y in function(*xs)])
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
         from nxjax.trace import leaks

@@ -16,7 +16,7 @@ from nxjax.ops.base import zeros
 from nxjax.ops.collectives import varying, with_vma
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
-from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.core import Array, Linear, current_trace, under
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
@@ -34,6 +34,10 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
     Returns:
         One cotangent per input: None for inputs that are not linear, or whose cotangent is zero.
     """
+    return under(current_trace(), lambda: _backward(program, args, cts))
+
+
+def _backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
     known: dict[Var, Array] = dict(zip(program.constvars, program.values, strict=True))
     known.update({v: x for v, x in zip(program.inputs, args, strict=True) if x is not None})
     linear = {v for v, x in zip(program.inputs, args, strict=True) if x is None}

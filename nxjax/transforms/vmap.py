@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar, final
 from weakref import WeakKeyDictionary
 
@@ -20,7 +20,7 @@ from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
 from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, use
+from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, under, use
 from nxjax.trace.program import Program, Var, axis_names
 from nxjax.trace.stage import StageTracer, stage
 
@@ -166,11 +166,12 @@ def vmap_flat(
     kind = BatchTrace if current_settings().mode is None else NotingTrace
     trace = kind(current_trace(), size, name, spmd)
     xs = [trace.join(x, d) for x, d in zip(args, dims, strict=True)]
-    with ExitStack() as stack:
-        if name is not None:
-            stack.enter_context(binding_axis(name, size))
-        stack.enter_context(use(trace))
-        ys = [as_value(y, "vmap") for y in function(*xs)]
+
+    def values() -> list[Array]:
+        with nullcontext() if name is None else binding_axis(name, size):
+            return [as_value(y, "vmap") for y in function(*xs)]
+
+    ys = under(trace, values)
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
         from nxjax.trace import leaks
