@@ -10,11 +10,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
 from nxjax.errors import ParameterError, SettingError
+
+# What an environment variable may say of a setting that is True or False: what JAX takes, and nothing at all.
+_TRUE: Final = ("1", "true", "t", "yes", "y", "on")
+_FALSE: Final = ("0", "false", "f", "no", "n", "off", "")
 
 
 def _flag(name: str, default: bool) -> bool:
-    return os.environ.get(name, "1" if default else "0").lower() not in ("0", "false", "no", "")
+    given = os.environ.get(name, "1" if default else "0")
+    if given.lower() not in (*_TRUE, *_FALSE):
+        raise ParameterError(f"config: the environment variable {name}", got=repr(given), expected="1 or 0, on or off")
+    return given.lower() in _TRUE
 
 
 def _number(name: str, default: int, least: int = 0) -> int:
@@ -125,6 +134,8 @@ _COUNTS: Final = {
     "num_cpu_devices": "a number of devices, or 0",
     "num_threads": "a number of threads, or 0",
 }
+# Those that are a name, or names; what there is of that name shows when it is needed.
+_TEXTS: Final = ("cpu_isa", "executor", "ipu_model", "platforms")
 # Every setting that has a meaning here.
 NAMES: Final = (*OWN, *OF_THE_PROCESS, *JAX)
 # What decides what a call of a jitted function means, besides its arguments, the axes in scope and the mesh.
@@ -208,13 +219,17 @@ def _one_of(name: str, value: Any) -> Any:
     """``value`` as the setting takes it."""
     _, values = JAX[name]
     if values is None:
-        if value not in (True, False):
-            raise ParameterError(f"config: {name}", got=repr(value), expected="True or False")
-        return bool(value)
+        return _truth(name, value)
     value = JAX[name][0] if value is None and None not in values else getattr(value, "value", value)
     if value not in values:
         raise ParameterError(f"config: {name}", got=repr(value), expected=", ".join(map(repr, values)))
     return value
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, int, np.bool_)) or value not in (True, False):
+        raise ParameterError(f"config: {name}", got=repr(value), expected="True or False")
+    return bool(value)
 
 
 def _near(name: str, names: tuple[str, ...]) -> str:
@@ -257,12 +272,12 @@ def checked(name: str, value: Any) -> tuple[str, Any]:
         value = _guard(value)
     if attribute == "num_cpu_devices" and value == -1:
         value = 0  # JAX's way to say: none was asked for
-    if attribute in _COUNTS and (not isinstance(value, int) or value < 0):
+    if attribute in _COUNTS and (type(value) is not int or value < 0):
         raise ParameterError(f"config: {attribute}", got=repr(value), expected=_COUNTS[attribute])
     if attribute == "default_device" and not (value is None or hasattr(value, "platform")):
         raise ParameterError("config: default_device", got=repr(value), expected="one of nx.devices(), or None")
     if attribute in _FLAGS:
-        if isinstance(value, str):
-            raise ParameterError(f"config: {attribute}", got=repr(value), expected="True or False")
-        value = bool(value)
+        value = _truth(attribute, value)
+    if attribute in _TEXTS and not (value is None or isinstance(value, str)):
+        raise ParameterError(f"config: {attribute}", got=repr(value), expected="a str")
     return attribute, value

@@ -97,6 +97,46 @@ def test_environment_variables_that_are_no_numbers_are_named(name, given, monkey
     assert getattr(type(config)(), name.lower()) == 12
 
 
+@pytest.mark.parametrize("name", ["ENABLE_X64", "FAST_CALLS", "VERIFY", "DEBUG_NANS"])
+def test_environment_variables_say_yes_or_no_as_in_jax(name, monkeypatch):
+    for given, wanted in {"off": False, "N": False, "f": False, "": False, "on": True, "T": True, "yes": True}.items():
+        monkeypatch.setenv(f"NXJAX_{name}", given)
+        assert getattr(type(config)(), name.lower()) is wanted, given
+    for given in ("flase", "2", " 0"):
+        monkeypatch.setenv(f"NXJAX_{name}", given)
+        with pytest.raises(ParameterError, match=f"NXJAX_{name}"):
+            type(config)()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("fast_calls", (None, 2, "no", [], 0.0)),
+        ("debug_nans", (None, 2, "yes", [], 0.0)),
+        ("executor", (5, b"cpu")),
+        ("cpu_isa", (3, ("avx2",))),
+        ("platforms", (3, ["cpu"])),
+        ("ipu_model", (1,)),
+        ("num_threads", (True, 2.0)),
+        ("cpu_pool_bytes", (False, "1")),
+    ],
+)
+def test_what_no_setting_can_be_is_refused_at_once(name, values):
+    before = config.read(name)
+    for value in values:
+        with pytest.raises(ParameterError, match=name):
+            config.update(name, value)
+        with pytest.raises(ParameterError, match=name):
+            config.using(**{name: value})
+    assert config.read(name) == before
+
+
+def test_numbers_and_numpys_truth_values_are_flags():
+    for value in (True, 1, np.True_):
+        with config.using(check=value, debug_nans=value):
+            assert config.check is True and config.debug_nans is True
+
+
 # --- threads, tasks and contexts ---
 
 
