@@ -22,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     power_parser.add_argument("mode", nargs="?", help="default, powersaver, balanced, performance or turbo")
     power_parser.add_argument("--device", default="", help="PCI address, where there are several NPUs")
     fuzz_parser = commands.add_parser("fuzz", help="random programs and damaged files, for a while")
-    fuzz_parser.add_argument("--seconds", type=float, default=10.0, help="how long (10)")
-    fuzz_parser.add_argument("--cases", type=int, help="how many rounds at most")
+    fuzz_parser.add_argument("--seconds", type=float, help="how long (10, or until --cases are done)")
+    fuzz_parser.add_argument("--cases", type=int, help="how many rounds at most; one has some of each kind")
     fuzz_parser.add_argument("--seed", type=int, help="of the first case; without it, one that is drawn and printed")
     fuzz_parser.add_argument("--jobs", type=int, default=1, help="processes (1); 0: none but this one")
     fuzz_parser.add_argument("--out", help="a folder that failures are written into, as Python files")
@@ -59,11 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.command == "power":
         return _power(options.mode, options.device)
     elif options.command == "fuzz":
+        from nxjax.errors import NxError
         from nxjax.testing import fuzz
 
         seed = secrets.randbelow(2**40) if options.seed is None else options.seed
         print(f"seed {seed}", flush=True)
-        found = fuzz(options.seconds, seed, options.what, cases=options.cases, jobs=options.jobs, out=options.out)
+        try:
+            found = fuzz(options.seconds, seed, options.what, cases=options.cases, jobs=options.jobs, out=options.out)
+        except NxError as error:
+            print(error, file=sys.stderr)
+            return 2
         print(found)
         print(f"seed {seed}, {found.seconds:.0f} s")
         return 1 if found.failures else 0

@@ -146,6 +146,19 @@ def _there(reader: Reader) -> bool:
     return True
 
 
+def missing() -> list[str]:
+    """The names of readers whose packages are missing."""
+    there = readers()
+    return [name for name in names() if name not in there]
+
+
+def needed(name: str) -> None:
+    """Raise the `MissingExtraError` of a reader whose packages are missing."""
+    for reader in _all():
+        if reader.name == name:
+            reader.read(reader.valid()[0])
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 

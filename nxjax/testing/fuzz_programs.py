@@ -288,10 +288,15 @@ def _shown(way: Way) -> str:
 def _literal(a: Argument) -> str:
     """An argument as Python writes it; a large one as what makes it."""
     x = values(a)
+    if isinstance(x, complex):
+        return f"complex({x.real!r}, {x.imag!r})"
     if not isinstance(x, np.ndarray):
         return repr(x)
     if x.size > _LITERAL:
         return f"values({a!r})"
+    if x.dtype.kind == "c":  # Python's text of a complex number loses the signs of zeros
+        parts = x.reshape(-1).view(x.real.dtype)
+        return f"np.array({parts.tolist()!r}, {parts.dtype.name!r}).view({x.dtype.name!r}).reshape({x.shape})"
     if x.dtype.isbuiltin == 1:
         return f"np.array({x.tolist()!r}, {x.dtype.name!r}).reshape({x.shape})"
     return f"np.array({x.astype(np.float64).tolist()!r}).astype({x.dtype.name!r}).reshape({x.shape})"

@@ -5,7 +5,10 @@ Knows what there is to try and how results are told; processes are `nxjax.testin
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,11 +19,15 @@ from nxjax.errors import ParameterError
 from nxjax.progress import bars
 from nxjax.runtime import clear_caches
 from nxjax.testing import fuzz_files, fuzz_programs
+from nxjax.testing.comparison import executors
 from nxjax.testing.fuzz_programs import Attempt
+from nxjax.testing.ways import has_jax
 from nxjax.testing.workers import KEPT, Try, Workers, serve
 from nxjax.whole import write
 
 WHAT: Final = ("all", "programs", "parsers")
+# What a program's text calls.
+_CALLED: Final = re.compile(r"\b(?:jax|jnp|lax)(?:\.\w+)+|\.\w+(?=\()")
 
 
 @dataclass
@@ -29,7 +36,10 @@ class Fuzzed:
 
     Attributes:
         tried: how many cases of each kind.
-        failures: a text for each kind of failure: Python that does it again, and what is wrong as comments.
+        failures: a text for each kind of failure: Python that does it again, and what is wrong as comments. Two are of
+            one kind if they say the same and call the same functions.
+        failed: how many cases failed.
+        without: what was left out, since it is not installed: executors to compare with, and readers.
         features: in how many programs there was what: rows of the table of productions, dtypes, executors, settings.
         seed: of the first case.
         seconds: how long it took.
@@ -41,6 +51,8 @@ class Fuzzed:
 
     tried: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    failed: int = 0
+    without: list[str] = field(default_factory=list)
     features: Counter[str] = field(default_factory=Counter)
     seed: int = 0
     seconds: float = 0.0
@@ -50,12 +62,16 @@ class Fuzzed:
         if self.features:
             cells = [f"{n:8d}  {name:<20}" for name, n in sorted(self.features.items(), key=lambda x: (-x[1], x[0]))]
             rows += ["of these with", *("".join(cells[i : i + 3]).rstrip() for i in range(0, len(cells), 3))]
-        end = f"{len(self.failures)} failures" if self.failures else "no failure"
+        if self.without:
+            rows.append(f"not installed, so left out: {', '.join(self.without)}")
+        end = "no failure" if any(self.tried.values()) else "nothing was tried"
+        if self.failures:
+            end = f"{len(self.failures)} failures, in {self.failed} cases"
         return "\n".join([*rows, end, *(f"\n{f}" for f in self.failures)])
 
 
 def fuzz(
-    seconds: float = 10.0,
+    seconds: float | None = None,
     seed: int = 0,
     what: str = "all",
     *,
@@ -72,8 +88,8 @@ def fuzz(
     the same to the bit. A damaged file is read, or refused with an `NxError`.
 
     Args:
-        seconds: how long; a case that has begun is ended.
-        seed: of the first case; the next ones have the next seeds, so that a run can be done again.
+        seconds: how long; a case that has begun is ended. None: 10, or as long as ``cases`` take.
+        seed: of the first case, from 0; the next ones have the next seeds, so that a run can be done again.
         what: ``"programs"``, ``"parsers"``, ``"all"``, or the name of one of `nxjax.testing.fuzz_files.readers`.
         cases: how many rounds at most, for runs that are the same on every machine.
         jobs: how many processes; a case that ends one, or never ends, is a failure. 0: all in this process.
@@ -81,29 +97,39 @@ def fuzz(
         progress: a bar; None: where somebody watches.
 
     Raises:
-        ParameterError: there is no such ``what``.
+        ParameterError: there is no such ``what``, or nothing to be tried, or nothing can be written into ``out``.
+        MissingExtraError: what the reader ``what`` needs is not installed.
 
     >>> found = fuzz(seconds=60, what="program text", cases=2)
     >>> found.failures
     []
     """
+    if seconds is None:
+        seconds = 10.0 if cases is None else math.inf
+    for name, value, least in (("seed", seed, 0), ("jobs", jobs, 0), ("cases", 1 if cases is None else cases, 1)):
+        if value < least:
+            raise ParameterError(f"fuzz: {name}", got=value, expected=f"a whole number from {least}")
+    if not seconds > 0:
+        raise ParameterError("fuzz: seconds", got=seconds, expected="more than 0")
     chosen = targets(what)
-    result = Fuzzed(dict.fromkeys(chosen, 0), seed=seed)
+    if out is not None:
+        _writable(out)
+    result = Fuzzed(dict.fromkeys(chosen, 0), seed=seed, without=_without(what))
     begun = time.monotonic()
     seen: set[tuple[str, str]] = set()
-    make = bars(progress, "fuzz")
+    make = bars(progress, "fuzz") if math.isfinite(seconds) else None
     bar = make(total=round(seconds), unit="s", bar_format="{l_bar}{bar}| {n:.0f}/{total} s{postfix}") if make else None
 
     def took(name: str, one: Attempt) -> None:
         result.tried[name] += 1
         result.features.update(one.features)
-        # One of a kind is enough: alike are those whose last comments begin alike.
+        # One of a kind is enough.
+        result.failed += bool(one.failure)
         kind = (name, _kind(one.failure))
         if one.failure and kind not in seen:
             seen.add(kind)
             result.failures.append(one.failure)
             if out is not None:
-                os.makedirs(out, exist_ok=True)
                 write(os.path.join(out, f"failure-{seed}-{len(result.failures)}.py"), one.failure.encode())
         if bar is not None:
             bar.n = min(round(time.monotonic() - begun), bar.total)
@@ -128,9 +154,29 @@ def fuzz(
 
 
 def _kind(failure: str) -> str:
-    """What is wrong, without numbers, which differ from case to case."""
+    """What is wrong, without numbers, which differ from case to case, and what the program calls."""
     comments = [line for line in failure.splitlines() if line.startswith("# ") and not line.startswith("# seed")]
-    return "".join(c for c in comments[0][:60] if not c.isdigit()) if comments else ""
+    said = "".join(c for c in comments[0][:60] if not c.isdigit()) if comments else ""
+    program = failure.partition("\ntext = '''")[2].partition("'''")[0]
+    return " ".join((said, *sorted({*_CALLED.findall(program)})))
+
+
+def _writable(folder: str | os.PathLike[str]) -> None:
+    """Make the folder for failures now: after a night it is too late to find that it cannot be."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ParameterError("fuzz: nothing can be written into `out`", got=f"{os.fspath(folder)}: {error}") from None
+
+
+def _without(what: str) -> list[str]:
+    """What a run leaves out, since it is not installed."""
+    found = fuzz_files.missing() if what in ("all", "parsers") else []
+    if what in ("all", "programs"):
+        found = [*(n for n in ("xla",) if n not in executors()), *(["jax"] if not has_jax() else []), *found]
+    return found
 
 
 def _rounds(shares: Mapping[str, int], seed: int, end: float, cases: int | None) -> Iterator[tuple[str, int]]:
@@ -158,10 +204,11 @@ def targets(what: str) -> dict[str, tuple[int, Try]]:
         found["quantized networks"] = 1, lambda seed, begun: Attempt(fuzz_programs.quantized(seed))
     if what != "programs":
         readers = fuzz_files.readers(None if what in ("all", "parsers") else what)
+        if not readers and what in fuzz_files.names():
+            fuzz_files.needed(what)
         if not readers:
-            raise ParameterError(
-                "fuzz: what is to be tried", got=repr(what), expected=", ".join([*WHAT, *fuzz_files.names()])
-            )
+            names = map(repr, (*WHAT, *fuzz_files.names()))
+            raise ParameterError("fuzz: what is to be tried", got=repr(what), expected=", ".join(names))
         for r in readers.values():
             found[r.name] = r.share, lambda seed, begun, r=r: Attempt(fuzz_files.one(r, seed))
     return found

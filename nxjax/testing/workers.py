@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 from nxjax.runtime import clear_caches
@@ -68,7 +68,7 @@ class Workers:
 
     def run(self, cases: Iterator[Case], took: Callable[[str, Attempt], None]) -> None:
         """Try all ``cases``; ``took`` is told of each, in this thread."""
-        answers: queue.Queue[tuple[str, Attempt] | None] = queue.Queue()
+        answers: queue.Queue[tuple[str, Attempt] | BaseException | None] = queue.Queue()
         threads = [threading.Thread(target=self._work, args=(cases, answers), daemon=True) for _ in range(self._jobs)]
         for thread in threads:
             thread.start()
@@ -76,6 +76,8 @@ class Workers:
         try:
             while left:
                 answer = answers.get()
+                if isinstance(answer, BaseException):
+                    raise answer
                 if answer is None:
                     left -= 1
                 else:
@@ -92,17 +94,19 @@ class Workers:
         with self._lock:
             return None if self._stopped else next(cases, None)
 
-    def _work(self, cases: Iterator[Case], answers: queue.Queue[tuple[str, Attempt] | None]) -> None:
+    def _work(self, cases: Iterator[Case], answers: queue.Queue[tuple[str, Attempt] | BaseException | None]) -> None:
         try:
             case = self._next(cases)
             while case is not None:
                 with tempfile.TemporaryFile("w+") as errors, self._process(errors) as process:
                     case = self._served(process, errors, case, cases, answers)
-        finally:
+        except BaseException as error:  # no process can be made: that is no run without failures
+            answers.put(error)
+        else:
             answers.put(None)
 
     @contextlib.contextmanager
-    def _process(self, errors: Any) -> Iterator[subprocess.Popen[str]]:
+    def _process(self, errors: Any) -> Generator[subprocess.Popen[str]]:
         process = subprocess.Popen(
             [sys.executable, "-c", self._code],
             stdin=subprocess.PIPE,
@@ -131,7 +135,7 @@ class Workers:
         errors: Any,
         case: Case | None,
         cases: Iterator[Case],
-        answers: queue.Queue[tuple[str, Attempt] | None],
+        answers: queue.Queue[tuple[str, Attempt] | BaseException | None],
     ) -> Case | None:
         """Cases that one process tries; gives the first that it didn't."""
         for _ in range(_LIFE):

@@ -14,7 +14,7 @@ from nxjax.runtime import clear_caches
 from nxjax.testing import fuzz_programs, judge, ways
 from nxjax.testing.fuzz_programs import attempt, check, failure
 from nxjax.testing.generator import Refused, Unfit, Writer, random_text
-from nxjax.testing.inputs import Argument
+from nxjax.testing.inputs import Argument, values
 from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.testing.productions import ROWS
 from nxjax.testing.through import THROUGH
@@ -223,6 +223,22 @@ def test_threads_donation_layouts_and_closed_over_values():
     way = Way(settings=(("num_threads", 2),), layouts=("reversed", "array", "array"), donate=(1,), closed=(0,), calls=3)
     for each in (way, Way(callers=4, calls=2, closed=(1,)), Way("xla", donate=(0, 1), calls=2)):
         check(text, [x, y, 2], each, {"v1": 6e-8})
+
+
+@pytest.mark.parametrize(
+    "dtype", ["complex64", "complex128", "float32", "bfloat16", "float16", "int4", "uint64", "bool"]
+)
+@pytest.mark.parametrize("data", ["plain", "ties", "special", "huge", "tiny", "extreme", "python"])
+def test_arguments_in_a_report_are_those_of_the_program(dtype, data):
+    """To the bit: a failure may hang on the sign of a zero."""
+    names = {"np": np, "inf": np.inf, "nan": np.nan, "values": values, "Argument": Argument}
+    for shape in ((), (3,), (0, 2), (40, 6)):
+        for seed in range(5):
+            a = Argument("x", shape, dtype, data, seed)
+            x, again = values(a), eval(fuzz_programs._literal(a), names)
+            assert type(again) is type(x), a
+            x, again = np.asarray(x), np.asarray(again)
+            assert (again.dtype, again.shape, again.tobytes()) == (x.dtype, x.shape, x.tobytes()), a
 
 
 def test_layouts_have_the_same_elements():

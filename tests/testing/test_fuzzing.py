@@ -1,14 +1,16 @@
 """The fuzzer finds nothing in a short run, and finds what is put there for it."""
 
+import math
+
 import numpy as np
 import pytest
 
 from nxjax.__main__ import main
-from nxjax.errors import ParameterError
+from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.testing import fuzz, fuzz_files
 from nxjax.testing.fuzz_files import Reader
 from nxjax.testing.fuzz_programs import Attempt
-from nxjax.testing.fuzzing import Fuzzed
+from nxjax.testing.fuzzing import Fuzzed, _without
 
 
 def test_a_short_run_finds_nothing():
@@ -35,8 +37,66 @@ def test_failures_are_told_once_and_written(monkeypatch, tmp_path):
     tries = {"programs": (4, lambda seed, begun: Attempt(next(told), frozenset({"scan"})))}
     monkeypatch.setattr("nxjax.testing.fuzzing.targets", lambda what: tries)
     found = fuzz(600, seed=3, cases=1, out=tmp_path)
-    assert len(found.failures) == 2 and found.features == {"scan": 4} and "2 failures" in str(found)
+    assert len(found.failures) == 2 and found.features == {"scan": 4} and "2 failures, in 3 cases" in str(found)
     assert sorted(p.read_text()[0] for p in tmp_path.iterdir()) == ["x", "y"]
+
+
+def test_failures_of_other_functions_are_other_failures(monkeypatch):
+    text = "text = '''\ndef f(x0):\n    v1 = {}\n    return v1,\n'''\ncheck(text)\n# seed {}\n# wrong value: {}"
+    lines = ("jnp.sort(x0)", "lax.cumsum(x0, 0)", "jnp.sort(x0 + 1)", "x0.sum()", "x0.max()")
+    told = iter(["import numpy\n" + text.format(line, 90 + k, k / 7) for k, line in enumerate(lines)])
+    tries = {"programs": (5, lambda seed, begun: Attempt(next(told)))}
+    monkeypatch.setattr("nxjax.testing.fuzzing.targets", lambda what: tries)
+    found = fuzz(cases=1)
+    assert found.failed == 5
+    assert [next(n for n in lines if n in f) for f in found.failures] == [*lines[:2], *lines[3:]]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"seconds": 0}, {"seconds": -3}, {"seconds": math.nan}, {"cases": 0}, {"cases": -1}, {"jobs": -1}, {"seed": -1}],
+    ids=repr,
+)
+def test_what_tries_nothing_or_never_ends_is_refused(wrong, capsys):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        fuzz(what="type", **wrong)
+    name, value = next(iter(wrong.items()))
+    assert main(["fuzz", "--what", "type", f"--{name}={value}"]) == 2
+    assert f"fuzz: {name}" in capsys.readouterr().err
+    assert str(Fuzzed({"type": 0})).endswith("nothing was tried")
+
+
+def test_a_folder_that_cannot_be_written_into_is_refused_before_the_night(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "inside"):
+        with pytest.raises(ParameterError, match="nothing can be written"):
+            fuzz(what="type", out=out)
+    assert fuzz(what="type", cases=1, out=tmp_path / "a" / "b").tried == {"type": 5}
+    assert not list((tmp_path / "a" / "b").iterdir())
+
+
+def test_what_is_not_installed_is_said(monkeypatch, capsys):
+    there = fuzz_files._there
+    monkeypatch.setattr(fuzz_files, "_there", lambda r: r.name != "onnx" and there(r))
+    monkeypatch.setattr("nxjax.testing.fuzzing.has_jax", lambda: False)
+    monkeypatch.setattr("nxjax.testing.fuzzing.executors", lambda: ("reference", "cpu"))
+    fuzz_files.readers.cache_clear()
+    try:
+        assert fuzz_files.missing() == ["onnx"] and "onnx" not in fuzz_files.readers()
+        assert _without("all") == ["xla", "jax", "onnx"] and _without("type") == []
+        assert "left out: xla, jax" in str(Fuzzed({"programs": 1}, without=["xla", "jax"]))
+        missing = Reader("onnx", _no_package, lambda: [b""], 1)
+        monkeypatch.setattr(fuzz_files, "_all", lambda: (missing,))
+        fuzz_files.readers.cache_clear()
+        with pytest.raises(MissingExtraError, match="not installed"):
+            fuzz(what="onnx")
+        assert main(["fuzz", "--what", "onnx"]) == 2 and "not installed" in capsys.readouterr().err
+    finally:
+        fuzz_files.readers.cache_clear()
+
+
+def _no_package(data: bytes) -> None:
+    raise MissingExtraError("onnx is not installed")
 
 
 def test_ctrl_c_ends_a_run_with_what_was_found(monkeypatch):
@@ -52,6 +112,7 @@ def test_ctrl_c_ends_a_run_with_what_was_found(monkeypatch):
 def test_the_command(capsys):
     assert main(["fuzz", "--seconds", "0.05", "--what", "type", "--seed", "3", "--jobs", "0"]) == 0
     assert "seed 3" in (told := capsys.readouterr().out) and "no failure" in told
-    with pytest.raises(ParameterError, match="program text"):
+    with pytest.raises(ParameterError, match="'exported function, hash renewed'"):
         fuzz(1, what="nothing")
-    assert "no failure" in str(Fuzzed())
+    assert main(["fuzz", "--what", "nothing"]) == 2 and "fuzz: what is to be tried" in capsys.readouterr().err
+    assert str(Fuzzed()) == "nothing was tried" and "no failure" in str(Fuzzed({"type": 1}))

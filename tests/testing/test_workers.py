@@ -53,6 +53,15 @@ def test_ctrl_c_ends_the_processes():
     assert not work._running
 
 
+def test_a_process_that_cannot_be_made_is_an_error(monkeypatch):
+    def none(*args, **options):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(workers.subprocess, "Popen", none)
+    with pytest.raises(OSError, match="no more"):
+        Workers(CHILD, 2).run((("number", k) for k in range(8)), lambda name, found: None)
+
+
 def test_programs_in_a_process():
     found = fuzz(600, seed=11, what="programs", cases=1, jobs=1)
     assert found.tried == {"programs": 10, "quantized networks": 1} and not found.failures, found
