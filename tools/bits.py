@@ -2,9 +2,9 @@
 """One table of hashes of random programs and of a network in training, for all machines: `nx.config.reproducible`.
 
     python tools/bits.py check                                  # the table of the project, on this machine
-    python tools/bits.py check --programs 10000 --isa avx2 portable --threads 1 4
+    python tools/bits.py check --programs 40 --isa avx2 portable --threads 1 4
     python tools/bits.py write --programs 10000                 # makes the table anew
-    python tools/emulate.py run tools/bits.py check --programs 100     # on an ARM that is not here
+    python tools/emulate.py run tools/bits.py check --programs 20      # on an ARM that is not here
 
 A program is a chain of random steps (sums, products, convolutions, functions, scans, scatters, derivatives of all of
 them) on numbers that come from integers. Its results are hashed, any NaN as any other; so are those of elements of
@@ -31,7 +31,7 @@ from nxjax import lax
 from nxjax.kernels.cpu import isa
 
 TABLE = Path(__file__).resolve().parents[1] / "tests" / "golden" / "bits.json"
-EACH = 20
+EACH = 20  # programs of one line
 BATCHES = (1, 3, 8)
 Step = Callable[[Any], Any]
 
@@ -199,7 +199,7 @@ def network(steps: int = 12) -> list[str]:
 
 
 def compare(table: Any, programs: int, show: bool = True) -> list[str]:
-    """What differs from the table on the instruction set and with the threads that are set."""
+    """What differs from the table's first ``programs`` on the instruction set and with the threads that are set."""
     wrong: list[str] = []
     for k, (mine, expected) in enumerate(zip(lines(programs), table["programs"], strict=False)):
         if mine != expected:
@@ -212,29 +212,36 @@ def compare(table: Any, programs: int, show: bool = True) -> list[str]:
     return wrong
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("check", "write"))
-    parser.add_argument("--programs", type=int, default=200)
-    parser.add_argument("--isa", nargs="*", default=list(isa.possible()))
-    parser.add_argument("--threads", nargs="*", type=int, default=[1, 4])
+    parser.add_argument("--programs", type=int, help=f"so many, in lines of {EACH} (all of the table; write: 200)")
+    parser.add_argument("--isa", nargs="+", choices=isa.possible(), default=list(isa.possible()))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--table", type=Path, default=TABLE)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    table = None if options.what == "write" else json.loads(options.table.read_text())
+    most = 200 if table is None else EACH * len(table["programs"])
+    programs = most if options.programs is None else -(-options.programs // EACH) * EACH
+    if programs < 1 or min(options.threads) < 1:
+        parser.error("--programs and --threads are numbers from 1")
+    if table is not None and programs > most:
+        parser.error(f"--programs {options.programs}: the table has {most}")
     with nx.config.using(reproducible=True, enable_x64=True, progress=False):
-        if options.what == "write":
+        if table is None:
             with nx.config.using(cpu_isa=options.isa[0], num_threads=options.threads[0]):
-                table = {"each": EACH, "programs": list(lines(options.programs)), "network": network()}
+                table = {"each": EACH, "programs": list(lines(programs)), "network": network()}
             options.table.write_text(json.dumps(table, indent=0) + "\n")
-            print(f"{options.programs} programs written to {options.table}")
+            print(f"{programs} programs written to {options.table}")
             return 0
-        table, failed = json.loads(options.table.read_text()), 0
+        failed = 0
         for which in options.isa:
             for threads in options.threads:
                 begun = time.perf_counter()
                 with nx.config.using(cpu_isa=which, num_threads=threads):
-                    wrong = compare(table, min(options.programs, EACH * len(table["programs"])))
+                    wrong = compare(table, programs)
                 failed += len(wrong)
-                print(f"{which}, {threads} threads: {options.programs} programs and the network in "
+                print(f"{which}, {threads} threads: {programs} programs and the network in "
                       f"{time.perf_counter() - begun:.0f} s, {len(wrong)} lines differ")  # fmt: skip
                 print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if failed else 0

@@ -46,3 +46,39 @@ def test_an_element_of_a_batch_is_what_it_is_alone(monkeypatch):
     monkeypatch.setattr(bits, "program", lambda seed: (total, numbers))
     with pytest.raises(AssertionError, match=r"element [07] of a batch of 8"):
         bits.one(2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--programs", "0"],
+        ["--programs", "-1"],
+        ["--programs", "61"],
+        ["--isa"],
+        ["--isa", "nonsense"],
+        ["--threads", "0"],
+    ],
+    ids=" ".join,
+)
+def test_what_would_check_less_than_it_says_is_refused(wrong, capsys, tmp_path):
+    table = tmp_path / "table.json"
+    table.write_text(json.dumps({"each": bits.EACH, "programs": 3 * ["0"], "network": []}))
+    with pytest.raises(SystemExit):
+        bits.main(["check", "--table", str(table), *wrong])
+    assert "error" in capsys.readouterr().err
+
+
+def test_as_many_programs_are_told_as_ran(monkeypatch, capsys, tmp_path):
+    """Whole lines of them, also where fewer were asked for; all of the table where nothing was."""
+    ran = []
+    monkeypatch.setattr(bits, "one", lambda seed: ran.append(seed) or "")
+    monkeypatch.setattr(bits, "network", list)
+    table, which = str(tmp_path / "table.json"), ["--isa", isa.possible()[0], "--threads", "1"]
+    for asked, wanted in ((["--programs", "50"], 60), ([], 200)):
+        ran.clear()
+        assert bits.main(["write", "--table", table, *asked]) == 0
+        assert f"{wanted} programs written" in capsys.readouterr().out and len(ran) == wanted
+    for asked, wanted in (([], 200), (["--programs", "2"], 20), (["--programs", "200"], 200)):
+        ran.clear()
+        assert bits.main(["check", "--table", table, *which, *asked]) == 0
+        assert f"1 threads: {wanted} programs" in capsys.readouterr().out and len(ran) == wanted
