@@ -37,7 +37,7 @@ def test_gather(mode, offset, collapsed, index_map, sizes):
     peer = jax.lax.GatherDimensionNumbers(offset, collapsed, index_map)
     numbers = GatherDimensionNumbers(offset, collapsed, index_map)
     params = {"dimension_numbers": numbers, "slice_sizes": sizes, "mode": GatherScatterMode.from_any(mode)}
-    params["fill_value"] = 0 if mode == "fill" else None
+    params["fill_value"] = 7 if mode == "fill" else None  # whose derivative is 0
     reference = lambda x, i, **p: jax.lax.gather(x, i, peer, sizes, mode=mode, fill_value=p["fill_value"])
     errors = [
         bad(X, INDICES.astype(np.float32), error=DtypeError, says="integers", **params),
@@ -199,3 +199,56 @@ def test_scatter_at_indices_of_any_width(dtype, mode):
     params = {"dimension_numbers": ScatterDimensionNumbers((), (0,), (0,)), "mode": mode}
     x = np.zeros(300, np.float32)
     check_op(scatters.scatter_add, [sample(x, at, np.ones(3, np.float32), **params)])
+
+
+def pushed(name, x, at, updates, tx, tu):
+    """The tangent of a scatter, element by element: equal extrema share it, factors are those of all others."""
+    y = []
+    for k, start in enumerate(x):
+        here = [j for j, i in enumerate(at) if i == k]
+        values, tangents = [start, *updates[here]], [tx[k], *tu[here]]
+        if name == "scatter_mul":
+            others = [np.prod(values[:j] + values[j + 1 :]) for j in range(len(values))]
+            y.append(np.dot(tangents, others))
+        elif name in ("scatter_max", "scatter_min"):
+            best = max(values) if name == "scatter_max" else min(values)
+            y.append(np.mean([t for v, t in zip(values, tangents, strict=True) if v == best]))
+        else:
+            y.append(tangents[0] + sum(tangents[1:]) * (1 if name == "scatter_add" else -1))
+    return np.array(y, np.float32)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_sub", "scatter_mul", "scatter_max", "scatter_min"])
+def test_derivatives_where_elements_are_equal_or_zero_or_met_repeatedly(mode, name):
+    rng = np.random.default_rng(len(name))
+    numbers = ScatterDimensionNumbers((), (0,), (0,))
+    for trial in range(12):
+        x, updates = (rng.integers(-1, 2, n).astype(np.float32) for n in (5, 7))
+        at = rng.integers(0, 5, 7) if mode == "promise_in_bounds" else rng.integers(-2, 8, 7)
+        unique = trial % 3 == 0
+        if unique:
+            at, updates = rng.permutation(5), updates[:5]
+        params = {"dimension_numbers": numbers, "mode": GatherScatterMode.from_any(mode), "unique_indices": unique}
+        derived(name, x, at, updates, rng, params)
+
+
+def derived(name, x, at, updates, rng, params):
+    """Every derivative against `pushed`."""
+    import nxjax as nx
+
+    tx, tu, ct = (rng.normal(size=n).astype(np.float32) for n in (5, len(at), 5))
+    met = np.clip(at, 0, 4) if params["mode"] is GatherScatterMode.CLIP else at
+    xs = [nx.array(x), nx.array(updates)]
+    f = lambda x, u: getattr(scatters, name)(x, nx.array(at[:, None]), u, **params)
+    want = lambda tx, tu: pushed(name, x, met, updates, tx, tu)
+    _, got = nx.jvp(f, xs, [nx.array(tx), nx.array(tu)])
+    np.testing.assert_allclose(got, want(tx, tu), rtol=1e-5, atol=1e-5)
+    # One argument alone takes other ways through the rules.
+    _, got = nx.jvp(lambda x: f(x, xs[1]), xs[:1], [nx.array(tx)])
+    np.testing.assert_allclose(got, want(tx, 0 * tu), rtol=1e-5, atol=1e-5)
+    _, got = nx.jvp(lambda u: f(xs[0], u), xs[1:], [nx.array(tu)])
+    np.testing.assert_allclose(got, want(0 * tx, tu), rtol=1e-5, atol=1e-5)
+    _, pull = nx.vjp(f, *xs)
+    back = sum(np.dot(p, q) for p, q in zip(pull(nx.array(ct)), (tx, tu), strict=True))
+    np.testing.assert_allclose(back, np.dot(ct, want(tx, tu)), rtol=1e-4, atol=1e-4)

@@ -39,6 +39,22 @@ def test_special_values_and_several_keys():
     check_op(sort, [sample((X + 1j * X[::-1]).astype(np.complex64), dimension=1)], reference=peer)
 
 
+@pytest.mark.parametrize("num_keys", [1, 2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_tangents_go_with_their_elements(num_keys, axis):
+    """Also those of equal elements, which only a later key, or their order, tells apart."""
+    xs = [RNG.integers(0, 2, (7, 5)).astype(np.float32) for _ in range(3)]
+    ts = [RNG.normal(size=(7, 5)).astype(np.float32) for _ in range(3)]
+    order = np.lexsort([np.moveaxis(x, axis, -1) for x in reversed(xs[:num_keys])])
+    want = [np.take_along_axis(v, np.moveaxis(order, -1, axis), axis) for v in (*xs, *ts)]
+    f = lambda *xs: sort(*xs, dimension=axis, num_keys=num_keys)
+    ys, tangents = nx.jvp(f, list(map(wrap, xs)), list(map(wrap, ts)))
+    _, pull = nx.vjp(f, *map(wrap, xs))
+    back = pull(tuple(map(wrap, want[3:])))
+    for got, expected in zip((*ys, *tangents, *back), (*want, *ts), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("k", [0, 1, 4])
 def test_top_k(k):
     whole = (X * 2).astype(np.int32)
