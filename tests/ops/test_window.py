@@ -122,6 +122,47 @@ def test_ties_go_to_the_first_element():
     np.testing.assert_array_equal(nx.jit(lambda c: pull(c))(ct)[0].numpy(), np.asarray(pull_jax(ct)[0]))
 
 
+def first_best(x, params, better):
+    """Of each window the index of the first best element; None where no element lies in it."""
+    shape = reduce_window_max(nx.asarray(x), **params).shape
+    columns = zip(*(params[k] for k in ("window_strides", "padding", "base_dilation", "window_dilation")), strict=True)
+    columns = list(columns)
+    found = {}
+    for at in np.ndindex(shape):
+        best = None
+        for tap in np.ndindex(params["window_dimensions"]):
+            places = [i * s + j * w - low for i, j, (s, (low, _), _, w) in zip(at, tap, columns, strict=True)]
+            index = tuple(p // b for p, (_, _, b, _) in zip(places, columns, strict=True))
+            whole = all(p % b == 0 for p, (_, _, b, _) in zip(places, columns, strict=True))
+            if whole and all(0 <= i < n for i, n in zip(index, x.shape, strict=True)):
+                best = index if best is None or better(x[index], x[best]) else best
+        found[at] = best
+    return shape, found
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_padding_is_never_chosen(name, seed):
+    """Not even beside elements that are as low, or as high, as anything can be; of equals the first is."""
+    _, params = random_config(seed + 300)
+    rng = np.random.default_rng(seed)
+    shape = (6,) * len(params["padding"])
+    x = rng.choice([-np.inf, -np.inf, 0.0, 1.0], shape).astype(np.float32) * (1 if name == "max" else -1)
+    out, chosen = first_best(x, params, np.greater if name == "max" else np.less)
+    t, ct = (rng.standard_normal(s).astype(np.float32) for s in (shape, out))
+    pushed, pulled = np.zeros(out, np.float32), np.zeros(shape, np.float32)
+    for at, index in chosen.items():
+        if index is not None:
+            pushed[at] = t[index]
+            pulled[index] += ct[at]
+    f = lambda v: OPS[name](v, **params)
+    forwards = lambda v, w: nx.jvp(f, (v,), (w,))[1]
+    backwards = lambda v, c: nx.vjp(f, v)[1](c)[0]
+    for way in (lambda f: f, nx.jit):
+        np.testing.assert_array_equal(way(forwards)(nx.asarray(x), nx.asarray(t)), pushed)
+        np.testing.assert_allclose(way(backwards)(nx.asarray(x), nx.asarray(ct)), pulled, rtol=1e-5, atol=1e-5)
+
+
 POOL = {
     "window_dimensions": (2, 2),
     "window_strides": (2, 2),
