@@ -208,6 +208,7 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
     ("sort", "s", 0.4, "f", 1, (
         "jnp.sort({x}, {a})", "jnp.sort({x}, {a}, descending=True)", "lax.sort((jnp.sin({x}), {s}), dimension={a} % {x}.ndim, num_keys=1)[1]",
         "lax.top_k({x}, min(2, {x}.shape[-1]))[0]", "jnp.sort({x}, {a})[..., :2]", "jnp.take_along_axis({x}, jnp.argsort({s}, {a}), {a})",
+        "lax.sort((jnp.broadcast_to(jnp.arange({x}.shape[-1]) % 2, {x}.shape), jnp.sin({x}), {s}), dimension={x}.ndim - 1, num_keys=2)[2]",
     )),
     ("sort", "", 0.3, "f", 1, (
         "jnp.argsort({x}, {a})", "lax.top_k({x}, {x}.shape[-1] // 2)", "jnp.searchsorted(jnp.sort({x}.reshape(-1)), {s}.reshape(-1))",
@@ -407,7 +408,28 @@ def _take(draw: Draw) -> str:
     axis = draw.axis(x)
     n = x.shape[axis]
     indices = [r.choice((0, n - 1, -1, -n, n // 2, n, -n - 1, n + 5)) for _ in range(r.randint(1, 5))]
-    return f"jnp.take({x}, jnp.array({indices}), axis={axis}, mode={r.choice(('fill', 'clip', 'wrap'))!r})"
+    mode = r.choice(
+        ("'fill'", "'clip'", "'wrap'", "'fill', fill_value=True" if x.kind == "b" else "'fill', fill_value=3")
+    )
+    return f"jnp.take({x}, jnp.array({indices}), axis={axis}, mode={mode})"
+
+
+def _along(draw: Draw) -> str:
+    """A gather of one place or a few of each row, the rows lying in any order."""
+    r = draw.r
+    x = draw.pick("ficub", 1, test=lambda v: v.size > 0)
+    axis = draw.axis(x)
+    n, count = x.shape[axis], r.choice((1, 1, 2, 3))
+    shape = (*x.shape[: axis % x.ndim], count, *x.shape[axis % x.ndim + 1 :])
+    size = int(np.prod(shape))
+    inside = r.random() < 0.5
+    index = f"(jnp.arange({size}) * {r.choice((3, 5, 7))} {'' if inside else f'- {n} '}).reshape({shape})"
+    index = f"{index} % {n if inside else 2 * n + 1}"
+    if r.random() < 0.3 and count == 1 and inside:
+        rows = f"jnp.moveaxis({x}, {axis}, -1).reshape(-1, {n})"
+        return f"jax.vmap(lambda a, b: a[b])({rows}, jnp.moveaxis({index}, {axis}, -1).reshape(-1))"
+    mode = r.choice(("", ", mode='clip'", ", mode='fill'"))
+    return f"jnp.take_along_axis({x}, {index}, {axis}{mode})"
 
 
 def _at(draw: Draw) -> str:
@@ -449,6 +471,7 @@ def _table() -> tuple[Row, ...]:
         Row(_attention, "attention", smooth=True, weight=1),
         Row(_functions, "functions", smooth=True, weight=10),
         Row(_take, "gather", smooth=True, exact=True, weight=3),
+        Row(_along, "gather", smooth=True, exact=True, weight=3),
         Row(_at, "scatter", smooth=True, weight=3),
         # Written where an inner function must give a type that it has not.
         Row(_fit, "fit", smooth=True, weight=0),

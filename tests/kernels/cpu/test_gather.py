@@ -75,3 +75,24 @@ def test_no_index_passes_either_end(name, dtype, width):
         if not clip:
             wanted[[not 0 <= n <= 29 for n in numbers]] = 7
         assert y.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("size", [4, 8])
+def test_one_of_each_row(name, dtype, size):
+    """Array and index vectors share a dimension, whose rows lie one after the other, or side by side."""
+    rng = np.random.default_rng(0)
+    for rows in (5, 16, 17, 40):
+        x = rng.integers(0, 1 << 30, (rows, 29)).astype(f"i{size}")
+        i = rng.integers(-3, 33, rows).astype(dtype)
+        for clip in (False, True):
+            wanted = x[np.arange(rows), np.clip(i, 0, 28)]
+            if not clip:
+                wanted[(i < 0) | (i > 28)] = 7
+            for array in (x, np.asfortranarray(x)):
+                vectors = Vectors(i.dtype, (Component(0, 28, array.strides[1]),), clip)
+                side = Side(rows, (i.itemsize, size, array.strides[0]))
+                kernel = Gather([side], Move((), (), (), size), vectors, x.dtype.type(7).tobytes())
+                (y,) = run(kernel, array, i, name=name, strided=True)
+                assert y.tobytes() == wanted.tobytes()
