@@ -121,16 +121,19 @@ def settled(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
 
 
 def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
-    """Equations to run before the loop ``e``, and the loop that is left."""
+    """Equations to run before the loop ``e``, and the loop that is left.
+
+    The body of a loop that may take no turn may hold what would never end: that stays where it is.
+    """
     if e.op.name == "scan":
-        before, body, given = _hoisted(e.params["body"], e.params["num_consts"], e.inputs)
+        before, body, given = _hoisted(e.params["body"], e.params["num_consts"], e.inputs, e.params["length"] > 0)
         if not before:
             return [], e
         new = {**e.params, "body": body, "num_consts": e.params["num_consts"] + len(given)}
         return before, e.replaced((*given, *e.inputs), e.outputs, new)
     n, m = e.params["cond_nconsts"], e.params["body_nconsts"]
-    early, test, first = _hoisted(e.params["cond"], n, e.inputs[:n])
-    before, body, second = _hoisted(e.params["body"], m, e.inputs[n : n + m])
+    early, test, first = _hoisted(e.params["cond"], n, e.inputs[:n], True)
+    before, body, second = _hoisted(e.params["body"], m, e.inputs[n : n + m], False)
     if not early and not before:
         return [], e
     new = {"cond": test, "cond_nconsts": n + len(first), "body": body, "body_nconsts": m + len(second)}
@@ -144,15 +147,24 @@ def _is_cheap(e: Equation) -> bool:
     return e.op.name == "convert_element_type" and e.inputs[0].type.dtype in _BYTES
 
 
-def _hoisted(p: Program, num_consts: int, operands: Sequence[Atom]) -> tuple[list[Equation], Program, list[Var]]:
+def _ends(e: Equation) -> bool:
+    """Whether it surely comes to an end."""
+    return e.op.name != "while" and all(_ends(inner) for p in e.programs() for inner in p.equations)
+
+
+def _hoisted(
+    p: Program, num_consts: int, operands: Sequence[Atom], runs: bool
+) -> tuple[list[Equation], Program, list[Var]]:
     """Equations that need only the first ``num_consts`` inputs, on ``operands``; the rest of ``p``; new operands.
 
-    The rest takes what the equations give as leading inputs.
+    The rest takes what the equations give as leading inputs. ``runs``: ``p`` surely runs, at least once.
     """
     fixed: set[Var] = set(p.inputs[:num_consts])
     candidates: set[Equation] = set()
     for e in p.equations:
         if e.effect or e.op.name in _FIXED or not all(isinstance(a, Literal) or a in fixed for a in e.inputs):
+            continue
+        if not (runs or _ends(e)):
             continue
         candidates.add(e)
         fixed.update(e.outputs)

@@ -36,6 +36,31 @@ def test_what_does_not_change_is_computed_before_the_loop():
     assert [e.op.name for e in loop.params["body"].equations] == ["add"]
 
 
+def test_what_may_never_end_waits_for_the_first_turn():
+    """Neither a loop in a loop that takes no turn runs, nor a function of Python."""
+
+    def endless(w):
+        return nx.lax.while_loop(lambda v: v < w, lambda v: v * 2, w * 0)
+
+    def f(n, w):
+        return nx.lax.fori_loop(0, n, lambda i, c: c + nx.lax.cond(w > 3, endless, lambda w: w, w), w)
+
+    opened, _ = nx.make_jaxpr(f)(np.int32(0), np.int32(5)).close_over()
+    assert "cond" not in {e.op.name for e in simplified(opened).equations}
+    assert nx.jit(f)(np.int32(0), np.int32(5)) == 5
+    p = simple(lambda xs, w: nx.lax.scan(lambda c, x: (c + x + endless(-w), None), xs[0], xs)[0], np.arange(4), 3)
+    assert loop_of(p, "while") and [e.op.name for e in loop_of(p).params["body"].equations] == ["add", "add"]
+
+    def never(w):
+        raise AssertionError("called")
+
+    def g(n, w):
+        again = lambda i, c: c + nx.pure_callback(never, nx.ShapeDtypeStruct((), np.float32), w)
+        return nx.lax.fori_loop(0, n, again, w)
+
+    assert nx.jit(g)(np.int32(0), np.float32(5)) == 5
+
+
 def test_cheap_views_stay_inside():
     p = simple(lambda w, xs: nx.lax.scan(lambda c, x: (c * x + w[0, 0], None), xs[0], xs)[0], W, X)
     names = [e.op.name for e in loop_of(p).params["body"].equations]
