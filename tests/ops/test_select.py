@@ -58,6 +58,18 @@ def test_clamp():
     )
 
 
+def test_slopes_of_clamp_at_and_between_bounds_in_any_order():
+    """As in JAX: a bound passes its tangent on where it alone decides, which neither does when they are crossed."""
+    at = np.array([-1, -0.5, 0, 0.5, 1], np.float32)
+    low, x, high = (v.reshape(-1) for v in np.meshgrid(at, at, at))
+    ct = np.arange(1, len(x) + 1, dtype=np.float32)
+    _, pull = jax.vjp(jax.lax.clamp, low, x, high)
+    y, mine = nx.vjp(clamp, *map(nx.asarray, (low, x, high)))
+    np.testing.assert_array_equal(y, jax.lax.clamp(low, x, high))
+    for got, want in zip(mine(nx.asarray(ct)), pull(ct), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_a_tangent_beyond_a_bound_is_dropped_even_if_it_is_no_number():
     x = np.float32([-1, 0.5, 2])
     f = lambda x: 1 / (nx.lax.clamp(np.float32(0), x, np.float32(1)) * np.float32([0, 1, 1]))

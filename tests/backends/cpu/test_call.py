@@ -164,6 +164,23 @@ def test_an_equal_type_is_as_good() -> None:
     assert f(nx.asarray(X)).tolist() == [1, 2, 3, 4]
 
 
+def test_types_that_differ_in_one_thing_are_others() -> None:
+    """In shape, dtype, or whether the dtype yields: each after each other one has been called with."""
+
+    def every() -> list[Any]:
+        weak = nx.jit(lambda: 2.0)()
+        arrays = [np.float32(2), np.int32(2), np.ones(1, "f4"), np.ones((1, 1), "f4"), np.ones(2, "f4")]
+        return [weak, *map(nx.asarray, arrays)]
+
+    for i, first in enumerate(every()):
+        f = warm(nx.jit(lambda x: x * 2), first)
+        for k, x in enumerate(every()):
+            before = x.aval
+            y = f(x)
+            assert (y.shape, y.dtype, y.weak_type) == (x.shape, x.dtype, x.weak_type), (i, k)
+            assert x.aval == before and x.weak_type == (k == 0)
+
+
 def test_settings() -> None:
     f = warm(nx.jit(lambda x: x + 1), nx.asarray(X))
     with nx.config.using(disable_jit=True):

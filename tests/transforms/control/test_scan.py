@@ -142,6 +142,24 @@ def test_linear_transpose_with_a_counter_in_the_carry() -> None:
     assert float(got) == 12.0
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_linear_transpose_beside_a_carry_that_is_known(reverse: bool) -> None:
+    """What is not linear runs alone first, in the same direction, and not to the same numbers in the other."""
+
+    def f(module: Any, t: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            known, c = carry
+            return (known * 1.5 + x, c * known + t), c * x
+
+        (_, c), ys = module.lax.scan(step, (0.5, t * 2), X, reverse=reverse)
+        return c + ys.sum()
+
+    (got,) = nx.linear_transpose(lambda t: f(nx, t), np.float32(1))(np.float32(2))
+    close(got, 2 * f(jax, np.float32(1)))
+    (pulled,) = jax.linear_transpose(lambda t: f(jax, t), np.float32(1))(np.float32(2))
+    close(got, pulled)
+
+
 def test_scan_prints_and_counts_one_equation() -> None:
     program = nx.make_jaxpr(lambda x: nx.scan(lambda c, s: (c + s, c), x, X))(np.float32(0))
     assert [e.op.name for e in program.equations] == ["scan"]
