@@ -423,12 +423,13 @@ def under(trace: Trace, function: Callable[[], R]) -> R:
     Unlike `use`, whose methods are Python's, it leaves nothing behind wherever a signal's handler raises. So what
     begins a trace takes this, and what is inside of one may take `use`.
     """
-    outer, around = _current.get(), [v.get() for v in AROUND]
+    outer = _current.get()
+    around = [(v, v.get()) for v in AROUND] if outer is EVAL else ()  # the outermost one puts all back
     try:
         _current.set(trace)
         return function()
     except BaseException:
-        for variable, value in zip(AROUND, around, strict=True):
+        for variable, value in around:
             variable.set(value)
         raise
     finally:
