@@ -44,14 +44,17 @@ def _with_noise(line: re.Match[str], rounds: Mapping[str, float]) -> str:
 _NUMERIC: Final = (Numeric(1e-3), Numeric(3e-4), Numeric(1e-3, forward=True))
 
 
-class _Wide:
-    """`nxjax.numpy`, whose floats have 64 bits whatever they are called."""
+class Wide:
+    """`nxjax.numpy`, or ``module``, whose floats have 64 bits whatever they are called."""
+
+    def __init__(self, module: Any = nx_numpy) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(nx_numpy, _WIDE.get(name, name))
+        return getattr(self._module, _WIDE.get(name, name))
 
 
-_wide: Final = _Wide()
+_wide: Final = Wide()
 
 
 def widened(x: Any) -> Any:

@@ -26,7 +26,7 @@ from nxjax.config import config, with_current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.testing.comparison import executors
 from nxjax.testing.inputs import LAYOUTS
-from nxjax.testing.judge import Results, defined, leaves
+from nxjax.testing.judge import Results, Wide, defined, leaves, widened
 from nxjax.testing.through import DIFFERENTIATING, THROUGH
 
 # What is flipped, and how often; a setting that there isn't is left out. No setting may change what a program gives.
@@ -142,14 +142,22 @@ def elsewhere(way: Way) -> list[Way]:
     return [Way(settings=tuple(settings.items()), closed=way.closed, through=way.through)]
 
 
-def _jax(text: str, args: Sequence[Any], x64: bool) -> list[Results]:
+def _jax(text: str, args: Sequence[Any], x64: bool, wide: bool = False) -> Results:
     if "jax" not in sys.modules:  # quickly compiled, on the CPU alone
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     jax: Any = importlib.import_module("jax")
-    jax.config.update("jax_enable_x64", x64)
-    f = defined(text, jax=jax, jnp=importlib.import_module("jax.numpy"), lax=jax.lax)
-    return [leaves_of_jax(jax.jit(f)(*args), jax)]
+    jnp: Any = importlib.import_module("jax.numpy")
+    jax.config.update("jax_enable_x64", x64 or wide)
+    f = defined(text, jax=jax, jnp=Wide(jnp) if wide else jnp, lax=jax.lax)
+    return leaves_of_jax(jax.jit(f)(*args), jax)
+
+
+def jax_in_64_bits(text: str, args: Sequence[Any], like: Results) -> Results:
+    """What JAX gives with every float in 64 bits, rounded to the dtypes of ``like``: without its rounding errors."""
+    with quiet():
+        found = _jax(text, [widened(x) for x in args], True, wide=True)
+        return [y.astype(x.dtype) for x, y in zip(like, found, strict=True)]
 
 
 def leaves_of_jax(results: Any, jax: Any) -> Results:
@@ -165,7 +173,7 @@ def run(text: str, args: Sequence[Any], way: Way, x64: bool = False) -> list[Res
     """
     with quiet():
         if way.executor == "jax":
-            return _jax(text, args, x64)
+            return [_jax(text, args, x64)]
         settings = {**dict(way.settings), "enable_x64": x64, "cache_dir": ""}
         using: AbstractContextManager[Any] = config.using(**settings)
         with using:
@@ -192,11 +200,13 @@ def _called(f: Any, args: Sequence[Any], way: Way) -> list[Results]:
         for i in way.closed:
             around[i] = nx_numpy.asarray(around[i], dtype=getattr(args[i], "dtype", None))
 
-        def f(*given: Any) -> Any:
+        def opened(*given: Any) -> Any:
             full = list(around)
             for i, x in zip(open_, given, strict=True):
                 full[i] = x
             return plain(*full)
+
+        f = opened
 
     donated = tuple(k for k, i in enumerate(open_) if i in way.donate)
     device = None if way.executor == "cpu" else way.executor
