@@ -37,7 +37,7 @@ class Fuzzed:
     Attributes:
         tried: how many cases of each kind.
         failures: a text for each kind of failure: Python that does it again, and what is wrong as comments. Two are of
-            one kind if they say the same and call the same functions.
+            one kind if they say the same, and the second calls all functions that the first calls.
         failed: how many cases failed.
         without: what was left out, since it is not installed: executors to compare with, and readers.
         features: in how many programs there was what: rows of the table of productions, dtypes, executors, settings.
@@ -116,7 +116,7 @@ def fuzz(
         _writable(out)
     result = Fuzzed(dict.fromkeys(chosen, 0), seed=seed, without=_without(what))
     begun = time.monotonic()
-    seen: set[tuple[str, str]] = set()
+    seen: list[tuple[tuple[str, str], frozenset[str]]] = []
     make = bars(progress, "fuzz") if math.isfinite(seconds) else None
     bar = make(total=round(seconds), unit="s", bar_format="{l_bar}{bar}| {n:.0f}/{total} s{postfix}") if make else None
 
@@ -125,9 +125,10 @@ def fuzz(
         result.features.update(one.features)
         # One of a kind is enough.
         result.failed += bool(one.failure)
-        kind = (name, _kind(one.failure))
-        if one.failure and kind not in seen:
-            seen.add(kind)
+        said, calls = _kind(one.failure)
+        # One of a kind is enough.
+        if one.failure and not any(s == (name, said) and _covers(c, calls) for s, c in seen):
+            seen.append(((name, said), calls))
             result.failures.append(one.failure)
             if out is not None:
                 write(os.path.join(out, f"failure-{seed}-{len(result.failures)}.py"), one.failure.encode())
@@ -153,12 +154,17 @@ def fuzz(
     return result
 
 
-def _kind(failure: str) -> str:
+def _kind(failure: str) -> tuple[str, frozenset[str]]:
     """What is wrong, without numbers, which differ from case to case, and what the program calls."""
     comments = [line for line in failure.splitlines() if line.startswith("# ") and not line.startswith("# seed")]
     said = "".join(c for c in comments[0][:60] if not c.isdigit()) if comments else ""
     program = failure.partition("\ntext = '''")[2].partition("'''")[0]
-    return " ".join((said, *sorted({*_CALLED.findall(program)})))
+    return said, frozenset(_CALLED.findall(program))
+
+
+def _covers(known: frozenset[str], calls: frozenset[str]) -> bool:
+    """Whether what is known to fail with these calls is likely why this fails: it makes all of them, and others."""
+    return known <= calls if known else not calls
 
 
 def _writable(folder: str | os.PathLike[str]) -> None:

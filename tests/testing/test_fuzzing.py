@@ -43,7 +43,7 @@ def test_failures_are_told_once_and_written(monkeypatch, tmp_path):
 
 def test_failures_of_other_functions_are_other_failures(monkeypatch):
     text = "text = '''\ndef f(x0):\n    v1 = {}\n    return v1,\n'''\ncheck(text)\n# seed {}\n# wrong value: {}"
-    lines = ("jnp.sort(x0)", "lax.cumsum(x0, 0)", "jnp.sort(x0 + 1)", "x0.sum()", "x0.max()")
+    lines = ("jnp.sort(x0)", "lax.cumsum(x0, 0)", "jnp.sort(jnp.sin(x0))", "x0.sum()", "x0.max()")
     told = iter(["import numpy\n" + text.format(line, 90 + k, k / 7) for k, line in enumerate(lines)])
     tries = {"programs": (5, lambda seed, begun: Attempt(next(told)))}
     monkeypatch.setattr("nxjax.testing.fuzzing.targets", lambda what: tries)
