@@ -7,6 +7,8 @@ it, quotients by Smith's method ("Algorithm 116: complex division", 1962).
 
 from __future__ import annotations
 
+import math
+
 from nxjax.kernels.cpu.convert import constant, convert, register_type
 from nxjax.kernels.cpu.ir import Function, Value, bits_of, element, lanes_of, vector, with_element
 from nxjax.kernels.cpu.math_base import copysign, fabs
@@ -173,10 +175,14 @@ def exp_(s: Site) -> Value:
     """e^a (cos b + i sin b); of real numbers real, and of an infinite real part with the signs of cos b and sin b."""
     f, isa = s.f, s.isa
     a, b = parts(f, s.xs[0])
-    size = exp(f, isa, a)
+    # Where e^a has no end, a part of the product may have one: it is multiplied by e^half, e^(a - 2 half) and e^half.
+    most, half = (88.0, 52.0) if element(a.type) == "float" else (709.0, 380.0)
+    large = a.gt(most)
+    size = exp(f, isa, f.select(large, a - 2 * half, a))
+    factor = f.select(large, f.constant(a.type, math.exp(half)), 1.0)
     # Where e^a is 0 or infinite no b gives NaN: an infinite or undefined one counts as 0 for 0.
     still = f.select(size.eq(0.0) & ~fabs(f, b).lt(float("inf")), 0.0, b)
-    re, im = size * cos(f, isa, still), size * sin(f, isa, still)
+    re, im = (v * factor * size * factor for v in (cos(f, isa, still), sin(f, isa, still)))
     return joined(f, re, f.select(b.eq(0.0), b, im))
 
 

@@ -54,3 +54,23 @@ def test_complex_within_last_places(isa_name):
             assert (np.abs(got[finite] - want[finite]) <= bound).all(), name
             if name in ("abs", "exp"):
                 assert (np.isinf(got) == np.isinf(want)).all() and (np.isnan(got) == np.isnan(want)).all(), name
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
+def test_exp_where_one_part_has_an_end(isa_name):
+    """e^a may be infinite, and its product with a small sine is not."""
+    for dtype, most, wider in ((dtypes.complex64, 88, np.complex128), (dtypes.complex128, 709, np.clongdouble)):
+        part = dtypes.real_part(dtype)
+        b = np.concatenate([v * 10.0 ** np.arange(-330 if most > 88 else -46, 1, 3) for v in (1, -1.3)]).astype(part)
+        a = np.array([most - 0.5, most + 0.5, most + 0.9, most + 10, 1.5 * most, 2 * most, 3 * most, np.inf], part)
+        x = np.empty((a.size, b.size), dtype)
+        x.real, x.imag = a[:, None], b
+        x = x.reshape(-1)
+        kernel = kernel_of("exp", (dtype,), dtype, {}, isa_name, len(x))
+        with np.errstate(all="ignore"):
+            (got,) = run(kernel, x, name=isa_name)
+            want = np.exp(x.astype(wider))
+            for y, w in ((got.real, want.real), (got.imag, want.imag)):
+                rounded = w.astype(part)
+                same = np.isinf(y) & np.isinf(rounded) & (np.sign(y) == np.sign(rounded))
+                assert (same | (np.abs(y - rounded) <= 8 * np.spacing(np.abs(rounded)))).all()
