@@ -29,6 +29,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.kernels.cpu import isa
+from nxjax.runtime import clear_caches
 
 TABLE = Path(__file__).resolve().parents[1] / "tests" / "golden" / "bits.json"
 EACH = 20  # programs of one line
@@ -156,10 +157,11 @@ def one(seed: int) -> str:
     return first
 
 
-def lines(programs: int) -> Iterator[str]:
-    """A hash for each `EACH` programs."""
-    for first in range(0, programs, EACH):
-        found = [one(seed) for seed in range(first, first + EACH)]
+def lines(programs: int, first: int = 0) -> Iterator[str]:
+    """A hash for each `EACH` programs from number ``first`` on."""
+    for begin in range(first, first + programs, EACH):
+        found = [one(seed) for seed in range(begin, begin + EACH)]
+        clear_caches()  # thousands of programs would not fit
         yield hashlib.sha256(" ".join(found).encode()).hexdigest()[:16]
 
 
@@ -198,12 +200,14 @@ def network(steps: int = 12) -> list[str]:
     return found
 
 
-def compare(table: Any, programs: int, show: bool = True) -> list[str]:
-    """What differs from the table's first ``programs`` on the instruction set and with the threads that are set."""
+def compare(table: Any, programs: int, first: int = 0, show: bool = True) -> list[str]:
+    """What differs from the table's ``programs`` on the instruction set and with the threads that are set."""
     wrong: list[str] = []
-    for k, (mine, expected) in enumerate(zip(lines(programs), table["programs"], strict=False)):
+    expected_lines = table["programs"][first // EACH :]
+    for k, (mine, expected) in enumerate(zip(lines(programs, first), expected_lines, strict=False)):
         if mine != expected:
-            wrong.append(f"programs {k * EACH} to {(k + 1) * EACH - 1}: {mine}, not {expected}")
+            begin = first + k * EACH
+            wrong.append(f"programs {begin} to {begin + EACH - 1}: {mine}, not {expected}")
         if show and k % 10 == 9:
             print(f"  {(k + 1) * EACH} programs, {len(wrong)} lines differ", flush=True)
     for k, (mine, expected) in enumerate(zip(network(), table["network"], strict=True)):
@@ -216,17 +220,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("check", "write"))
     parser.add_argument("--programs", type=int, help=f"so many, in lines of {EACH} (all of the table; write: 200)")
+    parser.add_argument(
+        "--first", type=int, default=0, help=f"check: the first one, a multiple of {EACH} (0)"
+    )
     parser.add_argument("--isa", nargs="+", choices=isa.possible(), default=list(isa.possible()))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--table", type=Path, default=TABLE)
     options = parser.parse_args(arguments)
     table = None if options.what == "write" else json.loads(options.table.read_text())
-    most = 200 if table is None else EACH * len(table["programs"])
+    most = 200 if table is None else EACH * len(table["programs"]) - options.first
     programs = most if options.programs is None else -(-options.programs // EACH) * EACH
     if programs < 1 or min(options.threads) < 1:
         parser.error("--programs and --threads are numbers from 1")
     if table is not None and programs > most:
         parser.error(f"--programs {options.programs}: the table has {most}")
+    if options.first % EACH or options.first < 0 or (table is None and options.first):
+        parser.error(f"--first {options.first}: a line of the table begins at a multiple of {EACH}")
     with nx.config.using(reproducible=True, enable_x64=True, progress=False):
         if table is None:
             with nx.config.using(cpu_isa=options.isa[0], num_threads=options.threads[0]):
@@ -234,14 +243,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.table.write_text(json.dumps(table, indent=0) + "\n")
             print(f"{programs} programs written to {options.table}")
             return 0
-        failed = 0
+        failed, since = 0, f" from {options.first} on" if options.first else ""
         for which in options.isa:
             for threads in options.threads:
                 begun = time.perf_counter()
                 with nx.config.using(cpu_isa=which, num_threads=threads):
-                    wrong = compare(table, programs)
+                    wrong = compare(table, programs, options.first)
                 failed += len(wrong)
-                print(f"{which}, {threads} threads: {programs} programs and the network in "
+                print(f"{which}, {threads} threads: {programs} programs{since} and the network in "
                       f"{time.perf_counter() - begun:.0f} s, {len(wrong)} lines differ")  # fmt: skip
                 print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if failed else 0

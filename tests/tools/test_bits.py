@@ -57,6 +57,8 @@ def test_an_element_of_a_batch_is_what_it_is_alone(monkeypatch):
         ["--isa"],
         ["--isa", "nonsense"],
         ["--threads", "0"],
+        ["--first", "10"],
+        ["--first", "40", "--programs", "21"],
     ],
     ids=" ".join,
 )
@@ -82,3 +84,6 @@ def test_as_many_programs_are_told_as_ran(monkeypatch, capsys, tmp_path):
         ran.clear()
         assert bits.main(["check", "--table", table, *which, *asked]) == 0
         assert f"1 threads: {wanted} programs" in capsys.readouterr().out and len(ran) == wanted
+    ran.clear()
+    assert bits.main(["check", "--table", table, *which, "--first", "160", "--programs", "20"]) == 0
+    assert ran == list(range(160, 180)) and "20 programs from 160 on" in capsys.readouterr().out
