@@ -30,6 +30,7 @@ class Run(NamedTuple):
     """Bytes ``start`` to ``end``: those of value ``name`` that lies at ``base``, written as a part of ``owner``.
 
     ``pattern``: there are many values, in cells of so many bytes; ``name`` is that of all of them.
+    ``era``: when it was written, by a clock that ticks at the beginning of loops.
     """
 
     start: int
@@ -38,6 +39,7 @@ class Run(NamedTuple):
     base: int
     owner: Buffer
     pattern: Pattern | None = None
+    era: int = 0
 
 
 @final
@@ -223,41 +225,45 @@ def old(space: Space, at: int, boxes: Iterable[tuple[int, int, Repeats]]) -> int
 # --- writing ---
 
 
-def write(space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = ()) -> None:
+def write(
+    space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
+) -> None:
     """A box of ``owner`` becomes a part of value ``name``, which lies at ``at``."""
     if hi <= lo:
         return
     if not repeats:
-        space.put([Run(lo, hi, name, at, owner)], lo, hi)
+        space.put([Run(lo, hi, name, at, owner, None, era)], lo, hi)
         return
     if math.prod(n for n, _ in repeats) <= _FEW:
         for k in starts(repeats):
-            space.put([Run(lo + k, hi + k, name, at, owner)], lo + k, hi + k)
+            space.put([Run(lo + k, hi + k, name, at, owner, None, era)], lo + k, hi + k)
         return
     top = hi + sum((n - 1) * s for n, s in repeats)
     made = cells(space, lo, top, [hi - lo, *(s for _, s in repeats)])
     if made is None:
         space.put([Run(lo, top, UNKNOWN, lo, owner)], lo, top)
         return
-    made.table.append(Run(lo, top, name, at, owner))
+    made.table.append(Run(lo, top, name, at, owner, None, era))
     boxed(made, 0, hi - lo, repeats)[...] = len(made.table) - 1
     _store(space, owner, made, lo, top)
 
 
-def change(space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = ()) -> None:
+def change(
+    space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
+) -> None:
     """As `write`, of what has been written only: nothing becomes whole by it."""
     top = hi + sum((n - 1) * s for n, s in repeats)
     if hi <= lo:
         return
     if not repeats:
-        runs = [r._replace(name=name, base=at, owner=owner) for r in plain(space.within(lo, hi))]
+        runs = [r._replace(name=name, base=at, owner=owner, era=era) for r in plain(space.within(lo, hi))]
         space.put(plain(runs), lo, hi)
         return
     made = cells(space, lo, top, [hi - lo, *(s for _, s in repeats)])
     if made is None:
         space.put([Run(lo, top, UNKNOWN, lo, owner)], lo, top)
         return
-    made.table.append(Run(lo, top, name, at, owner))
+    made.table.append(Run(lo, top, name, at, owner, None, era))
     view = boxed(made, 0, hi - lo, repeats)
     view[view != 0] = len(made.table) - 1
     _store(space, owner, made, lo, top)
@@ -331,7 +337,7 @@ def repeat(space: Space, owner: Buffer, lo: int, hi: int, stride: int, count: in
     whole = whole and all(x.end == y.start for x, y in itertools.pairwise(row))
     if whole and all(r.name != UNKNOWN for r in row):
         name = hash(("rows", *((r.start - lo, r.end - lo, r.name, lo - r.base) for r in _joined(row))))
-        space.put([Run(first, last, name, first, owner)], first, last)
+        space.put([Run(first, last, name, first, owner, None, min(r.era for r in row))], first, last)
     elif row:
         space.put([Run(first, last, UNKNOWN, first, owner)], first, last)
 
@@ -348,14 +354,38 @@ def merged(a: Space, b: Space, why: int) -> Space:
         x, y = left[i], right[k]
         start, end = max(x.start, y.start), min(x.end, y.end)
         if start < end and x.owner is y.owner:
+            era = max(x.era, y.era)
             if x.name == y.name and x.base == y.base:
-                found.append(x._replace(start=start, end=end))
+                found.append(x._replace(start=start, end=end, era=era))
             else:
                 unknown = UNKNOWN in (x.name, y.name)
                 name = UNKNOWN if unknown else hash((why, x.name, y.name, x.base - y.base))
-                found.append(Run(start, end, name, x.base, x.owner))
+                found.append(Run(start, end, name, x.base, x.owner, None, era))
         if x.end <= end:
             i += 1
         if y.end <= end:
             k += 1
     return Space(plain(found))
+
+
+def varied(space: Space, was: Space, era: int, now: int, why: int) -> Space:
+    """``space`` with other names, made with ``why``, where another value was written since ``era`` and since ``now``.
+
+    ``was``: what lay there just before ``now``.
+    """
+    found = Space()
+    for run in space:
+        if run.pattern is not None or run.era < now:
+            found.append(run)
+            continue
+        at = run.start
+        for r in was.within(run.start, run.end):
+            if r.pattern is None and r.era >= era and (r.name, r.base) != (run.name, run.base):
+                if at < r.start:
+                    found.append(run._replace(start=at, end=r.start))
+                name = UNKNOWN if UNKNOWN in (run.name, r.name) else hash((why, run.name))
+                found.append(run._replace(start=r.start, end=r.end, name=name))
+                at = r.end
+        if at < run.end:
+            found.append(run if at == run.start else run._replace(start=at))
+    return found

@@ -88,13 +88,13 @@ def parted(program: CpuProgram, count: int) -> Parts | None:
 def _verify(parts: Parts, whole: Trace, count: int) -> None:
     """Raise where the two programs together do not what ``whole`` says that one did."""
     first, second = parts.preparation, parts.main
-    made = verify(first, complete=False)  # packed weights have padding
+    made = verify(first, complete=False, turns=whole.turns)  # packed weights have padding
     inputs = second.inputs
     n = len(parts.kept)
     given = [argument(i, b) for i, b in zip(parts.kept, inputs, strict=False)]
     rest = [argument(i, b) for i, b in enumerate(inputs[n + len(made.contents) :], count)]
     arguments = [*given, *made.contents, *rest]
-    verify(second, whole, arguments, ends=made.ends)
+    verify(second, whole, arguments, ends=made.ends, lent=n + len(made.contents))
 
 
 def _reads(step: Step) -> set[Buffer]:

@@ -1,8 +1,9 @@
 """Whether a tape may run: found from the tape alone, by other rules than those that it was planned by.
 
 The tape is followed step by step with names of values in place of bytes (`contents`), once from its arguments to its
-results: a loop's first and last turn, a `While`'s condition and two turns, every branch. Kernels say which bytes they
-touch (`Kernel.touches`). It is an error if
+results: a loop's first two turns and its last one, a `While`'s condition and two turns, every branch. Equal carries
+hide faults: where a loop begins with some, it is followed until no more of them become different. Kernels say which
+bytes they touch (`Kernel.touches`). It is an error if
 
     unwritten    a step reads bytes that are not written on every path that leads there, or a result is not complete
     overwritten  what it reads there is another temporary's, which lies in the same place of the arena
@@ -21,7 +22,7 @@ nothing of how memory is planned.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, final
 
@@ -41,6 +42,7 @@ from nxjax.lower.cpu.contents import (
     plain,
     read,
     repeat,
+    varied,
     write,
 )
 from nxjax.lower.cpu.tape import (
@@ -56,13 +58,16 @@ from nxjax.lower.cpu.tape import (
     Repeat,
     Step,
     While,
+    walk,
 )
 
 _DEPTH: Final = 4  # loops in one another whose last turn is followed, too
+_MIDDLE: Final = 2  # those whose second turn is, too, in the first turns of those around them
+_TURNS: Final = 16  # of one loop, at most
 _TOP: Final = 1 << 62  # beyond all places
 
-
 Arguments = Sequence[Sequence[Run]] | None
+Spaces = dict[Buffer | None, Space]
 
 
 @final
@@ -75,6 +80,9 @@ class Trace:
     ends: int = 0  # how often each `While` runs, and that it ends, in no order: a sum of names
     vague: bool = False  # something is not followed, so effects are not compared
     reads: dict[int, set[int]] = field(default_factory=dict)
+    turns: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # of each loop, as often as it begins: how many are followed
     steps: list[Step] = field(default_factory=list)  # so that nobody else gets their identity
     contents: list[list[Run]] = field(default_factory=list[list[Run]])  # of each result
 
@@ -98,6 +106,8 @@ def verify(
     *,
     complete: bool = True,
     ends: int = 0,
+    turns: Mapping[int, Sequence[int]] | None = None,
+    lent: int = 0,
 ) -> Trace:
     """Follow ``program``, whose memory is planned; raises `VerificationError`.
 
@@ -106,8 +116,13 @@ def verify(
         arguments: what the arguments hold; by default each has a name of its own.
         complete: every byte of the results is written; otherwise they are what another tape reads.
         ends: `Trace.ends` of a tape that ran before this one, where both together do what ``before`` did.
+        turns: `Trace.turns` of what it has to compute; by default those of ``before``.
+        lent: how many arguments, the first ones, the next call gets again: nothing may be written there.
     """
-    v = _Verifier(program, arguments)
+    if turns is None and before is not None:
+        turns = before.turns
+    v = _Verifier(program, arguments, turns=turns)
+    v.donated -= set(program.inputs[:lent])
     v.complete, v.ends = complete, ends
     v.run()
     found = v.trace
@@ -118,7 +133,7 @@ def verify(
     same = (before.effects, before.ends) == (found.effects, found.ends)
     acts = not (same or before.vague or found.vague)
     if wrong or acts:
-        _Verifier(program, arguments, before).run()  # raises at the step that reads something else
+        _Verifier(program, arguments, before, turns=turns).run()  # raises at the step that reads something else
         what = f"result {wrong[0]}" if wrong else "an effect"
         raise VerificationError(
             f"verify: changed: {what} of a compiled program is not what it was before its memory was planned",
@@ -135,23 +150,35 @@ class _Verifier:
     """Follows one tape."""
 
     def __init__(
-        self, program: CpuProgram, arguments: Arguments, before: Trace | None = None, strict: bool = True
+        self,
+        program: CpuProgram,
+        arguments: Arguments,
+        before: Trace | None = None,
+        strict: bool = True,
+        turns: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self.program = program
         self.before = before
         self.trace = Trace()
         self.arguments = arguments
-        self.spaces: dict[Buffer | None, Space] = {}
+        self.spaces: Spaces = {}
         # Memories that nobody else holds, which may be changed.
         self.own: set[Buffer | None] = set()
         self.turn: dict[Counter, int] = {}
         self.effects = self.ends = 0
+        self.era = 0
         self.step: Step | None = None
         self.depth = 0
         self.donated = {program.inputs[i] for i in program.donated}
         # What loops write at places that move: per counter and buffer and stride the extents in the first turn.
         self.moving: dict[Counter, dict[tuple[Buffer, int], list[tuple[int, int]]]] = {}
         self.sound: set[int] = set()
+        # How many turns of each loop are followed, where another tape says it; and which memories a step writes.
+        self.given = {loop: iter(counts) for loop, counts in (turns or {}).items()}
+        self.written: dict[int, tuple[set[Buffer | None], set[Buffer | None]]] = {}
+        # What loops read at places that move: the bytes of all turns of a counter, and of those inside; and the buffers
+        # that they write.
+        self.ranges: dict[Counter, tuple[set[tuple[Buffer, int, int, Repeats]], set[Buffer]]] = {}
         # Before memory is planned nothing can lie in one place.
         self.strict = strict
         self.complete = True
@@ -162,7 +189,7 @@ class _Verifier:
         program = self.program
         for i, b in enumerate(program.inputs):
             held = argument(i, b) if self.arguments is None else self.arguments[i]
-            self._space(b)[:] = [r._replace(owner=b) for r in held]
+            self._space(b)[:] = [r._replace(owner=b, era=0) for r in held]
         self.steps(program.steps)
         self.step = None
         found: list[int] = []
@@ -223,6 +250,8 @@ class _Verifier:
                     continue
                 low, high = min(low, lo), max(high, at + box.end)
                 if not box.idle:
+                    if ref.moves:
+                        self._reaches(ref, lo, hi, repeats)
                     try:
                         found = read(self._space(b), b, at, lo, hi, repeats)
                     except Missing as e:
@@ -264,10 +293,14 @@ class _Verifier:
                 self.write(step.target, box, 0)
                 return
             pattern.base += move
-            pattern.table = [None if r is None else r._replace(base=r.base + move, owner=to) for r in pattern.table]
+            pattern.table = [
+                None if r is None else r._replace(base=r.base + move, owner=to, era=self.era) for r in pattern.table
+            ]
             runs = [Run(at, at + step.nbytes, 0, at, to, pattern)]
         self.write(step.target, box, 1)
-        runs = [r._replace(start=r.start + move, end=r.end + move, base=r.base + move, owner=to) for r in runs]
+        runs = [
+            r._replace(start=r.start + move, end=r.end + move, base=r.base + move, owner=to, era=self.era) for r in runs
+        ]
         self._space(to, True).put(runs, there, there + step.nbytes)
 
     def _host(self, step: Host) -> None:
@@ -288,71 +321,162 @@ class _Verifier:
         count = step.counter.count
         if not count:
             return
-        moving = self.moving[step.counter] = {}
+        first = not any(self.turn.values())
         self.depth += 1
-        self.turn[step.counter] = 0
-        self.steps(step.body)
-        # The turns between are like the first one.
-        twice = count > 1 and self.depth <= _DEPTH
-        rest = count - 2 if twice else count - 1
+        self.era += 1
+        start, era, effects, ends = self._kept(step), self.era, self.effects, self.ends
+        moving = self.moving[step.counter] = {}
+        self.ranges[step.counter] = set(), {r.buffer for s in walk(step.body) for r in s.writes()}
+        last = count > 1 and self.depth <= _DEPTH
+        most = count - 1 if last else 1
+        turn = 0
+        for turn in self._turns(step, start, most, min(most, 2 if first and self.depth <= _MIDDLE else 1)):
+            self.turn[step.counter] = turn
+            self.steps(step.body)
+        # The turns between are like the one before.
         for (b, stride), extents in moving.items():
             for lo, hi in extents:
-                repeat(self._space(b, True), b, lo, hi, stride, rest)
-        if twice:
+                move = turn * stride
+                rest = count - 1 - turn - last
+                repeat(self._space(b, True), b, lo + move, hi + move, stride, rest)
+        if last:
+            before = self._kept(step)
+            self.era += 1
+            now = self.era
             self.turn[step.counter] = count - 1
             self.steps(step.body)
+            # What no turn leaves as it was, so many turns make.
+            why = hash(("turns", count))
+            for key in self._writes(step)[0]:
+                space, was = self.spaces.get(key), before.get(key)
+                if space is not None and was is not None and space is not was:
+                    self.spaces[key] = varied(space, was, era, now, why)
+                    self.own.add(key)
+            if effects != self.effects:
+                self.effects = hash((why, self.effects))
+            self.ends = ends + hash((why, self.ends - ends)) if ends != self.ends else ends
         self.depth -= 1
         del self.turn[step.counter], self.moving[step.counter]
         self.step = step
+        for b, lo, hi, repeats in self.ranges.pop(step.counter)[0]:
+            try:
+                read(self._space(b), b, lo, lo, hi, repeats)
+            except Missing as e:
+                self._missing(Ref(b), e)
 
     def _while(self, step: While) -> None:
         self.depth += 1
         self.steps(step.condition)
         self.step = step
         flags = [self.read(step.flag, Box(1))]
-        done, effects, ends = self._kept(), self.effects, self.ends
-        for _ in range(2 if self.depth <= _DEPTH else 1):
+        ends = self.ends
+        states = [(self._kept(step), self.effects)]
+        most, usual = (_TURNS, 2) if self.depth <= _DEPTH else (1, 1)
+        for _ in self._turns(step, states[0][0], most, usual):
             self.steps(step.body)
             self.steps(step.condition)
             self.step = step
             flags.append(self.read(step.flag, Box(1)))
+            states.append((self._kept(step), self.effects))
         self.depth -= 1
         why = hash(("while", *flags))
-        self._joined(done, effects, why)
+        for spaces, effects in states[-2::-1]:
+            self._joined(step, spaces, effects, why)
         self.ends = ends + hash((why, self.ends - ends))
 
     def _branch(self, step: Branch) -> None:
         index = self.read(step.index, Box(4))
-        start, effects, ends = self._kept(), self.effects, self.ends
-        found: list[tuple[dict[Buffer | None, Space], int]] = []
+        start, effects, ends = self._kept(step), self.effects, self.ends
+        found: list[tuple[Spaces, int]] = []
         turns: list[int] = []
         for branch in step.branches:
-            self.spaces, self.effects, self.ends = dict(start), effects, ends
-            self.own.clear()
+            self._back(step, start)
+            self.effects, self.ends = effects, ends
             self.steps(branch)
-            found.append((self._kept(), self.effects))
+            found.append((self._kept(step), self.effects))
             turns.append(self.ends - ends)
         self.ends = ends + hash((index, *turns)) if any(turns) else ends
         self.step = step
-        (self.spaces, self.effects), *rest = found or [(start, effects)]
-        self.own.clear()
+        (first, self.effects), *rest = found or [(start, effects)]
+        self._back(step, first)
         for i, (spaces, acted) in enumerate(rest):
-            self._joined(spaces, acted, hash(("branch", index, i)))
+            self._joined(step, spaces, acted, hash(("branch", index, i)))
 
-    def _kept(self) -> dict[Buffer | None, Space]:
-        """All that is known now, to go back to."""
-        self.own.clear()
-        return dict(self.spaces)
+    def _turns(self, step: Repeat | While, start: Spaces, most: int, usual: int) -> Iterator[int]:
+        """The turns of a loop to follow: ``usual``, or more, if it carries equal values."""
+        given = next(self.given.get(id(step), iter(())), None)
+        fixed = self._writes(step)[1]
+        first = not any(self.turn.values())  # of all loops around it
+        equal = given is None and first and most > usual and self._repeated(fixed, start)
+        old = {r.name for key in fixed for r in start.get(key, ())} if equal else set[int]()
+        kinds: Any = None
+        turn = 0
+        while True:
+            yield turn
+            turn += 1
+            if given is not None:
+                if turn >= given:
+                    break
+            elif turn >= min(most, _TURNS) or (not equal and turn >= usual):
+                break
+            elif equal:
+                before, kinds = kinds, self._kinds(fixed, old)
+                if turn >= usual and before == kinds:
+                    break
+        if given is None:
+            self.trace.turns.setdefault(id(step), []).append(turn)
+            self.trace.steps.append(step)
 
-    def _joined(self, spaces: dict[Buffer | None, Space], effects: int, why: int) -> None:
-        """Only what is sure here and in ``spaces``."""
-        mine = self.spaces
-        self.spaces = {}
-        for key, space in mine.items():
-            other = spaces.get(key)
-            if other is not None:
-                self.spaces[key] = space if other is space else merged(space, other, why)
-        self.own.clear()
+    def _repeated(self, keys: set[Buffer | None], spaces: Spaces) -> bool:
+        """Whether one value lies in two of these memories."""
+        seen: set[tuple[int, int]] = set()
+        for key in keys:
+            mine = {(r.name, r.base) for r in spaces.get(key, ())}
+            if not seen.isdisjoint(mine):
+                return True
+            seen |= mine
+        return False
+
+    def _kinds(self, keys: set[Buffer | None], old: set[int]) -> list[tuple[int, int, int, bool]]:
+        """Which bytes of these memories are equal, and which were there before the loop, whatever they are called."""
+        numbers: dict[tuple[int, int], int] = {}
+        return [
+            (r.start, r.end, numbers.setdefault((r.name, r.base), len(numbers)), r.name in old)
+            for key in keys
+            for r in self.spaces.get(key, ())
+        ]
+
+    def _writes(self, step: Step) -> tuple[set[Buffer | None], set[Buffer | None]]:
+        """The memories that the steps in ``step`` write, and those that they write at places that do not move."""
+        found = self.written.get(id(step))
+        if found is None:
+            refs = [r for s in walk([step]) for r in s.writes()]
+            found = {self._key(r.buffer) for r in refs}, {self._key(r.buffer) for r in refs if not r.moves}
+            self.written[id(step)] = found
+        return found
+
+    def _kept(self, step: Step) -> Spaces:
+        """All that is known now of what ``step`` writes, to go back to."""
+        keys = self._writes(step)[0]
+        self.own -= keys
+        return {key: space for key in keys if (space := self.spaces.get(key)) is not None}
+
+    def _back(self, step: Step, spaces: Spaces) -> None:
+        """What ``step`` writes is again as it was."""
+        keys = self._writes(step)[0]
+        self.own -= keys
+        for key in keys:
+            self.spaces.pop(key, None)
+        self.spaces.update(spaces)
+
+    def _joined(self, step: Step, spaces: Spaces, effects: int, why: int) -> None:
+        """Only what is sure here and in ``spaces``, which differ by what ``step`` writes."""
+        for key in self._writes(step)[0]:
+            space, other = self.spaces.get(key), spaces.get(key)
+            if space is None or other is None:
+                self.spaces.pop(key, None)
+            elif other is not space:
+                self.spaces[key] = merged(space, other, why)
         if effects != self.effects:
             self.effects = hash((why, self.effects, effects))
 
@@ -381,7 +505,10 @@ class _Verifier:
         start = b.offset if b.offset > 0 and b.kind == "temp" else 0
         at = start + ref.offset
         for counter, stride in ref.moves:
-            at += self.turn[counter] * stride
+            turn = self.turn.get(counter)
+            if turn is None:
+                self.fail("outside", "a place moves with the turns of a loop that its step is not in", ref)
+            at += turn * stride
         return b, at, start
 
     def _inside(self, ref: Ref, box: Box, at: int, start: int) -> tuple[int, int, Repeats]:
@@ -398,6 +525,8 @@ class _Verifier:
         lo, hi, repeats = self._inside(ref, box, at, start)
         if hi == lo:
             return 1
+        if ref.moves:
+            self._reaches(ref, lo, hi, repeats)
         try:
             return read(self._space(b), b, at, lo, hi, repeats)
         except Missing as e:
@@ -415,7 +544,7 @@ class _Verifier:
             self.fail("overlap", f"{b.nbytes} bytes are not at a place of the arena's {self.program.arena}", ref)
         if ref.moves:
             self._moved(ref, lo, at + box.end)
-        (change if some else write)(self._space(b, True), b, name, at, lo, hi, repeats)
+        (change if some else write)(self._space(b, True), b, name, at, lo, hi, repeats, self.era)
 
     def _moved(self, ref: Ref, lo: int, hi: int) -> None:
         """A moving place is written: remember its extent in the first turn of each loop, and all turns inside."""
@@ -434,6 +563,27 @@ class _Verifier:
                 extents.append((first, last))
                 far = stride * (counter.count - 1)
                 lo, hi = min(lo, lo + far), max(hi, hi + far)
+
+    def _reaches(self, ref: Ref, lo: int, hi: int, repeats: Repeats) -> None:
+        """A moving place is read: remember the bytes of all turns of the outermost loop that it moves with.
+
+        But for what that loop writes itself: turns are alike.
+        """
+        if ref.buffer.kind in ("input", "const"):
+            return  # nobody else's memory
+        found: set[tuple[Buffer, int, int, Repeats]] | None = None
+        for counter, turn in self.turn.items():
+            stride = sum([s for c, s in ref.moves if c is counter])
+            if stride:
+                if found is None:
+                    found, own = self.ranges[counter]
+                    if ref.buffer in own:
+                        return
+                least = min(0, stride * (counter.count - 1)) - stride * turn
+                lo, hi = lo + least, hi + least
+                repeats = (*repeats, (counter.count, abs(stride)))
+        if found is not None:
+            found.add((ref.buffer, lo, hi, repeats))
 
     # --- one call ---
 

@@ -40,6 +40,17 @@ def _counted(f):
     return counted
 
 
+def _in_turn(f):
+    """Carries that begin as equal values, and hand on what they have."""
+
+    def in_turn(*xs):
+        zeros = jnp.zeros_like(f(*xs))
+        turn = lambda c, _: ((f(*xs) - c[0], c[0], c[1], c[2]), None)
+        return nx.lax.scan(turn, (zeros,) * 4, None, length=7)[0][3]
+
+    return in_turn
+
+
 WAYS = (
     lambda f: f,
     _slope,
@@ -47,6 +58,7 @@ WAYS = (
     _counted,
     lambda f: lambda *xs: nx.lax.scan(lambda c, _: (c, f(*c)), tuple(xs), None, length=5)[1],
     lambda f: lambda *xs: nx.vmap(f)(*(jnp.stack([x, x]) for x in xs)),
+    _in_turn,
 )
 
 
@@ -138,6 +150,21 @@ def swap(tape, pick):
     return rearranged(steps, [*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :]])
 
 
+def reorder(tape, pick):
+    """Two steps of one list, however far apart, in each other's place."""
+    steps = pick([x for x in lists(tape.steps) if len(x) > 2])
+    i, k = pick(range(len(steps))), pick(range(len(steps)))
+    new = list(steps)
+    new[i], new[k] = new[k], new[i]
+    return rearranged(steps, new)
+
+
+def again(tape, pick):
+    """A loop of another number of turns, wherever it stands."""
+    step = pick(steps_of(tape, Repeat))
+    return changed(step.counter, "count", step.counter.count + pick([-1, 1, 2]))
+
+
 def shift(tape, pick):
     step = pick([s for s in steps_of(tape) if _refs(s)])
     where = pick(_refs(step))
@@ -194,7 +221,7 @@ def result(tape, pick):
     return changed(tape, "outputs", [pick(others) if k == i else b for k, b in enumerate(tape.outputs)])
 
 
-FAULTS = (drop, swap, shift, overlap, elsewhere, shorter, exchange, result)
+FAULTS = (drop, swap, reorder, again, shift, overlap, elsewhere, shorter, exchange, result)
 
 
 def _run(tape, args):

@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.errors import VerificationError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu import held
 from nxjax.lower.cpu.held import parted
-from nxjax.lower.cpu.lower import lower, lower_parts
+from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
+from nxjax.lower.cpu.memory_copies import onto_donated
 from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref
+from nxjax.lower.cpu.verify import trace
 from nxjax.trace.types import ArrayType
 
 BYTES = 8192
@@ -249,3 +253,15 @@ CONTROL = {
 @pytest.mark.parametrize("name", CONTROL)
 def test_control_flow_of_what_is_held_gives_the_same_bits(name) -> None:
     check(CONTROL[name], jnp.asarray(normal(0, 64, 70)), jnp.asarray(normal(1, 64, 70)), prepared=False)
+
+
+def test_what_is_kept_for_the_next_call_is_not_given_away() -> None:
+    w = jnp.asarray(normal(0, 300, 300))
+    tape = _lowered(nx.make_jaxpr(lambda w, x: (x @ w, jnp.sin(x) + w))(w, w), (), 1)
+    whole = trace(tape)
+    parts = parted(tape, 1)
+    assert parts is not None and parts.kept == (0,)
+    parts.main.donated = (0,)
+    onto_donated(parts.main)
+    with pytest.raises(VerificationError, match="verify: constant: "):
+        held._verify(parts, whole, 1)
