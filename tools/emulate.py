@@ -342,6 +342,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rest", nargs=argparse.REMAINDER, help="arguments of Python, pytest or `nxjax fuzz`; of `setup`: more packages"
     )
     options = parser.parse_args(arguments)
+    if min(options.every, options.examples) < 1:
+        parser.error("--every and --examples are numbers from 1")
     emulator = Emulator(options.machine, options.folder.expanduser().absolute())
     rest: list[str] = options.rest
     if options.what == "setup":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.faults.__main__ import main
 from tools.faults.campaign import callers
 from tools.faults.covers import Cover
 from tools.faults.report import latest, text
@@ -174,7 +175,8 @@ def test_tests_of_the_file_or_the_folder_stand_in_for_those_of_a_new_function():
         assert list(callers(site.fault, covers)) == ["0"]
 
 
-def test_the_report_counts_the_last_verdict_of_each_fault():
+def test_the_report_tells_what_was_caught_at_first_from_what_was_caught_later():
+    """What survived counts, also where nobody can plant it again; nobody raises the share by writing sources anew."""
     common = {
         "path": "nxjax/ops/sort.py",
         "line": 3,
@@ -185,10 +187,19 @@ def test_the_report_counts_the_last_verdict_of_each_fault():
     }
     common |= {"who": "", "how": "failure", "seconds": 2.0, "asked": 1}
     lines = [("1", "survived", ""), ("2", "survived", ""), ("3", "survived", ""), ("1", "caught", "test")]
-    lines += [("4", "stillborn", "")]
+    lines += [("4", "stillborn", ""), ("5", "caught", "test"), ("6", "survived", "")]
     records = latest(json.dumps({**common, "id": i, "outcome": o, "by": by}) for i, o, by in lines)
-    said = text(records, {"2": "nobody reads it"})
-    assert "3 planted, 1 caught, 1 equivalent, 1 survived (1 more could not be imported)" in said
-    assert "caught: 50.0 % of those that change something" in said
-    assert "| ops | 3 | 1 | 1 | 1 | 50.0 % |" in said
+    said = text(records, {"2": "nobody reads it"}, {"2", "3"})
+    assert "5 planted, 1 caught at first, 1 later, 1 equivalent, 2 survived (1 more could not be imported)" in said
+    assert "caught at first: 25.0 % of those that change something" in said
+    assert "1 of those that survived are of sources that were rewritten since" in said
+    assert "| ops | 5 | 1 | 1 | 1 | 2 | 25.0 % |" in said
     assert said.index("## survived") < said.index("3 nxjax/ops/sort.py:3") < said.index("nobody reads it")
+    assert "6 nxjax/ops/sort.py" not in said
+
+
+@pytest.mark.parametrize("wrong", [["--count", "0"], ["--jobs", "0"], ["--minutes", "-1"], ["--generator", "-1"]])
+def test_a_run_that_plants_nothing_is_refused(wrong, capsys, tmp_path):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--record", str(tmp_path), "plant", *wrong])
+    assert "more than 0" in capsys.readouterr().err

@@ -53,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trying.add_argument("id")
     trying.add_argument("tests", nargs="+")
     given = parser.parse_args(arguments)
+    if given.command == "plant" and not (min(given.count, given.jobs) > 0 and given.minutes > 0 <= given.generator):
+        plant.error("--count, --jobs and --minutes are more than 0, --generator is at least 0")
     given.record.mkdir(parents=True, exist_ok=True)
     return {"map": _map, "plant": _plant, "report": _report, "show": _show, "try": _try}[given.command](given)
 
@@ -84,7 +86,7 @@ def _wanted(given: argparse.Namespace) -> list[Site]:
     """What is to be planted now: those of the seed without a verdict, or those that survived."""
     every, known = _everywhere(), {r["id"]: r for r in _records(given)}
     if given.only:
-        return [every[i] for i in given.only]
+        return [_site(i) for i in given.only]
     if given.again:
         return [every[i] for i, r in known.items() if r["outcome"] == "survived" and i in every and i not in EQUIVALENT]
     wanted: list[Site] = []
@@ -112,9 +114,8 @@ def _plant(given: argparse.Namespace) -> int:
         workers = [
             os.fork() or _work(given, folder, whole, measured, wanted[j :: given.jobs], j) for j in range(given.jobs)
         ]
-        for worker in workers:
-            os.waitpid(worker, 0)
-    return 0
+        ends = [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
+    return 1 if any(ends) else 0
 
 
 def _work(
@@ -150,10 +151,9 @@ def _note(given: argparse.Namespace, record: dict[str, Any]) -> None:
 
 def _report(given: argparse.Namespace) -> int:
     records = _records(given)
-    # What survived and was rewritten since is a fault of other sources.
     left = {r["path"] for r in records if r["outcome"] == "survived" and (ROOT / r["path"]).exists()}
     present = {s.fault.id for path in left for s in sites(path, (ROOT / path).read_text())}
-    print(text([r for r in records if r["outcome"] != "survived" or r["id"] in present], EQUIVALENT))
+    print(text(records, EQUIVALENT, present))
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,27 +11,38 @@ Record = Mapping[str, Any]
 
 
 def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The last verdict of each fault, in the order in which they were planted first."""
+    """The last verdict of each fault, in the order in which they were planted first; ``first``: what the first said.
+
+    Tests may be written, or chosen, for a fault that survived. The measure of tests is what they caught at first.
+    """
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         record = json.loads(line)
-        found[record["id"]] = record
+        before = found.get(record["id"], record)
+        found[record["id"]] = {**record, "first": before.get("first", before["outcome"])}
     return list(found.values())
 
 
-def text(records: Sequence[Record], equivalent: Mapping[str, str]) -> str:
-    """All tables; what cannot be imported counts for nothing, and an equivalent fault that survived is told apart."""
+def text(records: Sequence[Record], equivalent: Mapping[str, str], present: Container[str]) -> str:
+    """All tables; what cannot be imported counts for nothing, and an equivalent fault that survived is told apart.
+
+    Args:
+        present: which faults that survived can still be planted. What was rewritten since is counted, but not listed.
+    """
     planted = [r for r in records if r["outcome"] != "stillborn"]
     if not planted:
         return "nothing is planted yet"
     left = [r for r in planted if r["outcome"] == "survived"]
     open_ = [r for r in left if r["id"] not in equivalent]
-    times = [r["seconds"] for r in planted if r["outcome"] == "caught"]
+    times = [r["seconds"] for r in planted if _at_first(r)]
+    later = sum(r["outcome"] == "caught" for r in planted) - len(times)
+    gone = [r for r in open_ if r["id"] not in present]
     said = [
-        f"{len(planted)} planted, {len(times)} caught, {len(left) - len(open_)} equivalent, {len(open_)} survived"
-        f" ({len(records) - len(planted)} more could not be imported)",
-        f"caught: {_share(planted, equivalent)} of those that change something;"
+        f"{len(planted)} planted, {len(times)} caught at first, {later} later, {len(left) - len(open_)} equivalent,"
+        f" {len(open_)} survived ({len(records) - len(planted)} more could not be imported)",
+        f"caught at first: {_share(planted, equivalent)} of those that change something;"
         f" half of them within {median(times or [0]):.0f} s",
+        *([f"{len(gone)} of those that survived are of sources that were rewritten since"] if gone else []),
         "",
         _table("folder", planted, equivalent, lambda r: _folder(r["path"])),
         "",
@@ -41,7 +52,10 @@ def text(records: Sequence[Record], equivalent: Mapping[str, str]) -> str:
             "by whom", [r for r in planted if r["by"]], equivalent, lambda r: f"{r['by']}, {r['how'].split(' (')[0]}"
         ),
     ]
-    for title, some in (("survived", open_), ("equivalent", [r for r in left if r["id"] in equivalent])):
+    for title, some in (
+        ("survived", [r for r in open_ if r not in gone]),
+        ("equivalent", [r for r in left if r["id"] in equivalent]),
+    ):
         said += ["", f"## {title}"]
         for r in some:
             said.append(f"{r['id']} {r['path']}:{r['line']} {r['function']} [{r['kind']}], {r['asked']} tests call it")
@@ -51,9 +65,13 @@ def text(records: Sequence[Record], equivalent: Mapping[str, str]) -> str:
     return "\n".join(said)
 
 
+def _at_first(record: Record) -> bool:
+    return record["outcome"] == record["first"] == "caught"
+
+
 def _share(records: Sequence[Record], equivalent: Mapping[str, str]) -> str:
     counted = [r for r in records if r["outcome"] == "caught" or r["id"] not in equivalent]
-    caught = sum(r["outcome"] == "caught" for r in counted)
+    caught = sum(map(_at_first, counted))
     return f"{100 * caught / len(counted):.1f} %" if counted else "-"
 
 
@@ -61,11 +79,21 @@ def _table(title: str, records: Sequence[Record], equivalent: Mapping[str, str],
     groups: dict[str, list[Record]] = {}
     for r in records:
         groups.setdefault(key(r), []).append(r)
-    rows = [f"| {title} | planted | caught | equivalent | survived | caught of the rest |", "|---|---|---|---|---|---|"]
+    heads = (title, "planted", "caught at first", "later", "equivalent", "survived", "at first, of the rest")
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, some in sorted(groups.items()):
         left = [r for r in some if r["outcome"] == "survived"]
         same = sum(r["id"] in equivalent for r in left)
-        cells = (name, len(some), len(some) - len(left), same, len(left) - same, _share(some, equivalent))
+        first = sum(map(_at_first, some))
+        cells = (
+            name,
+            len(some),
+            first,
+            len(some) - len(left) - first,
+            same,
+            len(left) - same,
+            _share(some, equivalent),
+        )
         rows.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(rows)
 
