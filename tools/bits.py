@@ -220,9 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("check", "write"))
     parser.add_argument("--programs", type=int, help=f"so many, in lines of {EACH} (all of the table; write: 200)")
-    parser.add_argument(
-        "--first", type=int, default=0, help=f"check: the first one, a multiple of {EACH} (0)"
-    )
+    parser.add_argument("--first", type=int, default=0, help=f"check: the first one, a multiple of {EACH} (0)")
     parser.add_argument("--isa", nargs="+", choices=isa.possible(), default=list(isa.possible()))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--table", type=Path, default=TABLE)

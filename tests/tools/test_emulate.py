@@ -132,3 +132,10 @@ def test_tests_are_a_sample(monkeypatch, tmp_path):
     assert asked[1][-3:] == list(emulate.DEFAULT_TESTS)
     done = subprocess.run([sys.executable, *asked[0]], capture_output=True, text=True, cwd=emulate.PROJECT, timeout=120)
     assert done.stdout.count("::") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--every", "0"], ["--every", "-1"], ["--examples", "0"]], ids=" ".join)
+def test_samples_of_nothing_are_refused(wrong, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([*wrong, "test"])
+    assert "numbers from 1" in capsys.readouterr().err

@@ -18,8 +18,8 @@ def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         record = json.loads(line)
-        before = found.get(record["id"], record)
-        found[record["id"]] = {**record, "first": before.get("first", before["outcome"])}
+        first = found[record["id"]]["first"] if record["id"] in found else record["outcome"]
+        found[record["id"]] = {**record, "first": first}
     return list(found.values())
 
 
@@ -36,13 +36,14 @@ def text(records: Sequence[Record], equivalent: Mapping[str, str], present: Cont
     open_ = [r for r in left if r["id"] not in equivalent]
     times = [r["seconds"] for r in planted if _at_first(r)]
     later = sum(r["outcome"] == "caught" for r in planted) - len(times)
-    gone = [r for r in open_ if r["id"] not in present]
+    listed = [r for r in open_ if r["id"] in present]
+    gone = len(open_) - len(listed)
     said = [
         f"{len(planted)} planted, {len(times)} caught at first, {later} later, {len(left) - len(open_)} equivalent,"
         f" {len(open_)} survived ({len(records) - len(planted)} more could not be imported)",
         f"caught at first: {_share(planted, equivalent)} of those that change something;"
         f" half of them within {median(times or [0]):.0f} s",
-        *([f"{len(gone)} of those that survived are of sources that were rewritten since"] if gone else []),
+        *([f"{gone} of those that survived are of sources that were rewritten since"] if gone else []),
         "",
         _table("folder", planted, equivalent, lambda r: _folder(r["path"])),
         "",
@@ -53,7 +54,7 @@ def text(records: Sequence[Record], equivalent: Mapping[str, str], present: Cont
         ),
     ]
     for title, some in (
-        ("survived", [r for r in open_ if r not in gone]),
+        ("survived", listed),
         ("equivalent", [r for r in left if r["id"] in equivalent]),
     ):
         said += ["", f"## {title}"]
