@@ -131,7 +131,7 @@ def test_tests_are_a_sample(monkeypatch, tmp_path):
     assert main(["--folder", str(tmp_path), "test"]) == 0
     assert asked[1][-3:] == list(emulate.DEFAULT_TESTS)
     done = subprocess.run([sys.executable, *asked[0]], capture_output=True, text=True, cwd=emulate.PROJECT, timeout=120)
-    assert done.stdout.count("::") == 2, done.stdout + done.stderr
+    assert done.stdout.count("::") == 3, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("wrong", [["--every", "0"], ["--every", "-1"], ["--examples", "0"]], ids=" ".join)
