@@ -46,6 +46,11 @@ class Uses:
 
     def move(self, buffer: Buffer, to: Ref) -> None:
         """Every use of ``buffer`` becomes one of the memory at ``to``, byte by byte."""
+        other = to.buffer
+        alike = other.kind == buffer.kind == "temp" and other.nbytes == buffer.nbytes and to == Ref(other)
+        if alike and len(self.of.get(other, ())) < len(self.of.get(buffer, ())):
+            # Of two names of one temporary the one goes that fewer steps know: chains of copies are long.
+            buffer, to = other, Ref(buffer)
         uses = self.of.pop(buffer, [])
 
         def moved(ref: Ref) -> Ref:

@@ -1,7 +1,12 @@
 """Who reads and writes which buffer, where, and uses that move to other memory."""
 
+import itertools
+
+from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu import memory_uses
+from nxjax.lower.cpu.memory_copies import without_copies
 from nxjax.lower.cpu.memory_uses import Uses, placed
-from nxjax.lower.cpu.tape import Buffer, Copy, Counter, Ref, Repeat
+from nxjax.lower.cpu.tape import Buffer, Call, Copy, Counter, Ref, Repeat
 
 
 def steps():
@@ -35,3 +40,19 @@ def test_a_buffer_moves_into_another_with_its_offsets():
     first, second = found[1].body
     assert first.target == second.source_ref == Ref(d, 4, ((turn, 8),))
     assert [u.path for u in uses.of[d]] == [(1, 0, 0), (1, 0, 1), (1, 0, 1)]
+
+
+def test_long_chains_of_copies_take_a_few_changes_for_each(monkeypatch):
+    changes = []
+    real = memory_uses.replace
+    monkeypatch.setattr(memory_uses, "replace", lambda step, by: changes.append(step) or real(step, by))
+    x, y = Buffer(8, "input", 0), Buffer(8, "output", 0)
+    chain = [Buffer(8, "temp") for _ in range(300)]
+    kernel = Move((2,), (4,), (4,), 4)
+    steps = [Copy(Ref(x), Ref(chain[0]), 8)]
+    for b, c in itertools.pairwise(chain):
+        steps += [Call(kernel, (Ref(b),), (Ref(b),)), Copy(Ref(b), Ref(c), 8)]
+    steps.append(Copy(Ref(chain[-1]), Ref(y), 8))
+    without_copies(steps)
+    assert len(steps) == 300 and {r.buffer for s in steps for r in s.writes()} == {y}
+    assert len(changes) < 2000
