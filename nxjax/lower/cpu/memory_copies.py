@@ -11,7 +11,8 @@ of its copy, if nothing that is still needed lies there:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Callable, Sequence
 
 from nxjax.lower.cpu.memory_uses import Path, Use, Uses
 from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, Step
@@ -36,11 +37,18 @@ def _is_whole(ref: Ref) -> bool:
     return not ref.offset and not ref.moves
 
 
-def _levels(uses: Sequence[Use], within: Path) -> list[int] | None:
-    """The index of each use in the list of steps ``within``; None if there are uses outside of it."""
+def _span(uses: Sequence[Use], within: Path) -> tuple[int, int] | None:
+    """The least and greatest index of uses in the list of steps ``within``; None if there are uses outside of it."""
     n = len(within)
-    found = [u.path[n] for u in uses if u.path[:n] == within]
-    return found if len(found) == len(uses) else None
+    first, last = uses[0].path, uses[-1].path  # those between them are in that list, too
+    return (first[n], last[n]) if first[:n] == within == last[:n] else None
+
+
+def _between(uses: Sequence[Use], within: Path, first: int, last: int) -> Sequence[Use]:
+    """The uses from step ``first`` to step ``last`` of the list ``within``, and in their bodies."""
+    path: Callable[[Use], Path] = lambda u: u.path
+    start = bisect.bisect_left(uses, (*within, first), key=path)
+    return uses[start : bisect.bisect_left(uses, (*within, last + 1), start, key=path)]
 
 
 def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target: Ref) -> bool:
@@ -52,22 +60,20 @@ def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target
         return False
     within, here = path[:-1], path[-1]
     mine = uses.of[s]
-    levels = _levels(mine, within)
-    if levels is None:
+    span = _span(mine, within)
+    if span is None:
         return False
-    first, last = min(levels), max(levels)
-    if any(u.writes and u.path > path for u in mine):
+    first, last = span
+    if any(u.writes and u.path > path for u in _between(mine, within, here, last)):
         return False
     # Another output may be in that place already, and nobody reads it.
     if isinstance(step, Call) and (last > here or any(r.buffer is s for r in step.outs)):
         return False
     n = len(within)
-    for u in uses.of[t]:
-        if u.path[:n] != within or u.step is step:
+    for u in _between(uses.of[t], within, first, last):
+        if u.step is step:
             continue
         level = u.path[n]
-        if not first <= level <= last:
-            continue
         if level > here and not u.writes:
             continue  # reads the new value, which is there
         if level == first and not u.writes and _may_overwrite(u, mine, s, target):
@@ -105,8 +111,8 @@ def _goes_backward(uses: Uses, path: Path, step: Copy) -> bool:
     if t.kind != "temp" or s.kind != "temp" or s is t or not _is_whole(step.target) or step.nbytes != t.nbytes:
         return False
     within = path[:-1]
-    theirs, mine = _levels(uses.of[s], within), _levels(uses.of[t], within)
-    if theirs is None or mine is None or max(theirs) > path[-1] or min(mine) < path[-1]:
+    theirs, mine = _span(uses.of[s], within), _span(uses.of[t], within)
+    if theirs is None or mine is None or theirs[1] > path[-1] or mine[0] < path[-1]:
         return False
     uses.move(t, step.source_ref)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -60,7 +61,9 @@ class Uses:
 
         for step in {id(u.step): u.step for u in uses}.values():
             replace(step, moved)
-        self.of[to.buffer] = sorted([*self.of.get(to.buffer, ()), *uses], key=lambda u: u.path)
+        theirs = self.of.setdefault(to.buffer, [])
+        for u in uses:
+            bisect.insort(theirs, u, key=lambda u: u.path)
 
 
 def placed(steps: Sequence[Step], prefix: Path = ()) -> Iterator[tuple[Path, Step]]:
