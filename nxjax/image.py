@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import known
-from nxjax.numpy.promotion import promote_inexact, value
+from nxjax.numpy.promotion import convert, promote_inexact, value
 from nxjax.ops import resize as ops
 from nxjax.ops.dot import Precision
 from nxjax.trace.core import Array
@@ -125,6 +125,7 @@ def resize(
     (x,) = promote_inexact("resize", x)
     if not axes:
         return x
+    x = convert(x, x.dtype)  # never weak
     grows = all(sizes[a] >= x.shape[a] for a in axes)
     if chosen is ResizeMethod.LINEAR and (grows or not antialias):
         return ops.resize(x, axes=axes, sizes=tuple(sizes[a] for a in axes), method="linear")

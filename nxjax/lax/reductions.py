@@ -161,13 +161,14 @@ def reduce(
     leaves, treedef = tree.flatten(operands)
     xs = [as_value(x, "reduce") for x in leaves]
     starts = [as_value(s, "reduce") for s in tree.flatten_up_to(treedef, init_values, "reduce: init_values")]
+    weak = all(x.type.weak for x in (*xs, *starts))
     starts = [
         convert_element_type(s, dtype=x.dtype) if s.dtype != x.dtype else s for s, x in zip(starts, xs, strict=True)
     ]
     axes = axes_of(dimensions, xs[0].ndim, "reduce")
     monoid = _MONOIDS.get(computation)
     if monoid is not None and len(xs) == 1 and _is_identity(monoid, starts[0]):
-        return tree.unflatten(treedef, [monoid(xs[0], axes=axes)])
+        return tree.unflatten(treedef, [_of_strength(monoid(xs[0], axes=axes), weak)])
 
     def scalars(*pair: Array) -> list[Array]:
         n = len(xs)
@@ -180,7 +181,11 @@ def reduce(
     op_params: dict[str, Any] = {"computation": program, "dimensions": axes}
     captured = [v for v in program.values if isinstance(v, Tracer)]
     ys = reduction.expand(*xs, *starts, **op_params) if captured else reduction(*xs, *starts, **op_params)
-    return tree.unflatten(treedef, ys)
+    return tree.unflatten(treedef, [_of_strength(y, weak) for y in ys])
+
+
+def _of_strength(y: Array, weak: bool) -> Array:
+    return y if y.type.weak == weak else convert_element_type(y, dtype=y.dtype, weak=weak)
 
 
 def _yielding(y: Array, dtype: dtypes.DType) -> Array:

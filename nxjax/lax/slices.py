@@ -176,6 +176,8 @@ def dynamic_update_slice(
     x, u = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
     if u.dtype != x.dtype and u.type.weak:
         u = convert_element_type(u, dtype=x.dtype)
+    if x.type.weak:
+        x = convert_element_type(x, dtype=x.dtype)  # never weak
     return slicing.dynamic_update_slice(
         x, u, *_starts(x, start_indices, "dynamic_update_slice", allow_negative_indices)
     )

@@ -100,6 +100,7 @@ def reduce_window(
         found = _monoid(xs[0], inits[0], computation, treedef, params)
         if found is not None:
             return tree.unflatten(treedef, [found])
+    xs = [_strong(x) for x in xs]
     out_shape = window.window_shape(window.reduce_window_sum, xs[0].type, **params)
     if not xs[0].size:
         spread = (broadcast_in_dim(i, shape=out_shape, broadcast_dimensions=()) for i in inits)
@@ -163,11 +164,15 @@ def _monoid(
     if kind in ("max", "min") and x.dtype not in dtypes.COMPLEX:
         op, combine = (window.reduce_window_max, max) if kind == "max" else (window.reduce_window_min, min)
         y = op(x, **params)
-        return y if _is(init, op.identity(x.dtype)) else combine(y, _spread(init, y))
+        return y if _is(init, op.identity(x.dtype)) else _strong(combine(y, _spread(init, y)))
     if kind == "add" and x.dtype in dtypes.NUMBER:
         y = window.reduce_window_sum(x, **params)
-        return y if _is(init, 0) else add(y, _spread(init, y))
+        return y if _is(init, 0) else _strong(add(y, _spread(init, y)))
     return None
+
+
+def _strong(y: Array) -> Array:
+    return convert_element_type(y, dtype=y.dtype) if y.type.weak else y
 
 
 def _is(init: Array, value: Any) -> bool:

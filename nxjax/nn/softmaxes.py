@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.numpy.promotion import as_axes, promote_inexact
+from nxjax.numpy.promotion import as_axes, convert, promote_inexact
 from nxjax.ops import composite_softmax as ops
 from nxjax.ops.shape import reshape, transpose
 from nxjax.scipy.special.reductions import logsumexp as logsumexp
@@ -42,6 +42,7 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 
 def _normalized(name: str, op: Op, x: Any, axis: Any, where: Any, masked: float) -> Array:
     (v,) = promote_inexact(name, x)
+    v = convert(v, v.dtype)  # never weak
     on_axes = _of_complex if v.dtype in dtypes.COMPLEX else _on_axes
     if where is not None:
         mask = jnp.asarray(where)

@@ -251,7 +251,7 @@ def _convolution(x: Array, y: Array, mode: str, precision: Any, preferred: Any, 
     margins = {"full": (m - 1, m - 1), "same": (before, m - 1 - before), "valid": (0, 0)}
     if mode not in margins:
         raise ValueError("mode must be one of ['full', 'same', 'valid']")
-    padded = ops.pad(x, wrap(np.zeros((), x.dtype)), padding_config=((*margins[mode], 0),))
+    padded = ops.pad(x, wrap(np.zeros((), x.dtype), x.type.weak), padding_config=((*margins[mode], 0),))
     return _windows_dot(padded, ops.rev(y, dimensions=(0,)), precision, preferred)
 
 

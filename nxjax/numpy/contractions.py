@@ -405,7 +405,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     zero_a, zero_b = a0 * 0, b0 * 0
     a2 = x[..., 2] if x.shape[-1] == 3 else zero_a
     b2 = y[..., 2] if y.shape[-1] == 3 else zero_b
-    return moveaxis(stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, third], -1), -1, axisc)
+    parts = stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, third], -1)
+    return moveaxis(convert(parts, parts.dtype), -1, axisc)
 
 
 # --- einsum ---

@@ -303,7 +303,7 @@ def angle(z: Any, deg: bool = False) -> Array:
     if given in dtypes.BITS or (given in dtypes.FLOAT and not v.ndim):
         v = convert(v, dtypes.as_dtype(float))  # of these the default float: a choice that JAX made
     out = ops.atan2(imag(v), real(v))
-    if v.dtype not in dtypes.COMPLEX:
+    if given in dtypes.BITS:
         out = convert(out, out.dtype)
     return rad2deg(out) if deg else out
 
@@ -471,7 +471,7 @@ def rad2deg(x: Any, /) -> Array:
     Array([  0., 180.], dtype=float32)
     """
     (v,) = promote_inexact("rad2deg", x)
-    return ops.mul(v, full_like(v, 180.0 / np.pi))
+    return _times(v, 180.0 / np.pi)
 
 
 def deg2rad(x: Any, /) -> Array:
@@ -482,7 +482,12 @@ def deg2rad(x: Any, /) -> Array:
     Array([0.       , 3.1415927], dtype=float32)
     """
     (v,) = promote_inexact("deg2rad", x)
-    return ops.mul(v, full_like(v, np.pi / 180.0))
+    return _times(v, np.pi / 180.0)
+
+
+def _times(v: Array, factor: float) -> Array:
+    """The product, which is weak for a weak scalar only."""
+    return ops.mul(v, convert(full_like(v, factor), v.dtype, v.type.weak and not v.ndim))
 
 
 degrees, radians = rad2deg, deg2rad
@@ -542,6 +547,7 @@ def sinc(x: Any, /) -> Array:
     Array([1.        , 0.63661975], dtype=float32)
     """
     (v,) = promote_inexact("sinc", x)
+    v = convert(v, v.dtype, v.type.weak and not v.ndim)
     from nxjax.transforms.custom_jvp import custom_jvp
 
     if not _own_sinc:

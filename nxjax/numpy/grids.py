@@ -56,11 +56,11 @@ def diag(v: Any, k: int = 0) -> Array:
     x = value(v, "diag")
     k = static_int("diag", k)
     if x.ndim == 2:
-        return diagonal(x, k)
+        return convert(diagonal(x, k), x.dtype)
     if x.ndim != 1:
         raise ShapeError("diag: input must be 1d or 2d", got=x.type)
     n = x.shape[0] + abs(k)
-    zero = wrap(np.zeros((), x.dtype))
+    zero = wrap(np.zeros((), x.dtype), x.type.weak)
     column = ops.pad(x, zero, padding_config=((max(0, k), max(0, -k), 0),))
     on = _on_diagonal(n, k)
     spread = ops.broadcast_in_dim(column, shape=(n, n), broadcast_dimensions=(1,))
@@ -83,7 +83,8 @@ def diagflat(v: Any, k: int = 0) -> Array:
     """
     from nxjax.numpy.shapes import ravel
 
-    return diag(ravel(v), k)
+    x = ravel(v)
+    return diag(convert(x, x.dtype), k)
 
 
 def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:

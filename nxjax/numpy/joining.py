@@ -352,7 +352,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
            [3, 4, 0]], dtype=int32)
     """
     x = value(arr, "insert")
-    v = convert(value(values, "insert"), x.dtype)
+    v = convert(value(values, "insert"), x.dtype, x.type.weak)
     if axis is None:
         x, axis = ravel(x), 0
     i = as_axis("insert", axis, x.ndim)

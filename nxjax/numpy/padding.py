@@ -125,16 +125,15 @@ def _constant(x: Array, widths: Any, values: Any) -> Array:
     pairs = _pairs(values, x.ndim, "constant_values")
     simple = not isinstance(values, (list, tuple)) and np.ndim(values) == 0
     if simple or not x.ndim:
-        fill = convert(value(pairs[0][0] if pairs else values, "pad"), x.dtype)
-        fill = convert(fill, x.dtype) if x.ndim else fill
+        fill = convert(value(pairs[0][0] if pairs else values, "pad"), x.dtype, x.type.weak)
         config = tuple((a, b, 0) for a, b in widths)
-        return ops.pad(convert(x, x.dtype), fill, padding_config=config) if x.ndim else x
+        return ops.pad(x, fill, padding_config=config) if x.ndim else x
     for axis, ((before, after), (low, high)) in enumerate(zip(widths, pairs, strict=True)):
         for count, fill, front in ((before, low, True), (after, high, False)):
             row = tuple(
                 (count if front else 0, 0 if front else count, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)
             )
-            x = ops.pad(x, convert(value(fill, "pad"), x.dtype), padding_config=row)
+            x = ops.pad(x, convert(value(fill, "pad"), x.dtype, x.type.weak), padding_config=row)
     return x
 
 
@@ -160,7 +159,7 @@ def _ramp(x: Array, axis: int, before: int, after: int, ends: tuple[Any, Any]) -
             return None
         edge = part(x, axis, at, at + 1)
         squeezed = ops.reshape(edge, shape=tuple(s for i, s in enumerate(edge.shape) if i != axis))
-        ramp = linspace(end, squeezed, count, endpoint=False, dtype=x.dtype, axis=axis)
+        ramp = convert(linspace(end, squeezed, count, False, dtype=x.dtype, axis=axis), x.dtype, x.type.weak)
         return ramp if front else ops.rev(ramp, dimensions=(axis,))
 
     return _joined(x, axis, side(0, before, ends[0], True), side(n - 1, after, ends[1], False))
@@ -225,7 +224,7 @@ def _statistic(x: Array, axis: int, before: int, after: int, mode: str, lengths:
         y = function(taken, axis, keepdims=True)
         if x.dtype in dtypes.INTEGER and mode in ("mean", "median"):
             y = rint(y)
-        y = convert(y, x.dtype)
+        y = convert(y, x.dtype, x.type.weak)
         return broadcast_to(y, tuple(count if i == axis else s for i, s in enumerate(x.shape)))
 
     return _joined(x, axis, side(before, lengths[0], True), side(after, lengths[1], False))

@@ -57,7 +57,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 
 
 def _padded(x: Array, n: int) -> Array:
-    return ops.pad(x, wrap(np.zeros((), x.dtype)), padding_config=((n - x.shape[0], 0, 0),))
+    return ops.pad(x, wrap(np.zeros((), x.dtype), x.type.weak), padding_config=((n - x.shape[0], 0, 0),))
 
 
 def polyadd(a1: Any, a2: Any) -> Array:

@@ -95,8 +95,8 @@ def _general_power(x: Any, y: Any) -> Array:
         if dtype == dtypes.bool_:
             dtype = dtypes.int32
         a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
-        # A boolean exponent is strong, too.
-        return convert(ops.pow_integers(a, b), dtype, weak and dtype_of(y, "power")[1])
+        # A boolean exponent is strong, too, and one that is no scalar.
+        return convert(ops.pow_integers(a, b), dtype, weak and not np.ndim(y) and dtype_of(y, "power")[1])
     a, b = broadcast("power", *promote_to("power", (x, y), dtype, weak))
     # Unlike elsewhere, an integer exponent that is not weak makes the result strong.
     own, own_weak = dtype_of(y, "power")

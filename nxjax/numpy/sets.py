@@ -109,7 +109,7 @@ def unique(
     if wanted is not None and count:
         fill = found[(*(slice(None),) * i, slice(0, 1))] if fill_value is None else fill_value
         mask = ops.reshape(valid, shape=tuple(count if d == i else 1 for d in range(found.ndim)))
-        found = convert(where(mask, found, fill), flat.dtype)
+        found = convert(where(mask, found, fill), flat.dtype, flat.type.weak and fill_value is None)
     out: list[Any] = [found]
     if return_index:
         places = take(order, starts, mode="clip")
@@ -267,7 +267,7 @@ def _filtered(x: Array, keep: Array, size: int | None, fill_value: Any) -> Array
     index = nonzero(keep, size=static_int("size", size), fill_value=n)[0]
     got = take(x, index, mode="clip")
     fill = 0 if fill_value is None else fill_value
-    return convert(where(index < n, got, fill), x.dtype)
+    return convert(where(index < n, got, fill), x.dtype, x.type.weak)
 
 
 def _found(x: Array, keep: Array, size: int, fill_value: Any) -> Array:
@@ -276,7 +276,7 @@ def _found(x: Array, keep: Array, size: int, fill_value: Any) -> Array:
     from nxjax.numpy.reductions import sum
     from nxjax.numpy.selection import where
 
-    out = _filtered(x, keep, size, 0)
+    out = convert(_filtered(x, keep, size, 0), x.dtype)  # never weak
     if not out.size:
         return out
     found = iota(out.size, dtypes.int32) < sum(convert(keep, dtypes.int32))

@@ -69,7 +69,7 @@ class Fft(LinearOp):
             )
         front = x.shape[: x.ndim - rank]
         if real:
-            return ArrayType((*front, *fft_lengths[:-1], frequencies), dtypes.complex_of(x.dtype), x.weak)
+            return ArrayType((*front, *fft_lengths[:-1], frequencies), dtypes.complex_of(x.dtype))
         if fft_type is FftType.IRFFT:
             return ArrayType((*front, *fft_lengths), dtypes.real_part(x.dtype), x.weak)
         return x

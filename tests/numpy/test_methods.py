@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import jax
 import numpy as np
 import pytest
 
@@ -327,3 +328,43 @@ def test_bits_of_arrays_have_one_order():
         assert read(np.dtype("i4").newbyteorder("=")).tolist() == [1, 258]
         with pytest.raises(TypeError, match="order of bytes"):
             read(np.dtype("i4").newbyteorder("S"))
+
+
+# Arrays of one axis that are still weak, as `where(mask, 0.5, 2)` and products of integers and Python floats are.
+OF_WEAK_ARRAYS = {
+    "pad": lambda J, s: [J.numpy.pad(s, 1, mode=m) for m in ("constant", "mean", "linear_ramp", "edge", "reflect")],
+    "pad with": lambda J, s: J.numpy.pad(s, 1, constant_values=((1, 2),)),
+    "diag": lambda J, s: [J.numpy.diag(s), J.numpy.diag(s[None] * s[:, None]), J.numpy.diagflat(s)],
+    "convolve": lambda J, s: [J.numpy.convolve(s, s), J.numpy.correlate(s, s, "same")],
+    "insert": lambda J, s: [J.numpy.insert(s, 1, 9), J.numpy.insert(s, 1, s[0])],
+    "sets": lambda J, s: [J.numpy.unique(s, size=3), J.numpy.unique(s, size=3, fill_value=1)],
+    "sets of two": lambda J, s: [
+        getattr(J.numpy, name)(s, s[:1], size=3) for name in ("union1d", "setdiff1d", "intersect1d", "setxor1d")
+    ],
+    "cross": lambda J, s: [J.numpy.cross(s, s), J.numpy.cross(s[:2], s[:2])],
+    "power": lambda J, s: [2**s, s**s, s**2, 2.5**s, s**1.5],
+    "polynomials": lambda J, s: [J.numpy.polyadd(s, s), J.numpy.polysub(s, s[:1]), J.numpy.polymul(s, s)],
+    "angles": lambda J, s: [J.numpy.angle(s), J.numpy.deg2rad(s), J.numpy.rad2deg(s), J.numpy.deg2rad(s[0])],
+    "sinc": lambda J, s: [J.numpy.sinc(s), J.numpy.sinc(s[0])],
+    "fft": lambda J, s: [J.numpy.fft.fft(s), J.numpy.fft.rfft(s), J.lax.fft(s * 1.0, "RFFT", (3,))],
+    "softmax": lambda J, s: [f(s * 0.5) for f in (J.nn.softmax, J.nn.log_softmax, J.nn.logsumexp)],
+    "reduce": lambda J, s: [J.lax.reduce(s, 0, J.lax.add, (0,)), J.lax.reduce(s, s[0], lambda a, b: a + b, (0,))],
+    "reduce_window": lambda J, s: [
+        J.lax.reduce_window(s, np.array(0, s.dtype), J.lax.add, (2,), (1,), "VALID"),
+        J.lax.reduce_window(s, np.array(1, s.dtype), J.lax.mul, (2,), (1,), "VALID"),
+        J.lax.reduce_window(s, np.array(3, s.dtype), J.lax.max, (2,), (1,), "VALID"),
+    ],
+    "update": lambda J, s: [J.lax.dynamic_update_slice(s, s[:1], (0,)), s.at[0].set(1)],
+    "associative_scan": lambda J, s: [J.lax.associative_scan(J.lax.add, s[:n]) for n in (1, 2, 3)],
+    "resize": lambda J, s: [J.image.resize(s, (5,), m) for m in ("nearest", "linear", "cubic")],
+}
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (1.0, 2.0, 3.0)], ids=["integers", "floats"])
+@pytest.mark.parametrize("name", list(OF_WEAK_ARRAYS))
+def test_results_of_weak_arrays_are_as_weak_as_in_jax(name, numbers):
+    def types(J):
+        found = J.eval_shape(lambda *xs: OF_WEAK_ARRAYS[name](J, J.numpy.stack(xs)), *map(J.numpy.asarray, numbers))
+        return [(str(y.dtype), y.shape, y.weak_type) for y in J.tree.leaves(found)]
+
+    assert types(nx) == types(jax)

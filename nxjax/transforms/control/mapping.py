@@ -7,6 +7,7 @@ from typing import Any
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
 from nxjax.ops.base import check_axis
+from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
@@ -101,6 +102,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     if reverse:
         values = [_flipped(x, d) for x in values]
     found = _prefixes(combine, values, d)
+    if values[0].shape[d] > 1:  # one element is handed on as it is
+        found = [convert_element_type(x, dtype=x.dtype) if x.type.weak else x for x in found]
     return tree.unflatten(treedef, [_flipped(x, d) for x in found] if reverse else found)
 
 
