@@ -157,7 +157,7 @@ def _check_executors(
 
 
 def _check_batching(function: Callable[..., Any], values: Sequence[Array], what: str, rtol: float | None) -> None:
-    """Each operand alone and all together, batched at the front, at the back and at both, against a loop."""
+    """Each operand alone and all together, batched in front, between, at the back and at both, against a loop."""
     if not values:
         return
     masks = [tuple(i == j for j in range(len(values))) for i in range(len(values))]
@@ -166,7 +166,11 @@ def _check_batching(function: Callable[..., Any], values: Sequence[Array], what:
     for mask in masks:
         fronts, backs = [0] * len(values), [x.ndim for x in values]
         mixed = [f if i % 2 else b for i, (f, b) in enumerate(zip(fronts, backs, strict=True))]
-        for places in (fronts, backs, mixed) if sum(mask) > 1 else (fronts, backs):
+        between = [(x.ndim + 1) // 2 for x in values]
+        found = (fronts, between, backs, mixed) if sum(mask) > 1 else (fronts, between, backs)
+        for k, places in enumerate(found):
+            if places in found[:k]:
+                continue
             axes = tuple(p if m else None for p, m in zip(places, mask, strict=True))
             rows = [[x.numpy(), np.roll(x.numpy(), 1)] for x in values]
             stacked = [x if a is None else wrap(np.stack(r, a)) for x, r, a in zip(values, rows, axes, strict=True)]

@@ -86,6 +86,19 @@ def test_integer_products_are_exact(dtype):
             np.testing.assert_array_equal(z, exact.astype(z.dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+@pytest.mark.parametrize("depth", [1023, 1024, 1025, 2047, 4099, 70_001])
+def test_integer_products_of_the_largest_numbers_are_exact(dtype, depth):
+    """Sums of floats hold them up to a depth: odd ones, and as many as that, would be rounded beyond it."""
+    info = np.iinfo(dtype)
+    for a, b in ((info.max, info.max), (info.min, info.min), (info.min, info.max)):
+        x, y = np.full((1, depth), a, dtype), np.full((depth, 1), b, dtype)
+        for out in (np.int32, np.int64):
+            z = dot_general.eval(x, y, dimension_numbers=MATMUL, preferred_element_type=np.dtype(out))
+            assert z.dtype == out
+            assert z[0, 0] == np.array(int(a) * int(b) * depth).astype(out)
+
+
 def test_short_floats_accumulate_in_float32():
     x = np.full((1, 4096), 1.0, ml_dtypes.bfloat16)
     y = np.full((4096, 1), 1.0, ml_dtypes.bfloat16)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nxjax
+import nxjax as nx
 from nxjax.backends.cpu import engine as engines
 from nxjax.backends.cpu.engine import Engine, engine
 from nxjax.config import config
@@ -17,6 +18,8 @@ from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
+from nxjax.lower.cpu.lower import lower
+from nxjax.lower.cpu.tape import Call, walk
 from tests.kernels.cpu.written import Written
 
 FIRST, SECOND, THIRD = StreamCopy(1), StreamCopy(1, False), PeakFma(1, np.dtype(np.float32))
@@ -159,3 +162,78 @@ def test_another_source_is_another_key(changed, tmp_path, monkeypatch):
     assert key() != before
     (tmp_path / changed).write_text("X = 1.5\n")
     assert key() == before
+
+
+def families():
+    """Functions and arguments whose kernels differ in one thing from one another."""
+    rng = np.random.default_rng(0)
+    made = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    ends = (
+        lambda y, row, column, one: y,
+        lambda y, row, column, one: y + row,
+        lambda y, row, column, one: y + column,
+        lambda y, row, column, one: y + one,
+        lambda y, row, column, one: y * row + column,
+        lambda y, row, column, one: y * column + row,
+        lambda y, row, column, one: nx.nn.relu(y + column),
+        lambda y, row, column, one: (y + row).astype(nx.bfloat16),
+    )
+    for m, k, n in ((1, 48, 32), (3, 48, 32), (40, 48, 64), (40, 48, 1), (130, 70, 90)):
+        for dtype in (np.float32, nx.bfloat16, np.int8):
+            xs = [nx.asarray(v).astype(dtype) for v in (made(m, k), made(k, n), made(n), made(m, 1), made(1))]
+            for end in ends if dtype is not np.int8 else ends[:6]:
+                yield lambda x, w, *more, end=end: end(x @ w, *more), xs
+                yield lambda x, w, *more, end=end: end(x.T.reshape(x.shape) @ w.T.reshape(w.shape), *more), xs
+    x, w = made(2, 9, 9, 8), made(3, 3, 8, 16)
+    for stride in (1, 2):
+        for dilation in (1, 2):
+            for padding in ("SAME", "VALID"):
+                for size in (1, 3):
+                    for groups in (1, 4, 8):
+                        numbers = ("NHWC", "HWIO", "NHWC")
+                        yield (
+                            lambda x, w, b, s=stride, d=dilation, p=padding, g=groups, n=numbers: (
+                                nx.lax.conv_general_dilated(
+                                    x, w, (s, s), p, rhs_dilation=(d, d), dimension_numbers=n, feature_group_count=g
+                                )
+                                + b
+                            ),
+                            [x, w[:size, :size, : 8 // groups], made(16)],
+                        )
+            for how, start in ((nx.lax.max, -np.inf), (nx.lax.min, np.inf), (nx.lax.add, 0.0)):
+                window = lambda x, h=how, i=start, s=stride, d=dilation: nx.lax.reduce_window(
+                    x, i, h, (1, 3, 3, 1), (1, s, s, 1), "SAME", window_dilation=(1, d, d, 1)
+                )
+                yield window, [x]
+    y, at = made(40, 33), rng.integers(-50, 50, (40, 1)).astype(np.int32)
+    for axis in (0, 1):
+        for reverse in (False, True):
+            for running in (nx.lax.cumsum, nx.lax.cummax, nx.lax.cummin, nx.lax.cumprod, nx.lax.cumlogsumexp):
+                yield lambda x, f=running, a=axis, r=reverse: f(x, a, reverse=r), [y]
+            yield lambda x, a=axis, r=reverse: nx.sort(x, a, descending=r), [y]
+            yield lambda x, a=axis, r=reverse: nx.argsort(x, a, descending=r), [y]
+        yield lambda x, a=axis: nx.lax.top_k(x, 5, axis=a), [y]
+    for mode in ("clip", "fill", "wrap"):
+        for fill in (0.0, -0.0, 1.0) if mode == "fill" else (None,):
+            yield lambda x, i, m=mode, v=fill: nx.take(x, i[:, 0], axis=0, mode=m, fill_value=v), [y, at]
+            yield lambda x, i, m=mode, v=fill: nx.take(x, i[:, 0], axis=1, mode=m, fill_value=v), [y, at]
+        for way in ("set", "add", "multiply", "min", "max"):
+            if mode != "wrap":
+                yield lambda x, i, u, m=mode, w=way: getattr(x.at[i[:, 0]], w)(u, mode=m.replace("fill", "drop")), [
+                    y, at, y,
+                ]  # fmt: skip
+
+
+def test_kernels_of_one_key_have_one_code():
+    """A key that leaves out what code depends on would give one program the code of another."""
+    kernels = {}
+    for function, args in families():
+        opened, _ = nxjax.make_jaxpr(function)(*args).close_over()
+        for step in walk(lower(opened).steps):
+            if isinstance(step, Call):
+                kernels.setdefault(step.kernel.key, {})[id(step.kernel)] = step.kernel
+    texts = engine(isa.current()).texts
+    for key, found in kernels.items():
+        if len(found) > 1:
+            assert len({texts([k]) for k in found.values()}) == 1, key
+    assert len(kernels) > 100
