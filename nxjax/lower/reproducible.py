@@ -47,7 +47,30 @@ def by_numpy(op: Op, types: Sequence[DType]) -> bool:
         return not op.nested
     if op.name == "convert_element_type" and types[-1] in dtypes.INTEGER:
         return False  # out of range, processors differ
-    return op.name in ROUNDED and found <= _PLAIN
+    return op.name in ROUNDED and found <= _PLAIN and _is_default()
+
+
+_LEAST, _SUBNORMAL, _BELOW = 2.0**-1022, 2.0**-1074, 2.0**-60
+
+
+def _is_default() -> bool:
+    """Whether this thread rounds to nearest and has subnormal numbers; a library may have set it otherwise."""
+    return _LEAST * 0.5 > 0.0 and _SUBNORMAL > 0.0 and _to_nearest()
+
+
+def _to_nearest() -> bool:
+    return 1.0 + _BELOW == 1.0 == 1.0 - _BELOW
+
+
+def check_rounding() -> None:
+    """Raise where this thread rounds otherwise than to nearest: kernels would have other constants, also for others."""
+    if not _to_nearest():
+        raise LoweringError(
+            "cpu: no code is written while floats are not rounded to nearest",
+            got="a thread that rounds up, down or towards zero: a library has set it so",
+            expected="the processor's default",
+            fix="set it back (C's `fesetround(FE_TONEAREST)`), or call the function once before",
+        )
 
 
 def check_program(program: Program) -> None:

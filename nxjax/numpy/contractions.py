@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -477,7 +478,7 @@ def einsum(
     if len(xs) <= 2:
         path: Any = [tuple(range(len(xs)))]
     elif config.reproducible and optimize == "auto":
-        path = [(0, 1)] * (len(xs) - 1)  # as they stand: the cheapest order hangs on all sizes, also a batch's
+        path = _by_subscripts(names, output)
     else:
         choice = "optimal" if optimize is True else "greedy" if optimize is False else optimize
         text = f"{','.join(names)}->{output}"
@@ -573,6 +574,26 @@ def _summed(name: str, x: Array, kept: set[str]) -> tuple[str, Array]:
     else:
         x = ops.reduce_sum(x, axes=axes)
     return "".join(c for c in name if c in kept), x
+
+
+def _by_subscripts(names: Sequence[str], output: str) -> list[tuple[int, int]]:
+    """An order of contractions that no size changes, so not a batch's: each next one has the fewest indices.
+
+    >>> _by_subscripts(["ij", "kl", "jk"], "il")
+    [(0, 2), (0, 1)]
+    """
+    left = [set(n) for n in names]
+    path: list[tuple[int, int]] = []
+
+    def made(i: int, j: int) -> set[str]:
+        return (left[i] | left[j]).intersection(set(output).union(*(s for k, s in enumerate(left) if k not in (i, j))))
+
+    while len(left) > 1:
+        pairs = itertools.combinations(range(len(left)), 2)
+        i, j = min(pairs, key=lambda p: (len(left[p[0]] | left[p[1]]), len(made(*p)), p))
+        path.append((i, j))
+        left = [*(s for k, s in enumerate(left) if k not in (i, j)), made(i, j)]
+    return path
 
 
 def _contract(

@@ -320,10 +320,28 @@ def test_eager_calls_by_any_name_give_what_jit_gives():
         assert bits(f(a, b)) == bits(nx.jit(f)(a, b))
 
 
-def test_products_of_several_are_made_as_they_stand():
+def test_no_size_changes_the_order_of_products_of_several():
     a, b, c = array(64, 5, 33), array(33, 65), array(65, 3)
     f = nx.jit(lambda a: jnp.einsum("bij,jk,kl->bil", a, b, c))
     assert bits(f(a)[5]) == bits(f(a[5:6])[0])
+    # The first two have no index in common: their product would take 41 GB.
+    a, b, c = array(320, 320), array(320, 320), array(320, 320)
+    np.testing.assert_allclose(
+        jnp.einsum("ij,kl,jk->il", a, b, c), np.asarray(a) @ np.asarray(c) @ np.asarray(b), rtol=1e-3, atol=0.1
+    )
+
+
+def test_factorizations_of_large_matrices_are_promised():
+    x = array(300, 300)
+    f = lambda x: (jnp.linalg.cholesky(x @ x.T + 999 * jnp.eye(300)), jnp.linalg.qr(x[:, :200]))
+    found = []
+    for which in isa.possible():
+        with nx.config.using(cpu_isa=which, num_threads=1 + len(found)):
+            found.append(nx.jit(f)(x))
+    root, (q, r) = nx.tree.map(np.asarray, found[0])
+    np.testing.assert_allclose(root @ root.T, x @ x.T + 999 * np.eye(300), rtol=1e-4, atol=0.1)
+    np.testing.assert_allclose(q @ r, x[:, :200], rtol=1e-4, atol=1e-4)
+    assert all(bits(y) == bits(found[0]) for y in found)
 
 
 @pytest.mark.parametrize("name", ["hanning", "hamming", "blackman"])

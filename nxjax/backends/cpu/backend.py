@@ -18,6 +18,7 @@ from nxjax.kernels.cpu.knobs import using
 from nxjax.lower.cpu.held import Parts
 from nxjax.lower.cpu.lower import lower, lower_parts, prepared
 from nxjax.lower.cpu.tape import CpuProgram
+from nxjax.lower.reproducible import check_rounding
 from nxjax.trace.program import Program
 from nxjax.trace.shortcuts import may
 
@@ -84,6 +85,7 @@ class CpuBackend(Backend):
 
     def lowered(self, program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
         """The steps that compute a program, with this backend's choices."""
+        check_rounding()
         with using(self._choices):
             return lower(program, donate)
 

@@ -22,6 +22,7 @@ from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.lower.reproducible import check_rounding
 
 # The emitters, and the packages whose tables and rules they take over: constants of polynomials, dtypes, rounding.
 WRITERS: Final = ("kernels/cpu", "ops", "trace")
@@ -118,6 +119,7 @@ class Engine:
 
     def texts(self, kernels: Sequence[Kernel]) -> str:
         """The LLVM IR of kernels."""
+        check_rounding()
         module = Module()
         for kernel in dict.fromkeys(kernels):
             kernel.emit(module, self.isa)

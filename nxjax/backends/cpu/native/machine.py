@@ -28,7 +28,18 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.backends.cpu.native.abi import COPY_BLOCK, NO_MEMORY, OK, RAISED
-from nxjax.backends.cpu.native.sync import System, fetch, load, null, put, store, swap_if, word
+from nxjax.backends.cpu.native.sync import (
+    System,
+    arithmetic,
+    fetch,
+    load,
+    null,
+    put,
+    set_arithmetic,
+    store,
+    swap_if,
+    word,
+)
 from nxjax.kernels.cpu.ir import Function, Module, Value
 
 OPCODES: Final = (
@@ -58,8 +69,9 @@ RELOCATION: Final = 24
     T_TEMPS,
     T_KEPT,  # the frame that is kept, or null
     T_LONG,  # 1: give the interpreter's lock back while it runs
-) = range(0, 14 * 8, 8)
-TAPE: Final = 14 * 8
+    T_STRICT,  # 1: floats are as IEEE has them by default while it runs
+) = range(0, 15 * 8, 8)
+TAPE: Final = 15 * 8
 
 # Of a frame: the block that temporaries' words point to, nanoseconds until the clock is read, when to ask for signals,
 # the thread state while the interpreter's lock is given back (else null).
@@ -80,7 +92,7 @@ def emit(module: Module, system: System) -> None:
     _copy(module, system)
     _relocate(module)
     _steps(module)
-    _run(module)
+    _run(module, system)
 
 
 def _function(module: Module, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
@@ -309,10 +321,23 @@ def _phi(incoming: list[tuple[Value, str]]) -> str:
     return "phi ptr " + ", ".join(f"[ {value.name}, %{block} ]" for value, block in incoming)
 
 
-def _run(module: Module) -> None:
-    """See `abi`."""
+def _run(module: Module, system: System) -> None:
+    """See `abi`.
+
+    A library may have left this thread another way of rounding, or have subnormal numbers taken for 0. A strict tape
+    does not see that, and the library finds it again.
+    """
     f = _function(module, "nx_run", ["ptr", "ptr", "ptr"], "i64", seen=True)
     tape, ins, outs = f.arguments
+    with f.if_(word(f, tape, T_STRICT).ne(0)):
+        found = arithmetic(f, system)
+        if found is not None:
+            control, plain = found
+            with f.if_(~plain):
+                set_arithmetic(f, system)
+                status = f.call("nx_run", "i64", tape, ins, outs)
+                set_arithmetic(f, system, control)
+                f.ret(status)
     kept = f.at(tape, T_KEPT)
     old = fetch(f, "xchg", kept, null(f))
     before = f.block

@@ -91,6 +91,40 @@ def pause(f: Function, system: System) -> None:
         f.intrinsic("aarch64.hint", "void", f.constant("i32", 1))
 
 
+# How floats are rounded, and whether subnormal ones are taken for 0: the bits that say it, and IEEE's defaults.
+_CONTROL: Final = {"x86": (0xFFC0, 0x1F80), "arm": (0x3C8_9F07, 0)}
+
+
+def _family(system: System) -> str:
+    return {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}.get(system.processor, "")
+
+
+def arithmetic(f: Function, system: System) -> tuple[Value, Value] | None:
+    """This thread's float control, and whether it is IEEE's default (an ``i1``); None: nothing is known of it."""
+    family = _family(system)
+    if family == "x86":
+        place = f.alloca("i32", align=4)
+        f.intrinsic("x86.sse.stmxcsr", "void", place)
+        control = f.load("i32", place, 4)
+    elif family == "arm":
+        control = f.intrinsic("aarch64.get.fpcr", "i64")
+    else:
+        return None
+    mask, plain = _CONTROL[family]
+    return control, (control & mask).eq(plain)
+
+
+def set_arithmetic(f: Function, system: System, control: Value | None = None) -> None:
+    """Set this thread's float control, to IEEE's defaults if nothing is given."""
+    family = _family(system)
+    if family == "x86":
+        place = f.alloca("i32", align=4)
+        f.store(f.constant("i32", _CONTROL[family][1]) if control is None else control, place, 4)
+        f.intrinsic("x86.sse.ldmxcsr", "void", place)
+    elif family == "arm":
+        f.intrinsic("aarch64.set.fpcr", "void", f.constant("i64", 0) if control is None else control)
+
+
 def null(f: Function) -> Value:
     return f.constant("ptr", 0)
 

@@ -43,6 +43,7 @@ _BLOCKS: Final = 8  # of `COPY_BLOCK`, for a copy
 _CHUNKS: Final = 512
 # Scratch and temporaries up to this size stay with the frame between runs.
 _INSIDE: Final = 64 * 1024
+_PARALLEL: Final = m.OPCODES.index("parallel")
 
 
 class Result(NamedTuple):
@@ -149,6 +150,7 @@ class Writer:
         at = engine.addresses(kernels)
         self._kernels = {k.symbol: a for k, a in zip(kernels, at, strict=True)}
         self._runtime = runtime
+        self._promised = engine.isa.reproducible
         self._constants = constants
         self._code: list[list[int]] = []
         self._words: list[int] = []
@@ -351,6 +353,8 @@ class Writer:
             m.T_BLOCK: block,
             m.T_INSIDE: inside if within else 0,
             m.T_LONG: int(self.time > LONG_NS),
+            # What helpers compute hangs on them, unless the caller's floats are as theirs.
+            m.T_STRICT: int(self._promised or _PARALLEL in [c[0] for c in self._code]),
         }
         for kind, table, count in (("input", m.T_IN, m.T_INS), ("output", m.T_OUT, m.T_OUTS),
                                    ("temp", m.T_TEMP, m.T_TEMPS)):  # fmt: skip

@@ -27,6 +27,7 @@ from nxjax.backends.cpu.native.sync import (
     null,
     pause,
     put,
+    set_arithmetic,
     store,
     swap_if,
     word,
@@ -152,6 +153,7 @@ def _helper(module: Module, system: System) -> None:
     sequence, gate = f.at(state, _SEQUENCE), f.at(state, _GATE)
     seen, lock_, wake = f.at(slot, _SEEN), f.at(slot, _LOCK), f.at(slot, _WAKE)
     number = word(f, slot, _NUMBER)
+    set_arithmetic(f, system)  # not that of the thread that started it
 
     f.label("wait")
     with f.loop(0, load(f, f.at(state, _SPINS))):

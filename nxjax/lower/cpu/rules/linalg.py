@@ -18,6 +18,11 @@ from nxjax.trace.types import ArrayType
 
 SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
 MOST = 1 << 22  # bytes that a block of columns may take
+PROMISED = 1 << 27  # the same, where LAPACK may not help out
+
+
+def _most() -> int:
+    return PROMISED if isa.current().reproducible else MOST
 
 
 def _small(x: ArrayType, words: int) -> int:
@@ -28,7 +33,7 @@ def _small(x: ArrayType, words: int) -> int:
     if not x.size or words == 0:
         raise NoKernel("nothing to compute")
     if isa.current().reproducible:  # LAPACK's bits hang on the processor
-        if words * GROUP > MOST:
+        if words * GROUP > PROMISED:
             raise NoKernel("too large")
         return count
     if words * GROUP > SCRATCH:
@@ -55,7 +60,7 @@ def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]
     left = p["left_side"]
     n = e.inputs[0].type.shape[-1]
     k = out.shape[-1 if left else -2]
-    if out.dtype not in DTYPES or not out.size or n * COLUMNS * GROUP > MOST:
+    if out.dtype not in DTYPES or not out.size or n * COLUMNS * GROUP > _most():
         raise NoKernel("complex numbers, nothing to compute, or too large")
     # X op(A) = B is op(A)^T X^T = B^T.
     transposed = p["transpose_a"] != (not left)
@@ -70,7 +75,7 @@ def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]
 def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type = e.inputs[0].type
     m, n = type.shape[-2:]
-    if type.dtype not in DTYPES or not type.size or m * (n * type.dtype.itemsize + GROUP) > MOST:
+    if type.dtype not in DTYPES or not type.size or m * (n * type.dtype.itemsize + GROUP) > _most():
         raise NoKernel("complex numbers, nothing to compute, or too large")
     kernel = factorizer(type.dtype, math.prod(type.shape[:-2]), m, n)
     ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
