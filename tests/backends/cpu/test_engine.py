@@ -205,6 +205,14 @@ def families():
                     x, i, h, (1, 3, 3, 1), (1, s, s, 1), "SAME", window_dilation=(1, d, d, 1)
                 )
                 yield window, [x]
+    for stride in (1, 2):
+        for size in (1, 3):
+            for channels in (3, 16):  # not side by side
+                images, filters = made(2, channels, 12, 12), made(16, channels, size, size)
+                for x in (images, images[..., :10]):
+                    yield lambda x, w, s=stride: nx.lax.conv(x, w, (s, s), "VALID"), [x, filters]
+                    turned = lambda x, w, s=stride: nx.lax.conv(x.transpose(0, 3, 1, 2), w, (s, s), "VALID")
+                    yield turned, [x.transpose(0, 2, 3, 1).copy(), filters]
     y, at = made(40, 33), rng.integers(-50, 50, (40, 1)).astype(np.int32)
     for axis in (0, 1):
         for reverse in (False, True):
