@@ -123,7 +123,6 @@ def fuzz(
     def took(name: str, one: Attempt) -> None:
         result.tried[name] += 1
         result.features.update(one.features)
-        # One of a kind is enough.
         result.failed += bool(one.failure)
         said, calls = _kind(one.failure)
         # One of a kind is enough.
