@@ -270,3 +270,13 @@ def test_transforms_that_keep_values(name, monkeypatch):
     plain = THROUGH[name]
     monkeypatch.setitem(THROUGH, name, lambda f, *xs: nx.tree.map(lambda y: y * 2, plain(f, *xs)))
     assert "wrong value" in failure(text, [x, n], Way("eager", through=(name,)), rounds)
+
+
+def test_equal_elements_of_narrow_floats_have_no_derivative_to_be_judged():
+    text = "def f(x):\n    v1 = jnp.sort(x, 0)\n    return v1,\n"
+    x = values(Argument("x", (64,), "float8_e4m3fn", seed=3))
+    assert len(np.unique(x.astype(np.float32))) < 60
+    assert not failure(text, [x], Way("slopes"), {"v1": 0.06})
+    pushed = "jax.jvp(lambda a: jnp.sort(a, 0), (x,), (jnp.cos(jnp.arange(64.).astype(x.dtype)),))[1]"
+    inside = f"def f(x):\n    v1 = {pushed}\n    return v1,\n"
+    assert not failure(inside, [x], Way("differences"), {"v1": 0.06})
