@@ -31,6 +31,7 @@ from nxjax.numpy.reductions import (
     prod,
     sum,
     var,
+    wide,
 )
 from nxjax.numpy.selection import where as _where
 from nxjax.trace import dtypes
@@ -130,7 +131,9 @@ nanmin = _nan_extremum("nanmin", min, highest)
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """Mean over ``axis`` of what is not nan; nan where nothing is left. Integers become float.
+    """Mean over ``axis`` of what is not nan; nan where nothing is left.
+
+    Half precision is averaged in single; integers become float.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.nanmean(jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]]), axis=1)
@@ -141,9 +144,10 @@ def nanmean(
     if x.dtype not in dtypes.INEXACT:
         return mean(x, axis, dtype, out, keepdims, where=where)
     wanted = float_for(x, dtype)
+    work = wide(wanted)
     mask = _both(_nan_mask(x), where)
-    count = sum(convert(mask, dtypes.real_part(wanted)), axis, keepdims=keepdims)
-    return convert(nansum(x, axis, wanted, None, keepdims, where=where) / count, wanted)
+    count = sum(convert(mask, dtypes.real_part(work)), axis, keepdims=keepdims)
+    return convert(nansum(x, axis, work, None, keepdims, where=where) / count, wanted)
 
 
 def nanvar(
@@ -167,19 +171,20 @@ def nanvar(
     if x.dtype not in dtypes.INEXACT:
         return var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
     wanted = float_for(x, dtype)
-    x = convert(x, wanted)
+    work = wide(wanted)
+    x = convert(x, work)
     mask = _both(_nan_mask(x), where)
-    center = nanmean(x, axis, keepdims=True, where=where) if mean is None else convert(value(mean, "nanvar"), wanted)
+    center = nanmean(x, axis, keepdims=True, where=where) if mean is None else convert(value(mean, "nanvar"), work)
     centered = _where(mask, x - center, _zero_like(x))
     squared = (
         ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
-        if wanted in dtypes.COMPLEX
+        if work in dtypes.COMPLEX
         else ops.square(centered)
     )
     n = sum(convert(mask, squared.dtype), axis, keepdims=keepdims) - ddof
     nothing = n <= 0
     y = _where(nothing, math.nan, sum(squared, axis, keepdims=keepdims)) / _where(nothing, 1, n)
-    return convert(y, squared.dtype if dtype is None else wanted)
+    return convert(y, dtypes.real_part(wanted) if dtype is None else wanted)
 
 
 def nanstd(

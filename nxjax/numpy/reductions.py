@@ -375,7 +375,7 @@ def mean(
     x = value(a, "mean")
     wanted = float_for(x, dtype)
     axes = as_axes("mean", axis, x.ndim)
-    work = _wide(wanted)
+    work = wide(wanted)
     x = convert(x, work)
     total = sum(x, axes, keepdims=keepdims, where=where)
     y = total / _count(x, axes, where, keepdims, dtypes.real_part(work))
@@ -386,7 +386,7 @@ def mean(
 _mean = mean
 
 
-def _wide(dtype: DType) -> DType:
+def wide(dtype: DType) -> DType:
     return dtypes.float32 if dtype in dtypes.FLOAT and dtype.itemsize < 4 else dtype
 
 
@@ -460,7 +460,7 @@ def var(
     if dtype is not None and x.dtype in dtypes.COMPLEX and dtypes.as_dtype(dtype) not in dtypes.COMPLEX:
         raise DtypeError("var: a complex input needs a complex dtype", got=x.type)
     wanted = float_for(x, dtype)
-    work = _wide(wanted)
+    work = wide(wanted)
     x = convert(x, work)
     axes = as_axes("var", axis, x.ndim)
     centered = x - (_mean(x, axes, keepdims=True, where=where) if mean is None else convert(value(mean, "var"), work))

@@ -7,9 +7,11 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import add, div, mul, neg, ratio, rsqrt, square, sub
+from nxjax.ops.arithmetic import abs, add, div, mul, neg, ratio, rsqrt, square, sub
 from nxjax.ops.base import NDArray, RoundedSlope, Tangent, Unary, like
+from nxjax.ops.compare import lt
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -170,8 +172,15 @@ class Asin(Smooth):
 
 
 def _circular(x: Array) -> Array:
-    """1 / sqrt(1 - x^2); next to 1 and -1 the difference is exact, that of a rounded square is not."""
-    return rsqrt(mul(sub(like(x, 1), x), add(x, 1)))
+    """1 / sqrt(1 - x^2)"""
+    return rsqrt(_beside_square(x))
+
+
+def _beside_square(x: Array) -> Array:
+    """1 - x^2; the slope of the product loses small numbers, and next to 1 and -1 the square its last digits."""
+    size = abs(x)
+    product = mul(sub(like(x, 1), x), add(x, 1))
+    return select_n(lt(size, like(size, 0.5)), product, sub(like(x, 1), square(x)))
 
 
 @final
@@ -269,7 +278,7 @@ class Atanh(Smooth):
     ufunc = np.arctanh
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: div(t, mul(sub(like(x, 1), x), add(x, 1))),)
+        return (lambda t: div(t, _beside_square(x)),)
 
 
 @final

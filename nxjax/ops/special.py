@@ -358,9 +358,14 @@ class BesselI1e(_Bessel):
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         def push(t: Array) -> Array:
-            # I_1' = I_0 - I_1 / x, and I_1(x) / x is 1/2 at 0.
-            zero = eq(x, 0)
-            ratio = select_n(zero, div(y, select_n(zero, x, like(x, 1))), like(x, 0.5))
+            # I_1' = I_0 - I_1 / x. Near 0 the ratio is a series: of subnormal numbers the quotient has no digits, and
+            # its slope is a difference of nearly equal numbers over x.
+            size = abs(x)
+            near = lt(size, like(size, 1))
+            terms = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(9)]
+            inner = select_n(near, like(x, 0), x)
+            series = mul(_horner(terms[::-1], square(mul(inner, 0.5))), exp(neg(size)))
+            ratio = select_n(near, div(y, select_n(near, x, like(x, 1))), series)
             return mul(t, sub(sub(bessel_i0e(x), ratio), mul(sign(x), y)))
 
         return (push,)

@@ -170,3 +170,17 @@ def test_spreads_of_too_few_elements_are_nan_without_a_slope():
     with pytest.raises(TypeError):
         jnp.std(x, dtype="int32")
     assert np.isnan(jnp.cov(jnp.zeros((2, 0)))).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_without_nan_is_averaged_in_single(dtype):
+    x = np.random.RandomState(5).randn(70000) + 40  # more than float16 counts, and a sum that it does not hold
+    x[::7] = np.nan
+    half = jnp.asarray(x, dtype=dtype)
+    wide = np.asarray(half).astype(np.float64)
+    for name in "nanmean", "nanvar", "nanstd":
+        right = getattr(np, name)(wide)
+        for f in getattr(jnp, name), nx.jit(getattr(jnp, name)):
+            y = f(half)
+            assert y.dtype == half.dtype
+            np.testing.assert_allclose(float(y), right, rtol=5e-3, err_msg=name)

@@ -59,3 +59,18 @@ def test_exp2_of_narrow_floats_rounds_once():
             reference=lambda v: np.exp2(v.astype(float)).astype(v.dtype),
             rtol=1e-9,
         )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_second_derivatives_at_small_numbers_and_next_to_one(dtype):
+    import nxjax as nx
+
+    x = np.array([1e-30, -1e-10, 1e-4, 0.3, 0.5, -0.7, 0.999]).astype(dtype)
+    wide = x.astype(np.complex128)
+    slope = wide / (1 - wide * wide) ** 1.5
+    for name, right in ("asin", slope), ("acos", -slope), ("atanh", 2 * wide / (1 - wide * wide) ** 2):
+        f = getattr(ops, name)
+        first = lambda v: nx.jvp(f, (v,), (np.ones_like(x),))[1]  # noqa: B023
+        for second in lambda v: nx.jvp(first, (v,), (np.ones_like(x),))[1], lambda v: nx.vjp(first, v)[1](v * 0 + 1)[0]:  # noqa: B023
+            np.testing.assert_allclose(second(nx.asarray(x)), right, rtol=1e-6, err_msg=name)
+            np.testing.assert_allclose(nx.jit(second)(x), right, rtol=1e-6, err_msg=name)

@@ -102,6 +102,21 @@ def test_derivatives_of_digamma_at_negative_numbers(executor):
                 np.testing.assert_allclose(turned(nx.vmap(slope))(x), wanted, rtol=1e-11)
 
 
+def test_derivatives_of_bessel_i1e_next_to_zero():
+    x = np.array([1e-45, 4e-45, -1e-38, 1e-20, -1e-10, 1e-5, 0.1, 0.99, 1.01, 3], np.float32)
+    scaled = lambda v: mpmath.exp(-abs(v)) * mpmath.besseli(1, v)
+    first = [float(mpmath.diff(scaled, v)) if abs(v) > 1e-6 else 0.5 for v in map(mpmath.mpf, map(float, x))]
+    second = [
+        float(mpmath.diff(scaled, v, 2)) if abs(v) > 1e-6 else -float(mpmath.sign(v))
+        for v in map(mpmath.mpf, map(float, x))
+    ]
+    slope = nx.vmap(nx.grad(ops.bessel_i1e))
+    curve = nx.vmap(nx.grad(nx.grad(ops.bessel_i1e)))
+    for turned in (lambda f: f), nx.jit:
+        np.testing.assert_allclose(turned(slope)(x), first, rtol=3e-6)
+        np.testing.assert_allclose(turned(curve)(x), second, rtol=3e-5)
+
+
 def test_a_missing_derivative_is_an_error_and_not_zero():
     half = nx.array(1.5)
     for op in (ops.zeta, ops.polygamma):
