@@ -109,6 +109,7 @@ def test_edges():
     p, q = np.array([0, 0, 1, -1, 0.5], np.float32), np.array([0, 1, 0, 1, 0.5], np.float32)
     for name in ("rel_entr", "kl_div"):
         np.testing.assert_allclose(np.asarray(getattr(ours, name)(p, q)), np.asarray(getattr(theirs, name)(p, q)))
+    np.testing.assert_array_equal(ours.rel_entr(x[2:], np.float32([1, nan])), [nan, nan])
     np.testing.assert_array_equal(np.asarray(ours.ndtri(np.array([0, 1, 2, -1], np.float32))), [-inf, inf, nan, nan])
 
 

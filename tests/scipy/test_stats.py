@@ -133,3 +133,33 @@ def test_slopes_beyond_the_support_and_where_pieces_meet():
     # The logarithm of a small probability is not lost to rounding.
     np.testing.assert_allclose(float(s.gumbel_l.logcdf(-40.0, 0.3, 1.7)), -23.7058817, rtol=1e-6)
     np.testing.assert_allclose(float(s.gumbel_r.logsf(40.0, 0.3, 1.7)), -23.3529412, rtol=1e-6)
+
+
+def test_tails_of_cauchy():
+    q = np.float32([0, 1e-30, 1e-8, 0.2, 0.25, 0.5, 0.8, 1, -0.1, 1.1, np.nan])
+    x = np.float32([-np.inf, -1e30, -1e4, -1, 0, 3, 1e4, 1e30, np.inf])
+    s = stats.cauchy
+    ppf = np.array([-np.inf, -6.366197703e29, -63661976.7, -2.252763840968, -1.5, 0.5, 3.252763840968, np.inf])
+    ppf = np.append(ppf, [np.nan] * 3)
+    cdf = [0, 3.183098814e-31, 3.183098851e-5, 0.25, 0.5, 0.8975836176504333, 0.9999681690, 1, 1]
+    for turned in (lambda f: f), nx.jit:
+        np.testing.assert_allclose(turned(lambda v: s.ppf(v, 0.5, 2))(q), ppf, rtol=1e-6)
+        np.testing.assert_allclose(turned(lambda v: s.isf(v, -0.5, 2))(q), -ppf, rtol=1e-6)
+        np.testing.assert_allclose(turned(s.cdf)(x), cdf, rtol=1e-6)
+        np.testing.assert_allclose(turned(s.sf)(-x), cdf, rtol=1e-6)
+    np.testing.assert_allclose(nx.vmap(nx.grad(s.ppf))(q[3:7]), np.pi / np.sin(np.pi * q[3:7]) ** 2, rtol=1e-6)
+
+
+def test_nan_is_not_outside_of_a_support():
+    s, numbers = stats, np.float32([np.nan, 1])
+    for f in (
+        lambda v: s.uniform.pdf(v),
+        lambda v: s.uniform.pdf(0.5, v),
+        lambda v: s.poisson.pmf(v, 2.5),
+        lambda v: s.binom.pmf(v, 5, 0.4),
+        lambda v: s.binom.pmf(1, v, 0.4),
+        lambda v: s.multinomial.pmf(nx.numpy.stack([v, 2 + 0 * v], -1), 3, np.float32([0.5, 0.5])),
+        lambda v: s.dirichlet.pdf(nx.numpy.stack([v * 0.2, 1 - v * 0.2]), np.float32([0.5, 0.5])),
+    ):
+        for turned in f, nx.jit(f):
+            assert np.isnan(turned(numbers)).tolist() == [True, False]

@@ -130,7 +130,7 @@ def entr(x: Any) -> Array:
 
 
 def rel_entr(p: Any, q: Any) -> Array:
-    """p log(p / q) for positive p and q; 0 for p = 0 <= q, infinite elsewhere.
+    """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere.
 
     Args:
         p, q: real arrays, which broadcast; integers become float.
@@ -146,7 +146,8 @@ def rel_entr(p: Any, q: Any) -> Array:
     both = (p > 0) & (q > 0)
     none = (p == 0) & (q >= 0)
     ps, qs = jnp.where(both, p, 1), jnp.where(both, q, 1)
-    y = jnp.where(both, _xlogx(ps) - _xlogy(ps, qs), jnp.where(none, 0, np.inf))
+    elsewhere = jnp.where((p != p) | (q != q), np.nan, np.inf)
+    y = jnp.where(both, _xlogx(ps) - _xlogy(ps, qs), jnp.where(none, 0, elsewhere))
     # Strong, unless p is a weak number.
     return convert(y, y.dtype, y.weak_type and scalar)
 

@@ -28,7 +28,7 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     ways = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
     chance = xlogy(y, p) + xlog1py(n - y, -p)
     certain = (chance == 0) | ((y == 0) & (n == 0))
-    return inside((y >= 0) & (y < n + 1), jnp.where(certain, 0, ways + chance))
+    return inside(~((y < 0) | (y >= n + 1)), jnp.where(certain, 0, ways + chance))
 
 
 pmf = mass(logpmf, "1, 5, 0.3", "0.3601")

@@ -45,7 +45,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.5736
     """
     x, loc, scale = operands("cauchy.cdf", x, loc, scale)
-    return 0.5 + jnp.arctan((x - loc) / scale) / math.pi
+    return _below((x - loc) / scale)
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -61,7 +61,12 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.4264
     """
     x, loc, scale = operands("cauchy.sf", x, loc, scale)
-    return 0.5 + jnp.arctan((loc - x) / scale) / math.pi
+    return _below((loc - x) / scale)
+
+
+def _below(z: Array) -> Array:
+    # 1/2 + atan(z) / pi, but of an angle that gets small in the tail, where the sum has no digits left.
+    return jnp.arctan2(1, -z) / math.pi
 
 
 def _log(p: Array) -> Array:
@@ -77,7 +82,7 @@ logcdf, logsf = (
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `cdf` ``q``.
+    """The number with `cdf` ``q``; NaN outside [0, 1].
 
     Args:
         q, loc, scale: real arrays, which broadcast; integers become float.
@@ -89,11 +94,20 @@ def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -0.2524
     """
     q, loc, scale = operands("cauchy.ppf", q, loc, scale)
-    return jnp.tan(math.pi * (q - 0.5)) * scale + loc
+    return loc + _quantile(q) * scale
+
+
+def _quantile(q: Array) -> Array:
+    # tan(pi (q - 1/2)); in the tails of the angle to the nearer end: next to a pole, the sign of a tangent is chance.
+    tail = jnp.abs(q - 0.5) > 0.25
+    angle = math.pi * jnp.where(tail, jnp.minimum(q, 1 - q), q - 0.5)
+    t = jnp.tan(angle)
+    z = jnp.where(tail, jnp.where(q < 0.5, -1.0, 1.0) / jnp.where(tail, t, 1), t)
+    return jnp.where((q >= 0) & (q <= 1), z, np.nan)
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `sf` ``q``.
+    """The number with `sf` ``q``; NaN outside [0, 1].
 
     Args:
         q, loc, scale: real arrays, which broadcast; integers become float.
@@ -105,4 +119,4 @@ def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     0.8524
     """
     q, loc, scale = operands("cauchy.isf", q, loc, scale)
-    return jnp.tan(math.pi * (0.5 - q)) * scale + loc
+    return loc - _quantile(q) * scale

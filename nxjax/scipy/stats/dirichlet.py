@@ -40,8 +40,8 @@ def logpdf(x: Any, alpha: Any) -> Array:
     column = alpha.reshape((-1,) + (1,) * (x.ndim - 1))
     value = lgamma(jnp.sum(alpha)) - jnp.sum(lgamma(alpha)) + jnp.sum(xlogy(column - 1, x), axis=0)
     near = 10 * float(dtypes.float_info(x.dtype).eps)
-    valid = jnp.all(x > 0, axis=0) & (abs(jnp.sum(x, axis=0) - 1) < near)
-    return inside(valid, value)
+    outside = jnp.any(x <= 0, axis=0) | (abs(jnp.sum(x, axis=0) - 1) >= near)
+    return inside(~outside, value)
 
 
 pdf = density(logpdf, "jnp.array([0.2, 0.8]), jnp.array([2.0, 3.0])", "1.536")

@@ -28,8 +28,8 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
     """
     k, mu, loc = operands("poisson.logpmf", k, mu, loc)
     x = k - loc
-    whole = (x >= 0) & (x == jnp.floor(x))
-    return inside(whole, xlogy(x, mu) - lgamma(x + 1) - mu)
+    outside = (x < 0) | (x - jnp.floor(x) > 0)  # nan is not, and stays
+    return inside(~outside, xlogy(x, mu) - lgamma(x + 1) - mu)
 
 
 pmf = mass(logpmf, "1, 2.3", "0.2306")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nxjax import numpy as jnp
 from nxjax.scipy.special.operands import strong
 from nxjax.scipy.stats.family import density, inside, log, operands
 from nxjax.trace.core import Array
@@ -22,7 +23,9 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     -0.5306
     """
     x, loc, scale = operands("uniform.logpdf", x, loc, scale)
-    return inside(~((x < loc) | (x > loc + scale)), -log(scale))
+    z = (x - loc) / scale
+    # Nan is not outside, and stays.
+    return inside(~((x < loc) | (x > loc + scale)), jnp.where(z == z, -log(scale), z))
 
 
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.5882")
