@@ -26,6 +26,14 @@ def test_segments(name):
         ours(X, IDS, 3, bucket_size=0)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+def test_ids_of_a_dtype_that_does_not_hold_the_number_of_rows(dtype):
+    ids = (np.arange(300) % 3).astype(dtype)
+    for options in ({}, {"bucket_size": 1}, {"bucket_size": 7}):
+        for f in (nx.ops.segment_sum, nx.jit(nx.ops.segment_sum, static_argnums=2, static_argnames="bucket_size")):
+            np.testing.assert_array_equal(f(np.ones(300), ids, 400, **options), [100] * 3 + [0] * 397)
+
+
 def test_results_laid_out():
     rows = nx.sharding.NamedSharding(nx.make_mesh((1,), ("x",)), nx.sharding.PartitionSpec("x"))
     key = nx.random.key(0)

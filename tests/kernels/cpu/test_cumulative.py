@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
+from nxjax.config import config
 from nxjax.kernels.cpu.cumulative import COLUMNS, Cumulative
+from nxjax.trace import dtypes
 from tests.kernels.cpu.running import ISAS, run
 
 
@@ -15,6 +17,34 @@ def test_any_items(name, shape, reverse):
     for cuts in (None, range(1, kernel.items)):
         (y,) = run(kernel, x, name=name, cuts=cuts)
         np.testing.assert_array_equal(y, wanted)
+
+
+def _exact(op, x, reverse):
+    """Of the running reduction, in a type that is wider than every other."""
+    x = (x[:, ::-1] if reverse else x).astype(np.longdouble)
+    y = getattr(np, {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}.get(op, op)).accumulate(x, 1)
+    return y[:, ::-1] if reverse else y
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("op", ["add", "mul", "max", "min", "logaddexp"])
+@pytest.mark.parametrize(("shape", "reverse"), [((2, 3003, 1), False), ((1, 403, COLUMNS + 5), True)])
+def test_floats_are_right_to_the_last_bits_however_long_a_row_is(shape, reverse, op, dtype, reproducible):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=shape)
+    if op == "mul":
+        x = np.exp(x * 0.01)
+    if op == "add":  # each too small to move the sum, and all together not
+        x = abs(np.where(rng.random(shape) < 0.01, x, 1e-17 * x))
+        x[:, -1 if reverse else 0] = 1
+    x = x.astype(getattr(dtypes, dtype))
+    with config.using(reproducible=reproducible):
+        (y,) = run(Cumulative(op, x.dtype, *shape, reverse), x)
+    wanted = _exact(op, x, reverse)
+    # Sums alone are wider than float64.
+    eps = float(dtypes.float_info(x.dtype).eps) * (shape[1] if dtype == "float64" and op in ("mul", "logaddexp") else 1)
+    np.testing.assert_array_less(abs(y.astype(np.longdouble) - wanted), 2 * eps * abs(wanted) + 1e-300)
 
 
 def test_code_is_shared_by_nothing_that_differs():

@@ -35,3 +35,32 @@ def test_long_rows_work_in_memory_of_the_program():
     # The result is one of the two places that elements move between.
     assert Sort([dtypes.int32], 1, 1, 1_000_000).work < 4_001_000
     assert not Sort([dtypes.float32], 1, 0, 100_000).items
+
+
+def words_of(dtype, rows, size, rng):
+    """Rows of any words of ``dtype``; in every second row only the last is one that other words are equal to."""
+    word = f"u{dtype.itemsize}"
+    x = rng.integers(0, 1 << (8 * dtype.itemsize), (rows, size), word, endpoint=False).view(dtype)
+    if dtype in dtypes.FLOAT:
+        with np.errstate(all="ignore"):
+            plain = x[::2].astype(np.float64)
+        zero = np.asarray(1).astype(dtype)
+        x[::2] = np.where(np.isnan(plain) | (plain == 0), zero, x[::2])
+        x[::2, -3:] = np.asarray([0.0, 0.0, -0.0]).astype(dtype)
+    return x
+
+
+KINDS = [*map(np.dtype, ("int8", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"))]
+
+
+@pytest.mark.parametrize("dtype", [*KINDS, dtypes.bfloat16, dtypes.float8_e5m2], ids=str)
+@pytest.mark.parametrize(("rows", "size", "kept", "descending"), [
+    (9, 64, 64, False), (9, 65, 65, False), (3, 67, 67, False), (2, 2051, 2051, False),
+    (2, 300, 299, False), (2, 1003, 17, False), (2, 1003, 17, True), (2, 300, 299, True),
+])  # fmt: skip
+def test_any_words_at_any_end(dtype, rows, size, kept, descending):
+    x = words_of(dtype, rows, size, np.random.default_rng(size))
+    kernel = Sort([dtype], 1, rows, size, kept, descending=descending)
+    word = f"u{dtype.itemsize}"
+    for y, w in zip(run(kernel, x), kernel.meaning(x), strict=True):
+        np.testing.assert_array_equal(y.view(word), np.ascontiguousarray(w).view(word))
