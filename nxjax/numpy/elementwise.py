@@ -89,11 +89,13 @@ Raises:
 
 
 def plain_ufunc(op: Any) -> Any:
-    """The NumPy function that is all of the op's `eval` in single and double precision, or None."""
+    """The NumPy function that is all of the op's `eval` in real single and double precision, or None."""
+    from nxjax.ops.arithmetic import Square
     from nxjax.ops.base import Unary
-    from nxjax.ops.elementary import Expm1, Smooth
+    from nxjax.ops.elementary import Expm1, Log1p, Smooth
 
-    whole = isinstance(op, Unary) and type(op).eval in (Unary.eval, Smooth.eval, Expm1.eval)
+    known = (Unary.eval, Smooth.eval, Expm1.eval, Log1p.eval, Square.eval)
+    whole = isinstance(op, Unary) and type(op).eval in known
     return type(op).ufunc if whole else None
 
 

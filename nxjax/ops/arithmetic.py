@@ -404,6 +404,14 @@ class Square(Differentiable, Unary):
     name = "square"
     ufunc = np.square
 
+    def eval(self, x: NDArray, /) -> NDArray:
+        y = super().eval(x)
+        if x.dtype.kind == "c" and not np.isfinite(y).all():
+            # Of large parts both squares are infinite, and their difference is not.
+            a, b = x.real, x.imag
+            y.real = np.where(np.isfinite(y.real), y.real, (a - b) * (a / 2 + b / 2) * 2)
+        return y
+
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, mul(x, 2)),)
 

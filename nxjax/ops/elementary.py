@@ -119,8 +119,42 @@ class Log1p(Smooth):
     hlo = "log_plus_one"
     ufunc = np.log1p
 
+    def eval(self, x: NDArray, /) -> NDArray:
+        # NumPy's adds 1 to a complex number before all else, and a small one is gone.
+        return _log1p_of_complex(x) if x.dtype.kind == "c" else super().eval(x)
+
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: div(t, add(x, 1)),)
+
+
+def _two_products(x: NDArray) -> tuple[NDArray, NDArray]:
+    """x^2 rounded, and what rounding took away (Dekker, "A floating-point technique", 1971)."""
+    part = x * (2.0**27 + 1)
+    high = part - (part - x)
+    low = x - high
+    square = x * x
+    return square, ((high * high - square) + 2 * high * low) + low * low
+
+
+def _log1p_of_complex(x: NDArray) -> NDArray:
+    """log|1 + x| and the angle. Near |1 + x| = 1 the logarithm is that of |1 + x|^2 - 1, whose terms may cancel."""
+    a, b = x.real.astype(np.float64), x.imag.astype(np.float64)
+    with np.errstate(all="ignore"):
+        size = np.hypot(1 + a, b)
+        # The size of a finite number may have no end.
+        far = np.where(np.isinf(size), np.log(np.hypot(a / 4, b / 4)) + np.log(4.0), np.log(size))
+        near = (size > 0.5) & (size < 2)
+        a_, b_ = np.where(near, a, 0), np.where(near, b, 0)
+        (p, p_rest), (q, q_rest) = _two_products(a_), _two_products(b_)
+        large, small = np.maximum(p, q), np.minimum(p, q)
+        both = large + small
+        total = 2 * a_ + both
+        part = total - 2 * a_
+        rest = (2 * a_ - (total - part)) + (both - part) + (small - (both - large))
+        real = np.where(near, np.log1p(total + (rest + p_rest + q_rest)) / 2, far)
+        y = np.empty(x.shape, x.dtype)
+        y.real, y.imag = real, np.arctan2(b, 1 + a)
+    return y
 
 
 @final

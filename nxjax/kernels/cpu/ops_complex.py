@@ -108,8 +108,12 @@ def div(s: Site) -> Value:
 
 @op("square", COMPLEX)
 def square(s: Site) -> Value:
-    x = parts(s.f, s.xs[0])
-    return joined(s.f, *product(s.f, x, x))
+    f = s.f
+    a, b = parts(f, s.xs[0])
+    re, im = product(f, (a, b), (a, b))
+    # Of large parts both squares are infinite, and their difference is not.
+    difference = (a - b) * (a * 0.5 + b * 0.5) * 2.0
+    return joined(f, f.select(fabs(f, re).lt(float("inf")), re, difference), im)
 
 
 @op("neg", COMPLEX)
