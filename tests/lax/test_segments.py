@@ -16,7 +16,8 @@ IDS = np.int32([0, 2, 1, -1, 2, 9, 2])
 @pytest.mark.parametrize("name", ["segment_sum", "segment_prod", "segment_max", "segment_min"])
 def test_segments(name):
     ours, theirs = getattr(nx.ops, name), getattr(jax.ops, name)
-    cases = [{}, {"num_segments": 3, "bucket_size": 2}, {"num_segments": 4, "mode": "clip"}, {"num_segments": 0}]
+    cases = [{}, {"num_segments": 4, "mode": "clip"}, {"num_segments": 0}]
+    cases += [{"num_segments": 3, "bucket_size": n} for n in (1, 2, 5, 9)]
     for options in cases:
         expected = np.asarray(theirs(jax.numpy.asarray(X), jax.numpy.asarray(IDS), **options))
         np.testing.assert_allclose(ours(X, IDS, **options), expected, rtol=1e-6)
