@@ -116,3 +116,12 @@ def test_errors_name_the_difference() -> None:
         nx.switch(1.5, [lambda: 1, lambda: 2])
     with pytest.raises(ParameterError, match="two functions"):
         nx.cond(True, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("pair", [(0.0, -0.0), (-0.0, 0.0)])
+def test_zeros_of_two_signs_are_two_results(pair: Any) -> None:
+    for f in (lambda p: nx.lax.cond(p, lambda: pair[0], lambda: pair[1]), lambda p: nx.lax.switch(1 - p.astype(int), [
+        lambda: pair[0], lambda: pair[1]
+    ])):  # fmt: skip
+        for way in (f, nx.jit(f)):
+            assert [bool(np.signbit(way(nx.numpy.asarray(p)))) for p in (True, False)] == [*map(np.signbit, pair)]
