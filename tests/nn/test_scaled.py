@@ -39,3 +39,17 @@ def test_scaled_dot_general():
     for bad in (lambda: nx.nn.get_scaled_dot_general_config("nvfp4"), lambda: run(configs[:1] * 3)[0][0, 0, 0, 0, 0]):
         with pytest.raises((ValueError, IndexError)):
             bad()
+
+
+@pytest.mark.parametrize("contract", [((1, 2), (0, 1)), ((2, 1), (1, 0)), ((1, 2), (1, 0)), ((3, 1, 2), (2, 0, 1))])
+def test_gradients_of_products_over_several_dimensions(contract):
+    rng = np.random.default_rng(1)
+    sizes = dict(zip(contract[0], (4, 8, 16), strict=False))
+    left = [32, *(sizes.get(d, 32) for d in (1, 2, 3))]
+    right = [left[contract[0][contract[1].index(d)]] for d in range(len(contract[1]))] + [32]
+    x, y = (rng.normal(size=s).astype(np.float32) for s in (left, right))
+    numbers = (contract, ((), ()))
+    configs = [nx.nn.get_scaled_dot_general_config("mxfp8")] * 3
+    loss = lambda x, y, c: (nx.nn.scaled_dot_general(x, y, numbers, configs=c) ** 2).sum()
+    for got, want in zip(*(nx.grad(loss, (0, 1))(x, y, c) for c in (configs, None)), strict=True):
+        assert np.linalg.norm(got - want) < 0.1 * np.linalg.norm(want)

@@ -409,7 +409,7 @@ SLOPES = {
     "erfc": lambda x: -2 / np.sqrt(np.pi) * np.exp(-x * x),
     "erf_inv": lambda x: np.sqrt(np.pi) / 2 * np.exp(sp.erfinv(x) ** 2),
     "lgamma": lambda x: _digamma(None, x),
-    "digamma": _trigamma,
+    "digamma": lambda x: np.where(np.isinf(x), np.nan, _trigamma(x)),  # as JAX's zeta of infinity
     "bessel_i0e": lambda x: np.sign(x) * (sp.i1e(np.abs(x)) - sp.i0e(x)),
     "bessel_i1e": lambda x: sp.i0e(x) - sp.i1e(np.abs(x)) - np.where(x == 0, 0.5, sp.i1e(x) / np.where(x == 0, 1, x)),
     "relu": lambda x: x > 0,

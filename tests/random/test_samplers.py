@@ -186,6 +186,15 @@ def test_vmap_over_keys_is_a_loop_and_jit_changes_nothing(name):
         np.testing.assert_allclose(mapped, other, rtol=rtol)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_tosses_whose_chance_is_below_the_resolution_of_numbers(dtype):
+    for chance in (3 * 2.0**-16, 2.0**-9, 2.0**-8, 0.3):
+        p = np.asarray(chance).astype(nx.numpy.dtype(dtype))
+        ours = np.asarray(nx.random.bernoulli(nx.random.key(3), p, (50_000,), mode="high"))
+        np.testing.assert_array_equal(ours, jax.random.bernoulli(jax.random.key(3), p, (50_000,), mode="high"))
+        assert abs(ours.mean() - chance) < 5 * (chance / ours.size) ** 0.5
+
+
 def test_64_bits():
     with jax.enable_x64(True):
         key = jax.random.key(3)

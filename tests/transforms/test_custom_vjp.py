@@ -120,6 +120,14 @@ def test_wrong_rules_are_refused() -> None:
         nx.custom_vjp(lambda x: x).defvjp(1, 2)
 
 
+def test_a_number_as_cotangent_has_the_digits_of_its_argument() -> None:
+    f = nx.custom_vjp(lambda x: x)
+    f.defvjp(lambda x: (x, None), lambda _, ct: (0.1,))
+    with nx.enable_x64():
+        for dtype in (np.float64, np.float32, np.float16):
+            assert nx.grad(f)(nx.numpy.asarray(1, dtype)).numpy() == dtype(0.1)
+
+
 def test_custom_gradient() -> None:
     @nx.custom_gradient
     def f(x: Any) -> Any:
