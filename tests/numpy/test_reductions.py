@@ -129,6 +129,17 @@ def test_quantile(check, method):
     check.values(lambda m, x: m.percentile(x, 30, axis=(0, 2), method=method, keepdims=True), X)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_places_in_a_long_row_of_a_short_dtype(dtype):
+    """Places are counted in a wider type: float16 has no whole numbers between 2048 and 4096 that are odd."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=5001), dtype)
+    ordered = np.sort(np.asarray(x.astype(np.float32)))
+    for q in (0.013, 0.37, 0.6, 0.99):
+        place = round(q * 5000)
+        for f in (jnp.quantile, jnp.nanquantile):
+            assert f(x, np.float32(place / 5000), method="nearest") == ordered[place]
+
+
 def test_quantile_gradient(check):
     check.grad(lambda m, x: m.quantile(x, 0.3, axis=1), X)
     check.values(lambda m, x: m.quantile(x, 0.5), N)

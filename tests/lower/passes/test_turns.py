@@ -79,6 +79,20 @@ def test_what_a_carry_needs_stays():
     assert staged(e) is None
 
 
+def test_a_sum_that_each_turn_gives_stays():
+    """Partial sums are read, if only as results: the carry is not all that is wanted."""
+
+    def sums(xs, ys, h):
+        def turn(c, v):
+            c = c + v[0].T @ v[1]
+            return c, c
+
+        return nx.lax.scan(turn, h, (xs, ys))
+
+    (e,) = loops(sums, XS, RNG.standard_normal((T, B, H)).astype(np.float32), np.zeros((N, H), np.float32))
+    assert staged(e) is None
+
+
 def test_a_loop_that_is_left_with_nothing_goes():
     gram = lambda x: nx.lax.dot_general(x, x, (((0,), (0,)), ((), ())))
     total = lambda xs: nx.lax.scan(lambda c, x: (c + gram(x), None), np.zeros((N, N), np.float32), xs)
