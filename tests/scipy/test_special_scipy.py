@@ -60,7 +60,9 @@ def test_functions_of_two_operands(kind, tol):
 
 @pytest.mark.parametrize(("kind", "tol"), [("complex128", 1e-13), ("complex64", 6e-6)])
 def test_functions_of_complex_numbers(kind, tol):
-    x, y = (v.ravel() for v in np.meshgrid([-7.3, -0.5, 0, 0.2, 2, 30], [0, 1e-3, 0.4, 3, 20]))
+    x, y = (
+        v.ravel() for v in np.meshgrid([-7.3, -0.5, 0, 0.2, 2, 4.6, 5.4, 6.4, 6.6, 30], [0, 1e-3, 0.4, 3, 4.7, 6.3, 20])
+    )
     z = (x + 1j * y).astype(kind)
     for name, points in (("wofz", z), ("gamma", z[x > -7]), ("loggamma", z)):
         points = points[np.abs(points) > 0]
