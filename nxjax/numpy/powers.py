@@ -79,12 +79,12 @@ def abs_float(x: float) -> float:
 
 
 def _fixed_integer(y: Any) -> int | None:
-    """The exponent as a Python integer, when it is one, NumPy's or a weak concrete one."""
+    """The exponent as a Python integer, when it is one, NumPy's or a concrete array's."""
     if type(y) is int:
         return y
     if isinstance(y, (np.integer, np.ndarray)) and not y.shape and y.dtype.kind in "iu":
         return int(y)
-    if isinstance(y, DeviceArray) and y.type.weak and not y.type.shape and y.dtype in dtypes.INTEGER:
+    if isinstance(y, DeviceArray) and not y.type.shape and y.dtype in dtypes.INTEGER:
         return int(y.numpy())
     return None
 

@@ -392,7 +392,7 @@ def histogram(
     (Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))
     """
     from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.reductions import sum
+    from nxjax.numpy.reductions import sum, wide
     from nxjax.numpy.selection import where
     from nxjax.numpy.shapes import ravel
 
@@ -407,12 +407,13 @@ def histogram(
     index = searchsorted(edges, x, "right")
     # The last bin includes its right edge.
     index = where(x == edges[-1], edges.size - 1, index)
-    counts = bincount(index, convert(w, x.dtype), length=edges.size)[1:]
+    work = wide(x.dtype)  # half precision counts no further than some hundreds
+    counts = bincount(index, convert(w, work), length=edges.size)[1:]
     # What is below the first edge was counted in place 0, which is cut off.
     if density:
         widths = concatenate([edges[1:] - edges[:-1]])
         counts = counts / widths / sum(counts)
-    return counts, edges
+    return counts if work == x.dtype else convert(counts, x.dtype), edges
 
 
 def _one(bins: Any) -> bool:

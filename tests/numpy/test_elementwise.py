@@ -355,3 +355,13 @@ def test_booleans_to_a_power_are_32_bits_wide():
         for exponent in (0, 2, True, np.int64(2)):
             assert jnp.power(jnp.array([True]), exponent).dtype == jnp.int32
         assert (jnp.array([True]) ** 3).dtype == jnp.int32
+
+
+def test_a_concrete_integer_exponent_leaves_the_type_of_the_base():
+    x = np.float32([1.1, 2.3, 3.7])
+    np.testing.assert_array_equal(jnp.power(x, jnp.int32(7)), jnp.power(x, 7))
+    for base in U, B, F, C, H:
+        for exponent in jnp.int8(2), jnp.uint8(3), jnp.int32(0):
+            want = jax.numpy.asarray(base) ** jax.numpy.asarray(np.asarray(exponent))
+            y = base**exponent
+            assert (y.dtype, y.weak_type) == (want.dtype, want.weak_type)

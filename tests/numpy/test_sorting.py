@@ -154,3 +154,14 @@ def test_top_k_has_the_total_order(dtype):
             values, places = f(x)
             assert np.asarray(values).tobytes() == np.asarray(want[0]).tobytes()
             assert places.tolist() == want[1].tolist()
+
+
+def test_histogram_of_half_precision_counts_in_single():
+    for dtype in "float16", "bfloat16":
+        x = jnp.asarray(np.random.RandomState(0).randn(30000), dtype)
+        y, edges = jnp.histogram(x, bins=4)
+        assert y.dtype == edges.dtype == x.dtype
+        right, _ = np.histogram(np.asarray(x, float), np.asarray(edges, float))
+        np.testing.assert_allclose(np.asarray(y, float), right, rtol=5e-3)
+        shares = np.asarray(jnp.histogram(x, bins=4, density=True)[0], float)
+        np.testing.assert_allclose(shares @ np.diff(np.asarray(edges, float)), 1, rtol=1e-2)

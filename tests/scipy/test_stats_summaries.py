@@ -110,3 +110,10 @@ def test_dtype_and_strength_are_those_of_what_is_asked():
     # Half floats are widened before what cancels.
     half = ours.beta.logpdf(nx.asarray([0.75], "bfloat16"), 1.87, 1.87)
     np.testing.assert_allclose(np.asarray(half, np.float32), sp.beta.logpdf(0.75, 1.8672, 1.8672), rtol=5e-3)
+
+
+def test_error_of_the_mean_of_more_than_float16_counts():
+    x = nx.array(np.random.RandomState(0).randn(70000), "float16")
+    for f in ours.sem, nx.jit(ours.sem), lambda v: ours.sem(v, nan_policy="omit"):
+        assert f(x).dtype == x.dtype
+        np.testing.assert_allclose(float(f(x)), float(np.std(np.asarray(x, float)) / 70000**0.5), rtol=2e-3)

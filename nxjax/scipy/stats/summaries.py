@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.numpy.promotion import promote_inexact
+from nxjax.numpy.reductions import wide
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
@@ -161,8 +162,9 @@ def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagat
         size = x.size if axis is None else x.shape[axis]
         if size <= ddof and x.dtype not in dtypes.COMPLEX:  # no error of the mean, and no slope either
             return jnp.sum(x, axis, keepdims=keepdims) * jnp.nan
-        return jnp.std(x, axis, ddof=ddof, keepdims=keepdims) / jnp.sqrt(jnp.asarray(size, x.dtype))
+        return (jnp.std(x, axis, ddof=ddof, keepdims=keepdims) / math.sqrt(size)).astype(x.dtype)
     if nan_policy != "omit":
         raise ParameterError("sem: nan_policy", got=repr(nan_policy), expected="'propagate' or 'omit'")
     count = jnp.sum(~jnp.isnan(x), axis, keepdims=keepdims)
-    return jnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / jnp.sqrt(count.astype(x.dtype))
+    root = jnp.sqrt(count.astype(wide(x.dtype)))  # float16 counts no further than 65504
+    return jnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / root.astype(x.dtype)
