@@ -13,7 +13,7 @@ BOTH = (("float64", 4e-14), ("float32", 6e-6))
 
 
 def real(low, high, both=True):
-    x = np.geomspace(low, high, 60)
+    x = np.geomspace(low, high, 2000)  # some between any two bounds of methods
     return np.concatenate([x, -x]) if both else x
 
 
