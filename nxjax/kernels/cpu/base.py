@@ -17,8 +17,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, final
+from functools import cached_property, lru_cache
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 
 NDArray = np.ndarray[Any, Any]
+Span = tuple[int, int, tuple[tuple[int, int], ...], int, bool]
 SIGNATURE = ("ptr", "i64", "i64", "ptr")
 
 
@@ -39,9 +40,7 @@ class Cost:
     written: float
 
 
-@final
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """Elements of ``size`` bytes at ``offset + sum(index * strides)`` from an operand's place, for each index of
     ``shape``.
 
@@ -54,7 +53,7 @@ class Box:
     offset: int = 0
     idle: bool = False
 
-    @cached_property
+    @property
     def runs(self) -> tuple[int, int, tuple[tuple[int, int], ...]]:
         """The same bytes as ``(first, length, repeats)``: a run of ``length`` bytes from ``first`` on, and for each
         ``(count, stride)`` of ``repeats``, longest stride last, the same again ``stride`` bytes further.
@@ -64,34 +63,46 @@ class Box:
         >>> Box(4, (3, 5), (32, -4), 16).runs
         (0, 20, ((3, 32),))
         """
-        first, length = self.offset, self.size
-        dims: list[tuple[int, int]] = []
-        for n, s in zip(self.shape, self.strides, strict=True):
-            if not n:
-                return self.offset, 0, ()
-            if n > 1 and s:
-                first += min(0, (n - 1) * s)
-                dims.append((n, abs(s)))
-        repeats: list[tuple[int, int]] = []
-        for n, s in sorted(dims, key=lambda d: d[1]):
-            if not repeats and s <= length:
-                length += (n - 1) * s
-            elif repeats and s == repeats[-1][0] * repeats[-1][1]:
-                repeats[-1] = repeats[-1][0] * n, repeats[-1][1]
-            else:
-                repeats.append((n, s))
-        return first, length, tuple(repeats)
+        first, behind, repeats, _, _ = _span(self)
+        return first, behind - first, repeats
 
-    @cached_property
+    @property
+    def span(self) -> Span:
+        """The first byte, the one behind the first run, how that is repeated, the one behind the last, and `idle`."""
+        return _span(self)
+
+    @property
     def end(self) -> int:
         """Behind its last byte."""
-        first, length, repeats = self.runs
-        return first + length + sum([(n - 1) * s for n, s in repeats])
+        return _span(self)[3]
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         """How many bytes it has, if none of them twice."""
         return self.runs[1] * math.prod([n for n, _ in self.runs[2]])
+
+
+@lru_cache(1 << 12)
+def _span(box: Box) -> Span:
+    """`Box.span`: programs have many operands of few shapes."""
+    first, length = box.offset, box.size
+    dims: list[tuple[int, int]] = []
+    for n, s in zip(box.shape, box.strides, strict=True):
+        if not n:
+            return box.offset, box.offset, (), box.offset, box.idle
+        if n > 1 and s:
+            first += min(0, (n - 1) * s)
+            dims.append((n, abs(s)))
+    repeats: list[tuple[int, int]] = []
+    for n, s in sorted(dims, key=lambda d: d[1]):
+        if not repeats and s <= length:
+            length += (n - 1) * s
+        elif repeats and s == repeats[-1][0] * repeats[-1][1]:
+            repeats[-1] = repeats[-1][0] * n, repeats[-1][1]
+        else:
+            repeats.append((n, s))
+    end = first + length + sum([(n - 1) * s for n, s in repeats])
+    return first, first + length, tuple(repeats), end, box.idle
 
 
 @final
@@ -117,6 +128,19 @@ class Touches:
 
     ins: tuple[tuple[Box, ...], ...]
     outs: tuple[Written, ...]
+
+    @cached_property
+    def spans(self) -> tuple[tuple[tuple[Span, ...], ...], tuple[tuple[Span, ...], ...], tuple[int, ...]]:
+        """`Box.span` of all boxes that have bytes, of each input and of each output; and which of these keep some."""
+        return (
+            _spans(self.ins),
+            _spans([y.boxes for y in self.outs]),
+            tuple([k for k, y in enumerate(self.outs) if y.how == "some"]),
+        )
+
+
+def _spans(operands: Sequence[tuple[Box, ...]]) -> tuple[tuple[Span, ...], ...]:
+    return tuple([tuple([y for x in boxes if (y := _span(x))[0] < y[1]]) for boxes in operands])
 
 
 def dense(*sizes: int) -> tuple[Box, ...]:

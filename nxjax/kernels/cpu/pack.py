@@ -9,6 +9,7 @@ the tile multiplies. Knows no product.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -74,7 +75,7 @@ class Right(Kernel):
     @property
     def count(self) -> int:
         """Matrices."""
-        return int(np.prod([n for n, _ in self.batch], dtype=np.int64))
+        return math.prod([n for n, _ in self.batch])
 
     @property
     def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

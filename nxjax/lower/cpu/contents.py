@@ -19,6 +19,7 @@ import numpy as np
 from nxjax.lower.cpu.tape import Buffer
 
 Repeats = tuple[tuple[int, int], ...]
+Owner = Buffer | None
 Cells = np.ndarray[Any, np.dtype[np.int32]]
 UNKNOWN: Final = 0  # the name of what is not followed: more pieces than are worth it
 _TOP: Final = 1 << 62  # beyond all places
@@ -29,6 +30,7 @@ _MOST: Final = 1 << 22  # cells of an extent, at most
 class Run(NamedTuple):
     """Bytes ``start`` to ``end``: those of value ``name`` that lies at ``base``, written as a part of ``owner``.
 
+    ``owner``: None where only one buffer lies in the memory, so that copies of it have the very same runs.
     ``pattern``: there are many values, in cells of so many bytes; ``name`` is that of all of them.
     ``era``: when it was written, by a clock that ticks at the beginning of loops.
     """
@@ -37,7 +39,7 @@ class Run(NamedTuple):
     end: int
     name: int
     base: int
-    owner: Buffer
+    owner: Owner
     pattern: Pattern | None = None
     era: int = 0
 
@@ -60,41 +62,79 @@ class Missing(Exception):
         self.start, self.end, self.run = start, end, run
 
 
-class Space(list[Run]):
-    """The runs of one memory, in order; what is in none of them has not been written."""
+@final
+class Space:
+    """The runs of one memory, in order, and where each begins; what is in none of them has not been written."""
 
-    __slots__ = ()
+    __slots__ = ("runs", "starts")
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self.runs = list(runs)
+        self.starts = [r.start for r in self.runs]
+
+    def copied(self) -> Space:
+        other = object.__new__(Space)
+        other.runs, other.starts = self.runs.copy(), self.starts.copy()
+        return other
+
+    def whole(self, owner: Owner, lo: int, hi: int) -> Run | None:
+        """The one value of ``owner`` that all from ``lo`` to ``hi`` is a part of, if there is one."""
+        i = bisect.bisect_right(self.starts, lo)
+        if i:
+            run = self.runs[i - 1]
+            if run.end >= hi and run.owner is owner and run.pattern is None:
+                return run
+        return None
 
     def within(self, lo: int, hi: int) -> list[Run]:
         """The runs between ``lo`` and ``hi``, cut to them."""
-        i = bisect.bisect_right(self, (lo, _TOP))
-        if i and self[i - 1].end > lo:
+        starts, runs = self.starts, self.runs
+        i = bisect.bisect_right(starts, lo)
+        if i and runs[i - 1].end > lo:
             i -= 1
-        found: list[Run] = []
-        for k in range(i, len(self)):
-            run = self[k]
-            if run.start >= hi:
-                break
-            if run.start < lo or run.end > hi:
-                run = run._replace(start=max(run.start, lo), end=min(run.end, hi))
-            found.append(run)
+        found = runs[i : bisect.bisect_left(starts, hi, i)]
+        if found:
+            if found[0].start < lo:
+                found[0] = found[0]._replace(start=lo)
+            if found[-1].end > hi:
+                found[-1] = found[-1]._replace(end=hi)
         return found
 
-    def put(self, runs: Sequence[Run], lo: int, hi: int) -> None:
-        """``runs`` in place of all that lies between ``lo`` and ``hi``."""
-        i = bisect.bisect_right(self, (lo, _TOP))
-        before: list[Run] = []
-        after: list[Run] = []
-        if i and self[i - 1].end > lo:
+    def lay(self, run: Run) -> None:
+        """``run`` in place of all that lies there."""
+        lo, hi = run.start, run.end
+        starts, runs = self.starts, self.runs
+        i = bisect.bisect_right(starts, lo)
+        if i:
+            last = runs[i - 1]
+            if last.start == lo and last.end == hi:
+                runs[i - 1] = run
+                return
+            free = last.end <= lo
+        else:
+            free = True
+        if free and (i == len(starts) or starts[i] >= hi):
+            starts.insert(i, lo)
+            runs.insert(i, run)
+        else:
+            self.put([run], lo, hi)
+
+    def put(self, new: Iterable[Run], lo: int, hi: int) -> None:
+        """``new`` in place of all that lies between ``lo`` and ``hi``."""
+        starts, runs = self.starts, self.runs
+        i = bisect.bisect_right(starts, lo)
+        if i and runs[i - 1].end > lo:
             i -= 1
-            if self[i].start < lo:
-                before = [self[i]._replace(end=lo)]
-        j = i
-        while j < len(self) and self[j].start < hi:
-            j += 1
-        if j > i and self[j - 1].end > hi:
-            after = [self[j - 1]._replace(start=hi)]
-        self[i:j] = [*before, *runs, *after]
+        j = bisect.bisect_left(starts, hi, i)
+        new = list(new)
+        if j > i:
+            first, last = runs[i], runs[j - 1]
+            if first.start < lo:
+                new.insert(0, first._replace(end=lo))
+            if last.end > hi:
+                new.append(last._replace(start=hi))
+        runs[i:j] = new
+        starts[i:j] = [r.start for r in new]
 
 
 # --- reading ---
@@ -126,17 +166,16 @@ def _spread(run: Run, p: Pattern) -> list[Run]:
     return found
 
 
-def read(space: Space, owner: Buffer, at: int, lo: int, hi: int, repeats: Repeats = ()) -> int:
+def read(space: Space, owner: Owner, at: int, lo: int, hi: int, repeats: Repeats = (), top: int = 0) -> int:
     """The name of all bytes of a box of ``owner``, as an operand at ``at`` sees them; raises `Missing`.
 
-    The box is the run from ``lo`` to ``hi`` and its repetitions.
+    The box is the run from ``lo`` to ``hi`` and its repetitions, up to ``top`` (found here, if it is 0). Which bytes a
+    reader asks for it knows itself: they are no part of the name of those of one value.
     """
-    top = hi + sum((n - 1) * s for n, s in repeats)
-    i = bisect.bisect_right(space, (lo, _TOP)) - 1
-    if i >= 0:
-        run = space[i]
-        if run.end >= top and run.owner is owner and run.pattern is None:
-            return hash((run.name, at - run.base, lo - at, top - at))
+    top = top or hi + sum([(n - 1) * s for n, s in repeats])
+    whole = space.whole(owner, lo, top)
+    if whole is not None:
+        return seen(whole, at)
     length = hi - lo
     few = not repeats or math.prod([n for n, _ in repeats]) <= _FEW
     if few:
@@ -145,7 +184,7 @@ def read(space: Space, owner: Buffer, at: int, lo: int, hi: int, repeats: Repeat
             found = space.within(lo + k, hi + k)
             if any(r.pattern is not None for r in found):
                 break
-            _complete(found, owner, lo + k, hi + k)
+            complete(found, owner, lo + k, hi + k)
             pieces += [(i * length + r.start - lo - k, r) for r in found]
         else:
             return _named(pieces, at, lo, top)
@@ -165,14 +204,14 @@ def read(space: Space, owner: Buffer, at: int, lo: int, hi: int, repeats: Repeat
             return UNKNOWN
     if len({(r.name, r.base) for r in runs if r is not None}) == 1:
         return _named([(0, r) for r in runs if r is not None], at, lo, top)
-    names = np.array([0 if r is None else hash((r.name, at - r.base)) for r in made.table], np.int64)
+    names = np.array([0 if r is None else seen(r, at) for r in made.table], np.int64)
     # Cells are as long as they happen to be: names are taken where they change.
     flat = names[view].reshape(-1)
     cuts = np.flatnonzero(np.diff(flat, prepend=~flat[:1]))
     return hash((lo - at, top - at, (cuts * made.size).tobytes(), flat[cuts].tobytes()))
 
 
-def _complete(runs: list[Run], owner: Buffer, lo: int, hi: int) -> None:
+def complete(runs: Sequence[Run], owner: Owner, lo: int, hi: int) -> None:
     """Raise unless ``runs`` are all that is from ``lo`` to ``hi``, and parts of ``owner``."""
     at = lo
     for run in runs:
@@ -185,20 +224,25 @@ def _complete(runs: list[Run], owner: Buffer, lo: int, hi: int) -> None:
         raise Missing(at, hi, None)
 
 
+def seen(run: Run, at: int) -> int:
+    """The name of bytes of one value, as an operand at ``at`` sees it."""
+    return run.name if run.base == at and run.name != UNKNOWN else hash((run.name, at - run.base))
+
+
 def _named(pieces: Sequence[tuple[int, Run]], at: int, lo: int, top: int) -> int:
     """The name of runs, each at its position among the bytes of the box."""
-    places, names = array("q"), array("q")
+    places: list[int] = []
+    names: list[int] = []
     for place, r in pieces:
         if r.name == UNKNOWN:
             return UNKNOWN
-        name = hash((r.name, at - r.base))
+        name = seen(r, at)
         if not names or names[-1] != name:
             places.append(place)
             names.append(name)
     if len(names) == 1:
-        first = pieces[0][1]
-        return hash((first.name, at - first.base, lo - at, top - at))
-    return hash((lo - at, top - at, places.tobytes(), names.tobytes()))
+        return names[0]
+    return hash((lo - at, top - at, array("q", places).tobytes(), array("q", names).tobytes()))
 
 
 def _joined(runs: Sequence[Run]) -> list[Run]:
@@ -226,17 +270,17 @@ def old(space: Space, at: int, boxes: Iterable[tuple[int, int, Repeats]]) -> int
 
 
 def write(
-    space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
+    space: Space, owner: Owner, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
 ) -> None:
     """A box of ``owner`` becomes a part of value ``name``, which lies at ``at``."""
     if hi <= lo:
         return
     if not repeats:
-        space.put([Run(lo, hi, name, at, owner, None, era)], lo, hi)
+        space.lay(Run(lo, hi, name, at, owner, None, era))
         return
     if math.prod(n for n, _ in repeats) <= _FEW:
         for k in starts(repeats):
-            space.put([Run(lo + k, hi + k, name, at, owner, None, era)], lo + k, hi + k)
+            space.lay(Run(lo + k, hi + k, name, at, owner, None, era))
         return
     top = hi + sum((n - 1) * s for n, s in repeats)
     made = cells(space, lo, top, [hi - lo, *(s for _, s in repeats)])
@@ -249,7 +293,7 @@ def write(
 
 
 def change(
-    space: Space, owner: Buffer, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
+    space: Space, owner: Owner, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
 ) -> None:
     """As `write`, of what has been written only: nothing becomes whole by it."""
     top = hi + sum((n - 1) * s for n, s in repeats)
@@ -269,7 +313,7 @@ def change(
     _store(space, owner, made, lo, top)
 
 
-def _store(space: Space, owner: Buffer, made: Pattern, lo: int, top: int) -> None:
+def _store(space: Space, owner: Owner, made: Pattern, lo: int, top: int) -> None:
     """The cells from ``lo`` to ``top`` as runs: a few, or one with a pattern."""
     run = Run(lo, top, 0, lo, owner, made)
     few = np.count_nonzero(np.diff(made.ids)) < _FEW
@@ -319,26 +363,30 @@ def boxed(made: Pattern, first: int, length: int, repeats: Repeats) -> Cells:
     return np.lib.stride_tricks.as_strided(made.ids[first // made.size :], shape, strides)
 
 
-def repeat(space: Space, owner: Buffer, lo: int, hi: int, stride: int, count: int) -> None:
+def repeat(space: Space, owner: Owner, lo: int, hi: int, stride: int, count: int) -> None:
     """What lies between ``lo`` and ``hi``, again ``count`` times, ``stride`` bytes further each."""
     if count <= 0 or hi <= lo:
         return
     row = [r for r in plain(space.within(lo, hi)) if r.owner is owner]
-    if count <= _FEW:
-        for k in range(1, count + 1):
-            move = k * stride
-            for r in row:
-                there = r._replace(start=r.start + move, end=r.end + move, base=r.base + move)
-                space.put([there], there.start, there.end)
+    if not row:
         return
     first, last = sorted((lo + stride, lo + stride * count))
     last += hi - lo
-    whole = abs(stride) == hi - lo and len(row) and row[0].start == lo and row[-1].end == hi
-    whole = whole and all(x.end == y.start for x, y in itertools.pairwise(row))
-    if whole and all(r.name != UNKNOWN for r in row):
+    whole = abs(stride) == hi - lo == sum([r.end - r.start for r in row])
+    if count <= _FEW:
+        moves = [k * stride for k in range(1, count + 1)]
+        if whole and stride < 0:
+            moves.reverse()
+        rows = [Run(r.start + m, r.end + m, r.name, r.base + m, owner, None, r.era) for m in moves for r in row]
+        if whole:
+            space.put(rows, first, last)
+        else:
+            for r in rows:
+                space.lay(r)
+    elif whole and all(r.name != UNKNOWN for r in row):
         name = hash(("rows", *((r.start - lo, r.end - lo, r.name, lo - r.base) for r in _joined(row))))
-        space.put([Run(first, last, name, first, owner, None, min(r.era for r in row))], first, last)
-    elif row:
+        space.put([Run(first, last, name, first, owner, None, min([r.era for r in row]))], first, last)
+    else:
         space.put([Run(first, last, UNKNOWN, first, owner)], first, last)
 
 
@@ -347,8 +395,8 @@ def repeat(space: Space, owner: Buffer, lo: int, hi: int, stride: int, count: in
 
 def merged(a: Space, b: Space, why: int) -> Space:
     """What is sure where either ``a`` or ``b`` holds, by a choice named ``why``."""
-    found = Space()
-    left, right = plain(a), plain(b)
+    found: list[Run] = []
+    left, right = plain(a.runs), plain(b.runs)
     i = k = 0
     while i < len(left) and k < len(right):
         x, y = left[i], right[k]
@@ -373,8 +421,8 @@ def varied(space: Space, was: Space, era: int, now: int, why: int) -> Space:
 
     ``was``: what lay there just before ``now``.
     """
-    found = Space()
-    for run in space:
+    found: list[Run] = []
+    for run in space.runs:
         if run.pattern is not None or run.era < now:
             found.append(run)
             continue
@@ -388,4 +436,4 @@ def varied(space: Space, was: Space, era: int, now: int, why: int) -> Space:
                 at = r.end
         if at < run.end:
             found.append(run if at == run.start else run._replace(start=at))
-    return found
+    return Space(found)

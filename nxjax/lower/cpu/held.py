@@ -20,7 +20,8 @@ from nxjax.lower.cpu.invariant import without_repetition
 from nxjax.lower.cpu.memory import placed
 from nxjax.lower.cpu.memory_uses import replace
 from nxjax.lower.cpu.tape import Buffer, CpuProgram, Host, Ref, Step, walk
-from nxjax.lower.cpu.verify import Trace, argument, trace, verify
+from nxjax.lower.cpu.verify import argument, trace, verify
+from nxjax.lower.cpu.verify_steps import Trace
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 

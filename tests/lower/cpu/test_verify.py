@@ -1,5 +1,6 @@
 """Tapes with a fault of each kind are refused, with its name; so are faults planted in the tapes of random programs."""
 
+import itertools
 from collections import Counter as Tally
 
 import numpy as np
@@ -15,7 +16,8 @@ from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_plan import Pass, Plan, Slot
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
 from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, While
-from nxjax.lower.cpu.verify import _interleaved, trace, verify
+from nxjax.lower.cpu.verify import trace, verify
+from nxjax.lower.cpu.verify_operands import interleaved
 from nxjax.trace import dtypes
 from nxjax.trace.core import OPS
 from tests.kernels.cpu.written import Written
@@ -174,7 +176,7 @@ def test_parts_of_a_period_have_no_byte_in_common():
     box = lambda: (int(r.integers(1, 5)), tuple((int(r.integers(2, 5)), 4 * int(r.integers(1, 9))) for _ in range(2)))
     for _ in range(3000):
         (length, repeats), (other, again), shift = box(), box(), int(r.integers(-40, 41))
-        if _interleaved(length, repeats, other, again, shift):
+        if interleaved(length, repeats, other, again, shift):
             (n, s), (m, t) = repeats
             x = {p + i * s + j * t for p in range(length) for i in range(n) for j in range(m)}
             (n, s), (m, t) = again
@@ -362,6 +364,43 @@ def test_rows_of_loops_in_one_another():
     outer.body.append(inner)
     inner.body.append(call(ROW, [X], [Ref(y, 0, ((outer.counter, 3200), (inner.counter, 16)))]))
     verify(tape([X], [y], [outer]))
+
+
+def loops_in_one_another(depth):
+    """Loops of five turns around one call that changes the result, and the lists of steps, the outermost first."""
+    steps = [call(Does(dense(64), dense(64), ((0, 0),)), [Y], [Y])]
+    bodies = [steps]
+    for _ in range(depth):
+        steps = [Repeat(Counter(5), steps)]
+        bodies.insert(0, steps)
+    return tape([X], [Y], [call(WHOLE, [X], [Y]), *steps]), bodies
+
+
+def test_the_time_for_loops_in_one_another_grows_slowly_but_under_check():
+    follow = lambda *depths: [len(trace(loops_in_one_another(depth)[0]).reads) for depth in depths]
+    with nx.config.using(check=True):
+        many = follow(2, 3, 4)
+    with nx.config.using(check=False):
+        few = follow(2, 3, 4, 5, 6, 7)
+    assert few[:2] == many[:2] and few[2] < many[2]
+    assert max(b - a for a, b in itertools.pairwise(few[2:])) <= 2, few
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_all_loops_in_one_another_are_followed(check, depth):
+    program, bodies = loops_in_one_another(depth)
+    with nx.config.using(check=check):
+        before = trace(program)
+        verify(program, before)
+        for steps in bodies[:-1]:
+            steps[0].counter.count += 1
+            refused("changed", program, before)
+            steps[0].counter.count -= 1
+        t = temp()
+        (inner,) = bodies[-1]
+        bodies[-1][:] = [call(WHOLE, [t], [Y]), call(WHOLE, [inner.ins[0]], [t])]
+        refused("unwritten", program)
 
 
 def test_a_while_may_not_run():
