@@ -45,16 +45,17 @@ _NUMERIC: Final = (Numeric(1e-3), Numeric(3e-4), Numeric(1e-3, forward=True))
 
 
 class Wide:
-    """`nxjax.numpy`, or ``module``, whose floats have 64 bits whatever they are called."""
+    """`nxjax.numpy`, or ``module``, whose floats have 64 bits whatever they are called: ``names`` says who is who."""
 
-    def __init__(self, module: Any = nx_numpy) -> None:
-        self._module = module
+    def __init__(self, module: Any = nx_numpy, names: Mapping[str, str] = _WIDE) -> None:
+        self._module, self._names = module, names
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, _WIDE.get(name, name))
+        return getattr(self._module, self._names.get(name, name))
 
 
 _wide: Final = Wide()
+_single: Final = Wide(names={"float64": "float32", "complex128": "complex64"})
 
 
 def widened(x: Any) -> Any:
@@ -100,6 +101,13 @@ def _noise(rng: np.random.Generator, size: float) -> Callable[[Any, float], Any]
         return nxjax.tree.map(lambda x: one(x, eps), value)
 
     return noise
+
+
+def _singled(x: Any) -> Any:
+    """An argument whose floats have 32 bits at most."""
+    of = {"float64": np.float32, "complex128": np.complex64}
+    with np.errstate(all="ignore"):
+        return x.astype(of.get(x.dtype.name, x.dtype)) if isinstance(x, np.ndarray) else x
 
 
 def _shaken(x: Any, rng: np.random.Generator, size: float) -> Any:
@@ -162,6 +170,21 @@ class Bounds:
                         for x in self._args
                     ]
                     self._runs.append(leaves(defined(self._text)(*arrays(args))))
+                self._runs.append(self._of_double())
+
+    def _of_double(self) -> Results:
+        """The results, moved as far as rounding to 64 bits may move them: as rounding to 32 bits does, in proportion."""
+        args = [_singled(x) for x in self._args]
+        low = leaves(defined(self._text, jnp=_single)(*arrays(args)))
+        high = leaves(defined(self._text, jnp=_wide)(*arrays([widened(x) for x in args])))
+        found: Results = []
+        with np.errstate(all="ignore"):
+            for clean, a, b in zip(self.clean, low, high, strict=True):
+                if clean.dtype in dtypes.INEXACT:
+                    off = widened(a) - widened(b)
+                    clean = clean + np.where(np.isfinite(off), off, 0) * 2.0**-29
+                found.append(clean)
+        return found
 
     def wrong_derivatives(self) -> str:
         """Where the derivatives in 64 bits are not those that differences of values give, as far as these are known."""

@@ -155,6 +155,19 @@ def test_a_derivative_that_is_a_little_wrong(monkeypatch):
     assert "wrong derivative" in failure(text, [x], Way("slopes"), {"v1": 6e-8})
 
 
+def test_cancellation_in_64_bits_is_known_from_that_in_32():
+    """The line is off by one rounding, its derivative, 1 - tanh(x) ** 2, by thousands."""
+    text = "def f(x):\n    v1 = jax.grad(lambda a: jnp.tanh(a * 1.5).mean())(x)\n    return v1,\n"
+    x = np.array([3.0, 2.5])
+    with nx.config.using(enable_x64=True):
+        bounds = judge.Bounds(text, [x], {"v1": 1.1e-16})
+        y = 0.75 * (1 - np.tanh(1.5 * x) ** 2)
+        off = [y * (1 + 1e-12)]
+        assert bounds.wrong(off)
+        bounds.widen()
+        assert not bounds.wrong(off) and "wrong value" in bounds.wrong([y * (1 + 1e-9)])
+
+
 def test_another_definition_than_that_of_jax_is_wrong_and_rounding_errors_of_jax_are_not(monkeypatch):
     pytest.importorskip("jax")
     text = "def f(x):\n    v1 = lax.lgamma(x * x + 1)\n    return v1,\n"
