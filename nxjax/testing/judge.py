@@ -173,7 +173,7 @@ class Bounds:
                 self._runs.append(self._of_double())
 
     def _of_double(self) -> Results:
-        """The results, moved as far as rounding to 64 bits may move them: as rounding to 32 bits does, in proportion."""
+        """The results, moved as rounding to 64 bits may move them: as rounding to 32 bits does, in proportion."""
         args = [_singled(x) for x in self._args]
         low = leaves(defined(self._text, jnp=_single)(*arrays(args)))
         high = leaves(defined(self._text, jnp=_wide)(*arrays([widened(x) for x in args])))
