@@ -15,7 +15,7 @@ import inspect
 import types as python_types
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, final, overload
 
 from nxjax.config import current_settings
 from nxjax.errors import DtypeError, ParameterError, StaticArgumentError, TransformDisabledError, described, user_source
@@ -36,6 +36,10 @@ from nxjax.transforms.jit_stages import Asked, Lowered, Traced
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+
+# Signatures of one function that are kept: beyond that the older half goes, so that ever new lengths or static values
+# do not fill the memory.
+_MOST: Final = 4096
 
 
 @final
@@ -141,6 +145,9 @@ class Jitted(Generic[P, R]):
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._trace(args, kwargs, leaves, treedef, types, statics, state)
+            if len(self._entries) > _MOST:
+                for old in list(self._entries)[: _MOST // 2]:
+                    self._entries.pop(old, None)  # another thread may have been here
         trace = current_trace()
         if mode is not None and trace is EVAL and not entry.borrows and the_watcher() is not None:
             out = entry.watched(values, self.device, self._name())

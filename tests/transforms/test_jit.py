@@ -29,6 +29,18 @@ def test_one_trace_per_type() -> None:
     assert f.trace_count == 5
 
 
+def test_ever_new_signatures_do_not_fill_the_memory(monkeypatch) -> None:
+    monkeypatch.setattr("nxjax.transforms.jit._MOST", 8)
+    f = nx.jit(lambda x, k: x + k, static_argnums=1)
+    kept = []
+    for k in range(30):
+        assert float(f(X, k)[2]) == 2 + k
+        kept.append(f._cache_size())
+    assert max(kept) == 8 and f.trace_count == 30
+    assert float(f(X, 29)[2]) == 31 and f.trace_count == 30  # the newest is there
+    assert float(f(X, 0)[2]) == 2 and f.trace_count == 31
+
+
 def test_jit_changes_no_type() -> None:
     def f(x: Any) -> Any:
         return x * 2, x + 1.5, (x, None)

@@ -53,7 +53,11 @@ class Block:
             raise out_of_memory(nbytes)
 
     def __del__(self) -> None:
-        self._release(self.address)
+        try:
+            release = self._release
+        except AttributeError:  # a signal's handler raised before anything was taken
+            return
+        release(self.address)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Blocks of the pool: seen without a copy, read-only, given back when nobody looks at them."""
 
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -50,3 +51,12 @@ def test_constants_are_read_only_views():
     np.testing.assert_array_equal(view, data.reshape(2, 3))
     assert np.shares_memory(view, data)
     assert not view.flags.writeable
+
+
+def test_a_block_that_was_never_made_is_nothing_to_free(monkeypatch):
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    block = Block.__new__(Block)
+    del block
+    gc.collect()
+    assert not lost
