@@ -533,7 +533,7 @@ def nancumsum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTyp
 def nanmax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """As `max`, nan left out; nan where nothing is left."""
 def nanmean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, where: ArrayLike | None = None) -> Array:
-    """Mean over ``axis`` of what is not nan; nan where nothing is left. Integers become float."""
+    """Mean over ``axis`` of what is not nan; nan where nothing is left."""
 def nanmedian(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
     """As `median`, nan left out; nan where nothing is left."""
 def nanmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:

@@ -110,7 +110,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """The ``n``-th derivative of `digamma` (DLMF 5.15.1)."""
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q) for positive p and q; 0 for p = 0 <= q, infinite elsewhere."""
+    """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere."""
 def sici(x: ArrayLike) -> tuple[Array, Array]:
     """The sine and cosine integrals, Si of sin(t) / t from 0 to x, and Ci (DLMF 6.2.9 and 6.2.13)."""
 def softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:

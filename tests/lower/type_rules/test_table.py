@@ -189,12 +189,15 @@ def test_faults_in_programs_of_the_generator(seed):
     with config.using(enable_x64=drawn.x64), np.errstate(all="ignore"):
         traced = nx.make_jaxpr(defined(drawn.text))(*drawn.values())
         lowered = simplified(traced)
-    for k, e in enumerate(itertools.chain(equations(traced), equations(lowered))):
+    found = [*equations(traced), *equations(lowered)]
+    for k, e in enumerate(found):
         assert flaw(e) is None, f"{e}: {flaw(e)}"
-        if k % 4 == seed % 4:
+        if k % 4 == seed % 4 or len(found) < 9:
             judged(e, tally, wrong)
     assert not wrong, "\n".join(wrong[:20])
-    assert sum(n for (_, verdict), n in tally.items() if verdict == "refused") > sum(tally.values()) / 2
+    # A program of few equations may have none in which something can be wrong.
+    refused = sum(n for (_, verdict), n in tally.items() if verdict == "refused")
+    assert refused > sum(tally.values()) / 2 or len(found) < 9
 
 
 def _staged(lie, program):
