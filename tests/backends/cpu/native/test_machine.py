@@ -74,9 +74,10 @@ try:
     run(np.array([1]))
 except KeyboardInterrupt:
     took = time.monotonic() - start - 0.3
-    assert counts() == before, (counts(), before)  # nothing is left behind
     assert took < 30, took  # soon, on a machine that is busy with other things too
     print("interrupted")
+# Nothing is left behind, once the traceback is gone: it holds what lay in the frames where the signal came.
+assert counts() == before, (counts(), before)
 if {kind!r} == "endless_while":  # the executable is as good as before
     assert run(np.array([10**18]))[0] == [10**18]
     assert counts()[1] == before[1] + 1  # its frame
