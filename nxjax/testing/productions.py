@@ -122,7 +122,7 @@ _TEMPLATES: Final[tuple[tuple[str, str, float, str, int, tuple[str, ...]], ...]]
         "{x}.min({a}, keepdims={k})", "jnp.var({x}, {e}, keepdims={k})", "jnp.sqrt(jnp.var({x}, {a}, keepdims={k}) + 0.5)",
         "jnp.tanh({x}).prod({a}, keepdims={k})", "({x} * {x}).sum({e}, keepdims={k}) * 0.1", "{x}.sum()", "{x}.mean()",
         "jnp.linalg.norm({x}, axis={a}, keepdims=True) + 0 * {x}", "jnp.sqrt(({x} * {x}).mean({e}, keepdims={k}) + 1e-3)",
-        "{x}.mean({a}, keepdims=True) * jnp.ones_like({x})", "jax.nn.logmeanexp({x}, {a}, keepdims={k})",
+        "{x}.mean({a}, keepdims=True) * jnp.ones_like({x})", "jax.nn.logmeanexp({x}, {a}, keepdims={k}) + 2",
         "jnp.average({x}, {a}, weights=jax.nn.softmax({s}, {a}))", "jnp.sum({x}, {a}, where={x} > 0)",
     )),
     ("rough reduction", "", 0.2, "f", 1, (

@@ -99,10 +99,10 @@ def handler(*_):
     seen.append(np.array_equal(busy(64, 100, 1), Busy(64, 100).meaning()[0]))
     if len(seen) == 2: signal.setitimer(signal.ITIMER_REAL, 0)
 signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 z = Buffer(8 * 400, "output", 1)
-turns = 1_000_000
+turns = 3_000_000
 run = machine(program([*first, Call(Busy(400, turns), (), (Ref(z),), (turns,))], [x], [y, z]))
+signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
 got = run(np.array([5]))
 one = Busy(3, turns)
 assert got[0] == [5] and len(seen) >= 2 and all(seen), seen
