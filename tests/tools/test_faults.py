@@ -133,7 +133,7 @@ from tools.faults import children, covers
 from tools.faults.campaign import Campaign, callers
 from tools.faults.sites import sites
 
-campaigns._START, campaigns._SLOW = 1.0, 0.0
+campaigns._START, campaigns._SLOW = 3.0, 0.0
 tree, whole = Path(sys.argv[1]), Path(sys.argv[2])
 known = {c.file: c for c in covers.measure(whole, tree / "map.jsonl", covers.files(whole, ["ops"]))}
 assert covers.load(tree / "map.jsonl") == known and not covers.stale(whole, tree / "map.jsonl")

@@ -199,6 +199,10 @@ class Watcher:
             self._called = self._by_test.setdefault(nodeid, set())
             self.start()
 
+    def pytest_runtest_logfinish(self) -> None:
+        if self._most is not None:
+            signal.setitimer(signal.ITIMER_PROF, 0)  # what pytest does between tests is not the test's
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._fail(report.nodeid, report)

@@ -236,7 +236,7 @@ def test_two_units_fail_at_once_and_a_third_helps_or_a_probe():
         run = engine.submit(graph, [5])
         assert run.result(10) == [10]
         assert [s.outcome for s in run.spans] == ["failed", "done"]
-        assert ("npu", "back") in kinds(engine)
+        assert (run.spans[-1].unit, "back") in kinds(engine)  # whichever probe came back first
 
 
 def test_transfers_and_what_goes_wrong_in_them():
