@@ -230,14 +230,18 @@ class Bounds:
             return f"wrong derivative: vjp and jvp pair to {right.sum()} and {left.sum()}"
         return ""
 
-    def wrong(self, got: Results, times: float = 1.0) -> str:
-        """What of ``got`` lies outside of ``times`` the bounds; an empty text if nothing does."""
+    def wrong(self, got: Results, digits: float = 1.0) -> str:
+        """What of ``got`` lies outside of the bounds; an empty text if nothing does.
+
+        Args:
+            digits: the share of a float's digits that have to be right; 1: all that the bounds ask for.
+        """
         if len(got) != len(self.working):
             return f"wrong type: {len(got)} results instead of {len(self.working)}"
         for i, (a, w) in enumerate(zip(got, self.working, strict=True)):
             if a.shape != w.shape or a.dtype != w.dtype:
                 return f"wrong type: result {i} is {a.dtype}{list(a.shape)}, expected {w.dtype}{list(w.shape)}"
-            bad, expected, allowed = self._bad(i, a, w, times)
+            bad, expected, allowed = self._bad(i, a, w, digits)
             if bad.any():
                 at = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
                 return (
@@ -247,7 +251,7 @@ class Bounds:
                 )
         return ""
 
-    def _bad(self, i: int, a: NDArray, w: NDArray, times: float) -> tuple[NDArray, NDArray, NDArray | None]:
+    def _bad(self, i: int, a: NDArray, w: NDArray, digits: float) -> tuple[NDArray, NDArray, NDArray | None]:
         """Which elements are wrong, what is expected, and how far off it may be."""
         floats = w.dtype in dtypes.FLOAT or w.dtype in dtypes.COMPLEX
         if self.exact or not floats:
@@ -272,7 +276,8 @@ class Bounds:
             allowed = (
                 _OWN * noise + _MEAN * (usual.mean() if usual.size else 0.0) + _ULPS * eps * np.abs(clean) + 4 * tiny
             )
-            allowed *= times
+            if digits < 1:
+                allowed = 4 * allowed + eps**digits * (np.abs(clean) + 1)
             finite = np.isfinite(clean)
             # What comes near the largest number may pass it.
             near = np.abs(clean) + allowed >= float(ml_dtypes.finfo(a.dtype).max)

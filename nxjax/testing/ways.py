@@ -153,10 +153,15 @@ def _jax(text: str, args: Sequence[Any], x64: bool, wide: bool = False) -> Resul
     return leaves_of_jax(jax.jit(f)(*args), jax)
 
 
-def jax_in_64_bits(text: str, args: Sequence[Any], like: Results) -> Results:
-    """What JAX gives with every float in 64 bits, rounded to the dtypes of ``like``: without its rounding errors."""
-    with quiet():
-        found = _jax(text, [widened(x) for x in args], True, wide=True)
+def in_64_bits(executor: str, text: str, args: Sequence[Any], like: Results) -> Results:
+    """What JAX or XLA gives with every float in 64 bits, rounded to the dtypes of ``like``: without rounding errors."""
+    args = [widened(x) for x in args]
+    with quiet(), np.errstate(all="ignore"):
+        if executor == "jax":
+            found = _jax(text, args, True, wide=True)
+        else:
+            with config.using(enable_x64=True, cache_dir=""):
+                found = leaves(nxjax.jit(defined(text, jnp=Wide()), device=executor)(*args))
         return [y.astype(x.dtype) for x, y in zip(like, found, strict=True)]
 
 

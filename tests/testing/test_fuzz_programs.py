@@ -168,14 +168,28 @@ def test_cancellation_in_64_bits_is_known_from_that_in_32():
         assert not bounds.wrong(off) and "wrong value" in bounds.wrong([y * (1 + 1e-9)])
 
 
-def test_another_definition_than_that_of_jax_is_wrong_and_rounding_errors_of_jax_are_not(monkeypatch):
-    pytest.importorskip("jax")
+@pytest.mark.parametrize("executor", ["jax", "xla"])
+def test_another_definition_is_wrong_and_rounding_errors_of_others_are_not(monkeypatch, executor):
+    pytest.importorskip("jax" if executor == "jax" else "jaxlib")
     text = "def f(x):\n    v1 = lax.lgamma(x * x + 1)\n    return v1,\n"
     x = np.array([-0.0, 0.5], np.float32)
-    assert not failure(text, [x], Way("jax"), {"v1": 6e-8})  # JAX's is 4.8e-7 at 1, where it is 0
+    assert not failure(text, [x], Way(executor), {"v1": 6e-8})  # XLA's is 4.8e-7 at 1, where it is 0
     plain = special.Lgamma.eval
     monkeypatch.setattr(special.Lgamma, "eval", lambda self, x: plain(self, x) + np.asarray(1e-5, x.dtype))
-    assert "wrong value" in failure(text, [x], Way("jax"), {"v1": 6e-8})
+    assert "wrong value" in failure(text, [x], Way(executor), {"v1": 6e-8})
+
+
+def test_what_xla_gets_wrong_in_few_bits_alone_is_wrong(monkeypatch):
+    pytest.importorskip("jaxlib")
+    text = "def f(x):\n    v1 = jnp.exp(x)\n    return v1,\n"
+    x = np.array([0.3, 0.5], np.float32)
+    plain = fuzz_programs.run
+
+    def off(text, args, way, x64):
+        return [[y * np.float32(1.001) for y in ys] for ys in plain(text, args, way, x64)]
+
+    monkeypatch.setattr(fuzz_programs, "run", off)
+    assert "wrong value" in failure(text, [x], Way("xla"), {"v1": 6e-8})
 
 
 def test_moves_and_integers_are_exact():
