@@ -297,7 +297,9 @@ class Emulator:
     def command(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         """What starts the emulated Python with these arguments, and its environment."""
         environment = dict(os.environ)
-        for name in ("PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD"):
+        # Bytecode is written even if the host's Python writes none: to compile all sources takes an emulated process
+        # a minute, and what it writes lies with the machine.
+        for name in ("PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD"):
             environment.pop(name, None)
         more = map(str, sorted((self.folder / "more").glob("*")))
         paths = [str(PROJECT), *more, *filter(None, [environment.get("PYTHONPATH")])]

@@ -55,7 +55,7 @@ def system(tmp_path, monkeypatch):
     return log
 
 
-def test_a_machine_is_set_up_once_and_runs(system, tmp_path, capfd):
+def test_a_machine_is_set_up_once_and_runs(system, tmp_path, capfd, monkeypatch):
     emulator = Emulator("arm64", tmp_path / "cache")
     assert not emulator.ready
     emulator.setup()
@@ -67,10 +67,10 @@ def test_a_machine_is_set_up_once_and_runs(system, tmp_path, capfd):
     assert not list(emulator.folder.rglob("*riscv*")) and not list((tmp_path / "cache").glob(".making*"))
 
     capfd.readouterr()
-    assert (
-        emulator.run(["-c", "import os, sys; print(sys.argv[1], os.environ['NXJAX_CACHE_DIR']); sys.exit(3)", "x"]) == 3
-    )
-    assert capfd.readouterr().out == f"x {emulator.folder / 'code'}\n"
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    says = "import os, sys; print(sys.argv[1], os.environ['NXJAX_CACHE_DIR'], sys.dont_write_bytecode); sys.exit(3)"
+    assert emulator.run(["-c", says, "x"]) == 3
+    assert capfd.readouterr().out == f"x {emulator.folder / 'code'} False\n"
     called = system.read_text().splitlines()[-1]
     assert called.startswith(
         f"-cpu cortex-a57 -L {emulator.root} -0 {emulator.python} {emulator.root}/usr/bin/python3.11"
