@@ -85,14 +85,14 @@ def packed_dtype(tile: Tile) -> DType:
     """What elements are in panels."""
     if tile.mode == "pairs":
         return dtypes.int16
-    if tile.mode == "quads":
+    if tile.group == 4:
         return dtypes.int8
     return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[tile.scalar]
 
 
 def sum_dtype(tile: Tile) -> DType:
     """What sums are."""
-    return dtypes.int32 if tile.mode in ("pairs", "quads") else packed_dtype(tile)
+    return dtypes.int32 if tile.group > 1 else packed_dtype(tile)
 
 
 def least(f: Function, x: Value, y: Value) -> Value:
@@ -544,10 +544,10 @@ class _Writer:
             finish_row(f, self.isa, end, source, sum_dtype(t), self.lanes, extra, outs, count)
 
 
-def mode_of(left: DType, right: DType, out: DType, depth: int, quads: bool) -> tuple[Mode, str]:
+def mode_of(left: DType, right: DType, out: DType, depth: int, of_bytes: Mode) -> tuple[Mode, str]:
     """How products of these dtypes are summed, and the LLVM type of the sums, for a result of ``out``.
 
-    ``quads``: the processor has them.
+    ``of_bytes``: how the processor sums those of signed bytes.
     """
     if left in dtypes.FLOAT:
         return "fma", "double" if dtypes.float64 in (left, right, out) else "float"
@@ -555,7 +555,7 @@ def mode_of(left: DType, right: DType, out: DType, depth: int, quads: bool) -> t
     top = sum(dtypes.bit_width(d) - (d in dtypes.SIGNED) for d in (left, right))
     exact = depth << top < 1 << 31
     if wide <= 8 and (exact or (out in dtypes.INTEGER and dtypes.bit_width(out) <= 32)):
-        return "quads" if quads and depth and left == right == dtypes.int8 else "pairs", "i32"
+        return of_bytes if depth and left == right == dtypes.int8 else "pairs", "i32"
     if out in dtypes.INTEGER:
         return "mul", "i32" if dtypes.bit_width(out) <= 32 else "i64"
     return "fma", "double"

@@ -14,7 +14,7 @@ from typing import final
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.epilogue import Epilogue
 from nxjax.kernels.cpu.gemm import Axis, Blocks, Gemm, Layout, Problem, mode_of, packed_dtype
-from nxjax.kernels.cpu.gemm_tile import GROUP, Mode, Tile
+from nxjax.kernels.cpu.gemm_tile import GROUP, Mode, Tile, of_bytes
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pack import Right
 from nxjax.trace import dtypes
@@ -62,7 +62,7 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Tile
     cache, so that rows may be any distance apart. Of the heights that do, the one that wastes the fewest rows.
     """
     lanes = isa.lanes(8 if scalar in ("double", "i64") else 4)
-    fused = (mode == "fma" and isa.fma) or mode == "quads" or (mode == "pairs" and isa.bits == 512 and isa.vnni)
+    fused = (mode == "fma" and isa.fma) or GROUP[mode] == 4 or (mode == "pairs" and isa.bits == 512 and isa.vnni)
     # The repeated unit of a row needs a register where it is used more than once, and a product that is not summed.
     free = isa.registers - 1 - (not fused)
     widest = 4 if isa.registers >= 32 else 3 if isa.bits == 256 else 2
@@ -113,7 +113,7 @@ def plan(
     one that may be wanted ``again`` is packed as a whole. Integers of 16 bits that are ``narrow`` are differences of
     bytes.
     """
-    mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, isa.vnni and isa.bits == 512)
+    mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, of_bytes(isa))
     if narrow and left.dtype == right.dtype == dtypes.int16:
         mode, scalar = "pairs", "i32"
     tile = tile_for(isa, mode, scalar, rows, columns)
@@ -166,5 +166,5 @@ def _packed_axes(axes: tuple[Axis, ...], nbytes: int) -> tuple[Axis, ...]:
 
 def sums_of(left: DType, right: DType, product: DType, depth: int) -> DType:
     """The dtype in which products of these dtypes are summed one by one."""
-    _, scalar = mode_of(left, right, product, depth, False)
+    _, scalar = mode_of(left, right, product, depth, "pairs")
     return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[scalar]

@@ -10,12 +10,13 @@ fma      a float or double   of that type        one fused multiply-add (rounded
 mul      an i32 or i64       of that type        a product and a sum, both wrapping
 pairs    two i16             i32                 two products, exact, and their sum
 quads    four i8             i32                 four products, exact, and their sum
+dots     four i8             i32                 the same
 =======  ==================  ==================  ==========================================================
 
 No sum saturates. ``pairs`` are bytes that were widened to 16 bits. ``quads`` need the processor's dot product of bytes
 (VNNI), which widens before it adds, but multiplies unsigned by signed bytes: units of the left operand are moved up by
 128, and sums start with ``-128`` times the sum of each column of the right one (modulo 2^32, as all sums of integers).
-Knows no matrix, only pointers.
+``dots`` need one of signed bytes (ARM's), and units stay as they are. Knows no matrix, only pointers.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Function, Value, bits_of, vector
 from nxjax.kernels.cpu.isa import Isa
 
-Mode = Literal["fma", "mul", "pairs", "quads"]
-GROUP: Final[dict[Mode, int]] = {"fma": 1, "mul": 1, "pairs": 2, "quads": 4}
+Mode = Literal["fma", "mul", "pairs", "quads", "dots"]
+GROUP: Final[dict[Mode, int]] = {"fma": 1, "mul": 1, "pairs": 2, "quads": 4, "dots": 4}
 
 
 @final
@@ -73,6 +74,11 @@ class Tile:
         return self.vectors * self.lanes
 
 
+def of_bytes(isa: Isa) -> Mode:
+    """How products of signed bytes are summed."""
+    return "dots" if isa.dots else "quads" if isa.vnni and isa.bits == 512 else "pairs"
+
+
 def step(f: Function, isa: Isa, tile: Tile, total: Value, x: Value, y: Value) -> Value:
     """``total`` and the products of the units ``x`` and ``y``, vectors of ``tile.scalar``."""
     if tile.mode == "fma":
@@ -81,9 +87,12 @@ def step(f: Function, isa: Isa, tile: Tile, total: Value, x: Value, y: Value) ->
         return total + x * y
     lanes = tile.lanes
     whole = lanes == isa.lanes(4)
-    if tile.mode == "quads":
-        if not (isa.vnni and whole and isa.bits == 512):
+    if tile.group == 4:
+        if not (whole and tile.mode == of_bytes(isa)):
             raise AssertionError("no sums of four products of bytes here")
+        if tile.mode == "dots":
+            x, y = x.bitcast(vector("i8", 4 * lanes)), y.bitcast(vector("i8", 4 * lanes))
+            return f.intrinsic("aarch64.neon.sdot.v4i32.v16i8", total.type, total, x, y)
         return f.intrinsic("x86.avx512.vpdpbusd.512", total.type, total, x, y)
     if whole and isa.bits == 512 and isa.vnni:
         return f.intrinsic("x86.avx512.vpdpwssd.512", total.type, total, x, y)

@@ -61,6 +61,7 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
     "aarch64.hint": ("", "void", "i32"),
     "aarch64.get.fpcr": ("", "i64", ""),
     "aarch64.set.fpcr": ("", "void", "i64"),
+    "aarch64.neon.sdot.v4i32.v16i8": ("", "<4 x i32>", "<4 x i32>, <16 x i8>, <16 x i8>"),
     "x86.sse.stmxcsr": ("", "void", "ptr"),
     "x86.sse.ldmxcsr": ("", "void", "ptr"),
     "x86.sse.sfence": ("", "void", ""),
@@ -75,6 +76,7 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
 }
 # The processor's features that an intrinsic is an instruction of: LLVM ends the process where one is missing.
 _NEEDS: Final = {
+    "aarch64.neon.sdot.v4i32.v16i8": "dotprod",
     "x86.avx2.pmadd.wd": "avx2",
     "x86.avx512.pmaddw.d.512": "avx512bw",
     "x86.avx512.vpdpwssd.512": "avx512vnni",
@@ -104,5 +106,5 @@ def signature(name: str, over: str) -> tuple[str, str, tuple[str, ...]]:
 
 
 def needed(symbol: str) -> str:
-    """The processor's feature that ``symbol`` (``llvm.x86.…``) asks for; empty if it asks for none."""
+    """The processor's feature that ``symbol`` (such as ``llvm.x86.…``) asks for; empty if it asks for none."""
     return _NEEDS.get(symbol.removeprefix("llvm."), "")

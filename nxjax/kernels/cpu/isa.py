@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, final
@@ -21,6 +22,7 @@ class Isa:
         registers: how many vector registers there are.
         fma: fused multiply-add exists; otherwise ``f.fma`` rounds twice.
         vnni: products of four bytes are summed in 32 bits by one instruction (AVX512-VNNI or AVX-VNNI).
+        dots: the same of four signed bytes by four (ARM's dot products).
         bf16: products of two bfloat16 are summed in float32 by one instruction.
         f16c: float16 converts to float32 and back by an instruction.
         cpu, features: what LLVM is told.
@@ -32,6 +34,7 @@ class Isa:
     registers: int
     fma: bool
     vnni: bool
+    dots: bool
     bf16: bool
     f16c: bool
     cpu: str
@@ -55,6 +58,9 @@ class Isa:
 
 _AVX2: Final = ("avx2", "fma", "f16c", "bmi2")
 _AVX512: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+# Linux' word of an ARM's abilities, and the bits in it of features, by LLVM's names.
+_AT_HWCAP: Final = 16
+_HWCAP: Final = {"dotprod": 20}
 NAMES: Final = ("avx512", "avx2", "neon", "portable")
 
 
@@ -64,7 +70,18 @@ def host() -> tuple[str, dict[str, bool], str]:
     import llvmlite.binding as llvm
 
     features: Any = llvm.get_host_cpu_features()
-    return llvm.get_host_cpu_name(), dict(features), llvm.get_process_triple()
+    triple = llvm.get_process_triple()
+    return llvm.get_host_cpu_name(), {**features, **_from_linux(triple)}, triple
+
+
+def _from_linux(triple: str) -> dict[str, bool]:
+    """What Linux says of an ARM where LLVM does not ask."""
+    if not (triple.startswith("aarch64") and "linux" in triple):
+        return {}
+    ask = ctypes.CDLL(None).getauxval
+    ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
+    word = ask(_AT_HWCAP)
+    return {name: bool(word >> bit & 1) for name, bit in _HWCAP.items()}
 
 
 def possible() -> tuple[str, ...]:
@@ -100,18 +117,18 @@ def named(name: str) -> Isa:
     everything = ",".join(("+" if on else "-") + n for n, on in sorted(has.items()))
     if name == "avx512-base":
         off = "".join(f",-{n}" for n in sorted(has) if n in ("avx512vnni", "avxvnni", "avx512bf16"))
-        return Isa(name, 512, 32, True, False, False, True, cpu, f"{everything},-prefer-256-bit{off}")
+        return Isa(name, 512, 32, True, False, False, False, True, cpu, f"{everything},-prefer-256-bit{off}")
     if name == "avx512":
         vnni, bf16 = bool(has.get("avx512vnni")), bool(has.get("avx512bf16"))
         # 512-bit vectors are asked for by type; LLVM would cut them in two otherwise.
-        return Isa(name, 512, 32, True, vnni, bf16, True, cpu, everything + ",-prefer-256-bit")
+        return Isa(name, 512, 32, True, vnni, False, bf16, True, cpu, everything + ",-prefer-256-bit")
     if name == "avx2":
         off = ",".join(f"-{n}" for n in sorted(has) if n.startswith("avx512") or n == "evex512")
-        return Isa(name, 256, 16, True, bool(has.get("avxvnni")), False, True, cpu, f"{everything},{off}")
+        return Isa(name, 256, 16, True, bool(has.get("avxvnni")), False, False, True, cpu, f"{everything},{off}")
     if name == "neon":
-        return Isa(name, 128, 32, True, bool(has.get("dotprod")), False, True, cpu, everything)
+        return Isa(name, 128, 32, True, False, bool(has.get("dotprod")), False, True, cpu, everything)
     generic = "x86-64" if triple.startswith(("x86_64", "amd64")) else "generic"
-    return Isa(name, 128, 16, False, False, False, False, generic, "")
+    return Isa(name, 128, 16, False, False, False, False, False, generic, "")
 
 
 @lru_cache(None)
@@ -123,7 +140,7 @@ def shared(name: str) -> Isa:
     least on the whole: wider and narrower machines take one or two of theirs for each.
     """
     real = named(name)
-    return Isa(f"shared {name}", 256, 16, True, False, False, False, real.cpu, real.features, True)
+    return Isa(f"shared {name}", 256, 16, True, False, False, False, False, real.cpu, real.features, True)
 
 
 def current() -> Isa:

@@ -202,6 +202,11 @@ def test_newer_processors(arm, program):
     compiled(arm, program, "neon")
 
 
+@pytest.mark.parametrize("arm", [PLAIN, NEWER], ids=["plain", "newer"], indirect=True)
+def test_products_of_bytes_are_summed_by_an_instruction(arm, request):
+    assert ("sdot" in compiled(arm, "products of bytes", "neon")) == ("newer" in request.node.callspec.id)
+
+
 @pytest.mark.parametrize("arm", [PLAIN], ids=["plain"], indirect=True)
 def test_products_are_fused_and_in_vectors(arm):
     assert "fmla" in compiled(arm, "products", "neon")

@@ -1,12 +1,16 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nxjax.backends.cpu.engine import Engine
+from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand
 from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.ir import Module
 from nxjax.ops.arithmetic import add, max
 from nxjax.trace import dtypes
 from tests.kernels.cpu.products import multiply, planned
@@ -200,3 +204,52 @@ def test_code_is_shared():
 def test_constant_operands_are_packed():
     x, y = np.ones((64, 512), np.float32), np.ones((512, 512), np.float32)
     assert planned(x, y, "float32", ISAS[0], constant=True).pack is not None
+
+
+# What ARM's instruction does, in words that every processor knows.
+SDOT = "\n".join(
+    [
+        "define <4 x i32> @sdot(<4 x i32> %sum0, <16 x i8> %x, <16 x i8> %y) {",
+        "%a = sext <16 x i8> %x to <16 x i32>",
+        "%b = sext <16 x i8> %y to <16 x i32>",
+        "%c = mul <16 x i32> %a, %b",
+        *(
+            f"%d{i} = shufflevector <16 x i32> %c, <16 x i32> poison, <4 x i32> "
+            f"<i32 {i}, i32 {i + 4}, i32 {i + 8}, i32 {i + 12}>\n%sum{i + 1} = add <4 x i32> %sum{i}, %d{i}"
+            for i in range(4)
+        ),
+        "ret <4 x i32> %sum4",
+        "}",
+    ]
+)
+
+
+@pytest.fixture
+def dots(monkeypatch):
+    """An instruction set with products of signed bytes, whichever processor this is."""
+    found = replace(isa.named("portable"), name="dots", registers=32, dots=True)
+    named = isa.named
+
+    def defined(engine, kernels):
+        module = Module()
+        for kernel in kernels:
+            kernel.emit(module, engine.isa)
+        kept = [line for line in module.text.splitlines() if not (line.startswith("declare") and "sdot" in line)]
+        return "\n".join([*kept, SDOT]).replace("@llvm.aarch64.neon.sdot.v4i32.v16i8(", "@sdot(")
+
+    monkeypatch.setattr(isa, "named", lambda name: found if name == "dots" else named(name))
+    monkeypatch.setattr(Engine, "texts", defined)
+    return found.name
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("shape", "left"), [*zip([(33, 70, 50), (1, 1, 1), (7, 501, 18), (9, 1601, 413)], LAYOUTS, strict=True)]
+)
+def test_products_of_signed_bytes_by_an_instruction_of_arm(dots, shape, left, layout):
+    m, k, n = shape
+    rng = np.random.default_rng(7)
+    x, y = array(rng, (m, k), "int8", left), array(rng, (k, n), "int8", layout)
+    assert planned(x, y, "int32", dots).product.tile.mode == "dots"
+    check(x, y, "int32", dots, cut=True)
+    check(x, y, "int32", dots, constant=True)

@@ -12,7 +12,9 @@ F32, I16, I8, I32 = (np.dtype(d) for d in ("float32", "int16", "int8", "int32"))
 
 
 @pytest.mark.parametrize("name", ISAS)
-@pytest.mark.parametrize(("mode", "scalar"), [("fma", "float"), ("fma", "double"), ("mul", "i32"), ("pairs", "i32")])
+@pytest.mark.parametrize(
+    ("mode", "scalar"), [("fma", "float"), ("fma", "double"), ("mul", "i32"), ("pairs", "i32"), ("dots", "i32")]
+)
 def test_tiles_fit_into_registers_and_rows(name, mode, scalar):
     i = isa.named(name)
     for rows in (1, 2, 3, 5, 7, 64, 1000):

@@ -1,5 +1,8 @@
 """Instruction sets: the best first, each with what it says it has; what does not run here is refused."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import nxjax as nx
@@ -58,6 +61,18 @@ def test_byte_products_are_used_only_where_they_are(processor):
     assert not base.vnni
     assert "-avx512vnni" in base.features
     assert "-avx512f" in isa.named("avx2").features
+    for features in (("neon",), ("neon", "dotprod")):
+        processor("aarch64-unknown-linux-gnu", *features)
+        assert isa.named("neon").dots == ("dotprod" in features)
+        assert not isa.named("neon").vnni
+        assert not isa.named("portable").dots
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="no Linux")
+def test_byte_products_are_those_that_linux_says():
+    said = re.search(r"^Features\t*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    _, has, _ = isa.host()
+    assert bool(has.get("dotprod")) == (said is not None and "asimddp" in said[1].split())
 
 
 def test_a_name_that_does_not_run_here_is_refused(processor):
