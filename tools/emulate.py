@@ -7,6 +7,7 @@
     python tools/emulate.py test                        # the tests of the CPU compiler
     python tools/emulate.py test tests/ops -x           # or any other arguments of pytest
     python tools/emulate.py --every 20 test             # a sample: one test of twenty, from all files
+    python tools/emulate.py --host-llvm test            # machine code made here, by the same LLVM: faster
     python tools/emulate.py fuzz --seconds 600          # random programs: the arguments of `nxjax fuzz`
     python tools/emulate.py --machine arm64-new test    # another machine: `--help` lists them
 
@@ -106,18 +107,22 @@ PACKAGES = ("python3", "libstdc++6", "zlib1g")
 # What `test` runs if nothing is given: the compiler from its kernels to its calls.
 DEFAULT_TESTS = ("tests/kernels/cpu", "tests/lower/cpu", "tests/backends/cpu")
 
-# Pytest with every n-th test of those that were asked for, and fewer examples of each property.
+# Pytest with every n-th test of those that were asked for, fewer examples of each property, and, where a socket is
+# given, machine code made by the host.
 _PYTEST = """
 import sys, pytest
 class Sample:
     def pytest_configure(self, config):
+        if sys.argv[3]:
+            from tools.hosted_code import ask
+            ask(sys.argv[3])
         from hypothesis import settings
         settings.register_profile("emulated", settings.get_profile("suite"), max_examples=int(sys.argv[2]))
         settings.load_profile("emulated")
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
         items[:] = items[:: int(sys.argv[1])]
-sys.exit(pytest.main(sys.argv[3:], plugins=[Sample()]))
+sys.exit(pytest.main(sys.argv[4:], plugins=[Sample()]))
 """
 
 
@@ -321,6 +326,21 @@ class Emulator:
                 continue
 
 
+@contextmanager
+def llvm_of_host(wanted: bool) -> Generator[str]:
+    """The socket of a process that makes machine code (`tools/hosted_code.py`); empty if it is not wanted."""
+    if not wanted:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tools.hosted_code", place := f"{folder}/llvm"]
+        with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            if not server.stdout.readline():
+                stop("no machine code can be made here", "install llvmlite for this Python, or leave out --host-llvm")
+            yield place
+
+
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
@@ -339,6 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=default_folder(), help=f"where all is kept ({default_folder()})")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of tests: run one of N, from all files (1)")
     parser.add_argument("--examples", type=int, default=5, metavar="N", help="of tests: examples of a property (5)")
+    parser.add_argument("--host-llvm", action="store_true", help="of tests: machine code is made here")
     parser.add_argument("what", choices=("setup", "run", "test", "fuzz"), help="what to do")
     parser.add_argument(
         "rest", nargs=argparse.REMAINDER, help="arguments of Python, pytest or `nxjax fuzz`; of `setup`: more packages"
@@ -361,7 +382,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.chdir(PROJECT)
     named = any(Path(word.split("::")[0]).exists() for word in rest)
     tests = [*rest, *(() if named else DEFAULT_TESTS)]
-    return emulator.run(["-c", _PYTEST, str(options.every), str(options.examples), "-p", "no:cacheprovider", *tests])
+    with llvm_of_host(options.host_llvm) as place:
+        settings = [str(options.every), str(options.examples), place]
+        return emulator.run(["-c", _PYTEST, *settings, "-p", "no:cacheprovider", *tests])
 
 
 if __name__ == "__main__":
