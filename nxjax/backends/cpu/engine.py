@@ -7,10 +7,10 @@ and it was not asked for lately: who runs code holds its address until it has re
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 from weakref import WeakValueDictionary
 
 from nxjax.backends import cache
@@ -18,11 +18,14 @@ from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.loading import Address, Code, Unlinkable, keep, room
 from nxjax.errors import LoweringError
 from nxjax.kernels import cpu as kernels
+from nxjax.kernels.cpu.apart import Closed, apart
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.reproducible import check_rounding
+
+_T = TypeVar("_T")
 
 # The emitters, and the packages whose tables and rules they take over: constants of polynomials, dtypes, rounding.
 WRITERS: Final = ("kernels/cpu", "ops", "trace")
@@ -63,11 +66,11 @@ class Engine:
 
         self.isa = isa
         self._llvm: Any = llvm
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
         self._version = f"{_emitters()} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features} {level}"
         self._level = level
-        self._machine: Any = self._new_machine()
+        self._machine = apart(lambda: Closed(self._new_machine()))
+        # Where functions of the process are that code has asked for.
+        self._outside: dict[str, int] = {}
         # Of each symbol, while somebody holds it.
         self._code: WeakValueDictionary[str, Code] = WeakValueDictionary()
         # What was asked for last stays: functions that are made anew in a loop have most of their kernels in common.
@@ -76,6 +79,8 @@ class Engine:
         self.compilations = 0
 
     def _new_machine(self) -> Any:
+        self._llvm.initialize_native_target()
+        self._llvm.initialize_native_asmprinter()
         return self._llvm.Target.from_default_triple().create_target_machine(
             cpu=self.isa.cpu, features=self.isa.features, opt=self._level, jit=True, codemodel="jitdefault"
         )
@@ -136,7 +141,7 @@ class Engine:
 
     def assembly(self, kernels: Sequence[Kernel]) -> str:
         """The machine code of kernels, as text."""
-        return self._machine.emit_assembly(self._parsed(self.texts(kernels)))
+        return self._translated(self.texts(kernels), self._machine.held.emit_assembly)
 
     def module(self, text: str, symbols: Sequence[str]) -> list[int]:
         """Addresses of ``symbols`` in a module given as text, which stays for good."""
@@ -179,13 +184,18 @@ class Engine:
             held.update(dict.fromkeys(new, code))
             self._code.update(dict.fromkeys([s for s in symbols if s not in self._code], code))
 
-    def _parsed(self, text: str) -> Any:
-        try:
+    def _translated(self, text: str, emit: Callable[[Any], _T]) -> _T:
+        """What ``emit`` makes of a module that is given as text."""
+
+        def work() -> _T:
             # What LLVM notes of types and constants goes with the module.
             module = self._llvm.parse_assembly(text, self._llvm.create_context())
             # LLVM's code generator takes what it is given for right, and ends the process where it is not.
             module.verify()
-            return module
+            return emit(module)
+
+        try:
+            return apart(work)
         except RuntimeError as error:
             raise LoweringError("cpu: LLVM refused a kernel", got=str(error)[:2000]) from None
 
@@ -194,23 +204,36 @@ class Engine:
         place = room()
         if place is not None:
             place.check()
-        return self._machine.emit_object(self._parsed(text))
+        return self._translated(text, self._machine.held.emit_object)
 
     def _loaded(self, data: bytes, symbols: Sequence[str]) -> Code:
         """An object file in memory."""
         place = room()
         if place is not None:
             try:
-                code = place.place(data, self._llvm.address_of_symbol)
+                code = place.place(data, self._symbol)
                 if all(s in code.addresses for s in symbols):
                     return code
             except Unlinkable:
                 pass
-        # LLVM's own loader takes every kind of object, and a few mappings for each.
+        return apart(lambda: self._loaded_by_llvm(data, symbols))
+
+    def _symbol(self, name: str) -> int | None:
+        """Where a function of the process is; None for none."""
+        found = self._outside.get(name)
+        if found is None:
+            found = apart(lambda: self._llvm.address_of_symbol(name))
+            if found:
+                self._outside[name] = found
+        return found
+
+    def _loaded_by_llvm(self, data: bytes, symbols: Sequence[str]) -> Code:
+        """LLVM's own loader takes every kind of object, and a few mappings for each."""
         loader: Any = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._new_machine())
+        held = Closed(loader)
         loader.add_object_file(self._llvm.ObjectFileRef.from_data(data))
         loader.finalize_object()
-        return Code({s: loader.get_function_address(s) for s in symbols}, loader)
+        return Code({s: loader.get_function_address(s) for s in symbols}, held)
 
 
 _engines: dict[tuple[str, int], Engine] = {}
@@ -230,3 +253,6 @@ def clear() -> None:
     """Give back code that nobody uses."""
     for found in list(_engines.values()):
         found.clear()
+    place = room()
+    if place is not None:
+        place.settle()

@@ -10,7 +10,24 @@ import os
 import threading
 from typing import Final
 
+from nxjax.kernels.cpu.apart import after_fork, before_fork
+
 COMPILING: Final = threading.RLock()
 
+
+def _before() -> None:
+    COMPILING.acquire()
+    before_fork()  # second: who compiles may wait for the helper
+
+
+def _after(*, child: bool) -> None:
+    after_fork(child=child)
+    COMPILING.release()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=COMPILING.acquire, after_in_parent=COMPILING.release, after_in_child=COMPILING.release)
+    os.register_at_fork(
+        before=_before,
+        after_in_parent=lambda: _after(child=False),
+        after_in_child=lambda: _after(child=True),
+    )

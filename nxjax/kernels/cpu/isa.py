@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 from nxjax.config import config
 from nxjax.errors import ParameterError
+from nxjax.kernels.cpu.apart import apart
 
 
 @final
@@ -69,9 +70,11 @@ def host() -> tuple[str, dict[str, bool], str]:
     """LLVM's name of the processor, its features, and the triple."""
     import llvmlite.binding as llvm
 
-    features: Any = llvm.get_host_cpu_features()
-    triple = llvm.get_process_triple()
-    return llvm.get_host_cpu_name(), {**features, **_from_linux(triple)}, triple
+    binding: Any = llvm
+    name, features, triple = apart(
+        lambda: (binding.get_host_cpu_name(), dict(binding.get_host_cpu_features()), binding.get_process_triple())
+    )
+    return name, {**features, **_from_linux(triple)}, triple
 
 
 def _from_linux(triple: str) -> dict[str, bool]:

@@ -140,9 +140,8 @@ class Room:
         self._processor = processor or PROCESSORS[platform.machine()]
         self._synchronize = None if self._processor.synchronized else _synchronize()
         self._slabs: list[_Slab] = []
-        # What was freed, by whatever thread lost it: put back by who has the lock.
+        # What was freed, by whatever thread lost it: put back by who places code next.
         self._returned: deque[tuple[_Slab, int, int]] = deque()
-        self._busy = False
         self._lock = COMPILING  # a fork waits for it
         protect: Any = ctypes.CDLL(None, use_errno=True).mprotect
         protect.argtypes, protect.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
@@ -163,22 +162,17 @@ class Room:
         pages = -(-linked.size // PAGE)
         with self._lock:
             self._put_back()
-            self._busy = True
+            slab, first = self._taken(pages)
+            address = slab.address + first * PAGE
             try:
-                slab, first = self._taken(pages)
-                address = slab.address + first * PAGE
-                try:
-                    image, addresses, memory = linked.at(address)
-                    self._write(slab, first, pages, image)
-                except OSError as error:
-                    slab.put(first, pages)
-                    raise _no_room(linked.size, error) from None
-                except Unlinkable:
-                    slab.put(first, pages)
-                    raise
-            finally:
-                self._busy = False
-                self._put_back()
+                image, addresses, memory = linked.at(address)
+                self._write(slab, first, pages, image)
+            except OSError as error:
+                slab.put(first, pages)
+                raise _no_room(linked.size, error) from None
+            except Unlinkable:
+                slab.put(first, pages)
+                raise
         return Code(addresses, (_Pages(self._give, slab, first, pages), memory))
 
     def check(self) -> None:
@@ -197,6 +191,11 @@ class Room:
                     del first
         except OSError as error:
             raise _no_room(_WORK, error) from None
+
+    def settle(self) -> None:
+        """Give slabs back that nothing lies in any more."""
+        with self._lock:
+            self._put_back()
 
     def _taken(self, pages: int) -> tuple[_Slab, int]:
         for slab in self._slabs:
@@ -226,14 +225,8 @@ class Room:
             raise OSError(number, "mprotect")
 
     def _give(self, slab: _Slab, first: int, pages: int) -> None:
-        """What no thread runs any more. Called by the end of an object, wherever that comes."""
+        """What no thread runs any more. Called by the end of an object, wherever that comes: it takes no lock."""
         self._returned.append((slab, first, pages))
-        if self._lock.acquire(blocking=False):
-            try:
-                if not self._busy:  # else this thread is in `place`, which was interrupted by a collection of garbage
-                    self._put_back()
-            finally:
-                self._lock.release()
 
     def _put_back(self) -> None:
         while self._returned:

@@ -48,6 +48,7 @@ def used():
     gc.collect()
     nx.clear_caches()
     gc.collect()
+    room().settle()
     return sum(s.pages - sum(n for _, n in s.free) for s in room()._slabs)
 
 
@@ -243,7 +244,7 @@ def test_data_without_code_has_a_page_of_its_own():
     gc.collect()
     own.place(_near("@x = global i64 8"), lambda name: None)
     gc.collect()
-    own._put_back()
+    own.settle()
     assert slab.free == [(0, slab.pages)]
 
 

@@ -262,5 +262,5 @@ def test_without_threads_the_caller_does_it():
     for system in (sync.WINDOWS, sync.DARWIN, sync.POSIX, sync.LINUX):
         code = text(system)
         assert ("pthread_create" in code) == system.threads
-        engine(isa.current())._parsed(code)
+        engine(isa.current())._translated(code, str)
     assert "sched_yield" not in text(sync.WINDOWS)

@@ -1,0 +1,134 @@
+"""Where LLVM works: on another thread, as far as the main thread asks.
+
+llvmlite has one lock, and its class is Python's: if a signal's handler raises (Ctrl-C) while the lock is taken or given
+back, it stays taken, and every other thread waits for ever. Python runs handlers on the main thread only, so that
+thread asks another one. Knows nothing of what the work is.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import threading
+from _queue import Empty, SimpleQueue
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar, final
+
+_T = TypeVar("_T")
+
+# Seconds that the thread stays for more to do: a busy system lets one that waits run sooner than a new one.
+_STAYS: Final = 1.0
+# Bytes of stack that LLVM may need, and more; a program may have asked for threads with less.
+_STACK: Final = 1 << 20
+
+
+@final
+class _Helper:
+    """The thread, while there is one. Its queue and locks are C's: those of `threading` wait as llvmlite's does."""
+
+    def __init__(self) -> None:
+        # Held by who works; who asked for it may have gone on meanwhile.
+        self.working = threading.RLock()
+        self._asked: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._here = False
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Have ``work()`` done some time. It tells of its failures itself."""
+        self._asked.put(work)
+        # A thread says that it goes before it looks a last time. Two at once do no harm.
+        if not self._here:
+            try:
+                if 0 < threading.stack_size() < _STACK:
+                    raise RuntimeError("too small")
+                _thread.start_new_thread(self._serve, ())
+            except RuntimeError:  # there is none to be had: the system's limit, or the interpreter ends
+                self._rest()
+
+    def _serve(self) -> None:
+        self._here = True
+        with suppress(Empty):
+            while True:
+                self._now(self._asked.get(timeout=_STAYS))
+        self._here = False
+        self._rest()
+
+    def _rest(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._now(self._asked.get_nowait())
+
+    def _now(self, work: Callable[[], object]) -> None:
+        with self.working, suppress(Exception):
+            work()
+
+
+_helper = _Helper()
+
+
+def apart(work: Callable[[], _T]) -> _T:
+    """``work()``, where no handler runs.
+
+    What a handler raises ends the wait. The work goes on then, and nobody gets what it makes.
+    """
+    if not _is_main():
+        return work()
+    made: list[_T] = []
+    failed: list[BaseException] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            made.append(work())
+        except BaseException as error:
+            # What its frames hold is LLVM's: it ends here.
+            failed.append(error.with_traceback(None))
+        finally:
+            done.release()
+
+    _helper.do(run)
+    done.acquire()
+    if failed:
+        raise failed[0]
+    return made[0]
+
+
+@final
+class Closed:
+    """Something of LLVM's; this object's end closes it, where no handler runs."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __del__(self) -> None:
+        # Nobody waits: this thread may be anywhere, also between llvmlite's taking its lock and giving it back.
+        if _is_main():
+            _helper.do(self.held.close)
+        else:
+            self.held.close()
+
+
+def _is_main() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def before_fork() -> None:
+    """A child has no helper, and no lock of llvmlite's that it held."""
+    _helper.working.acquire()
+
+
+def after_fork(*, child: bool) -> None:
+    global _helper
+    _helper.working.release()
+    if child:
+        _helper = _Helper()
+
+
+@atexit.register
+def _end() -> None:
+    """Work that nobody waits for ends before the process takes LLVM apart."""
+    with _helper.working:
+        pass

@@ -1,0 +1,164 @@
+"""LLVM works where no signal's handler runs: what is stopped at any place leaves llvmlite to the other threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import llvmlite.binding as llvm
+import pytest
+
+import nxjax as nx
+from nxjax.backends.cpu.engine import Engine
+from nxjax.kernels.cpu import apart, isa
+from nxjax.kernels.cpu.apart import Closed
+
+
+class _Stop(BaseException):
+    """What a signal's handler raises."""
+
+
+def _elsewhere(work: Any) -> Any:
+    """``work()`` on a thread of its own, which must end."""
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(work()), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert made, "llvmlite's lock is held"
+    return made[0]
+
+
+def test_compiling_may_be_stopped_anywhere():
+    """Python runs handlers where a function begins and where one of C's has returned: each such place, one by one."""
+    files = ("ffi.py", "engine.py", "apart.py")
+    left = [0]
+
+    def at(frame: Any, event: str, _: Any) -> None:
+        if event in ("call", "c_return") and frame.f_code.co_filename.endswith(files):
+            left[0] -= 1
+            if left[0] == 0:
+                sys.setprofile(None)
+                raise _Stop
+
+    Engine(isa.current())  # what is made once
+    stopped, places = True, 0
+    while stopped:
+        places += 1
+        left[0] = places
+        text = f"define i64 @f{places}() {{\n  ret i64 {places}\n}}"
+        made = None
+        try:
+            sys.setprofile(at)
+            made = Engine(isa.current())
+            made._loaded(made._emitted(text), [f"f{places}"])
+            stopped = False
+        except _Stop:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert _elsewhere(llvm.get_host_cpu_name), places
+    assert places > 10
+    assert nx.jit(lambda x: nx.sin(x) * places)(nx.ones(3)).shape == (3,)
+
+
+def test_what_was_stopped_goes_on_for_nobody():
+    begun, may, stopped, ended = threading.Event(), threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        may.wait(60)
+        ended.append(1)
+
+    def handler(*_: Any) -> None:
+        if not stopped.is_set():
+            stopped.set()
+            raise _Stop
+
+    def stop() -> None:
+        begun.wait(60)
+        while not stopped.wait(0.05):  # a signal that comes just before the wait does not end it
+            signal.pthread_kill(main, signal.SIGINT)
+
+    main = threading.get_ident()
+    old = signal.signal(signal.SIGINT, handler)
+    try:
+        thread = threading.Thread(target=stop)
+        thread.start()
+        with pytest.raises(_Stop):
+            apart.apart(work)
+        thread.join(60)
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert not ended
+    may.set()
+    assert apart.apart(lambda: ended) == [1]
+
+
+def test_failures_come_back_without_what_their_frames_hold():
+    thread = []
+
+    def work() -> None:
+        thread.append(threading.get_ident())
+        raise ValueError("here")
+
+    with pytest.raises(ValueError, match="here") as found:
+        apart.apart(work)
+    assert thread != [threading.get_ident()]
+    assert all(entry.name != "work" for entry in found.traceback)
+
+
+def test_a_system_without_threads_works_here(monkeypatch):
+    def none(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(apart, "_helper", apart._Helper())
+    monkeypatch.setattr(apart._thread, "start_new_thread", none)
+    assert apart.apart(threading.get_ident) == threading.get_ident()
+
+
+def test_a_program_of_threads_with_small_stacks_works_here(monkeypatch):
+    monkeypatch.setattr(apart, "_helper", apart._Helper())
+    old = threading.stack_size(128 * 1024)
+    try:
+        assert apart.apart(threading.get_ident) == threading.get_ident()
+    finally:
+        threading.stack_size(old)
+
+
+def test_what_llvm_holds_is_closed_elsewhere():
+    closed = []
+
+    class Held:
+        def close(self) -> None:
+            closed.append(threading.get_ident())
+            raise OSError
+
+    held = Closed(Held())
+    del held
+    assert apart.apart(lambda: 1) == 1
+    assert len(closed) == 1
+    assert closed[0] != threading.get_ident()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_fork_waits_for_who_works():
+    begun, may, ended = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        may.wait(60)
+        ended.append(1)
+
+    apart._helper.do(work)
+    assert begun.wait(60)
+    threading.Timer(0.2, may.set).start()
+    child = os.fork()
+    if not child:
+        right = ended == [1] and apart.apart(lambda: threading.get_ident()) != threading.get_ident()
+        os._exit(0 if right else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
