@@ -15,6 +15,14 @@ import nxjax as nx
 from nxjax.trace.core import AROUND, EVAL, current_trace
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """Python does not listen to Ctrl-C if whoever started it turned that off, as a shell does for what runs behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     "wrap",
     [nx.jit, nx.grad, nx.vmap, nx.jacrev, nx.checkpoint, nx.make_jaxpr, lambda f: nx.jit(nx.vmap(nx.grad(f)))],

@@ -111,6 +111,10 @@ def _become(tree: Path, place: Path, work: Callable[[Path], int]) -> None:
     status = 70
     try:
         os.setsid()
+        # Who started this may have turned signals off, as `nohup` does.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_DATA, (_BYTES, _BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         printed = os.open(place / "printed", os.O_WRONLY | os.O_CREAT, 0o600)
