@@ -143,7 +143,8 @@ class Health:
         self.failures -= 1
         if back:
             self.back(now)
-            self.state = "suspect" if self.level else "ok"
+        if self.fine and not self.level:  # its probe may have been quicker
+            self.state = "ok"
 
     def worked(self) -> None:
         """It has done a job."""

@@ -164,6 +164,22 @@ def test_back_off_doubles_and_is_forgotten_after_good_work():
     assert health.retry == 11.0
 
 
+@pytest.mark.parametrize("probed", [False, True])
+def test_what_was_forgiven_is_as_if_nothing_had_been(probed):
+    health = Health(FaultPolicy(), 0.0)
+    health.take_out(1.0, "broken")
+    if probed:
+        assert health.probe_passed(2.0)
+    health.forgive(3.0, back=not probed)
+    assert health.state == "ok" and health.failures == 0
+    health.take_out(4.0, "broken")
+    health.take_out(5.0, "broken")
+    health.probe_passed(6.0)
+    health.take_out(7.0, "broken")
+    health.forgive(8.0, back=True)
+    assert health.state == "suspect"
+
+
 def test_a_probe_that_hangs_raises_or_is_wrong_keeps_a_unit_out():
     release, asked = threading.Event(), [0]
 
@@ -181,13 +197,13 @@ def test_a_probe_that_hangs_raises_or_is_wrong_keeps_a_unit_out():
         return double(args)
 
     graph = Graph([Job("double", "npu", {"npu": broken, "cpu": double}, ((CALLER, 0),))])
-    policy = FaultPolicy(backoff=0.005, backoff_most=0.01, probe=0.02)
+    policy = FaultPolicy(backoff=0.005, backoff_most=0.01, probe=0.5)
     with Engine({"npu": LaneOptions(probe=probe), "cpu": LaneOptions()}, policy) as engine:
         assert engine.submit(graph, [1]).result() == [2]
         until(lambda: engine.health()["npu"].state == "suspect")
         texts = [e.text for e in engine.events if e.kind == "probe"]
         assert [t.split(";")[0] for t in texts] == [
-            "stays out: a probe did not come back within 0.02 s",
+            "stays out: a probe did not come back within 0.5 s",
             "stays out: raised in a probe: OSError: still broken",
             "stays out: gave a wrong answer to a probe",
         ]
