@@ -147,3 +147,48 @@ def test_tracing_may_be_stopped_anywhere(wrap):
         assert [v.get() for v in AROUND] == rest, places
     assert places > 20
     assert str(wrap(f)(x)) == expected
+
+
+@pytest.mark.parametrize("way", ["a call", "placed", "compiled", "watched"])
+def test_a_call_that_is_stopped_anywhere_has_taken_all_or_nothing(way):
+    """What is given away is gone, or none of it: also that which the program does not write over."""
+    files = ("jit.py", "jit_entry.py", "jit_stages.py", "array.py", "executable.py", "memory.py")
+    left = [0]
+
+    def at(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code  # nobody hears what a destructor raises
+        if event in ("call", "c_return") and code.co_filename.endswith(files) and code.co_name != "__del__":
+            left[0] -= 1
+            if left[0] == 0:
+                sys.setprofile(None)
+                raise _Stop
+
+    def f(a: Any, b: Any, c: Any) -> Any:
+        return a + 1, (b * 2).sum(), c - a
+
+    device = nx.devices()[0]
+    make = lambda: [nx.device_put(x, device) if way == "placed" else x for x in (nx.ones(3) + i for i in range(3))]
+    run = nx.jit(f, donate_argnums=(0, 1, 2))
+    if way == "compiled":
+        run = run.lower(*make()).compile()
+    with nx.config.using(fast_calls=False, debug_nans=way == "watched"):
+        for _ in range(2):
+            expected = [float(x.sum()) for x in run(*make())]
+        stopped, places, states = True, 0, set()
+        while stopped:
+            places += 1
+            args = make()
+            left[0] = places
+            try:
+                sys.setprofile(at)
+                found = run(*args)
+                stopped = False
+            except _Stop:
+                pass
+            finally:
+                sys.setprofile(None)
+            states.add(tuple(x.is_deleted() for x in args))
+            for i, x in enumerate(args):
+                assert x.is_deleted() or float(x.sum()) == 3 * (i + 1), places
+        assert states == {(False,) * 3, (True,) * 3}
+        assert [float(x.sum()) for x in found] == expected

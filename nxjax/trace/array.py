@@ -5,6 +5,9 @@ Knows no op. A buffer that an executor left on its device is fetched to NumPy on
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Any, Final, Protocol, final
 
 import numpy as np
@@ -96,6 +99,51 @@ class PlacedArray(DeviceArray):
 def another(x: Array) -> Array:
     """The same elements in an array of their own, which stays when ``x`` is deleted or donated; a tracer as it is."""
     return x.retyped(x.type) if isinstance(x, DeviceArray) else x
+
+
+# Members of the class, as functions of C's.
+_FIELDS: Final = tuple(
+    (member.__get__, member.__set__) for member in (DeviceArray.__dict__["_data"], DeviceArray.__dict__["buffer"])
+)
+
+
+def taken(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
+    """Delete ``arrays``; others in their place have their elements.
+
+    All or none, whatever else goes on: the elements are taken by one call of a function of C's, in which no signal's
+    handler and no other thread runs.
+
+    Raises:
+        RuntimeError: one was deleted before.
+    """
+    n, nothing = len(arrays), repeat(None)
+    held: list[Any] = list(
+        chain(*[map(get, arrays) for get, _ in _FIELDS], *[map(put, arrays, nothing) for _, put in _FIELDS])
+    )
+    data, buffers = held[:n], held[n : 2 * n]
+    found: list[DeviceArray] = []
+    for x, d, b in zip(arrays, data, buffers, strict=True):
+        if d is None and b is None:
+            deque(chain(*[map(put, arrays, old) for (_, put), old in zip(_FIELDS, (data, buffers), strict=True)]), 0)
+            x.numpy()  # says so
+        made = x.retyped(x.type)
+        made._data, made.buffer = d, b
+        found.append(made)
+    return found
+
+
+def given(inputs: Sequence[Any], donate: Sequence[int]) -> list[Any]:
+    """What a call runs with: arguments that are given away are gone from here on, also if it fails.
+
+    Raises:
+        RuntimeError: an argument was deleted before; then none is gone.
+    """
+    for x in inputs:
+        if x.is_deleted():
+            x.numpy()
+    gone = {id(x): x for x in (inputs[i] for i in donate)}
+    fresh = dict(zip(gone, taken([*gone.values()]), strict=True))
+    return [fresh.get(id(x), x) for x in inputs]
 
 
 def wrap(data: Any, weak: bool = False) -> DeviceArray:

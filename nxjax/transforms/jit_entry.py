@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.config import current_settings
-from nxjax.trace.array import DeviceArray, PlacedArray, another
+from nxjax.trace.array import DeviceArray, PlacedArray, another, given
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Tracer, current_trace, the_watcher
@@ -78,9 +78,9 @@ class Entry:
         if way is None or (self.calls and not way.final):
             way = self.way = self._way(device)
         inputs: list[Any] = [*way.leading, *values] if way.leading else values
+        if way.donate:
+            inputs = given(inputs, way.donate)
         out = way.executable(inputs)
-        for i in way.donate:
-            inputs[i].delete()
         self.calls += 1
         return out
 
@@ -145,18 +145,15 @@ class Entry:
             executable = the_compiler().compile_placed(self.opened, self.traced.place(key))
         names = self.traced.asked.names or [f"argument {i}" for i in range(len(values))]
         out = watcher.call(self.opened, inputs, lambda: executable(inputs), name, names)
-        for i in self.donate:
-            inputs[i].delete()
+        given(inputs, self.donate)
         return out
 
     @boundary
     def at_place(self, values: Sequence[Any]) -> Sequence[Array]:
         """The results where the arguments were put, or the function was told to run."""
         inputs: list[Any] = [*self.consts, *values]
-        out = self._placed(inputs)(inputs)
-        for i in self.donate:
-            inputs[i].delete()
-        return out
+        executable = self._placed(inputs)
+        return executable(given(inputs, self.donate) if self.donate else inputs)
 
     def alive(self) -> bool:
         """True when every borrowed tracer belongs to a trace we are in."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.trace import core, tree
-from nxjax.trace.array import DeviceArray, PlacedArray, another, as_value
+from nxjax.trace.array import DeviceArray, PlacedArray, another, as_value, given
 from nxjax.trace.program import Program
 from nxjax.trace.promise import check_made
 from nxjax.trace.sharding import Sharding
@@ -58,8 +58,9 @@ class Executable(Protocol):
     Results: one array per output, of its type, weak or strong. Each is an array of its own, that may be deleted alone.
     No result shares memory that anybody outside of nxjax may write to: what is handed on as it came is copied then.
     Donation: an argument that was donated may be written over, if nothing else sees its memory: no other array or
-    argument, no view of NumPy's, no call under way. The array lets go of it before that is asked. The caller deletes
-    all donated arguments after the call. A call that fails may have taken those that it was to write over.
+    argument, no view of NumPy's, no call under way. The array lets go of it before that is asked. The caller has
+    deleted all donated arguments before the call, and gives it others in their place: all are gone or, where the call
+    is refused, none, also when a signal's handler raises.
     Lifetime: results outlive arguments, executable and function. A deleted argument is a RuntimeError, before
     anything runs. What is called from inside may delete arguments, collect garbage and forget programs.
     Threads: any number of calls at a time; an argument that another thread deletes meanwhile is read as it was, or is
@@ -190,9 +191,9 @@ class Compiled:
                     expected=s,
                     fix="nx.device_put(x, compiled.input_shardings[0][i])",
                 )
+        if self._traced.donate:
+            values = given(values, self._traced.donate)
         out = self.executable([*self._leading, *values])  # pyright: ignore[reportArgumentType]
-        for i in self._traced.donate:
-            values[i].delete()  # pyright: ignore[reportAttributeAccessIssue]
         return self._traced.out_tree.unflatten(out)
 
     def __repr__(self) -> str:

@@ -305,6 +305,36 @@ def test_after_an_error_all_is_as_before(way: Way, error: type[BaseException]) -
     good()
 
 
+@without("inside")  # its donation is an outer function's
+def test_a_call_that_fails_takes_all_that_it_was_given_or_nothing(way: Way) -> None:
+    """Memory that is written over and memory that is not, before and behind a function that fails."""
+    fails = [False]
+
+    def host(x: Any) -> Any:
+        if fails[0]:
+            raise ValueError("here")
+        return np.asarray(x)
+
+    def function(a: Any, b: Any, c: Any, d: Any) -> Any:
+        x = nx.pure_callback(host, nx.ShapeDtypeStruct((N,), "float32"), a * 2)
+        return a + x, b * 2, (c + x).sum(), d
+
+    f = way.jit(function, donate_argnums=(0, 1, 2))
+    make = lambda: tuple(way.put(nx.asarray(floats(start=i))) for i in range(4))
+    way.last(f, make)
+    args = make()
+    fails[0] = True
+    with pytest.raises((ValueError, ExecutionError)):
+        way.last(f, lambda: args)
+    assert not args[3].is_deleted()
+    assert len({x.is_deleted() for x in args[:3]}) == 1
+    args, fails[0] = make(), False
+    args[3].delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        way.last(f, lambda: args)
+    assert [x.is_deleted() for x in args] == [False, False, False, True]
+
+
 @without("inside", "compiled")  # static values are an outer function's own
 def test_static_arguments_that_are_equal_but_differ(way: Way) -> None:
     values = [1, True, 1.0, 0.0, -0.0, 0, False, np.float32(1), np.int32(1), 1 + 0j, (1, 2), (1.0, True), (True, 1)]
