@@ -10,6 +10,7 @@ import importlib
 import sys
 
 from benchmarks.runner import Figure, keep
+from nxjax.command_line import command
 
 NAMES = (
     "imports",
@@ -37,6 +38,7 @@ LONG = ("nas", "tuning", "reproducible")  # asked for by name only
 STANDARD = "array_api"  # needs a checkout of the standard's test suite
 
 
+@command
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     known = (TABLE, STANDARD, *LONG, *NAMES)

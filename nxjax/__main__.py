@@ -7,7 +7,10 @@ import secrets
 import sys
 from collections.abc import Sequence
 
+from nxjax.command_line import command
 
+
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; without one, `info`."""
     parser = argparse.ArgumentParser(prog="nxjax", description="JAX-style arrays for the chips that JAX forgot")

@@ -8,6 +8,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
+from nxjax.command_line import command
+
 _CORE: Final = ("numpy", "ml_dtypes", "optree", "opt_einsum")
 
 
@@ -93,6 +95,7 @@ def text() -> str:
     return "\n".join(lines)
 
 
+@command
 def main() -> int:
     print(text())
     return 0

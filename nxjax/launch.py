@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from nxjax.command_line import command
 from nxjax.errors import ParameterError
 
 PREEMPTED = 75  # that of nxjax.distributed, which is not loaded here
@@ -182,6 +183,7 @@ def _ended(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m nxjax.launch", description=__doc__.partition("\n")[0])
     parser.add_argument("-n", "--processes", type=int, required=True)

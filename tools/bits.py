@@ -28,6 +28,7 @@ import numpy as np
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
+from nxjax.command_line import command
 from nxjax.kernels.cpu import isa
 from nxjax.runtime import clear_caches
 
@@ -216,6 +217,7 @@ def compare(table: Any, programs: int, first: int = 0, show: bool = True) -> lis
     return wrong
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("check", "write"))

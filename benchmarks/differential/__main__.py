@@ -17,11 +17,13 @@ import numpy as np
 
 from benchmarks.differential.areas import AREAS, cases
 from benchmarks.differential.run import SAME, verdicts
+from nxjax.command_line import command
 
 COLUMNS = ("functions", "answers", "same", "nearer", "other", "accepts", "refuse")
 HEAD = f"{'area':<24} {' '.join(f'{column:>9}' for column in COLUMNS)}      right"
 
 
+@command
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.differential", description=__doc__)
     parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(AREAS))

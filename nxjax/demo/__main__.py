@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import nxjax as nx
+from nxjax.command_line import command
 from nxjax.demo import data, deploy, figure, hybrid, ipu, model, table
 from nxjax.demo.train import train
 
@@ -25,6 +26,7 @@ def _positive(text: str) -> int:
     return value
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m nxjax.demo", description=__doc__)
     parser.add_argument("--epochs", type=_positive, default=12, help="passes over the training images (default 12)")

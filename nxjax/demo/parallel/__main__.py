@@ -7,12 +7,14 @@ import os
 import sys
 
 import nxjax as nx
+from nxjax.command_line import command
 from nxjax.demo.parallel import model
 from nxjax.demo.parallel.model import Size
 from nxjax.demo.parallel.train import train
 from nxjax.demo.parallel.ways import WAYS, bytes_per_device, mesh_of, spread
 
 
+@command
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m nxjax.demo.parallel", description=__doc__)
     parser.add_argument("way", choices=WAYS)

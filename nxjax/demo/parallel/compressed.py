@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import nxjax as nx
+from nxjax.command_line import command
 from nxjax.demo import data, model
 from nxjax.demo.train import Adam, adam_init, adam_update
 from nxjax.distributed import compress
@@ -123,6 +124,7 @@ def train(
     return Result(state, losses, float((guessed == test.labels).mean()), stopped)
 
 
+@command
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m nxjax.demo.parallel.compressed")
     parser.add_argument("way", choices=list(WAYS))

@@ -1,0 +1,61 @@
+"""What all commands have in common. Knows none of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec
+
+_P = ParamSpec("_P")
+
+# What a shell says of a command that a closed pipe has ended.
+CLOSED: Final = 128 + getattr(signal, "SIGPIPE", 13)
+
+
+def command(main: Callable[_P, int]) -> Callable[_P, int]:
+    """Decorator of a command's function, which gives its status: it ends in silence where nobody reads on (``| head``).
+
+    Not by the signal that other programs let this end them with: it would also come of other pipes and sockets.
+    """
+
+    @functools.wraps(main)
+    def ended(*args: _P.args, **kwargs: _P.kwargs) -> int:
+        try:
+            try:
+                status = main(*args, **kwargs)
+            except SystemExit:  # of argparse
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:
+            closed = [s for s in (sys.stdout, sys.stderr) if _is_closed(s)]
+            if not closed:
+                raise
+            # What is left to write goes nowhere, also when Python ends.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in closed:
+                os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+            return CLOSED
+
+    return ended
+
+
+def _is_closed(stream: Any) -> bool:
+    """Whether ``stream`` is a pipe that nobody reads."""
+    try:
+        stream.flush()
+        if hasattr(select, "poll"):
+            asked = select.poll()
+            asked.register(stream.fileno(), 0)
+            return any(what & select.POLLERR for _, what in asked.poll(0))
+    except BrokenPipeError:
+        return True
+    except (OSError, ValueError):  # it has no number
+        pass
+    return False
