@@ -13,6 +13,7 @@ import threading
 from _queue import Empty, SimpleQueue
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar, final
 
 _T = TypeVar("_T")
@@ -94,6 +95,11 @@ def apart(work: Callable[[], _T]) -> _T:
     return made[0]
 
 
+# What is to be closed. Garbage of a cycle is ended all at once, also what another thread is closing just then: what is
+# held from here is no garbage before it is closed.
+_HELD: Final[dict[int, Any]] = {}
+
+
 @final
 class Closed:
     """Something of LLVM's; this object's end closes it, where no handler runs."""
@@ -101,14 +107,19 @@ class Closed:
     __slots__ = ("held",)
 
     def __init__(self, held: Any) -> None:
-        self.held = held
+        self.held = _HELD[id(held)] = held
 
     def __del__(self) -> None:
+        work = partial(_close, id(self.held))
         # Nobody waits: this thread may be anywhere, also between llvmlite's taking its lock and giving it back.
         if _is_main():
-            _helper.do(self.held.close)
+            _helper.do(work)
         else:
-            self.held.close()
+            work()
+
+
+def _close(key: int) -> None:
+    _HELD.pop(key).close()
 
 
 def _is_main() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -141,6 +142,31 @@ def test_what_llvm_holds_is_closed_elsewhere():
     assert apart.apart(lambda: 1) == 1
     assert len(closed) == 1
     assert closed[0] != threading.get_ident()
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_garbage_of_a_cycle_is_closed_once(main):
+    """A collection ends everything in a cycle, so that llvmlite's object closes itself beside who closes it."""
+    closed, ended = [], []
+
+    class Held:
+        def close(self) -> None:
+            closed.append(list(ended))
+
+        def __del__(self) -> None:
+            ended.append(1)
+
+    def collected() -> bool:
+        cycle: list[Any] = [Closed(Held())]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        return True
+
+    assert collected() if main else _elsewhere(collected)
+    assert apart.apart(lambda: 1) == 1
+    gc.collect()
+    assert closed == [[]] and ended == [1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
