@@ -83,8 +83,11 @@ def is_internal(filename: str) -> int:
     return known
 
 
-def user_source() -> Source | None:
-    """The innermost frame outside nxjax, or None when there is none."""
+def user_source(*, own: bool = True) -> Source | None:
+    """The innermost frame outside nxjax, or None when there is none.
+
+    ``own``: demos and what tests functions count as outside.
+    """
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         code = frame.f_code
@@ -92,12 +95,16 @@ def user_source() -> Source | None:
         if internal is None:
             internal = is_internal(code.co_filename)
         # What `dataclass` writes has no file, and is nobody's line.
-        if not internal and not code.co_qualname.startswith("__create_fn__"):
+        if not internal and not code.co_qualname.startswith("__create_fn__") and (own or not _is_own(code)):
             return Source(code, frame.f_lasti)
         if internal == _COMMAND:
             return None
         frame = frame.f_back
     return None
+
+
+def _is_own(code: CodeType) -> bool:
+    return os.path.abspath(code.co_filename).startswith(_PACKAGE)
 
 
 def described(x: object) -> str:
@@ -147,7 +154,8 @@ class NxError(Exception):
         self.got = got
         self.expected = expected
         self.fix = fix
-        self.source = source if source is not None else user_source()
+        # Who calls a function of nxjax's has given it what is wrong, even if that function is written as a user's is.
+        self.source = source or user_source(own=False) or user_source()
         super().__init__(self._message())
 
     def _message(self) -> str:

@@ -96,6 +96,9 @@ def resize(
 ) -> Array:
     """``image`` resized to ``shape``; centers of pixels lie at half integers.
 
+    A pixel that is infinite or NaN reaches those that it has a part in; in JAX, which multiplies with all weights, also
+    those where its weight is 0.
+
     Args:
         image: array of any rank.
         shape: of the result; dimensions that keep their size are not touched.

@@ -1,5 +1,6 @@
 """Bad input: the right class, the user's own line, the likely fix; and nothing left half done."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -389,3 +390,22 @@ def test_a_command_has_no_line_of_the_user(tmp_path):
         assert run.returncode
         assert "docs/errors.md" in run.stderr + run.stdout
         assert "at:" not in run.stderr + run.stdout
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: nx.testing.fuzz(seconds=-1),
+        lambda: nx.testing.fuzz(what="nonsense"),
+        lambda: nx.testing.check_grads(lambda x: x, ("no",)),
+        lambda: nx.testing.check_batch(3, (jnp.ones(2),)),
+        lambda: importlib.import_module("nxjax.demo.parallel.model").blocks({"w": 1.0}, jnp.ones(2)),
+        lambda: importlib.import_module("nxjax.demo.parallel.ways").mesh_of("data", None, "none"),
+    ],
+    ids=["fuzz", "targets", "check_grads", "check_batch", "blocks", "mesh_of"],
+)
+def test_functions_that_are_written_as_a_users_name_the_users_line(call):
+    """Tests' and demos' own lines count as a program's, but not for what they were given."""
+    with pytest.raises(errors.NxError) as caught:
+        call()
+    assert caught.value.source.file == __file__

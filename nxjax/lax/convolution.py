@@ -94,7 +94,8 @@ def conv_general_dilated(
         rhs: kernel ``[output features, input features / feature_group_count, window...]``, likewise.
         window_strides: step of the window per spatial dimension.
         padding: ``"SAME"``, ``"SAME_LOWER"``, ``"VALID"``, or (low, high) per spatial dimension; negative cuts off.
-        lhs_dilation: distance of input elements after zeros are put between them.
+        lhs_dilation: distance of input elements after holes are put between them. A hole adds nothing, also where a
+            weight is infinite or NaN; a padded zero is multiplied. (JAX has both, by strides and dilations.)
         rhs_dilation: distance of kernel elements.
         dimension_numbers: None, three strings such as ``("NHWC", "HWIO", "NHWC")``, or `ConvDimensionNumbers`.
         feature_group_count: groups of features that do not mix; the number of input features for a depthwise one.

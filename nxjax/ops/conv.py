@@ -5,6 +5,7 @@ Knows dimension numbers, not string layouts' users or devices. Its derivatives a
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -264,7 +265,27 @@ class ConvGeneralDilated(Differentiable):
         depth = math.prod(kernel.shape[1:])
         work = working_dtype(lhs.dtype, out_dtype, depth)
         x, kernel = lhs.transpose(lhs_spec).astype(work, copy=False), kernel.astype(work, copy=False)
-        config = ((0, 0, 0),) * 2 + tuple((l, h, d - 1) for (l, h), d in zip(padding, lhs_dilation, strict=True))
+        if any(d > 1 for d in lhs_dilation):
+            sizes = (
+                max(0, (dilated(n, a) + sum(ends) - dilated(k, b)) // step + 1)
+                for n, k, a, ends, b, step in zip(
+                    x.shape[2:], kernel.shape[2:], lhs_dilation, padding, rhs_dilation, window_strides, strict=True
+                )
+            )
+            y = np.zeros((x.shape[0] // batch_group_count, kernel.shape[0], *sizes), work)
+            same = ConvDimensionNumbers(*(tuple(range(lhs.ndim)),) * 3)
+            lows = [low for low, _ in padding]
+            places = zip(x.shape[2:], kernel.shape[2:], y.shape[2:], window_strides, rhs_dilation, lows, lhs_dilation,
+                         strict=True)  # fmt: skip
+            for phase in itertools.product(*(_phases(*p) for p in places)):
+                taps, outputs, steps, dilations, pads = zip(*phase, strict=True)
+                y[(..., *outputs)] = self.eval(
+                    x, kernel[(..., *taps)], window_strides=steps, padding=pads, lhs_dilation=(1,) * len(phase),
+                    rhs_dilation=dilations, feature_group_count=feature_group_count,
+                    batch_group_count=batch_group_count, dimension_numbers=same, preferred_element_type=np.dtype(work),
+                )  # fmt: skip
+            return narrowed(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
+        config = ((0, 0, 0),) * 2 + tuple((l, h, 0) for l, h in padding)
         if any(c != (0, 0, 0) for c in config):
             # Padded in the layout it has, so that the copy below runs along memory.
             order = _inverse(lhs_spec)
@@ -512,6 +533,26 @@ def _by_columns(windows: NDArray, kernel: NDArray, channels_last: bool) -> NDArr
         columns = windows[:, i : i + chunk].transpose(0, 1, 2, *tap, *at).reshape(g, -1, depth, math.prod(out))
         y[:, i : i + chunk] = np.matmul(weights, columns).reshape(g, -1, outputs, *out)
     return y
+
+
+def _phases(
+    size: int, taps: int, outputs: int, step: int, dilation: int, low: int, holes: int
+) -> Iterator[tuple[slice, slice, int, int, tuple[int, int]]]:
+    """A dilated input's dimension as some without holes: which taps, of which outputs, and how they meet the elements.
+
+    Nothing is multiplied with a hole: an infinite weight would make NaN of it. Outputs that are ``every`` apart meet
+    elements at the same taps, which are ``apart``.
+    """
+    every, apart = holes // math.gcd(holes, step), holes // math.gcd(holes, dilation)
+    for first in range(min(every, outputs)):
+        fit = [k for k in range(min(apart, taps)) if (first * step + k * dilation - low) % holes == 0]
+        if not fit:
+            continue
+        count, several = -(-(outputs - first) // every), -(-(taps - fit[0]) // apart)
+        begin = (first * step + fit[0] * dilation - low) // holes
+        steps, apart_of = every * step // holes, apart * dilation // holes
+        end = begin + (count - 1) * steps + (several - 1) * apart_of + 1
+        yield slice(fit[0], None, apart), slice(first, None, every), steps, apart_of, (-begin, end - size)
 
 
 def _by_taps(windows: NDArray, kernel: NDArray) -> NDArray:

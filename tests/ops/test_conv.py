@@ -265,3 +265,44 @@ def test_laws():
         x, y, numbers, params = random_config(seed)
         samples.append(sample(x, y, dimension_numbers=numbers, **params))
     check_op(conv_general_dilated, samples, rtol=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"window_strides": (1, 1), "lhs_dilation": (2, 2)},
+        {"window_strides": (2, 1), "lhs_dilation": (3, 2)},
+        {"window_strides": (1, 2), "lhs_dilation": (2, 4), "rhs_dilation": (2, 1)},
+        {"window_strides": (1, 1), "lhs_dilation": (2, 1), "feature_group_count": 2},
+    ],
+    ids=["transposed", "strided", "both", "groups"],
+)
+def test_no_weight_is_multiplied_with_a_hole(params, dtype, value):
+    """A hole is no zero, of which an infinite weight would make NaN. XLA has both, by strides and dilations."""
+    with nx.enable_x64(dtype == "float64"):
+        x = np.arange(1, 65, dtype=np.float32).reshape(1, 4, 4, 4).astype(nx.numpy.dtype(dtype))
+        w = np.ones((4, 4 // params.get("feature_group_count", 1), 3, 3), x.dtype)
+        f = lambda x, w: nx.lax.conv_general_dilated(x, w, padding=((0, 0), (0, 0)), **params)
+        w[1, 0, 1, 0] = 0
+        without = np.asarray(f(x, w))
+        w[1, 0, 1, 0] = 1
+        expected = np.where(np.asarray(f(x, w)) > without, x.dtype.type(value), without)
+        assert 0 < np.isfinite(expected).sum() < expected.size
+        w[1, 0, 1, 0] = value
+        for run in (f, nx.jit(f)):
+            np.testing.assert_array_equal(np.asarray(run(x, w)).astype("float64"), expected.astype("float64"))
+
+
+def test_paddings_are_zeros():
+    """Eagerly, compiled and by XLA, where the input has no holes."""
+    import jax
+
+    x, w = np.ones((1, 2, 6, 6), np.float32), np.ones((3, 2, 3, 3), np.float32)
+    w[0, 0, 0, 0] = np.inf
+    f = lambda lax: lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME")
+    expected = np.asarray(f(jax.lax)(x, w))
+    assert np.isnan(expected).any()
+    for run in (f(nx.lax), nx.jit(f(nx.lax))):
+        np.testing.assert_array_equal(np.asarray(run(x, w)), expected)
