@@ -236,12 +236,14 @@ class _Nest:
         return _interned(sizes, len(self.kept), self.rows, inputs, nodes, outputs, total, knobs.NEST_ITEM(), self.fixed)
 
     def _streams(self, v: View, strides: Sequence[int], lane: int) -> bool:
-        """Whether an output goes past the caches: it is large, and its vectors are aligned."""
+        """Whether an output goes past the caches: it is large, and its vectors are aligned if its place is.
+
+        The kernel asks for that itself: a place may move from turn to turn, or be another one later.
+        """
         if self.count(strides) * v.dtype.itemsize < knobs.NEST_STREAM() or strides[lane] != v.dtype.itemsize:
             return False
         rest = [strides[d] for d in (*self.kept, *self.reduced) if d != lane]
-        moves = [step for _, step in v.ref.moves]
-        return v.ref.buffer.kind in ("temp", "output") and not any(s % ALIGN for s in (*rest, *moves, v.ref.offset))
+        return v.ref.buffer.kind in ("temp", "output") and not any(s % ALIGN for s in (*rest, v.ref.offset))
 
     def call(self, b: Builder, total: int = 0) -> None:
         kernel = self.kernel(total)

@@ -316,7 +316,7 @@ def test_blocks_of_a_reduction(isa, rows):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("offset", [0, 4])
+@pytest.mark.parametrize("offset", [0, 4, 8, 16, 32, 48, 60])
 def test_streams_want_no_alignment(isa, offset):
     """An output may have been moved since it was planned to go past the caches."""
     n = 5000

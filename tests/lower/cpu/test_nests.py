@@ -5,6 +5,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest import Nest
 from nxjax.lower.cpu.lower import lower
@@ -78,6 +79,31 @@ def test_large_results_go_past_the_caches():
     assert nest.outputs[0].stream
     (nest,) = kernels(lambda x: x + 1, (1_000_000,))
     assert not nest.outputs[0].stream
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5])
+@pytest.mark.parametrize("width", [15, 16, 17, 32, 40, 48])
+def test_results_that_go_past_the_caches_may_begin_anywhere(width, turns):
+    """A row of a stacked result begins at a cache line in some turns; rows of one kernel in all or none."""
+    f = lambda x: (nx.lax.scan(lambda c, row: (c + row,) * 2, x[0], x)[1], x * 2 + x[:1])
+    x = np.random.default_rng(0).integers(-9, 9, (turns, width)).astype(np.float32)
+    with knobs.using({"nest.stream": 0}), nx.config.using(executor="cpu"):
+        nests = [k for k in kernels(f, x.shape) if isinstance(k, Nest)]
+        stacked, twice = nx.jit(f)(x)
+    assert any(out.stream for nest in nests for out in nest.outputs)
+    for nest in nests:
+        for out in nest.outputs:
+            assert out.stream == (not any(s % 64 for s in out.strides[:-1]))
+    np.testing.assert_array_equal(stacked, x.cumsum(0) + x[0])
+    np.testing.assert_array_equal(twice, x * 2 + x[:1])
+
+
+@pytest.mark.parametrize("sizes", [(1 << 20, 1), ((1 << 20) - 1, 0), ((1 << 20) + 1, 1)], ids=str)
+def test_how_large_such_results_are(sizes):
+    size, past = sizes
+    with knobs.using({"nest.stream": 1 << 22}):
+        (nest,) = kernels(lambda x: x + 1, (size,))
+    assert nest.outputs[0].stream == bool(past)
 
 
 def test_copies_are_moves():
