@@ -174,7 +174,7 @@ def joins(scores: Gemm, nest: Nest, values: Gemm, place: int) -> bool:
     p, q = scores.problem, values.problem
     count = math.prod(a.size for a in p.batch)
     rows = math.prod(nest.sizes[: nest.kept])
-    if not (nest.rows and not nest.total and nest.dealt == nest.kept and nest.items == rows == count * p.rows):
+    if not (nest.rows and not nest.total and nest.items == rows == count * p.rows):
         return False
     if len(nest.outputs) != 1 or math.prod(nest.sizes[nest.kept :]) != p.columns or len(scores.end.outs) != 1:
         return False

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,50 @@ def test_what_does_not_fit():
     assert not joins(first, less_the_largest(320, 192), turned.product, 0)
     assert not joins(first, less_the_largest(192, 320), last.product, 0)
     assert not joins(first, less_the_largest(160, 192), last.product, 0)
+
+
+def test_each_thing_that_does_not_fit():
+    """Three that fit, but for one thing."""
+    batch = (2, 3)
+    x, y, z = (np.zeros((*batch, *s), FLOAT) for s in ((40, 16), (16, 192), (192, 32)))
+    first = planned(x, y, "float32", ISAS[0]).product
+    last = planned(np.zeros((*batch, 40, 192), FLOAT), z, "float32", ISAS[0]).product
+    nest = less_the_largest(240, 192)
+    assert joins(first, nest, last, 0)
+    p, q = first.problem, last.problem
+    double = np.dtype("float64")
+
+    def made(**more):
+        how = {"sizes": nest.sizes, "kept": 1, "rows": True, "inputs": nest.inputs, "nodes": nest.nodes}
+        return Nest(**{**how, "outputs": nest.outputs, **more})
+
+    wrong = {
+        "columns have the vectors": (first, made(rows=False), last),
+        "a reduction that is cut": (first, made(sizes=(2, 192), total=192 * 120), last),
+        "items of several rows": (first, made(item=1 << 22), last),
+        "two results": (first, made(outputs=(*nest.outputs, Output(0, (768, 4)))), last),
+        "other rows": (first, less_the_largest(240, 96), last),
+        "scores in another dtype": (first, made(inputs=(Input(np.dtype("int32"), (768, 4)),)), last),
+        "weights in another dtype": (first, nest, replace(last, left=double)),
+        "rows of scores with gaps": (first, made(inputs=(Input(FLOAT, (772, 4)),)), last),
+        "rows of weights with gaps": (first, made(outputs=(Output(2, (772, 4)),)), last),
+        "rows of the first with gaps": (replace(first, problem=replace(p, others=(772,))), nest, last),
+        "rows of the second with gaps": (first, nest, replace(last, problem=replace(q, left_row=772))),
+        "columns of the second with gaps": (first, nest, replace(last, problem=replace(q, left_depth=8))),
+        "another batch": (first, nest, replace(last, problem=replace(q, batch=q.batch[:1]))),
+        "another depth": (first, nest, replace(last, problem=replace(q, depth=191))),
+    }
+    for i in range(2):
+        axes = list(p.batch)
+        axes[i] = replace(axes[i], others=(axes[i].others[0] + 64,))
+        wrong[f"matrices of scores apart {i}"] = (replace(first, problem=replace(p, batch=tuple(axes))), nest, last)
+        axes = list(q.batch)
+        axes[i] = replace(axes[i], left=axes[i].left + 64)
+        wrong[f"matrices of weights apart {i}"] = (first, nest, replace(last, problem=replace(q, batch=tuple(axes))))
+    for what, three in wrong.items():
+        assert not joins(*three, 0), what
+    # How far apart the only one lies is nothing to anybody.
+    one = planned(x[:1, :1], y[:1, :1], "float32", ISAS[0]).product
+    moved = replace(one, problem=replace(one.problem, batch=tuple(replace(a, others=(7,)) for a in one.problem.batch)))
+    end = planned(np.zeros((1, 1, 40, 192), FLOAT), z[:1, :1], "float32", ISAS[0]).product
+    assert joins(moved, made(sizes=(40, 192), item=1), end, 0)

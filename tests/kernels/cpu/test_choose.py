@@ -10,10 +10,11 @@ from tests.kernels.cpu.running import run
 @pytest.mark.parametrize("name", isa.possible())
 @pytest.mark.parametrize("scatter", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8"])
-def test_against_the_meaning(name, scatter, dtype):
+@pytest.mark.parametrize(("channels", "direction"), [(19, "le"), (1, "ge"), (64, "ge"), (213, "le")])
+def test_against_the_meaning(name, scatter, dtype, channels, direction):
     """Overlapping windows with padding and holes, a last vector that is not whole, all cuts into items."""
     dtype, rng = np.dtype(dtype), np.random.default_rng(0)
-    batch, high, wide, channels = 2, 7, 5, 19
+    batch, high, wide = 2, 7, 5
     acc = accumulator(dtype, dtype)
     size, other = dtype.itemsize, acc.itemsize if scatter else dtype.itemsize
     x_row, o_row, w_row = wide * channels * size, wide * channels * other, 7 * channels * size
@@ -23,7 +24,7 @@ def test_against_the_meaning(name, scatter, dtype):
     )
     steps = (high * x_row, high * o_row, 4 * w_row)
     lanes = isa.named(name).lanes(max(acc.itemsize, 4))
-    kernel = Choose(scatter, "le", dtype, batch, channels, slides, steps, lanes)
+    kernel = Choose(scatter, direction, dtype, batch, channels, slides, steps, lanes)
     draw = lambda *shape: rng.integers(-3, 4, shape).astype(dtype)
     x = draw(batch, high, wide, channels)
     first = draw(batch, 4, 7, channels) if scatter else draw(*x.shape)

@@ -8,7 +8,9 @@ from tests.kernels.cpu.running import ISAS, run
 
 
 @pytest.mark.parametrize("name", ISAS)
-@pytest.mark.parametrize("shape", [(7, 50, 1), (3, 5, COLUMNS + 70), (2, 9, 3)])
+@pytest.mark.parametrize(
+    "shape", [(7, 50, 1), (3, 5, COLUMNS + 70), (2, 9, 3), (2, 16, 1), (2, 17, 1), (3, 1, 40), (2, 1, 1)]
+)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_any_items(name, shape, reverse):
     x = np.random.default_rng(0).integers(-50, 50, shape).astype(np.int32)

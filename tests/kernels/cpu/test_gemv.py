@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
 from nxjax.kernels.cpu.expression import Expression, Node
-from nxjax.kernels.cpu.gemv import MOST, Gemv, block_for
+from nxjax.kernels.cpu.gemv import DEEP, MOST, Gemv, block_for
 from nxjax.ops.arithmetic import add
 from tests.kernels.cpu.running import ISAS, run
 
@@ -74,6 +74,20 @@ def test_epilogue(name, turned):
     k = kernel(x, y, f32, f32, end, (404, 404))
     (found,) = run(k, x, y, bias, name=name, integers=k.integers, strided=True)
     np.testing.assert_allclose(found, x @ y + bias, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("rows", [1, MOST])
+def test_products_deeper_than_one_row_of_sums(name, dtype, rows):
+    """Whole numbers, whose sums are exact in every order."""
+    rng = np.random.default_rng(rows)
+    for depth in (DEEP - 1, DEEP, DEEP + 1, 2 * DEEP - 1, 2 * DEEP, 2 * DEEP + 129):
+        x, y = (rng.integers(-9, 10, s).astype(dtype) for s in ((rows, depth), (depth, 3)))
+        y = np.ascontiguousarray(y.T).T
+        k = kernel(x, y, dtype, dtype)
+        (found,) = run(k, x, y, name=name, integers=k.integers, strided=True)
+        np.testing.assert_array_equal(found, x @ y)
 
 
 def test_any_cut_gives_the_same_bits():

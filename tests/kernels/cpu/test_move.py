@@ -3,6 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.interpret import run_kernel
+from nxjax.kernels.cpu import isa, move
 from nxjax.kernels.cpu.move import Axis, Move, essential
 from nxjax.lower.cpu.builder import dense_strides
 from tests.kernels.cpu.running import ISAS, run
@@ -62,15 +65,47 @@ def test_past_the_caches(name):
 
 
 @pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("size", sorted(DTYPES))
+def test_any_size_past_the_caches(name, size, monkeypatch):
+    """Runs and squares, of sizes about a line and about 16 of them, whose rows begin at lines or not."""
+    monkeypatch.setattr(move, "STREAM", 1)
+    streamed = 0
+    for rows, columns in ((3, 16 * 64), (5, 16 * 64 - 1), (3, 16 * 64 + 1), (64, 64), (67, 128), (16, 65), (260, 260)):
+        x = numbers((rows, columns), size)
+        streamed += check(x, name, [1])._streams
+        check(x[1:, 1:], name)
+        check(x.T, name, [1])
+        check(x[:, 1:].T, name)
+    assert streamed
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("size", sorted(DTYPES))
+def test_such_results_may_begin_anywhere(name, size, monkeypatch):
+    monkeypatch.setattr(move, "STREAM", 1)
+    for x in (numbers((64, 192), size), numbers((64, 192), size).T):
+        kernel = Move(x.shape, x.strides, dense_strides(x.shape, x.dtype), size)
+        (address,) = engine(isa.named(name)).addresses([kernel])
+        for offset in {0, size, 8, 16, 32, 48, 64 - size}:
+            room = np.zeros(x.nbytes + 192, np.uint8)
+            place = -room.ctypes.data % 64 + offset
+            run_kernel(address, kernel, [x.ctypes.data, room.ctypes.data + place])
+            assert room[place : place + x.nbytes].tobytes() == x.tobytes(), (kernel.key, offset)
+            assert not room[:place].any() and not room[place + x.nbytes :].any()
+
+
+@pytest.mark.parametrize("past", [-1, 0, 1])
+def test_how_large_results_are_that_go_past_the_caches(past):
+    n = move.STREAM + past
+    assert Move((n,), (1,), (1,), 1)._streams == (past >= 0)
+
+
+@pytest.mark.parametrize("name", ISAS)
 def test_part_of_the_target(name):
     """Only the places that the target's strides name are written; the meaning is what is read there."""
     x, y = numbers((5, 37), 4), np.zeros((9, 120), np.float32)
     part = y[2:7, 3:114:3]
     kernel = Move(x.shape, x.strides, part.strides, 4)
-    from nxjax.backends.cpu.engine import engine
-    from nxjax.backends.cpu.interpret import run_kernel
-    from nxjax.kernels.cpu import isa
-
     (address,) = engine(isa.named(name)).addresses([kernel])
     run_kernel(address, kernel, [x.ctypes.data, part.ctypes.data])
     assert part.tobytes() == x.tobytes()

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.backends.cpu.engine import engine
+from nxjax.config import config
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.isa import named
-from nxjax.kernels.cpu.nest import Input, Iota, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest import ACCUMULATORS, Input, Iota, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest_emit import CHUNK, widths
 from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.arithmetic import max as maximum
 from nxjax.ops.compare import gt
@@ -270,6 +272,84 @@ def test_sums_are_accurate():
     exact = x.astype(np.float64).sum()
     ours = abs(run(nest, x)[0][0] - exact)
     assert ours <= 4 * max(abs(x.sum() - exact), 1e-3)
+
+
+def associated(x):
+    """Sums along the last axis of [kept, ..., n] in the order of a fixed reduction, which the docs promise."""
+
+    def part(totals, some):
+        for e in range(some.shape[-1]):
+            totals[:, e % ACCUMULATORS] += some[:, e]
+        return totals
+
+    n, part_of = x.shape[-1], CHUNK * ACCUMULATORS
+    zeros = lambda: np.zeros((len(x), ACCUMULATORS), x.dtype)
+    totals = zeros()
+    for row in np.moveaxis(x.reshape(len(x), -1, n), 1, 0):
+        whole = n - n % ACCUMULATORS if n > 2 * part_of else 0
+        for start in range(0, whole, part_of):
+            totals += part(zeros(), row[:, start : min(start + part_of, whole)])
+        part(totals, row[:, whole:])
+    while totals.shape[1] > 1:
+        half = totals.shape[1] // 2
+        totals = totals[:, :half] + totals[:, half:]
+    return totals[:, 0]
+
+
+PART = CHUNK * ACCUMULATORS
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("n", [1, 7, 8, 9, PART, 2 * PART - 1, 2 * PART, 2 * PART + 1, 2 * PART + 8, 3 * PART + 9])
+def test_fixed_reductions_have_the_order_that_is_promised(isa, rows, dtype, n):
+    """To the bit, of one reduced dimension and of two, of any number of columns."""
+    dtype = np.dtype(dtype)
+    for sizes in ((1, n), (3, n), (17, 2, n)) if n > 1 else ((5, 3, n),):
+        outputs = (Output(1, kept(sizes, 1, dtype.itemsize)),)
+        nodes = (Reduction("add", 0, bytes(dtype.itemsize), dtype),)
+        inputs = (Input(dtype, dense(sizes, dtype.itemsize)),)
+        x = np.random.default_rng(n).standard_normal(sizes).astype(dtype)
+        with config.using(reproducible=True, cpu_isa=isa):
+            (got,) = run(Nest(sizes, 1, rows, inputs, nodes, outputs, fixed=True), x)
+        np.testing.assert_array_equal(got, associated(x))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.int32, np.float64], ids=["int32", "float64"])
+@pytest.mark.parametrize("sizes", [(2,), (3, 2)], ids=str)
+def test_rows_about_the_length_of_a_chunk(isa, dtype, sizes):
+    """Whole numbers, so that every order gives the same: of some chunks, and of some more or fewer elements."""
+    dtype = np.dtype(dtype)
+
+    def nest(n):
+        full = (*sizes, n)
+        nodes = (Reduction("add", 0, bytes(dtype.itemsize), dtype),)
+        outputs = (Output(1, kept(full, 1, dtype.itemsize)),)
+        return Nest(full, 1, True, (Input(dtype, dense(full, dtype.itemsize)),), nodes, outputs)
+
+    lanes = widths(nest(10**6), named(isa))[1]
+    chunk = CHUNK * lanes
+    for n in (2 * chunk - 1, 2 * chunk, 2 * chunk + 1, 2 * chunk + lanes, 3 * chunk - 1, 3 * chunk, 3 * chunk + 1):
+        x = np.random.default_rng(n).integers(-(10**6), 10**6, (*sizes, n)).astype(dtype)
+        (got,) = run(nest(n), x, name=isa)
+        np.testing.assert_array_equal(got, x.reshape(sizes[0], -1).sum(1, dtype=dtype))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.float32, np.float64], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("end", [-(2**31) - 1, -(2**31), 2**31 - 1, 2**31])
+def test_numbers_of_elements_that_pass_32_bits(isa, dtype, end):
+    """Sequences that end, or begin, at the ends of int32, along the lanes and another dimension; both ways."""
+    dtype = np.dtype(dtype)
+    sizes = (2, 21)
+    for offset, steps in ((end, (-1, -1)), (end, (1, 1)), (end - 21, (1, 1)), (end + 23, (-3, -1))):
+        nest = Nest(sizes, 2, False, (), (Iota(dtype, offset, steps),), (Output(0, dense(sizes, dtype.itemsize)),))
+        (got,) = run(nest, name=isa)
+        i, j = np.indices(sizes)
+        whole = offset + steps[0] * i + steps[1] * j
+        np.testing.assert_array_equal(got, whole.astype(dtype))
 
 
 def test_what_may_lie_in_one_place():

@@ -36,6 +36,16 @@ def test_complex(isa_name):
 
 
 @pytest.mark.parametrize("isa_name", ISAS)
+@pytest.mark.parametrize("dtype", dtypes.COMPLEX, ids=str)
+def test_quotients_of_numbers_without_a_size(isa_name, dtype):
+    """Zeros, infinities and NaN in any part of both; bit for bit, but for what NaN is."""
+    parts = [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]
+    numbers = np.array([complex(a, b) for a in parts for b in parts], dtype)
+    x, y = (v.ravel().copy() for v in np.meshgrid(numbers, numbers))
+    check("div", (dtype,) * 2, dtype, {}, [x, y], isa_name)
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
 def test_complex_within_last_places(isa_name):
     rng = np.random.default_rng(5)
     for dtype in (dtypes.complex64, dtypes.complex128):

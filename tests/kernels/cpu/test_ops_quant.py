@@ -35,6 +35,15 @@ def test_factors(name):
     for rounding in ("double", "single"):
         for step in (steps.mantissa, steps.exponent):
             same_step(name, step, "int32", scale, x, y, rounding=rounding)
+    # Products about powers of two: what is rounded up to one has its exponent.
+    near = np.arange(0x3F800000 - 300, 0x3F800000 + 300).astype(np.uint32).view(np.float32)
+    for k in range(10, 24):
+        other, one = np.float32(1 + 2.0**-k), np.float32(1)
+        for rounding in ("double", "single"):
+            for step in (steps.mantissa, steps.exponent):
+                same_step(name, step, "int32", near, other, one, rounding=rounding)
+                same_step(name, step, "int32", np.float32(2) - other * near[:1] + near - near[0], other, one,
+                          rounding=rounding)  # fmt: skip
     b = (rng.normal(size=scale.size) * 10).astype(np.float32)
     same_step(name, steps.bias, "int32", b, scale, x)
     for step in (steps.left, steps.right):
