@@ -175,7 +175,7 @@ class Plan:
 
     def _used(self, at: Places) -> set[int]:
         """Dimensions of the space that a place depends on."""
-        return {dim for _, steps in at for dim, step in steps if step}
+        return {dim for _, steps in at for dim, _ in steps}
 
     def _check_repeated(self, x: Lazy, at: Places) -> None:
         """A dear value that does not vary along an outer dimension would be made for each index of it."""
@@ -259,8 +259,8 @@ class Plan:
         """The digits of a linear index in mixed radix ``sizes``, if each is affine in the space's dimensions."""
         offset, steps = linear
         apart = Apart(x.args[0] if isinstance(x, Shaped) and x.args[0].view is None else x)
-        terms = sorted([t for t in steps if self.sizes[t[0]] != 1], key=lambda t: t[1])
-        if offset or any(step <= 0 for _, step in terms):
+        terms = sorted(steps, key=lambda t: t[1])
+        if offset:  # a step down begins at one: no place is negative
             raise apart
         found: list[Affine] = []
         below, i = 1, 0  # the product of the sizes that are done, and how many terms are
@@ -273,15 +273,14 @@ class Plan:
                     raise apart
                 if step * size > below * n:  # it goes on into the next digit
                     inner = below * n // step
-                    if below * n % step or size % inner or inner in (1, size):
+                    if below * n % step or size % inner:
                         raise apart
                     if self._fixed and dim in self.reduced:
                         raise apart
                     raise Refine(self.sizes, dim, inner)
                 digit.append((dim, step // below))
                 i += 1
-            if sum((self.sizes[d] - 1) * k for d, k in digit) > n - 1:  # it would carry
-                raise apart
+            assert sum((self.sizes[d] - 1) * k for d, k in digit) < n, "places that are met twice"
             found.append((0, tuple(sorted(digit))))
             below *= n
         if i < len(terms):
@@ -337,13 +336,10 @@ class Plan:
         at, _ = self.made[x]
         seen: set[int] = set()
         for (offset, steps), n in zip(at, x.shape, strict=True):
-            if offset or any(step <= 0 or d in seen for d, step in steps):
+            # No place is met twice, so as many as there are elements are all of them.
+            if offset or math.prod([self.sizes[d] for d, _ in steps]) != n:
                 return False
             seen |= {d for d, _ in steps}
-            if math.prod([self.sizes[d] for d, _ in steps]) != n:
-                return False
-            if sum((self.sizes[d] - 1) * step for d, step in steps) != n - 1:
-                return False
         left = [d for d, n in enumerate(self.sizes) if n != 1 and d not in seen]
         return not left or left == [d for d in self.reduced if self.sizes[d] != 1]
 
@@ -360,21 +356,19 @@ def composed(place: Affine, at: Places) -> Affine:
         offset += step * start
         for d, k in inner:
             found[d] = found.get(d, 0) + k * step
-    return offset, tuple(sorted((d, k) for d, k in found.items() if k))
+    return offset, tuple(sorted(found.items()))
 
 
 def refined(sizes: Sequence[int], where: Places, dim: int, inner: int) -> tuple[list[int], Places]:
     """The space with ``dim`` in two, and the target's place in it."""
     new = [*sizes[:dim], sizes[dim] // inner, inner, *sizes[dim + 1 :]]
-    outer = sizes[dim] // inner
 
     def moved(place: Affine) -> Affine:
         offset, steps = place
         found: list[tuple[int, int]] = []
         for d, k in steps:
             if d == dim:
-                found += [(d, k * inner)] if outer > 1 else []
-                found += [(d + 1, k)]
+                found += [(d, k * inner), (d + 1, k)]
             else:
                 found.append((d + (d > dim), k))
         return offset, tuple(found)

@@ -1,5 +1,6 @@
 """Fusion: how many kernels programs become, and random programs against the reference executor."""
 
+import math
 import random
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
@@ -81,6 +83,29 @@ def test_epilogues_are_part_of_products():
 
     assert len([n for n in names(f, X, jnp.ones((100, 64)), jnp.ones((64,))) if n.startswith(("gemm", "gemv"))]) == 1
     assert not [n for n in names(f, X, jnp.ones((100, 64)), jnp.ones((64,))) if "max" in n]
+
+
+@pytest.mark.parametrize("view", [
+    lambda y: y[:5], lambda y: y[:, :3], lambda y: y[::-1], lambda y: y[:, ::2], lambda y: y.T,
+    lambda y: y.reshape(4, 28),
+    lambda y: y[3:4], lambda y: y[3], lambda y: y[:, 2], lambda y: y[None], lambda y: y.reshape(112),
+])  # fmt: skip
+@pytest.mark.parametrize("depth", [6, 0])
+def test_parts_of_products(view, depth):
+    """What is made of a part of a product, or of one in another order, is no epilogue of the whole."""
+    x, w = (np.random.default_rng(0).integers(-9, 9, s).astype(np.float32) for s in ((16, depth), (depth, 7)))
+    np.testing.assert_array_equal(run("cpu", lambda x, w: view(x @ w) * 2 + 1, x, w)[0], view(x @ w) * 2 + 1)
+    both = lambda x, w: (view(x @ w) * 2, (x @ w).sum(0))
+    for got, wanted in zip(run("cpu", both, x, w), both(x, w), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (2, 0, 5)], ids=str)
+def test_reductions_of_nothing_in_another_shape(shape):
+    f = lambda x: ((x * 2).reshape(0, 6).sum(0), (x + 1).reshape(4, 0).max(1, initial=3), (x - 1).reshape(2, 0).T + 1)
+    x = np.ones(shape, np.float32)
+    for got, wanted in zip(run("cpu", f, x), f(x), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_reductions_of_the_same_elements_are_one_kernel():
@@ -215,6 +240,75 @@ def test_conditions_as_numbers_beside_constants(isa_name, shape):
     x = jnp.ones(shape)
     f = lambda x, y: (x < y).all(-1, keepdims=True) // y + jnp.min(x == y, axis=-1, keepdims=True) * y
     np.testing.assert_array_equal(nx.jit(f)(x, x), f(x, x))
+
+
+# --- views of what is not memory yet ---
+
+
+def turned(rng, shape):
+    """A view of an array of ``shape``: what makes it of an array, the same in both libraries."""
+    nd, n = len(shape), math.prod(shape)
+    match rng.randrange(6):
+        case 0 | 1:  # the same elements, cut otherwise
+            new = []
+            while n > 1 and len(new) < 4:
+                d = rng.choice([k for k in range(2, n + 1) if n % k == 0])
+                new.append(d)
+                n //= d
+            rng.shuffle(new)
+            new += [n] if n > 1 else [1] * rng.randrange(2)
+            return lambda a: a.reshape(new)
+        case 2 if nd > 1:
+            order = rng.sample(range(nd), nd)
+            return lambda a: a.transpose(order)
+        case 3 | 4 if nd:
+            at = [slice(None)] * nd
+            d = rng.randrange(nd)
+            start = rng.randrange(shape[d])
+            at[d] = rng.choice([
+                slice(None, None, 2), slice(None, None, -1), slice(start, None, 3), slice(start, start + 1),
+                slice(start, None, -2),
+            ])  # fmt: skip
+            return lambda a: a[tuple(at)]
+        case 5 if nd < 4 and n < 2000:
+            d, m = rng.randrange(nd + 1), rng.choice([2, 3])
+            new = (*shape[:d], m, *shape[d:])
+            xp = lambda a: np if isinstance(a, np.ndarray) else jnp
+            return lambda a: xp(a).broadcast_to(xp(a).expand_dims(a, d), new)
+    return lambda a: a
+
+
+LITTLE = {"fuse.most": 3, "fuse.again": 1, "fuse.cheap": 0, "fuse.row": 4, "nest.transpose": 1, "nest.cut": 8}
+
+
+@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("choices", [{}, LITTLE], ids=["usual", "little"])
+def test_any_views_of_what_is_not_made_yet(block, choices):
+    """A place in a result is a place in each operand, or the operand is made first. Whole numbers."""
+    for seed in range(40 * block, 40 * block + 40):
+        rng = random.Random(seed)
+        shape = rng.choice([(24,), (4, 6), (2, 3, 4), (12, 5), (3, 8, 5), (7,), (2, 2, 2, 3), (60, 6), (1, 30)])
+        x = np.arange(math.prod(shape), dtype=np.int32).reshape(shape) % 97
+        y, steps = x, []
+        for k in range(rng.randint(2, 6)):
+            steps.append(turned(rng, y.shape))
+            y = steps[-1](y)
+            if rng.random() < 0.5:
+                steps.append(lambda a, k=k: (a ^ 5) + k)
+                y = steps[-1](y)
+            if y.ndim and y.size and rng.random() < 0.3:
+                axes = tuple(rng.sample(range(y.ndim), rng.randint(1, y.ndim)))
+                steps.append(lambda a, axes=axes: a.sum(axes, dtype=np.int32))
+                y = steps[-1](y)
+
+        def f(a, steps=steps):
+            for step in steps:
+                a = step(a)
+            return a
+
+        with config.using(reproducible=block % 3 == 2 and not choices):
+            got = nx.jit(lambda a, f=f: f(a * 3 + 1), device=CpuBackend(choices).device)(x)
+        np.testing.assert_array_equal(got, f(x * np.int32(3) + np.int32(1)), err_msg=str(seed))
 
 
 # --- random programs ---

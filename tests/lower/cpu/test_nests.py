@@ -5,6 +5,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest import Nest
@@ -87,9 +88,10 @@ def test_results_that_go_past_the_caches_may_begin_anywhere(width, turns):
     """A row of a stacked result begins at a cache line in some turns; rows of one kernel in all or none."""
     f = lambda x: (nx.lax.scan(lambda c, row: (c + row,) * 2, x[0], x)[1], x * 2 + x[:1])
     x = np.random.default_rng(0).integers(-9, 9, (turns, width)).astype(np.float32)
-    with knobs.using({"nest.stream": 0}), nx.config.using(executor="cpu"):
+    choices = {"nest.stream": 0}
+    with knobs.using(choices):
         nests = [k for k in kernels(f, x.shape) if isinstance(k, Nest)]
-        stacked, twice = nx.jit(f)(x)
+    stacked, twice = nx.jit(f, device=CpuBackend(choices).device)(x)
     assert any(out.stream for nest in nests for out in nest.outputs)
     for nest in nests:
         for out in nest.outputs:
