@@ -37,7 +37,7 @@ def plain(b: Builder, indices: Any) -> tuple[View, int]:
     while isinstance(x, Index | Shaped) and x.view is None:
         way.append(x)
         x = x.args[0]
-    if not (isinstance(x, Map) and x.view is None and x.op.name == "select_n" and indices.shape[-1] == 1):
+    if not (isinstance(x, Map) and x.view is None and x.op.name == "select_n"):
         return b.view(indices), 0
     negative, i, raised = x.args
     if not (_is(negative, "lt", i) and _is(raised, "add", i) and i.view is not None):

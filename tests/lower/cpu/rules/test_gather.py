@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax.numpy as jnp
+from nxjax.config import config
 from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 from nxjax.trace import dtypes
 from tests.lower.cpu.rules.equal import ISAS, numbers, results, same, tape
@@ -112,3 +113,48 @@ def test_negative_indices_count_from_the_end_in_the_kernel(dtype):
     if dtype == np.int32:
         assert "select_n" not in str(tape(read, x, i))
         assert "select_n" not in str(tape(write, x, i))
+
+
+NEARLY = {
+    "another array is compared": lambda i, j, n: jnp.where(j < 0, i + n, i),
+    "another array is raised": lambda i, j, n: jnp.where(i < 0, j + n, i),
+    "another array is kept": lambda i, j, n: jnp.where(i < 0, i + n, j),
+    "another comparison": lambda i, j, n: jnp.where(i <= 0, i + n, i),
+    "another bound": lambda i, j, n: jnp.where(i < 3, i + n, i),
+    "the other way round": lambda i, j, n: jnp.where(i < 0, i, i + n),
+    "lowered": lambda i, j, n: jnp.where(i < 0, i + -n, i),
+    "raised by nothing": lambda i, j, n: jnp.where(i < 0, i + 0, i),
+    "raised by less": lambda i, j, n: jnp.where(i < 0, i + 2, i),
+    "raised by an array": lambda i, j, n: jnp.where(i < 0, i + j, i),
+    "multiplied": lambda i, j, n: jnp.where(i < 0, i * n, i),
+    "compared with an array": lambda i, j, n: jnp.where(i < j, i + n, i),
+    "in another order": lambda i, j, n: jnp.where(i < 0, i + n, i)[::-1],
+    "no choice": lambda i, j, n: i * 2,
+    "what it is": lambda i, j, n: jnp.where(i < 0, i + n, i),
+}
+
+
+@pytest.mark.parametrize("what", NEARLY)
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize("mode", MODES[:2], ids=["clip", "fill"])
+def test_what_nearly_counts_from_the_end(what, dtype, mode):
+    """Numbers that look like NumPy's negative indices, alone or one of two that name an element."""
+    x, n = numbers((11, 7), np.float32), 11
+    rng = np.random.default_rng(0)
+    i, j = (rng.integers(-14, 14, (40, 1)).astype(dtype) for _ in range(2))
+    i[:4] = np.array([0, -n, -n - 1, np.iinfo(np.dtype(dtype.__name__.lstrip("u"))).min])[:, None].astype(dtype)
+
+    def rows(x, i, j):
+        return gather(x, NEARLY[what](i, j, n), dimension_numbers=ROWS, slice_sizes=(1, 7), mode=mode)
+
+    def elements(x, i, j):
+        at = NEARLY[what](jnp.concatenate([i, j], 1), jnp.concatenate([j, i], 1), n)
+        numbers = GatherDimensionNumbers((), (0, 1), (0, 1))
+        return gather(x, at, dimension_numbers=numbers, slice_sizes=(1, 1), mode=mode)
+
+    for f in (rows, elements):
+        f.name = "gather"
+        (y,) = results(f, x, i, j)
+        with config.using(enable_x64=True):
+            wanted = f(*map(jnp.asarray, (x, i, j)))
+        np.testing.assert_array_equal(y, wanted, err_msg=f.__name__)
