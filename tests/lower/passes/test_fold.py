@@ -74,13 +74,29 @@ def test_compact():
     x = np.zeros((5, 7))
     x[4, 6] = 1
     assert compact(x).data.shape == (5, 7)
+    for shape in ((3, 0), (0, 3), (2, 0, 2)):
+        assert compact(np.zeros(shape)).full.shape == shape
+
+
+def test_constants_with_several_results():
+    """What has several results is known as a whole, one of them repeated or not."""
+
+    def f(x):
+        a, b = nx.lax.sort((jnp.asarray([3.0, 1.0, 2.0]), jnp.ones(3)), num_keys=1)
+        return x + a, b - x
+
+    p = nx.make_jaxpr(f)(np.ones(3, np.float32))
+    q = folded(p)
+    assert "sort" not in names(q)
+    same(p, q, np.arange(3, dtype=np.float32))
 
 
 @pytest.mark.parametrize("dtype", [*sorted(dtypes.INEXACT, key=str), np.dtype(np.int32)], ids=str)
 def test_only_equal_bits_repeat(dtype):
     """0.0 equals -0.0 and is another number."""
-    x = np.array([0.0, -0.0]).astype(dtype)
-    assert compact(np.stack([x[:1], x[1:]])).full.tobytes() == x.tobytes()
-    with nx.enable_x64(True):
-        p = nx.make_jaxpr(lambda: jnp.concatenate([jnp.asarray(x[:1]), jnp.asarray(x[1:])]))()
-    assert evaluate(folded(p), ())[0].tobytes() == x.tobytes()
+    pairs = [[0.0, -0.0], *[[0j, complex(0.0, -0.0)]] * (dtype in dtypes.COMPLEX)]
+    for x in [np.array(pair).astype(dtype) for pair in pairs]:
+        assert compact(np.stack([x[:1], x[1:]])).full.tobytes() == x.tobytes()
+        with nx.enable_x64(True):
+            p = nx.make_jaxpr(lambda x=x: jnp.concatenate([jnp.asarray(x[:1]), jnp.asarray(x[1:])]))()
+        assert evaluate(folded(p), ())[0].tobytes() == x.tobytes()

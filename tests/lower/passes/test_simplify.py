@@ -1,5 +1,9 @@
 """Simplified programs: what is left, and that no bit of a result differs."""
 
+import itertools
+import math
+import random
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nxjax as nx
+from nxjax.errors import NxError
 from nxjax.lower.passes.simplify import simplified
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.testing import random_program
 from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
@@ -157,6 +163,122 @@ def test_no_chain_of_conversions_changes_a_bit(dtype):
     assert len(left) < len(others) * (len(others) + 1)
 
 
+def known(dtype):
+    """Numbers that a rule may know something of."""
+    if dtype == dtypes.bool_:
+        return [False, True]
+    if dtype in dtypes.INTEGER:
+        info = dtypes.integer_info(dtype)
+        least, most = int(info.min), int(info.max)
+        return [n for n in (0, 1, 2, 3, -1, -2, info.bits - 1, info.bits, least, most) if least <= n <= most]
+    powers = [2.0**k for k in (-149, -127, -126, -24, -14, -9, 2, 9, 15, 124, 125, 126, 127)]
+    found = [0.0, -0.0, 1.0, -1.0, 0.5, -4.0, 3.0, np.nan, np.inf, -np.inf, *powers]
+    return (
+        found
+        if dtype in dtypes.FLOAT
+        else [*found[:7], *(complex(a, b) for a in (-0.0, 0.0, 1.0) for b in (-0.0, 1.0))]
+    )
+
+
+PAIRS = ("add", "sub", "mul", "div", "max", "min", "rem", "pow", "bitwise_and", "bitwise_or", "bitwise_xor",
+         "shift_left", "shift_right_arithmetic", "shift_right_logical", "eq", "lt")  # fmt: skip
+ALONE = ("neg", "abs", "bitwise_not", "sign", "square", "real", "conj")
+
+
+def takes(op, *xs):
+    try:
+        return nx.eval_shape(op, *xs) is not None
+    except NxError:
+        return False
+
+
+@pytest.mark.parametrize("dtype", sorted(dtypes.NUMERIC | {dtypes.bool_}, key=str), ids=str)
+def test_no_known_operand_changes_a_bit(dtype):
+    """On both sides of each op of two, alone and repeated; an operand by itself; ops of one after one another."""
+    x = numbers(dtype) if dtype not in dtypes.COMPLEX | {dtypes.bool_} else np.array(known(dtype) * 3).astype(dtype)
+
+    def f(x):
+        found = []
+        with np.errstate(all="ignore"):
+            literals = [np.asarray(c).astype(dtype) for c in known(dtype)]
+        for name in PAIRS:
+            op = getattr(nx.lax, name)
+            if not takes(op, x, x):
+                continue
+            for c in literals:
+                repeated, one = nx.full(x.shape, nx.array(c, dtype), dtype), nx.array(c, dtype)
+                found += [op(x, repeated), op(repeated, x), op(x[3], one), op(one, x[3]), op(x, x)]
+        for first, second in itertools.product(ALONE, ALONE):
+            if takes(y := getattr(nx.lax, first), x) and takes(z := getattr(nx.lax, second), y(x)):
+                found.append(z(y(x)))
+        return found
+
+    with nx.enable_x64(True):
+        assert len(simple(f, x)) > 3
+
+
+def step(rng, x, i):
+    """One more equation that only moves elements of ``x``, or takes all of them."""
+    lax, shape = nx.lax, x.shape
+    pick = lambda: rng.randrange(len(shape))
+    match rng.randrange(10):
+        case 0:
+            n = x.size
+            d = rng.choice([k for k in (1, 2, 3, 4, 6) if n % k == 0])
+            return lax.reshape(x, rng.choice([(n,), (d, n // d), (n // d, 1, d), shape, (1, *shape), (*shape, 1)]))
+        case 1 if len(shape) < 5:
+            d = rng.randrange(len(shape) + 1)
+            new = (*shape[:d], rng.choice([1, 2]), *shape[d:])
+            return lax.broadcast_in_dim(x, new, [k + (k >= d) for k in range(len(shape))])
+        case 2:
+            order = rng.sample(range(len(shape)), len(shape))
+            new = tuple(shape[order.index(k)] for k in range(len(shape)))
+            return broadcast_in_dim(x, shape=new, broadcast_dimensions=tuple(order))
+        case 3 if shape:
+            order = rng.sample(range(len(shape)), len(shape))
+            return lax.transpose(x, order)
+        case 4 if shape:
+            return lax.rev(x, rng.sample(range(len(shape)), rng.randint(1, len(shape))))
+        case 5 if shape and 0 not in shape:
+            lo = [rng.choice([0, 0, n - 1]) for n in shape]
+            strides = [rng.choice([1, 1, 2]) for _ in shape]
+            return lax.slice(x, lo, shape, rng.choice([None, strides]))
+        case 6 if shape:
+            sizes = [max(n - rng.choice([0, 0, 1]), 0) for n in shape]
+            starts = [rng.choice([np.int32(rng.randint(-2, 3)), i]) for _ in shape]
+            return lax.dynamic_slice(x, starts, sizes)
+        case 7 if shape:
+            none = lax.slice_in_dim(x, 0, 0, axis=(d := pick()))
+            return lax.concatenate(rng.choice([[none, x], [x, none, x], [none, none]]), d)
+        case 8 if shape:
+            return lax.pad(
+                x, nx.array(7, x.dtype), [rng.choice([(0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 0, 1)]) for _ in shape]
+            )
+        case 9 if shape:
+            reduce = rng.choice([nx.lax.reduce_max, nx.lax.reduce_sum, nx.lax.reduce_prod, nx.lax.reduce_min])
+            return reduce(x, [k for k, n in enumerate(shape) if n == 1] or [pick()])
+    return x
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+@pytest.mark.parametrize("block", range(3))
+def test_chains_of_moves_keep_every_element(dtype, block):
+    for seed in range(100 * block, 100 * block + 100):
+        rng = random.Random(seed)
+        shape = rng.choice([(), (6,), (1, 6), (4, 3), (3, 1, 4), (2, 0, 3), (1, 1), (3, 3)])
+        x = (np.arange(math.prod(shape)) - 3).astype(dtype).reshape(shape) * dtype(-1)
+
+        def f(x, i, rng=rng, state=rng.getstate()):
+            rng.setstate(state)
+            found = [x]
+            for _ in range(rng.randint(2, 6)):
+                y = step(rng, rng.choice(found[-2:]), i)
+                found += [y] if y.size < 200 else []
+            return found[1:]
+
+        simple(f, x, np.int32(rng.randint(-1, 2)))
+
+
 def test_equal_expressions_are_computed_once():
     assert simple(lambda x: nx.sin(x + 1.5) * nx.sin(x + 1.5), SPECIAL).count("sin") == 1
     assert simple(lambda x: nx.sin(x * 0.0) + nx.sin(x * -0.0), SPECIAL).count("sin") == 2
@@ -189,6 +311,15 @@ def test_a_transposed_product_is_the_other_product():
     # The product itself is wanted too.
     names = simple(lambda a, b: (batched(a, b), nx.transpose(batched(a, b), (0, 2, 1))), x, y)
     assert names == ["dot_general", "transpose"]
+
+
+@pytest.mark.parametrize("left", ["highest", "default"])
+def test_each_operand_of_a_turned_product_keeps_its_precision(left):
+    x, w = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
+    program = nx.make_jaxpr(lambda x, w: nx.lax.dot(x, w, precision=(left, "default")).T)(x, w)
+    (product,) = simplified(program).equations
+    names = [p and p.name.lower() for p in product.params["precision"]]
+    assert [v.type.shape for v in product.inputs] == [(4, 5), (3, 4)] and names == ["default", left]
 
 
 def test_effects_and_barriers_are_not_merged():
