@@ -121,3 +121,65 @@ def test_compiled(reverse):
         expected = grad(U, W, XS, H0)
     for got, want in zip(nx.jit(grad)(U, W, XS, H0), expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def _gram(x):
+    return nx.lax.dot_general(x, x, (((0,), (0,)), ((), ())))
+
+
+def _given(y):
+    return y, y
+
+
+ZEROS = np.zeros((N, N), np.float32)
+V = RNG.standard_normal((B, B)).astype(np.float32)
+BODIES = {
+    "a sum": (lambda c, x: (c + _gram(x), None), ZEROS, True),
+    "a sum the other way round": (lambda c, x: (_gram(x) + c, None), ZEROS, True),
+    "a sum of whole numbers": (lambda c, x: (c + _gram(x.astype(np.int32)), None), ZEROS.astype(np.int32), False),
+    "sums that are exchanged": (lambda c, x: ((c[1] + _gram(x), c[0]), None), (ZEROS, ZEROS), False),
+    "a product that is given, too": (lambda c, x: (c + (y := _gram(x)), y), ZEROS, False),
+    "twice a product": (lambda c, x: (c + (y := _gram(x)) + y, None), ZEROS, False),
+    "what was, too": (lambda c, x: (c + _gram(x), c * 2), ZEROS, False),
+    "a difference": (lambda c, x: (c - _gram(x), None), ZEROS, False),
+    "a sum that is scaled": (lambda c, x: ((c + _gram(x)) * 0.5, None), ZEROS, False),
+    "the matrix at the left": (lambda c, x: (c, V @ x), 0.0, False),
+    "the matrix at the right": (lambda c, x: (c, x @ U), 0.0, True),
+    "a product of what is made": (lambda c, x: (c + 1, (x * c) @ U), 0.0, True),
+    "a product that goes on": (lambda c, x: (c, jnp.tanh(x @ U) @ W), 0.0, True),
+    "a product of a product": (lambda c, x: (c, (x @ U) @ W), 0.0, True),
+    "a product twice in the result": (lambda c, x: (c, _given(x @ U)), 0.0, True),
+    "a product given and read": (lambda c, x: (c + (y := x @ U).sum(), y), 0.0, True),
+    "a batch of products": (lambda c, x: (c, nx.lax.batch_matmul(x[None], U[None])), 0.0, False),
+    "a product of the carry": (lambda c, x: (c @ W + x @ U, c @ W), H0, True),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("what", BODIES)
+def test_results_stay_whatever_leaves(what, reverse):
+    body, start, leaves = BODIES[what]
+    found = loops(lambda c, xs, u, w: nx.lax.scan(body, c, xs, reverse=reverse), start, XS, U, W)
+    assert all((staged(e) is not None) == leaves for e in found)
+    for e in found:
+        if leaves:
+            checked(e)
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_how_deep_and_how_many_rows(past):
+    deep = RNG.standard_normal((T, turns.DEPTH + past, N)).astype(np.float32)
+    (e,) = loops(lambda xs: nx.lax.scan(lambda c, x: (c + _gram(x), None), ZEROS, xs), deep)
+    assert (staged(e) is None) == bool(past)
+    product = lambda w, xs: nx.lax.scan(lambda c, x: (c, x @ w), 0.0, xs)[1]
+    few = RNG.standard_normal((T, turns.FEW + past, N)).astype(np.float32)
+    (e,) = loops(product, U, few)
+    assert (staged(e) is None) == bool(past)
+    columns = turns.LARGE // 4 // 64
+    for rows, wide, stays in ((turns.ROWS + past, columns, past), (turns.FEW + 1, columns - past, past)):
+        x, w = np.zeros((turns.TURNS, rows, 64), np.float32), np.zeros((64, wide), np.float32)
+        (e,) = loops(product, w, x)
+        assert (staged(e) is None) == bool(stays)
+    for count in (turns.TURNS - 1, turns.TURNS):
+        (e,) = loops(product, U, XS[:count])
+        assert (staged(e) is None) == (count < turns.TURNS)
