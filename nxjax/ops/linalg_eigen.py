@@ -271,6 +271,8 @@ def _vector_tangents(w: Array, v: Array, ta: Array) -> tuple[Array, Array]:
     from nxjax.ops.complex import complex, imag
     from nxjax.ops.reduce import reduce_sum
 
+    if 0 in v.shape:  # which has no largest component
+        return w, v
     c = mm(solve(v, ta), v)
     u = mm(v, mul(_gaps(w), c))
     rows = v.ndim - 2

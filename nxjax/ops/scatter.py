@@ -260,6 +260,8 @@ def clipped(indices: Array, bounds: Sequence[int]) -> Array:
 def read(x: Array, indices: Array, updates: Array | Linear, params: dict[str, Any]) -> Array:
     """The windows of ``x`` that a scatter with ``params`` writes; zero for those it drops."""
     n: ScatterDimensionNumbers = params["dimension_numbers"]
+    if 0 in x.shape:  # all are dropped, and gather takes no window that is larger than its operand
+        return zeros(ArrayType(updates.shape, x.dtype))
     return gather(
         x,
         indices,

@@ -146,3 +146,15 @@ def test_matrices_that_are_not_finite_have_an_answer(jit):
     np.testing.assert_array_equal(s, [[1, 1, 1], [np.nan] * 3])
     low = np.array([[2.0, np.inf], [0.0, 1.0]], np.float32)
     np.testing.assert_array_equal(jnp.linalg.eigvalsh(low, UPLO="L", symmetrize_input=False), [1, 2])
+
+
+@pytest.mark.parametrize("name", ["eigvals", "eigvalsh", "inv", "det", "slogdet", "cholesky", "qr", "svdvals", "pinv"])
+def test_derivatives_of_empty_matrices(name):
+    def f(x):
+        return [y for y in nx.tree.leaves(getattr(jnp.linalg, name)(x)) if jnp.issubdtype(y.dtype, jnp.inexact)]
+
+    for x in (np.ones((0, 0), np.float32), np.ones((2, 0, 0), np.float32)):
+        ys, ts = nx.jvp(f, (x,), (x,))
+        assert [y.shape for y in ys] == [t.shape for t in ts] == [y.shape for y in nx.jit(f)(x)]
+        ct = nx.jit(lambda x: nx.vjp(f, x)[1](f(x)))(x)
+        assert ct[0].shape == x.shape

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.ops import scatter as scatters
 from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
@@ -178,6 +179,22 @@ def test_dimension_numbers_are_checked(offset, collapsed, index_map, says):
     params = {"dimension_numbers": ScatterDimensionNumbers(offset, collapsed, index_map), "mode": mode}
     updates = np.zeros((3, 2, 6), np.float32)
     check_op(scatters.scatter_add, [], [bad(X, INDICES, updates, error=ParameterError, says=says, **params)])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+@pytest.mark.parametrize("mode", ["drop", "clip", "promise_in_bounds"])
+@pytest.mark.parametrize("name", ["set", "add", "subtract", "multiply", "divide", "power", "min", "max"])
+def test_derivatives_of_what_is_scattered_into_nothing(name, mode, shape):
+    def f(x, update):
+        return getattr(x.at[np.array([-49, 1])], name)(update, mode=mode).sum()
+
+    x, update = np.ones(shape, np.float32), np.float32(0.5)
+    y, t = nx.jvp(f, (x, update), (x, update))
+    assert y == t == 0
+    grad = nx.grad(f, (0, 1))
+    for again in (grad, nx.jit(grad), nx.vmap(grad, (None, None), axis_size=2)):
+        ct_x, ct_u = again(x, update)
+        assert ct_x.shape[-len(shape) :] == shape and not np.asarray(ct_u).any()
 
 
 def test_no_index_at_all():
