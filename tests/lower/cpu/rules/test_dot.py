@@ -150,7 +150,10 @@ def test_what_follows_is_computed_before_the_store(name):
     rng = np.random.default_rng(1)
     x, w, c, r = (values(rng, s, "float32") for s in ((37, 70), (70, 90), (90,), (37, 90)))
     layer = lambda x, w, c, r: jnp.maximum(x @ w + c, 0) + r
-    assert kernels(layer, x, w, c, r) == ["gemm"]
+    with config.using(cpu_isa=name):
+        made = kernels(layer, x, w, c, r)
+    # Short vectors read columns that are not whole ones from panels.
+    assert [k for k in made if k != "pack"] == ["gemm"]
     (found,) = run(layer, x, w, c, r, name=name)
     np.testing.assert_allclose(found, np.maximum(x @ w + c, 0) + r, rtol=1e-4, atol=1e-4)
 
